@@ -1,0 +1,196 @@
+"""Adapter: what every method is to its users, and the registry that finds one by name.
+
+A method declares each piece of its state once, with `add_state`. Saving, loading, resetting, moving, counting bytes
+and comparing follow from the declaration.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from pta.classifier import ZeroShotClassifier
+from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnknownAdapter, nearest
+from pta.files import load_tensors, save_tensors
+from pta.samples import Samples
+
+_STATE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class _Declaration:
+    initial: Callable[[], Tensor]
+    per_class: bool
+
+
+class Adapter(ABC):
+    """A method that learns from a stream of samples and gives logits for them.
+
+    Subclasses set `name`, declare their state in `__init__` after calling `super().__init__` with every parameter,
+    and implement `_step` and `_predict` on checked features.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset({"features"})
+    bounded: ClassVar[bool] = True  # state does not grow with the stream
+
+    def __init__(self, classifier: ZeroShotClassifier, **parameters: Any) -> None:
+        self.classifier = classifier
+        self.parameters = parameters
+        self._declared: dict[str, _Declaration] = {}
+
+    # -- what a user calls ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, samples: object) -> Tensor:
+        """Learn from the samples in order and give their logits, B×C: exactly what one by one would give."""
+        return self._step(self._features(samples))
+
+    @torch.no_grad()
+    def predict(self, samples: object) -> Tensor:
+        """Give the logits of the samples as the state is now, and learn nothing."""
+        return self._predict(self._features(samples))
+
+    def reset(self, classes: Iterable[int] | None = None) -> None:
+        """Forget everything, or only what was learnt about some classes."""
+        chosen = None if classes is None else self._class_rows(classes)
+        for name, declared in self._declared.items():
+            if chosen is None:
+                setattr(self, name, declared.initial())
+            elif declared.per_class:
+                getattr(self, name)[chosen] = declared.initial()[chosen]
+
+    def save(self, path: str | Path) -> None:
+        """Write parameters and state to a safetensors file, atomically."""
+        about = {
+            "kind": "state",
+            "version": _STATE_VERSION,
+            "method": self.name,
+            "parameters": self.parameters,
+            "classifier": self.classifier.fingerprint,
+            "class_names": self.classifier.class_names,
+        }
+        save_tensors(path, self.state(), about)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every declared piece of state by name; the tensors themselves, not copies."""
+        return {name: getattr(self, name) for name in self._declared}
+
+    @property
+    def state_bytes(self) -> int:
+        """The memory that the state takes."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.state().values())
+
+    # -- what a method calls or implements --------------------------------------------------------------------------
+
+    def add_state(self, name: str, initial: Callable[[], Tensor], *, per_class: bool = True) -> None:
+        """Declare a piece of state: how it starts, and whether its rows belong to the classes."""
+        self._declared[name] = _Declaration(initial, per_class)
+        setattr(self, name, initial())
+
+    @abstractmethod
+    def _step(self, features: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _predict(self, features: Tensor) -> Tensor: ...
+
+    def _features(self, samples: object) -> Tensor:
+        batch = samples if isinstance(samples, Samples) else Samples.of(samples)
+        if batch.dim != self.classifier.dim:
+            raise InvalidSamples(
+                f"features have {batch.dim} dimensions but the classifier's anchors have {self.classifier.dim}; "
+                "both must come from the same model"
+            )
+        return batch.features.to(self.classifier.anchors)
+
+    def _class_rows(self, classes: Iterable[int]) -> list[int]:
+        rows = list(classes)
+        for row in rows:
+            if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < self.classifier.classes:
+                raise InvalidParameter(f"class {row!r} does not exist; classes are 0…{self.classifier.classes - 1}")
+        return rows
+
+    def _restore(self, tensors: Mapping[str, Tensor], path: str | Path) -> None:
+        own = self.state()
+        if set(tensors) != set(own):
+            raise StateMismatch(f"{path} holds {sorted(tensors)}, but {self.name} keeps {sorted(own)}")
+        for name, tensor in tensors.items():
+            wrong_shape = self.bounded and tensor.shape != own[name].shape
+            if wrong_shape or tensor.dtype != own[name].dtype:
+                raise StateMismatch(
+                    f"{path}: {name} is {tuple(tensor.shape)} {tensor.dtype}, "
+                    f"expected {tuple(own[name].shape)} {own[name].dtype}"
+                )
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise StateMismatch(f"{path}: {name} holds NaN or Inf; the file is damaged")
+        for name, tensor in tensors.items():
+            setattr(self, name, tensor.to(own[name].device))
+
+
+_REGISTRY: dict[str, type[Adapter]] = {}
+AdapterClass = TypeVar("AdapterClass", bound=type[Adapter])
+
+
+def register(adapter: AdapterClass) -> AdapterClass:
+    """Make a method known by its `name`: the one line that a new method adds."""
+    _REGISTRY[adapter.name] = adapter
+    return adapter
+
+
+def list_adapters() -> list[str]:
+    """The names of all methods.
+
+    >>> list_adapters()
+    ['clip', 'pta']
+    """
+    return sorted(_REGISTRY)
+
+
+def adapter_class(name: str) -> type[Adapter]:
+    """The class of a method, by name."""
+    if name not in _REGISTRY:
+        raise UnknownAdapter(f"no method is called {name!r}; {nearest(name, list_adapters())}")
+    return _REGISTRY[name]
+
+
+def parameters_of(name: str) -> dict[str, inspect.Parameter]:
+    """The keyword parameters of a method, with their defaults."""
+    parameters = inspect.signature(adapter_class(name)).parameters
+    return {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def create_adapter(name: str, classifier: ZeroShotClassifier, **parameters: Any) -> Adapter:
+    """Make a method by name.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> create_adapter("pta", classifier, hh=3)
+    Traceback (most recent call last):
+    pta.errors.InvalidParameter: pta has no parameter 'hh'; did you mean 'h'?
+    """
+    known = parameters_of(name)
+    for key in parameters:
+        if key not in known:
+            raise InvalidParameter(f"{name} has no parameter {key!r}; {nearest(key, known)}")
+    return adapter_class(name)(classifier, **parameters)
+
+
+def load_adapter(path: str | Path, classifier: ZeroShotClassifier) -> Adapter:
+    """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
+    tensors, about = load_tensors(path, kind="state")
+    if about.get("version") != _STATE_VERSION:
+        raise StateMismatch(f"{path} has state version {about.get('version')}; this pta reads {_STATE_VERSION}")
+    if tuple(about.get("class_names", ())) != classifier.class_names:
+        raise StateMismatch(f"{path} was saved for another list of classes")
+    if about.get("classifier") != classifier.fingerprint:
+        raise StateMismatch(f"{path} was saved for the same classes but other text anchors, scale or bias")
+    parameters = about.get("parameters")
+    if not isinstance(parameters, dict) or not isinstance(about.get("method"), str):
+        raise StateMismatch(f"{path} does not say which method and parameters it belongs to")
+    adapter = create_adapter(about["method"], classifier, **parameters)
+    adapter._restore(tensors, path)
+    return adapter

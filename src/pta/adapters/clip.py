@@ -1,0 +1,31 @@
+"""CLIP: zero-shot classification as it comes, the baseline of every comparison.
+
+Learning Transferable Visual Models From Natural Language Supervision (ICML 2021), https://arxiv.org/abs/2103.00020
+
+1. Score the feature against every class's text anchor: z = scale·T·f + bias.
+"""
+
+from torch import Tensor
+
+from pta.adapters.base import Adapter, register
+from pta.classifier import ZeroShotClassifier
+
+
+@register
+class CLIP(Adapter):
+    """The zero-shot classifier itself; keeps nothing, learns nothing.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> CLIP(classifier).step([[0.6, 0.8]])
+    tensor([[60., 80.]])
+    """
+
+    name = "clip"
+
+    def __init__(self, classifier: ZeroShotClassifier) -> None:
+        super().__init__(classifier)
+
+    def _step(self, features: Tensor) -> Tensor:
+        return self.classifier.logits(features)
+
+    _predict = _step

@@ -1,0 +1,168 @@
+"""PTA: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026).
+
+Keeps two vectors a class: the knowledge prototype P (zero at first), a decaying mean of the features that flowed into
+the class, and the anchored prototype R (the text anchor at first), which samples are scored against.
+
+For each sample with unit feature f:
+1. Zero-shot logits and probabilities: z = scale·T·f, s = softmax(z).
+2. Every class with s_c ≥ min_probability learns: β_c = 1 − e^(−s_c/h), P_c ← (1−β_c)·P_c + β_c·f.
+3. Every class refreshes: R_c ← w·R_c + (1−w)·P_c, scaled to unit length.
+4. Score: z + scale·R·f.
+
+The paper's equations and the program that was released with it differ; each difference is a switch, and `variant` sets
+them all: "released" (what produced the published numbers, the steps above) or "paper" (the printed equations: no
+probability is too small to learn from, R is not rescaled, and step 4 adds two softmaxes instead of two logits).
+
+The update depends on zero-shot quantities alone, so it is an affine map of P: a batch is computed exactly in chunks
+(`pta.engines`), and stretches of stream can be summarised apart, composed and applied (`summarise`, `apply`).
+"""
+
+import warnings
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from pta.adapters.base import Adapter, register
+from pta.classifier import ZeroShotClassifier
+from pta.engines import Prototypes, Rule, Touches, advance, find_touches
+from pta.engines.rule import Anchor, Order, Weight, require_choice
+from pta.engines.segment import Segment, apply_segment
+
+Fusion = Literal["logits", "probabilities"]
+Variant = Literal["released", "paper"]
+StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
+
+_RELEASED = {
+    "min_probability": 0.1,
+    "anchor": "recursive",
+    "fusion": "logits",
+    "order": "update-first",
+    "weight": "saturating",
+    "renormalise": True,
+}
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "released": _RELEASED,
+    "paper": _RELEASED | {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False},
+}
+_COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β between s = 0.1 and 1
+
+
+@register
+class PTA(Adapter):
+    """Prototype-based test-time adaptation.
+
+    Args:
+        classifier: the zero-shot classifier that decides where a sample's feature flows.
+        h: how slowly prototypes move; a sure sample moves its class by 1 − e^(−1/h) (paper Eq. 3).
+        w: how much of the previous anchored prototype stays at each refresh (paper Eq. 5).
+        variant: "released" or "paper"; sets every switch below that is not given.
+        min_probability: classes less probable than this learn nothing from a sample (released 0.1, paper 0).
+        anchor: what a refresh mixes P with: the previous R ("recursive") or the text anchor ("fixed").
+        fusion: add "logits" (released) or softmax "probabilities" (paper Eq. 7).
+        order: learn a sample before scoring it ("update-first") or after ("predict-first").
+        weight: β = 1 − e^(−s/h) ("saturating") or β = s ("raw", an ablation of the paper).
+        renormalise: scale R to unit length at every refresh (released) or let it shrink and only ever use its
+            direction (paper). With a fixed anchor there is no difference.
+        state_dtype: precision of the prototypes, by default that of the classifier's anchors. In half precision the
+            state is rounded after every sample, as in the released program.
+
+    A class whose mixture is exactly zero (w = 0 before its first sample) keeps its anchor, where 0/0 would be NaN.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> adapter = PTA(classifier, h=20.0)
+    >>> adapter.step([[0.8, 0.6], [0.9, 0.1]]).argmax(dim=1)
+    tensor([0, 0])
+    """
+
+    name: ClassVar[str] = "pta"
+    knowledge: Tensor
+    anchored: Tensor
+    length: Tensor
+    touched: Tensor
+    resting: Tensor
+    seen: Tensor
+
+    def __init__(
+        self,
+        classifier: ZeroShotClassifier,
+        *,
+        h: float = 20.0,
+        w: float = 0.01,
+        variant: Variant = "released",
+        min_probability: float | None = None,
+        anchor: Anchor | None = None,
+        fusion: Fusion | None = None,
+        order: Order | None = None,
+        weight: Weight | None = None,
+        renormalise: bool | None = None,
+        state_dtype: StateDtype | None = None,
+    ) -> None:
+        require_choice("variant", variant, get_args(Variant))
+        given = {
+            "min_probability": min_probability,
+            "anchor": anchor,
+            "fusion": fusion,
+            "order": order,
+            "weight": weight,
+            "renormalise": renormalise,
+        }
+        switches = {key: _VARIANTS[variant][key] if value is None else value for key, value in given.items()}
+        require_choice("fusion", switches["fusion"], get_args(Fusion))
+        if state_dtype is None:
+            state_dtype = "float64" if classifier.anchors.dtype == torch.float64 else "float32"
+        require_choice("state_dtype", state_dtype, get_args(StateDtype))
+        super().__init__(classifier, h=h, w=w, variant=variant, **switches, state_dtype=state_dtype)
+
+        self.fusion = switches.pop("fusion")
+        self.rule = Rule(h=h, w=w, **switches)
+        if state_dtype == "float16" and h > _COARSEST_H_FOR_HALF:
+            warnings.warn(f"float16 rounds most of β away at h={h:g}; use float32 state", stacklevel=2)
+        self._declare(getattr(torch, state_dtype))
+
+    def _declare(self, dtype: torch.dtype) -> None:
+        computing = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+        if self.classifier.anchors.dtype != computing:
+            self.classifier = self.classifier.to(dtype=computing)
+        anchors = self.classifier.anchors
+        self.add_state("knowledge", lambda: torch.zeros_like(anchors, dtype=dtype))
+        self.add_state("anchored", lambda: anchors.to(dtype, copy=True))
+        self.add_state("length", lambda: anchors.new_ones(len(anchors), dtype=torch.float64))
+        self.add_state("touched", lambda: anchors.new_zeros(len(anchors), dtype=torch.bool))
+        self.add_state("resting", lambda: anchors.new_ones(len(anchors), dtype=torch.bool))
+        self.add_state("seen", lambda: anchors.new_zeros((), dtype=torch.int64), per_class=False)
+
+    @property
+    def prototypes(self) -> Prototypes:
+        """The state as the engines see it."""
+        return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
+
+    def _step(self, features: Tensor) -> Tensor:
+        z = self.classifier.logits(features)
+        touches = find_touches(self.classifier, features, z, self.rule)
+        cosines = advance(self.prototypes, self.classifier.anchors, features, touches, self.rule)
+        self.seen += len(features)
+        return self._fuse(z, cosines.to(z.dtype))
+
+    def _predict(self, features: Tensor) -> Tensor:
+        return self._fuse(self.classifier.logits(features), features @ self.anchored.to(features.dtype).T)
+
+    def _fuse(self, z: Tensor, cosines: Tensor) -> Tensor:
+        prototype_logits = self.classifier.scores(cosines)
+        if self.fusion == "logits":
+            return z + prototype_logits
+        return z.softmax(dim=1) + prototype_logits.softmax(dim=1)
+
+    @torch.no_grad()
+    def summarise(self, samples: object) -> Segment:
+        """What these samples would do to the knowledge prototypes, from wherever; changes nothing."""
+        features = self._features(samples)
+        touches = find_touches(self.classifier, features, self.classifier.logits(features), self.rule)
+        return Segment.of(features, touches, self.rule, self.classifier.classes, self.classifier.fingerprint)
+
+    @torch.no_grad()
+    def apply(self, segment: Segment) -> None:
+        """Learn a whole summarised segment at once."""
+        segment.require_same_source(self.rule, self.classifier.fingerprint)
+        apply_segment(self.prototypes, self.classifier.anchors, segment)
+        self.seen += segment.count

@@ -1,0 +1,96 @@
+"""ZeroShotClassifier: class names and text anchors, the thing every method starts from."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pta.errors import InvalidClassifier
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class ZeroShotClassifier:
+    """C classes, each with a unit text embedding (its anchor), scored by scaled cosine.
+
+    Args:
+        anchors: T, C×d text embeddings; rows are scaled to unit length.
+        class_names: C names.
+        scale: the factor on the cosine (CLIP: 100, the inverse temperature 1/τ).
+        bias: added to every logit (SigLIP has one; it changes no arg-max).
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 2.0]], ["cat", "dog"])
+    >>> classifier.logits(torch.tensor([[0.6, 0.8]]))
+    tensor([[60., 80.]])
+    """
+
+    anchors: Tensor
+    class_names: tuple[str, ...]
+    scale: float
+    bias: float
+
+    def __init__(
+        self, anchors: object, class_names: Sequence[str], scale: float = 100.0, bias: float = 0.0
+    ) -> None:
+        object.__setattr__(self, "anchors", _unit_anchors(anchors))
+        object.__setattr__(self, "class_names", tuple(str(name) for name in class_names))
+        object.__setattr__(self, "scale", float(scale))
+        object.__setattr__(self, "bias", float(bias))
+        if len(self.class_names) != self.classes:
+            raise InvalidClassifier(f"{self.classes} anchors but {len(self.class_names)} class names")
+        if not 0.0 < self.scale < float("inf"):
+            raise InvalidClassifier(f"scale must be a positive number, got {scale}")
+        if not abs(self.bias) < float("inf"):
+            raise InvalidClassifier(f"bias must be a finite number, got {bias}")
+
+    @property
+    def classes(self) -> int:
+        """The number of classes C."""
+        return self.anchors.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """The length d of an anchor."""
+        return self.anchors.shape[1]
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of anchors (as float32), names, scale and bias: equal exactly for equal classifiers."""
+        digest = hashlib.sha256(self.anchors.float().cpu().numpy().tobytes())
+        digest.update(repr((self.class_names, self.scale, self.bias, self.dim)).encode())
+        return digest.hexdigest()[:16]
+
+    def logits(self, features: Tensor) -> Tensor:
+        """z = scale·F·Tᵀ + bias, B×C."""
+        return self.scores(features @ self.anchors.T)
+
+    def scores(self, cosines: Tensor) -> Tensor:
+        """What cosines with any prototypes are worth as logits of this classifier."""
+        return cosines * self.scale + self.bias if self.bias else cosines * self.scale
+
+    def to(self, *, device: torch.device | None = None, dtype: torch.dtype | None = None) -> "ZeroShotClassifier":
+        """The same classifier on another device or in another precision."""
+        return ZeroShotClassifier(
+            self.anchors.to(device=device, dtype=dtype), self.class_names, self.scale, self.bias
+        )
+
+
+def _unit_anchors(anchors: object) -> Tensor:
+    try:
+        tensor = torch.as_tensor(anchors)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidClassifier(f"anchors cannot be read as numbers: {error}") from None
+    tensor = tensor.detach().to(tensor.dtype if tensor.dtype == torch.float64 else torch.float32, copy=True)
+    if tensor.ndim != 2 or tensor.shape[1] == 0:
+        raise InvalidClassifier(f"anchors must be C×d (one row a class), got shape {tuple(tensor.shape)}")
+    if tensor.shape[0] < 2:
+        raise InvalidClassifier(f"a classifier needs at least two classes, got {tensor.shape[0]}")
+    if not bool(torch.isfinite(tensor).all()):
+        row = int(torch.nonzero(~torch.isfinite(tensor).all(dim=1))[0])
+        raise InvalidClassifier(f"anchor {row} is not finite (NaN or Inf)")
+    norms = torch.linalg.vector_norm(tensor, dim=1, keepdim=True)
+    if bool((norms == 0).any()):
+        raise InvalidClassifier(f"anchor {int(torch.nonzero(norms[:, 0] == 0)[0])} is zero and has no direction")
+    # Rows that are unit already stay as they are, bit for bit, so that copies keep their fingerprint.
+    return tensor if bool(((norms - 1).abs() < 1e-6).all()) else tensor / norms

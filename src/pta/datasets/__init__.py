@@ -1,0 +1,1 @@
+"""Labelled data to adapt on and to measure with."""

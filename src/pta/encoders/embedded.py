@@ -1,0 +1,273 @@
+"""A dual encoder small enough to ship: a ViT for 28×28 grey images and a byte-level text transformer.
+
+It was trained contrastively on Fashion-MNIST by `training/embedded.py` and knows clothing only. It exists so
+that everything in `pta` can be tried on real image and text features with nothing to download.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
+
+from pta.errors import InvalidParameter, InvalidSamples
+from pta.files import load_tensors, save_tensors
+
+EMBEDDED_TEMPLATES = (
+    "a catalogue shot of a {}.",
+    "you can see one {} here.",
+    "a tiny black and white picture of a {}.",
+)
+"""Prompts for the embedded model. None of them was used in its training or in any choice made there."""
+
+MAX_SCALE = 100.0  # as in CLIP: beyond it the contrastive loss becomes unstable
+
+START, END, PAD = 256, 257, 258  # the ids after the 256 byte values
+_VOCABULARY = 259
+
+_CHUNK = 256  # images encoded at a time; bounds memory, changes no result
+
+
+@dataclass(frozen=True)
+class EmbeddedConfig:
+    """Every number that shapes the encoder; stored with the weights, so a file says how to read itself."""
+
+    dim: int = 128
+    image_size: int = 28
+    patch_size: int = 4
+    image_width: int = 128
+    image_depth: int = 5
+    image_heads: int = 4
+    text_length: int = 77
+    text_width: int = 64
+    text_depth: int = 2
+    text_heads: int = 4
+    mlp_ratio: int = 3
+    dropout: float = 0.1
+    pixel_mean: float = 0.286
+    pixel_std: float = 0.353
+
+    @property
+    def patches(self) -> int:
+        """How many patch tokens an image gives."""
+        return (self.image_size // self.patch_size) ** 2
+
+
+class Block(nn.Module):
+    """One pre-norm transformer block."""
+
+    def __init__(self, width: int, heads: int, config: EmbeddedConfig) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.attention_out = nn.Linear(width, width)
+        self.mlp_norm = nn.LayerNorm(width)
+        self.mlp_in = nn.Linear(width, config.mlp_ratio * width)
+        self.mlp_out = nn.Linear(config.mlp_ratio * width, width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """N×L×width to the same shape; keys where `mask` (N×L) is False are not attended to."""
+        x = x + self.dropout(self.attend(self.attention_norm(x), mask))
+        out: Tensor = x + self.dropout(self.mlp_out(gelu(self.mlp_in(self.mlp_norm(x)))))
+        return out
+
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Multi-head self-attention."""
+        q, k, v = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        visible = None if mask is None else mask[:, None, None, :]
+        mixed = scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        out: Tensor = self.attention_out(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class ImageTower(nn.Module):
+    """Pixels to normalised tokens: the class token first, then the patches row by row."""
+
+    def __init__(self, config: EmbeddedConfig) -> None:
+        super().__init__()
+        width, patch = config.image_width, config.patch_size
+        self.patch = nn.Conv2d(1, width, kernel_size=patch, stride=patch)
+        self.class_token = nn.Parameter(0.02 * torch.randn(width))
+        self.positions = nn.Parameter(0.02 * torch.randn(1 + config.patches, width))
+        self.blocks = nn.ModuleList(
+            Block(width, config.image_heads, config) for _ in range(config.image_depth)
+        )
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """N×1×H×W to N×(1+patches)×width."""
+        patches = self.patch(pixels).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_token.expand(len(pixels), 1, -1), patches], dim=1) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        out: Tensor = self.norm(x)
+        return out
+
+
+class TextTower(nn.Module):
+    """Byte embeddings to one vector a text, read at the start token."""
+
+    def __init__(self, config: EmbeddedConfig) -> None:
+        super().__init__()
+        width = config.text_width
+        self.bytes = nn.Parameter(0.02 * torch.randn(_VOCABULARY, width))
+        self.positions = nn.Parameter(0.02 * torch.randn(config.text_length, width))
+        self.blocks = nn.ModuleList(Block(width, config.text_heads, config) for _ in range(config.text_depth))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """N×L×width embeddings, without positions, and their N×L mask to N×width."""
+        x = embeddings + self.positions[: embeddings.shape[1]]
+        for block in self.blocks:
+            x = block(x, mask)
+        out: Tensor = self.norm(x[:, 0])
+        return out
+
+
+class EmbeddedEncoder(nn.Module):
+    """Images and texts to unit rows of one space.
+
+    >>> encoder = EmbeddedEncoder.load()
+    >>> encoder.encode_texts(["a photo of a coat.", "a photo of a bag."]).shape
+    torch.Size([2, 128])
+    """
+
+    def __init__(self, config: EmbeddedConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or EmbeddedConfig()
+        self.image = ImageTower(config)
+        self.text = TextTower(config)
+        self.image_projection = nn.Linear(config.image_width, config.dim, bias=False)
+        self.text_projection = nn.Linear(config.text_width, config.dim, bias=False)
+        self.log_scale = nn.Parameter(torch.tensor(1 / 0.07).log())  # CLIP's starting temperature
+
+    @classmethod
+    def load(cls) -> "EmbeddedEncoder":
+        """The packaged model, ready for inference in float32."""
+        with resources.as_file(resources.files("pta") / "data" / "embedded.safetensors") as path:
+            return cls.read(path)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "EmbeddedEncoder":
+        """A model written by `write`, ready for inference in float32."""
+        weights, about = load_tensors(path, kind="embedded encoder")
+        encoder = cls(EmbeddedConfig(**about["config"]))
+        encoder.load_state_dict(weights)
+        return encoder.eval().requires_grad_(False)
+
+    def write(self, path: str | Path, **about: Any) -> None:
+        """Save the weights in float16, with the configuration and what else is to be known `about` them."""
+        weights = {name: value.detach().cpu().half() for name, value in self.state_dict().items()}
+        save_tensors(path, weights, {"kind": "embedded encoder", "config": asdict(self.config), **about})
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of configuration and weights, in hexadecimal: equal exactly for equal encoders."""
+        digest = hashlib.sha256(json.dumps(asdict(self.config), sort_keys=True).encode())
+        for name, value in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.float().cpu().numpy().astype("<f4").tobytes())
+        return digest.hexdigest()
+
+    @property
+    def dim(self) -> int:
+        """Length of a feature."""
+        return self.config.dim
+
+    @property
+    def scale(self) -> float:
+        """What cosines are multiplied by to become logits."""
+        return min(self.log_scale.exp().item(), MAX_SCALE)
+
+    @property
+    def bias(self) -> float:
+        """What is added to logits: nothing, as in CLIP."""
+        return 0.0
+
+    def preprocess(self, images: Image.Image | Sequence[Image.Image] | npt.NDArray[np.uint8]) -> Tensor:
+        """Pillow images of any size and mode, or a uint8 array N×28×28, to a normalised N×1×28×28 tensor."""
+        size = self.config.image_size
+        if isinstance(images, Image.Image):
+            images = [images]
+        if not isinstance(images, np.ndarray):
+            images = np.array([self._shrink(image) for image in images], np.uint8).reshape(-1, size, size)
+        if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (size, size):
+            raise InvalidSamples(
+                f"an image array must be uint8 of shape N×{size}×{size}, not {images.dtype} of shape "
+                f"{'×'.join(map(str, images.shape))}; for other sizes pass Pillow images"
+            )
+        return self.normalise(torch.tensor(images, device=self.log_scale.device))
+
+    def _shrink(self, image: Image.Image) -> npt.NDArray[np.uint8]:
+        if not isinstance(image, Image.Image):
+            raise InvalidSamples(
+                f"expected Pillow images, found {type(image).__name__}; open files with PIL.Image.open"
+            )
+        return np.asarray(image.convert("L").resize((self.config.image_size, self.config.image_size)))
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """A uint8 tensor N×H×W to N×1×H×W of mean 0 and deviation 1 over Fashion-MNIST."""
+        return ((images / 255 - self.config.pixel_mean) / self.config.pixel_std).unsqueeze(1)
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×dim unit rows, differentiably."""
+        return normalize(self.image_projection(self.image(pixels)[:, 0]), dim=-1)
+
+    # `no_grad` and not `inference_mode`: features that a prompt is tuned against must be allowed in a graph.
+
+    @torch.no_grad()
+    def encode_images(self, batch: Tensor) -> Tensor:
+        """Preprocessed images to N×dim unit rows."""
+        return torch.cat([self.image_features(pixels) for pixels in _chunks(batch)])
+
+    @torch.no_grad()
+    def encode_tokens(self, batch: Tensor) -> Tensor:
+        """Preprocessed images to N×patches×image_width patch tokens: row by row, normed, not projected."""
+        return torch.cat([self.image(pixels)[:, 1:] for pixels in _chunks(batch)])
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Texts to N×dim unit rows."""
+        ids, mask = self.tokenize(texts)
+        return self.text_from_embeddings(self.embed_ids(ids), mask)
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Lower-cased UTF-8 bytes between start and end, padded to the longest: ids and mask, both N×L."""
+        if isinstance(texts, str):
+            raise InvalidParameter(f"texts must be a list of strings; for one text pass [{texts!r}]")
+        rows = [[START, *text.lower().encode(), END] for text in texts]
+        longest = max(map(len, rows), default=2)
+        if longest > self.config.text_length:
+            raise InvalidParameter(
+                f"a text has {longest - 2} bytes, the embedded model reads at most "
+                f"{self.config.text_length - 2}; shorten the prompt"
+            )
+        padded = [row + [PAD] * (longest - len(row)) for row in rows]
+        ids = torch.tensor(padded, dtype=torch.long, device=self.log_scale.device).reshape(len(rows), longest)
+        return ids, ids != PAD
+
+    def embed_ids(self, ids: Tensor) -> Tensor:
+        """Token ids N×L to their embeddings N×L×text_width."""
+        return embedding(ids, self.text.bytes)
+
+    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Token embeddings N×L×text_width and their mask N×L to N×dim unit rows, differentiably.
+
+        The first token of each row is where the feature is read, so a tuned prompt goes after it.
+        """
+        return normalize(self.text_projection(self.text(embeddings, mask)), dim=-1)
+
+
+def _chunks(batch: Tensor) -> tuple[Tensor, ...]:
+    return torch.tensor_split(batch, tuple(range(_CHUNK, len(batch), _CHUNK)))

@@ -1,0 +1,50 @@
+"""PTA's recurrence, exactly: `advance` picks the fastest of several engines that give the same answers.
+
+| engine | when |
+|---|---|
+| `advance_by_loop` | state in half precision, which every single sample must round |
+| `advance_by_step` | one sample |
+| `advance_compiled` | a batch on the CPU, numba installed (extra `fast`) |
+| `advance_by_chunk` | any other batch |
+"""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from pta.engines.chunk import advance_by_chunk
+from pta.engines.loop import advance_by_loop
+from pta.engines.prototypes import Prototypes
+from pta.engines.rule import Rule
+from pta.engines.step import advance_by_step
+from pta.engines.touches import Touches, find_touches
+
+__all__ = ["Prototypes", "Rule", "Touches", "advance", "find_touches"]
+
+# Measured, see benchmarks/results/engine-cpu.csv. `advance_by_chunk` goes through as many rounds as a class has touches;
+# where nearly every sample touches every class, short chunks cost less in rounds than they lose in products.
+_CHUNK = 128
+_CHUNK_OF_MANY_TOUCHES = 32
+_MANY_TOUCHES_PER_SAMPLE = 16
+
+
+def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
+    """Learn B samples in order and give the cosine of each with every class's anchored prototype, B×C.
+
+    The answers and the state are those of one sample at a time, however the batch is cut.
+    """
+    if prototypes.knowledge.dtype not in (torch.float32, torch.float64):
+        return advance_by_loop(prototypes, anchors, features, touches, rule)
+    if len(features) == 1:
+        return advance_by_step(prototypes, anchors, features, touches, rule)
+    engine = advance_by_chunk
+    if features.device.type == "cpu" and find_spec("numba") is not None:
+        from pta.engines.compiled import advance_compiled as engine
+    many = engine is advance_by_chunk and len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)
+    size = _CHUNK_OF_MANY_TOUCHES if many else _CHUNK
+    cosines = []
+    for start in range(0, len(features), size):
+        end = min(start + size, len(features))
+        cosines.append(engine(prototypes, anchors, features[start:end], touches.between(start, end), rule))
+    return cosines[0] if len(cosines) == 1 else torch.cat(cosines)

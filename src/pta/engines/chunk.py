@@ -1,0 +1,166 @@
+"""The rule for a chunk of B samples at once: matrix products, and a recursion in scalars only.
+
+Within a chunk every P and R is a combination of the R₀ and P₀ it starts from and the features f₁…f_B. A vector is
+therefore followed by its *shadow*, a row of 2B+2 numbers: its inner products with the B features, and its coordinates
+on (R₀, P₀, f₁…f_B). Learning a feature and refreshing R are the same linear operations on shadows as on vectors; all
+they need besides is ‖P‖² and ⟨R,P⟩, which follow by recursion. Classes that are neither touched nor still moving cost
+nothing but their column of F·Rᵀ. The products run where the features are; the recursion runs on the host.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pta.engines.prototypes import Prototypes
+from pta.engines.refresh import refresh
+from pta.engines.rule import Rule
+from pta.engines.timetable import Timetable
+from pta.engines.touches import Touches
+
+Shadows = NDArray[Any]
+
+
+def advance_by_chunk(
+    prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
+) -> Tensor:
+    """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
+    cosines = features @ prototypes.anchored.T
+    unsettled = ~prototypes.resting if rule.anchor == "recursive" else torch.zeros_like(prototypes.resting)
+    table = Timetable.of(touches, unsettled.cpu().numpy())
+    moving = _MovingClasses(prototypes, anchors, features, cosines, table, rule)
+    for round_ in range(table.rounds):
+        moving.wait(round_)
+        moving.learn(round_)
+    moving.wait(table.rounds)
+    moving.write_back(prototypes, cosines)
+    return cosines
+
+
+class _MovingClasses:
+    """The M classes that move during this chunk, row by row in the order of the timetable."""
+
+    def __init__(
+        self,
+        prototypes: Prototypes,
+        anchors: Tensor,
+        features: Tensor,
+        cosines: Tensor,
+        table: Timetable,
+        rule: Rule,
+    ) -> None:
+        self.table, self.rule, self.features = table, rule, features
+        self.recursive = rule.anchor == "recursive"
+        self.batch = len(features)
+        self.classes = torch.from_numpy(table.classes).to(features.device)
+        self.P0 = prototypes.knowledge[self.classes]
+        self.cosines = cosines[:, self.classes].T.contiguous().cpu().numpy()
+        norm = torch.linalg.vector_norm(self.P0, dim=1).cpu().numpy()
+
+        # A resting R is P/‖P‖ (or P is zero), so its products are known; any other start needs its own.
+        pull = prototypes.anchored if self.recursive else anchors
+        resting = prototypes.resting[self.classes] & self.recursive
+        others = torch.nonzero(~resting)[:, 0].cpu().numpy()
+        P0, R0 = self.P0[others], pull[self.classes[others]]
+        along_r, along_p, overlap = self.cosines.copy(), self.cosines * norm[:, None], norm.copy()
+        along_r[others] = (R0 @ features.T).cpu().numpy()
+        along_p[others] = (P0 @ features.T).cpu().numpy()
+        overlap[others] = (R0 * P0).sum(dim=1).cpu().numpy()
+
+        gram = (features @ features.T).cpu().numpy()
+        self.samples = np.concatenate([gram, np.zeros((self.batch, 2), gram.dtype), np.eye(self.batch, dtype=gram.dtype)], 1)
+        self.R = self._shadows(along_r, coordinate=0)
+        self.P = self._shadows(along_p, coordinate=1)
+        self.text = None if self.recursive else self.R.copy()
+        self.pull, self.square, self.overlap = pull, np.square(norm, dtype=np.float64), overlap.astype(np.float64)
+        self.length = prototypes.length[self.classes].cpu().numpy()
+        self.arrived = np.zeros(len(table.classes), dtype=bool)
+        self.now = np.full(len(table.classes), -1)
+
+    def _shadows(self, products: Shadows, coordinate: int) -> Shadows:
+        shadows = np.zeros((len(products), 2 * self.batch + 2), dtype=products.dtype)
+        shadows[:, : self.batch] = products
+        shadows[:, self.batch + coordinate] = 1
+        return shadows
+
+    def wait(self, round_: int) -> None:
+        """Refresh R until just before the touch of this round (or the chunk's end), and score what passes by."""
+        if round_ == 0 and not self.recursive:
+            return  # an R with a fixed anchor moves only when touched
+        rows = self.table.rows[round_ - 1] if round_ else len(self.now)
+        if not rows:
+            return
+        now = self.now[:rows]
+        missed = self.table.when[round_, :rows] - now - 1
+        square, length, overlap = self.square[:rows], self.length[:rows], self.overlap[:rows]
+        R, P, B = self.R[:rows], self.P[:rows], self.batch
+
+        path = refresh(overlap, square, length, int(missed.max()) if self.recursive else 0, self.rule)
+        each = np.arange(rows)
+        first = now + (0 if self.rule.order == "update-first" else 1)
+        scored = self.cosines[:rows]
+        settled = R[:, :B] * path.from_r[-1].astype(R.dtype)[:, None] + P[:, :B] * path.from_p[-1].astype(R.dtype)[:, None]
+        np.copyto(scored, settled, where=np.arange(B) >= first[:, None])
+        columns = first + np.arange(path.steps)[:, None]
+        seen, row = np.nonzero((columns >= 0) & (columns < B))
+        at = columns[seen, row]
+        scored[row, at] = path.from_r[seen, row] * R[row, at] + path.from_p[seen, row] * P[row, at]
+
+        last = np.minimum(missed, path.steps)
+        from_r, from_p = path.from_r[last, each], path.from_p[last, each]
+        if self.recursive:
+            R *= from_r.astype(R.dtype)[:, None]
+            R += P * from_p.astype(R.dtype)[:, None]
+            self.arrived[:rows] = path.arrived[last, each]
+            if not self.rule.renormalise:
+                self.length[:rows] = np.where(square > 0, path.length[last, each], length * self.rule.w**missed)
+            self.overlap[:rows] = from_r * overlap + from_p * square
+
+    def learn(self, round_: int) -> None:
+        """Let the sample of this round flow into P, and refresh R once."""
+        rows = self.table.rows[round_]
+        rule, sample, each = self.rule, self.table.when[round_, :rows], np.arange(rows)
+        log_keep = rule.log_decay(self.table.probabilities[round_, :rows])
+        keep, share = np.exp(log_keep), -np.expm1(log_keep)
+        P, A = self.P[:rows], (self.R if self.text is None else self.text)[:rows]
+
+        own = self.samples[sample, sample]
+        square = keep**2 * self.square[:rows] + 2 * keep * share * P[each, sample] + share**2 * own
+        overlap = keep * self.overlap[:rows] + share * A[each, sample]
+        P *= keep.astype(P.dtype)[:, None]
+        P += self.samples[sample] * share.astype(P.dtype)[:, None]
+
+        pull = rule.w * (self.length[:rows] if self.recursive else 1.0)
+        push = 1 - rule.w
+        size = np.sqrt(np.maximum(pull**2 + 2 * pull * push * overlap + push**2 * square, 0.0))
+        stuck = size == 0
+        size[stuck] = 1.0
+        from_a, from_p = np.where(stuck, 1.0, pull / size), np.where(stuck, 0.0, push / size)
+        R = A * from_a.astype(P.dtype)[:, None]
+        R += P * from_p.astype(P.dtype)[:, None]
+        self.R[:rows] = R
+        self.square[:rows] = square
+        self.overlap[:rows] = from_a * overlap + from_p * square if self.recursive else overlap
+        if self.recursive and not rule.renormalise:
+            self.length[:rows] = np.where(stuck, 0.0, size)
+        self.now[:rows] = sample
+
+    def write_back(self, prototypes: Prototypes, cosines: Tensor) -> None:
+        """Turn coordinates into vectors again."""
+        if self.recursive and not self.rule.renormalise:
+            prototypes.length[~prototypes.touched] *= self.rule.w**self.batch
+        classes, F = self.classes, self.features
+        p = torch.from_numpy(self.P[:, self.batch :]).to(F.device)
+        P = torch.addmm(p[:, 1:2] * self.P0, p[:, 2:], F)
+        under_way = torch.from_numpy(np.flatnonzero(~self.arrived)).to(F.device)
+        r = torch.from_numpy(self.R[:, self.batch :]).to(F.device)[under_way]
+        R = r[:, 0:1] * self.pull[classes[under_way]] + r[:, 1:2] * self.P0[under_way] + r[:, 2:] @ F
+        prototypes.knowledge[classes] = P
+        P[under_way] = R
+        prototypes.anchored[classes] = torch.nn.functional.normalize(P, dim=1)
+        prototypes.length[classes] = torch.from_numpy(self.length).to(F.device)
+        prototypes.resting[classes] = torch.from_numpy(self.arrived | (self.square == 0) | (not self.recursive)).to(F.device)
+        prototypes.touched[classes[: self.table.rows[0] if self.table.rows else 0]] = True
+        cosines[:, classes] = torch.from_numpy(self.cosines).to(F.device).T

@@ -1,0 +1,134 @@
+"""The chunk's recursion as one compiled loop per class (optional extra `fast`, needs numba).
+
+The same algebra as `chunk.py`, but a class is followed from the first sample to the last on its own, so that its two
+vectors are changed in place and stay in the processor's cache.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pta.engines.prototypes import ARRIVED, Prototypes
+from pta.engines.rule import Rule
+from pta.engines.touches import Touches
+
+Array = NDArray[Any]
+
+
+def advance_compiled(
+    prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
+) -> Tensor:
+    """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
+    cosines = features @ prototypes.anchored.T
+    recursive = rule.anchor == "recursive"
+    moving = np.flatnonzero(np.bincount(touches.classes, minlength=len(anchors)) | (recursive & ~prototypes.resting.numpy()))
+    begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
+    if recursive and not rule.renormalise:
+        faded = ~prototypes.touched.numpy()
+        faded[touches.classes] = False
+        prototypes.length.numpy()[faded] *= rule.w ** len(features)
+    _follow_classes(
+        moving,
+        begin,
+        touches.samples,
+        rule.log_decay(touches.probabilities),
+        features.numpy(),
+        (features @ features.T).numpy(),
+        cosines.numpy(),
+        prototypes.knowledge.numpy(),
+        prototypes.anchored.numpy(),
+        prototypes.length.numpy(),
+        prototypes.resting.numpy(),
+        anchors.numpy(),
+        rule.w,
+        recursive,
+        rule.renormalise,
+        rule.order == "predict-first",
+    )
+    prototypes.touched.numpy()[touches.classes] = True
+    return cosines
+
+
+@njit(cache=True, fastmath={"contract", "reassoc"})
+def _product(u, v):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(len(u)):
+        total += u[j] * v[j]
+    return total
+
+
+@njit(cache=True)
+def _products(F, v):  # type: ignore[no-untyped-def]
+    products = np.empty(len(F), F.dtype)
+    for i in range(len(F)):
+        products[i] = _product(F[i], v)
+    return products
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def _follow_classes(  # type: ignore[no-untyped-def]
+    moving, begin, samples, log_decay, F, gram, cosines, P, R, length, resting, text, w, recursive, renormalise, late
+):
+    B, d = F.shape
+    real = F.dtype.type
+    for m in range(len(moving)):
+        c = moving[m]
+        anchor = R[c] if recursive else text[c]
+        moved = recursive and not resting[c]
+        square = _product(P[c], P[c])
+        along_r = cosines[:, c].copy() if recursive else _products(F, anchor)
+        if recursive and resting[c]:  # R is P/‖P‖, or P is zero
+            overlap = np.sqrt(square)
+            along_p = along_r * real(overlap)
+        else:
+            overlap = _product(P[c], anchor)
+            along_p = _products(F, P[c])
+
+        # R is a·anchor + b·P, and its products with the features are a·along_r + b·along_p.
+        a, b, size, still = 1.0, 0.0, length[c], not moved or square == 0
+        k = begin[m]
+        for t in range(B):
+            if late and moved:
+                cosines[t, c] = a * along_r[t] + b * along_p[t]
+            if k < begin[m + 1] and samples[k] == t:
+                if not recursive:
+                    a, b = 1.0, 0.0
+                elif square == 0 and not renormalise:
+                    size *= w**t
+                elif b != 0:  # write R down before P changes under it
+                    for j in range(d):
+                        R[c, j] = real(a) * R[c, j] + real(b) * P[c, j]
+                    for i in range(t, B):
+                        along_r[i] = real(a) * along_r[i] + real(b) * along_p[i]
+                    overlap = a * overlap + b * square
+                    a, b = 1.0, 0.0
+                keep, share = np.exp(log_decay[k]), -np.expm1(log_decay[k])
+                square = keep * keep * square + 2 * keep * share * along_p[t] + share * share * gram[t, t]
+                overlap = keep * overlap + share * along_r[t]
+                for j in range(d):
+                    P[c, j] = real(keep) * P[c, j] + real(share) * F[t, j]
+                for i in range(t, B):
+                    along_p[i] = real(keep) * along_p[i] + real(share) * gram[t, i]
+                moved, still = True, False
+                k += 1
+            if not still:
+                pull = w * size if recursive else w
+                from_a, from_p = pull * a, pull * b + (1 - w)
+                norm = np.sqrt(max(from_a * from_a + 2 * from_a * from_p * overlap + from_p * from_p * square, 0.0))
+                if norm > 0:
+                    a, b = from_a / norm, from_p / norm
+                if recursive and not renormalise:
+                    size = norm
+                goal = norm if renormalise else np.sqrt(square)
+                still = not recursive or (a <= ARRIVED and abs(norm - goal) <= ARRIVED * goal)
+            if moved and not late:
+                cosines[t, c] = a * along_r[t] + b * along_p[t]
+
+        for j in range(d):
+            R[c, j] = real(a) * anchor[j] + real(b) * P[c, j]
+        R[c] /= real(np.sqrt(_product(R[c], R[c])))
+        length[c] = size
+        resting[c] = still

@@ -1,0 +1,73 @@
+"""The numbers and switches of PTA's recurrence, apart from any implementation of it."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.errors import InvalidParameter, nearest
+
+Anchor = Literal["recursive", "fixed"]
+Order = Literal["update-first", "predict-first"]
+Weight = Literal["saturating", "raw"]
+
+# Less than float64 can tell from zero beside one. Below it a class counts as untouched even without a mask,
+# so that float32, whose squares end at 1e-38, and float64 agree on which classes have ever been touched.
+SMALLEST_PROBABILITY = 1e-15
+# Full replacement (raw weight of a sure sample) keeps this much of the past: nothing a float64 sum can see,
+# but its logarithm is finite.
+SMALLEST_DECAY = 1e-30
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a sample with class probabilities s moves the prototypes.
+
+    For every class c with s_c ≥ min_probability, the knowledge prototype takes a share β_c of the feature:
+    P_c ← (1−β_c)·P_c + β_c·f, where β_c = 1−e^(−s_c/h) ("saturating") or s_c ("raw").
+    Then every class refreshes its anchored prototype: R_c ← w·A_c + (1−w)·P_c, where A_c is the previous
+    R_c ("recursive") or the text anchor ("fixed"), scaled to unit length if `renormalise`.
+    The sample is scored by R after ("update-first") or before ("predict-first") it was learnt.
+    """
+
+    h: float
+    w: float
+    min_probability: float
+    anchor: Anchor
+    order: Order
+    weight: Weight
+    renormalise: bool
+
+    def __post_init__(self) -> None:
+        _require_number("h", self.h, 1e-3, 1e9)
+        _require_number("w", self.w, 0.0, 1.0)
+        _require_number("min_probability", self.min_probability, 0.0, 1.0)
+        require_choice("anchor", self.anchor, get_args(Anchor))
+        require_choice("order", self.order, get_args(Order))
+        require_choice("weight", self.weight, get_args(Weight))
+        if not isinstance(self.renormalise, bool):
+            raise InvalidParameter(f"renormalise must be True or False, got {self.renormalise!r}")
+
+    @property
+    def threshold(self) -> float:
+        """The smallest probability that lets a class learn, as float32 holds it."""
+        return float(np.float32(max(self.min_probability, SMALLEST_PROBABILITY)))
+
+    def log_decay(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """log(1−β): what a touched prototype keeps of its past, as a logarithm."""
+        if self.weight == "saturating":
+            return probabilities / -self.h
+        with np.errstate(divide="ignore"):
+            return np.maximum(np.log1p(-np.minimum(probabilities, 1.0)), np.log(SMALLEST_DECAY))
+
+
+def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not one of the choices, naming the nearest."""
+    if value not in choices:
+        raise InvalidParameter(f"{name}={value!r} is not a choice; {nearest(str(value), choices)}")
+
+
+def _require_number(name: str, value: object, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InvalidParameter(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")

@@ -1,0 +1,54 @@
+"""Every class's own clock: when it is touched, arranged so that all classes advance together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.engines.touches import Touches
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Classes never influence each other, so round k can bring each class to its k-th touch, whenever that is.
+
+    Classes with more touches come first: those that take part in round k are the first `taking_part(k)` rows.
+
+    Attributes:
+        classes: M class numbers.
+        when: (rounds+1)×M sample numbers, the batch size where a class has no further touch.
+        probabilities: rounds×M, the probability of each touch.
+        rows: for each round, how many classes have that touch.
+    """
+
+    classes: NDArray[np.int64]
+    when: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    rows: list[int]
+
+    @classmethod
+    def of(cls, touches: Touches, also: NDArray[np.bool_]) -> "Timetable":
+        """The timetable of the touched classes and of the `also` flagged ones, which just wait."""
+        counts = np.bincount(touches.classes, minlength=len(also))
+        classes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        counts = counts[classes]
+        also = also.copy()
+        also[classes] = False
+
+        first = np.empty(len(also), dtype=np.int64)  # where a class's touches begin, they being sorted by class
+        first[np.sort(classes)] = np.cumsum(counts[np.argsort(classes)]) - counts[np.argsort(classes)]
+        rounds = int(counts[0]) if len(counts) else 0
+        rows = [int(np.count_nonzero(counts > round_)) for round_ in range(rounds)]
+        everyone = np.concatenate([classes, np.flatnonzero(also)])
+        when = np.full((rounds + 1, len(everyone)), touches.count)
+        probabilities = np.zeros((rounds, len(everyone)))
+        for round_, taking_part in enumerate(rows):
+            touch = first[classes[:taking_part]] + round_
+            when[round_, :taking_part] = touches.samples[touch]
+            probabilities[round_, :taking_part] = touches.probabilities[touch]
+        return cls(everyone, when, probabilities, rows)
+
+    @property
+    def rounds(self) -> int:
+        """The largest number of touches of any class."""
+        return len(self.rows)

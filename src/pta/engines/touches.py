@@ -1,0 +1,67 @@
+"""Which samples touch which classes: the only thing about a stream that moves the prototypes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pta.classifier import ZeroShotClassifier
+from pta.engines.rule import Rule
+
+# float32 logits of size 100 are off by up to 5e-5, and so, relatively, are their probabilities. Closer to
+# the threshold than this, a sample is scored again in float64, so that the order of additions in a matrix
+# product (which differs between a batch and a single sample) never decides whether a class learns.
+_DOUBT = 2e-4
+
+
+@dataclass(frozen=True)
+class Touches:
+    """E pairs of a sample and a class it touches, ordered by class, then by time.
+
+    Attributes:
+        samples: E row numbers in the batch.
+        classes: E class numbers.
+        probabilities: E zero-shot probabilities.
+        count: the number of samples B, touching or not.
+    """
+
+    samples: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    count: int
+
+    @classmethod
+    def of(cls, probabilities: Tensor, rule: Rule) -> "Touches":
+        """The touches of given B×C probabilities, taken at their word."""
+        return cls._at_least(rule.threshold, probabilities)
+
+    @classmethod
+    def _at_least(cls, threshold: float, probabilities: Tensor) -> "Touches":
+        values = probabilities.cpu().numpy()
+        high = np.flatnonzero(values.astype(np.float32, copy=False) >= np.float32(threshold))
+        samples, classes = np.divmod(high, values.shape[1])
+        order = np.argsort(classes, kind="stable")
+        return cls(samples[order], classes[order], values.reshape(-1)[high[order]].astype(np.float64), len(values))
+
+    def only(self, chosen: NDArray[np.bool_]) -> "Touches":
+        """The chosen ones of the same batch."""
+        return Touches(self.samples[chosen], self.classes[chosen], self.probabilities[chosen], self.count)
+
+    def between(self, start: int, end: int) -> "Touches":
+        """The touches of samples start…end−1, counted from start."""
+        inside = self.only((self.samples >= start) & (self.samples < end))
+        return Touches(inside.samples - start, inside.classes, inside.probabilities, end - start)
+
+
+def find_touches(classifier: ZeroShotClassifier, features: Tensor, logits: Tensor, rule: Rule) -> Touches:
+    """The touches of a batch with the given zero-shot logits, decided as float64 would decide."""
+    found = Touches._at_least(rule.threshold * (1 - _DOUBT), logits.softmax(dim=1))
+    doubtful = np.unique(found.samples[found.probabilities <= rule.threshold * (1 + _DOUBT)])
+    if len(doubtful):
+        exact = classifier.scores(features[doubtful].double() @ classifier.anchors.double().T).softmax(dim=1)
+        again = np.isin(found.samples, doubtful)
+        row = np.searchsorted(doubtful, found.samples[again])
+        found.probabilities[again] = exact.cpu().numpy()[row, found.classes[again]]
+    return found.only(found.probabilities.astype(np.float32) >= np.float32(rule.threshold))

@@ -1,0 +1,48 @@
+"""What can be wrong with a user's input: one exception a kind, each message one line that says what to do.
+
+The command line turns every `PtaError` into that line and exit code 2.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PtaError(ValueError):
+    """The user's mistake: the root of every exception that `pta` raises on purpose."""
+
+
+class InvalidClassifier(PtaError):
+    """Anchors, class names or scale do not make a classifier."""
+
+
+class InvalidSamples(PtaError):
+    """A batch cannot be used; no state was touched."""
+
+
+class InvalidParameter(PtaError):
+    """A parameter does not exist or has a value it cannot have."""
+
+
+class UnknownAdapter(PtaError):
+    """No method of that name is registered."""
+
+
+class StateMismatch(PtaError):
+    """A state or segment was made by another method, for other classes or with other parameters."""
+
+
+class UnreadableFile(PtaError):
+    """A file is missing, truncated or not what it should be."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error message about an unknown name: the closest known one, or all of them.
+
+    >>> nearest("min_probabilty", ["h", "w", "min_probability"])
+    "did you mean 'min_probability'?"
+    >>> nearest("zzz", ["h", "w"])
+    'known: h, w'
+    """
+    known = list(known)
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"

@@ -1,0 +1,77 @@
+"""One method over one stream: predictions in stream order, accuracy, and the time it took."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pta.adapters.base import Adapter
+from pta.samples import Samples
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a method did with a stream.
+
+    Attributes:
+        method: the method's name.
+        parameters: every parameter it had.
+        order: the sample number at each position of the stream.
+        predictions: the predicted class at each position.
+        labels: the true class at each position, if known.
+        seconds: time spent in the method's steps.
+    """
+
+    method: str
+    parameters: dict[str, Any]
+    order: NDArray[np.int64]
+    predictions: NDArray[np.int64]
+    labels: Labels | None
+    seconds: float
+
+    @property
+    def accuracy(self) -> float:
+        """Share of correct predictions over the whole stream."""
+        if self.labels is None:
+            raise ValueError("accuracy needs labels")
+        return float((self.predictions == self.labels).mean())
+
+    @property
+    def online_accuracy(self) -> NDArray[np.float64]:
+        """Accuracy up to and including each position of the stream."""
+        if self.labels is None:
+            raise ValueError("accuracy needs labels")
+        return np.cumsum(self.predictions == self.labels) / np.arange(1, len(self.order) + 1)
+
+
+def iid_order(count: int, seed: int) -> NDArray[np.int64]:
+    """The i.i.d. order of a seed, the same everywhere."""
+    return np.random.default_rng(seed).permutation(count)
+
+
+def run_stream(
+    adapter: Adapter,
+    samples: Samples,
+    labels: Labels | None,
+    order: NDArray[np.int64],
+    *,
+    batch: int = 256,
+    on_batch: Callable[[NDArray[np.int64]], None] | None = None,
+) -> Run:
+    """Stream the samples through the adapter; `on_batch` is told the predictions of each batch as it is done."""
+    predictions, seconds = [], 0.0
+    for part in samples[torch.from_numpy(order)].batches(batch):
+        begun = time.perf_counter()
+        predicted = adapter.step(part).argmax(dim=1)
+        seconds += time.perf_counter() - begun
+        predictions.append(predicted.cpu().numpy())
+        if on_batch:
+            on_batch(predictions[-1])
+    known = None if labels is None else labels[order]
+    return Run(adapter.name, adapter.parameters, order, np.concatenate(predictions), known, seconds)

@@ -1,0 +1,175 @@
+"""The embedded dual encoder, with its packaged weights."""
+
+import runpy
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn.functional import normalize
+
+from pta.datasets.fashion import load_fashion_test
+from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
+from pta.errors import InvalidParameter, InvalidSamples
+
+TEXTS = ["a photo of a coat.", "bag", "the ankle boot that she wanted, seen from above"]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return EmbeddedEncoder.load()
+
+
+@pytest.fixture(scope="module")
+def fashion():
+    return load_fashion_test()
+
+
+@pytest.fixture(scope="module")
+def pixels(encoder, fashion):
+    return encoder.preprocess(fashion.images[:20])
+
+
+def assert_unit_rows(features, rows, dim):
+    assert features.shape == (rows, dim)
+    assert features.dtype == torch.float32
+    torch.testing.assert_close(features.norm(dim=1), torch.ones(rows))
+
+
+def test_images_and_texts_become_unit_rows_of_one_space(encoder, pixels):
+    assert_unit_rows(encoder.encode_images(pixels), 20, encoder.dim)
+    assert_unit_rows(encoder.encode_texts(TEXTS), 3, encoder.dim)
+
+
+def test_a_batch_of_images_equals_one_by_one(encoder, pixels):
+    one_by_one = torch.cat([encoder.encode_images(image[None]) for image in pixels])
+    torch.testing.assert_close(encoder.encode_images(pixels), one_by_one, atol=1e-5, rtol=0)
+
+
+def test_more_images_than_a_chunk_keep_their_order(encoder, pixels):
+    features = encoder.encode_images(pixels.repeat(14, 1, 1, 1))
+    torch.testing.assert_close(features, encoder.encode_images(pixels).repeat(14, 1), atol=1e-5, rtol=0)
+
+
+def test_a_batch_of_texts_equals_one_by_one_whatever_the_padding(encoder):
+    one_by_one = torch.cat([encoder.encode_texts([text]) for text in TEXTS])
+    torch.testing.assert_close(encoder.encode_texts(TEXTS), one_by_one, atol=1e-5, rtol=0)
+
+
+def test_an_empty_batch_gives_no_rows(encoder):
+    assert encoder.encode_texts([]).shape == (0, encoder.dim)
+    assert encoder.encode_images(encoder.preprocess([])).shape == (0, encoder.dim)
+
+
+def test_case_does_not_matter_and_every_script_can_be_read(encoder):
+    features = encoder.encode_texts(["A Coat", "a coat", "外套"])
+    assert torch.equal(features[0], features[1])
+    assert features[2].isfinite().all()
+
+
+def test_patch_tokens_have_the_declared_shape_and_come_row_by_row(encoder, fashion):
+    assert encoder.encode_tokens(encoder.preprocess(fashion.images[:3])).shape == (3, 49, 128)
+    black = np.zeros((1, 28, 28), np.uint8)
+    lit = black.copy()
+    lit[0, 4:8, 8:12] = 255  # the patch in the second row and third column
+    change = encoder.encode_tokens(encoder.preprocess(lit)) - encoder.encode_tokens(encoder.preprocess(black))
+    assert change[0].norm(dim=1).argmax() == 7 + 2
+
+
+def test_texts_equal_the_path_from_their_embeddings_and_gradients_reach_these(encoder):
+    ids, mask = encoder.tokenize(TEXTS)
+    embeddings = encoder.embed_ids(ids).requires_grad_()
+    features = encoder.text_from_embeddings(embeddings, mask)
+    torch.testing.assert_close(features.detach(), encoder.encode_texts(TEXTS))
+    features[:, 0].sum().backward()
+    assert (embeddings.grad[mask].norm(dim=1) > 0).all()
+    assert not embeddings.grad[~mask].any()
+
+
+def test_image_features_may_enter_a_graph(encoder, pixels):
+    prompt = torch.randn(encoder.dim, requires_grad=True)
+    (encoder.encode_images(pixels) @ prompt).sum().backward()
+    assert prompt.grad.any()
+
+
+def test_a_pillow_image_and_its_array_give_the_same_pixels(encoder, fashion):
+    arrays = fashion.images[:2]
+    images = [Image.fromarray(array) for array in arrays]
+    assert torch.equal(encoder.preprocess(images), encoder.preprocess(arrays))
+    assert torch.equal(encoder.preprocess(images[0]), encoder.preprocess(arrays[:1]))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "CMYK"])
+def test_pillow_images_of_any_size_and_mode_are_accepted(encoder, mode):
+    assert encoder.preprocess(Image.new(mode, (61, 40))).shape == (1, 1, 28, 28)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.zeros((1, 28, 28)), np.zeros((28, 28), np.uint8), np.zeros((1, 32, 32), np.uint8), ["coat.png"]],
+    ids=["float", "one image", "another size", "a path"],
+)
+def test_what_is_no_image_batch_is_rejected(encoder, wrong):
+    with pytest.raises(InvalidSamples, match=r"uint8|PIL\.Image\.open"):
+        encoder.preprocess(wrong)
+
+
+def test_a_bare_string_is_rejected_as_texts(encoder):
+    with pytest.raises(InvalidParameter, match=r"\['a coat'\]"):
+        encoder.encode_texts("a coat")
+
+
+def test_a_text_too_long_is_rejected_and_the_longest_is_not(encoder):
+    longest = encoder.config.text_length - 2
+    assert encoder.encode_texts(["x" * longest]).isfinite().all()
+    with pytest.raises(InvalidParameter, match=f"at most {longest}"):
+        encoder.encode_texts(["x" * (longest + 1)])
+
+
+def test_logits_have_a_scale_as_in_clip(encoder):
+    assert 1 < encoder.scale <= 100
+    assert encoder.bias == 0.0
+
+
+def test_writing_and_reading_keep_the_encoder_and_its_fingerprint(encoder, tmp_path):
+    encoder.write(tmp_path / "copy.safetensors", seed=1)
+    copy = EmbeddedEncoder.read(tmp_path / "copy.safetensors")
+    assert copy.fingerprint == encoder.fingerprint == EmbeddedEncoder.load().fingerprint
+    assert torch.equal(copy.encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+
+
+def test_another_weight_or_configuration_has_another_fingerprint(encoder):
+    torch.manual_seed(1)
+    four_heads = EmbeddedEncoder()
+    two_heads = EmbeddedEncoder(EmbeddedConfig(image_heads=2))
+    two_heads.load_state_dict(four_heads.state_dict())
+    assert len({encoder.fingerprint, four_heads.fingerprint, two_heads.fingerprint}) == 3
+
+
+def test_a_file_carries_the_configuration_it_is_read_with(tmp_path):
+    shallow = EmbeddedConfig(image_depth=1, text_depth=1, dim=32)
+    EmbeddedEncoder(shallow).write(tmp_path / "shallow.safetensors")
+    assert EmbeddedEncoder.read(tmp_path / "shallow.safetensors").config == shallow
+
+
+def test_the_packaged_model_is_small():
+    assert len((resources.files("pta") / "data" / "embedded.safetensors").read_bytes()) < 2 * 1024**2
+
+
+def test_the_recommended_templates_were_not_trained_on():
+    captions = runpy.run_path(str(Path(__file__).parents[1] / "training" / "captions.py"))
+    trained = captions["training_templates"]()
+    assert "a photo of a {}." in trained
+    assert trained.isdisjoint({*EMBEDDED_TEMPLATES, *captions["VALIDATION_TEMPLATES"]})
+    assert set(EMBEDDED_TEMPLATES).isdisjoint(captions["VALIDATION_TEMPLATES"])
+
+
+def test_clothes_are_recognised_from_prompts_never_seen_in_training(encoder, fashion):
+    prompts = torch.stack(
+        [encoder.encode_texts([t.format(name) for t in EMBEDDED_TEMPLATES]) for name in fashion.class_names]
+    )
+    anchors = normalize(prompts.mean(dim=1), dim=1)
+    answers = (encoder.encode_images(encoder.preprocess(fashion.images)) @ anchors.T).argmax(dim=1)
+    assert (answers.numpy() == fashion.labels).mean() >= 0.88

@@ -1,0 +1,36 @@
+"""The packaged Fashion-MNIST images."""
+
+from importlib import resources
+
+import numpy as np
+
+from pta.datasets.fashion import load_fashion_test
+
+
+def test_there_are_2000_small_grey_images_with_labels():
+    test = load_fashion_test()
+    assert test.images.shape == (2000, 28, 28)
+    assert test.labels.shape == (2000,)
+    assert test.images.dtype == test.labels.dtype == np.uint8
+
+
+def test_every_class_is_named_and_present():
+    test = load_fashion_test()
+    assert len(set(test.class_names)) == 10
+    assert np.bincount(test.labels, minlength=10).min() > 150
+
+
+def test_the_images_are_the_first_of_the_test_file():
+    # The published order of the labels; a shuffled or re-split file would not start like this.
+    assert load_fashion_test().labels[:12].tolist() == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7, 4, 5]
+
+
+def test_each_load_gives_fresh_arrays():
+    load_fashion_test().images[:] = 0
+    assert load_fashion_test().images.any()
+
+
+def test_the_file_is_small_and_its_licence_travels_with_it():
+    data = resources.files("pta") / "data"
+    assert len((data / "fashion_mnist_test_2000.npz").read_bytes()) <= 1_500_000
+    assert "Copyright © 2017 Zalando SE" in (data / "FASHION-MNIST-LICENSE").read_text(encoding="utf-8")
