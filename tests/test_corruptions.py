@@ -37,9 +37,7 @@ class TestEveryShift:
         assert not np.shares_memory(images, shifted)
 
     def test_moves_further_from_the_clean_images_with_every_severity(self, images, name):
-        distances = [
-            distance(images, apply_shift(images, name, severity, seed=1)) for severity in range(1, 6)
-        ]
+        distances = [distance(images, apply_shift(images, name, severity, seed=1)) for severity in range(1, 6)]
         assert distances[0] > 0
         assert distances == sorted(set(distances))
 

@@ -172,9 +172,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--limit", type=int, help="train on this many images only, for a quick look")
-    parser.add_argument(
-        "--trial", action="store_true", help="read no test image: for runs that inform a choice"
-    )
+    parser.add_argument("--trial", action="store_true", help="read no test image: for runs that inform a choice")
     arguments = parser.parse_args()
     seen = training_templates() & {*EMBEDDED_TEMPLATES, *VALIDATION_TEMPLATES}
     if seen:

@@ -1,6 +1,7 @@
 """Test-time adaptation of vision-language models: better zero-shot predictions from an unlabelled stream."""
 
 from pta.adapters import CLIP, PTA, Adapter, create_adapter, list_adapters, load_adapter
+from pta.adapters.checks import check_adapter
 from pta.classifier import ZeroShotClassifier
 from pta.engines.segment import Segment, compose
 from pta.errors import PtaError
@@ -15,6 +16,7 @@ __all__ = [
     "Samples",
     "Segment",
     "ZeroShotClassifier",
+    "check_adapter",
     "compose",
     "create_adapter",
     "list_adapters",

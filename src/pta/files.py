@@ -2,7 +2,7 @@
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,35 @@ from pta.errors import UnreadableFile
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part, even after a kill."""
     target = Path(path)
+    temporary = _beside(target)
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise UnreadableFile(f"cannot write {target}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(target)
+        temporary.replace(target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def require_writable(path: str | Path) -> None:
+    """Refuse a place that `write_atomically` could not write to, before any work is done for it."""
+    _beside(Path(path)).unlink()
+
+
+def _beside(target: Path) -> Path:
+    """A new empty file in the folder of the target, with the permissions a new file there should have."""
+    if target.exists() and not target.is_file():
+        raise UnreadableFile(f"cannot write {target}: it is not a file")
+    if not target.parent.is_dir():
+        raise UnreadableFile(f"cannot write {target}: the folder {target.parent} does not exist")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        temporary.touch(exist_ok=False)
+    except OSError as error:
+        raise UnreadableFile(f"cannot write {target}: {(error.strerror or 'impossible').lower()}") from None
+    return temporary
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

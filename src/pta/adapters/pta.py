@@ -25,7 +25,7 @@ from torch import Tensor
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines import Prototypes, Rule, Touches, advance, find_touches
+from pta.engines import Prototypes, Rule, advance, find_touches
 from pta.engines.rule import Anchor, Order, Weight, require_choice
 from pta.engines.segment import Segment, apply_segment
 
@@ -107,7 +107,9 @@ class PTA(Adapter):
             "weight": weight,
             "renormalise": renormalise,
         }
-        switches = {key: _VARIANTS[variant][key] if value is None else value for key, value in given.items()}
+        switches: dict[str, Any] = {
+            key: _VARIANTS[variant][key] if value is None else value for key, value in given.items()
+        }
         require_choice("fusion", switches["fusion"], get_args(Fusion))
         if state_dtype is None:
             state_dtype = "float64" if classifier.anchors.dtype == torch.float64 else "float32"
@@ -148,10 +150,9 @@ class PTA(Adapter):
         return self._fuse(self.classifier.logits(features), features @ self.anchored.to(features.dtype).T)
 
     def _fuse(self, z: Tensor, cosines: Tensor) -> Tensor:
-        prototype_logits = self.classifier.scores(cosines)
         if self.fusion == "logits":
-            return z + prototype_logits
-        return z.softmax(dim=1) + prototype_logits.softmax(dim=1)
+            return z.add_(cosines, alpha=self.classifier.scale).add_(self.classifier.bias)
+        return z.softmax(dim=1).add_(self.classifier.scores(cosines).softmax(dim=1))
 
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:

@@ -1,0 +1,60 @@
+"""The command `pta`: one small file a subcommand. Exit codes: 0 done, 2 the user's mistake, 1 anything else."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from pta import __version__
+from pta.cli import demo, evaluate, methods
+from pta.errors import PtaError
+
+app = typer.Typer(
+    name="pta",
+    help="Test-time adaptation of vision-language models: better zero-shot predictions from an unlabelled stream.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo.demo)
+app.command("eval")(evaluate.evaluate)
+app.command()(methods.methods)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pta {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command; a user's mistake becomes one line on stderr and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except PtaError as error:
+        _complain(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except Exception as error:
+        # the parser's own complaints, whichever class this release of typer gives them
+        if not hasattr(error, "format_message"):
+            raise
+        _complain(error.format_message())
+    else:
+        sys.exit(code or 0)
+
+
+def _complain(message: str) -> None:
+    if message:  # empty where the help was just shown
+        print(f"pta: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

@@ -100,9 +100,7 @@ class ImageTower(nn.Module):
         self.patch = nn.Conv2d(1, width, kernel_size=patch, stride=patch)
         self.class_token = nn.Parameter(0.02 * torch.randn(width))
         self.positions = nn.Parameter(0.02 * torch.randn(1 + config.patches, width))
-        self.blocks = nn.ModuleList(
-            Block(width, config.image_heads, config) for _ in range(config.image_depth)
-        )
+        self.blocks = nn.ModuleList(Block(width, config.image_heads, config) for _ in range(config.image_depth))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, pixels: Tensor) -> Tensor:

@@ -8,6 +8,7 @@
 | `advance_by_chunk` | any other batch |
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -22,8 +23,11 @@ from pta.engines.touches import Touches, find_touches
 
 __all__ = ["Prototypes", "Rule", "Touches", "advance", "find_touches"]
 
-# Measured, see benchmarks/results/engine-cpu.csv. `advance_by_chunk` goes through as many rounds as a class has touches;
+Engine = Callable[[Prototypes, Tensor, Tensor, Touches, Rule], Tensor]
+
+# Measured, see benchmarks/results/engine-cpu.csv. `advance_by_chunk` takes as many rounds as a class has touches;
 # where nearly every sample touches every class, short chunks cost less in rounds than they lose in products.
+_COMPILED_CHUNK = 256
 _CHUNK = 128
 _CHUNK_OF_MANY_TOUCHES = 32
 _MANY_TOUCHES_PER_SAMPLE = 16
@@ -38,13 +42,29 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
         return advance_by_loop(prototypes, anchors, features, touches, rule)
     if len(features) == 1:
         return advance_by_step(prototypes, anchors, features, touches, rule)
-    engine = advance_by_chunk
+    batch = prototypes, anchors, features, touches, rule
     if features.device.type == "cpu" and find_spec("numba") is not None:
-        from pta.engines.compiled import advance_compiled as engine
-    many = engine is advance_by_chunk and len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)
-    size = _CHUNK_OF_MANY_TOUCHES if many else _CHUNK
-    cosines = []
+        from pta.engines.compiled import advance_compiled
+
+        return advance_in_chunks(advance_compiled, _COMPILED_CHUNK, *batch)
+    many = len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)
+    return advance_in_chunks(advance_by_chunk, _CHUNK_OF_MANY_TOUCHES if many else _CHUNK, *batch)
+
+
+def advance_in_chunks(
+    engine: Engine,
+    size: int,
+    prototypes: Prototypes,
+    anchors: Tensor,
+    features: Tensor,
+    touches: Touches,
+    rule: Rule,
+) -> Tensor:
+    """Let one engine do a batch in chunks of at most `size` samples."""
+    if len(features) <= size:
+        return engine(prototypes, anchors, features, touches, rule)
+    cosines = features.new_empty(len(features), len(anchors))
     for start in range(0, len(features), size):
         end = min(start + size, len(features))
-        cosines.append(engine(prototypes, anchors, features[start:end], touches.between(start, end), rule))
-    return cosines[0] if len(cosines) == 1 else torch.cat(cosines)
+        cosines[start:end] = engine(prototypes, anchors, features[start:end], touches.between(start, end), rule)
+    return cosines

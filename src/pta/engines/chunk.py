@@ -23,9 +23,7 @@ from pta.engines.touches import Touches
 Shadows = NDArray[Any]
 
 
-def advance_by_chunk(
-    prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
-) -> Tensor:
+def advance_by_chunk(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
     cosines = features @ prototypes.anchored.T
     unsettled = ~prototypes.resting if rule.anchor == "recursive" else torch.zeros_like(prototypes.resting)
@@ -70,11 +68,17 @@ class _MovingClasses:
         overlap[others] = (R0 * P0).sum(dim=1).cpu().numpy()
 
         gram = (features @ features.T).cpu().numpy()
-        self.samples = np.concatenate([gram, np.zeros((self.batch, 2), gram.dtype), np.eye(self.batch, dtype=gram.dtype)], 1)
+        self.samples = np.concatenate(
+            [gram, np.zeros((self.batch, 2), gram.dtype), np.eye(self.batch, dtype=gram.dtype)], 1
+        )
         self.R = self._shadows(along_r, coordinate=0)
         self.P = self._shadows(along_p, coordinate=1)
         self.text = None if self.recursive else self.R.copy()
-        self.pull, self.square, self.overlap = pull, np.square(norm, dtype=np.float64), overlap.astype(np.float64)
+        self.pull, self.square, self.overlap = (
+            pull,
+            np.square(norm, dtype=np.float64),
+            overlap.astype(np.float64),
+        )
         self.length = prototypes.length[self.classes].cpu().numpy()
         self.arrived = np.zeros(len(table.classes), dtype=bool)
         self.now = np.full(len(table.classes), -1)
@@ -101,7 +105,9 @@ class _MovingClasses:
         each = np.arange(rows)
         first = now + (0 if self.rule.order == "update-first" else 1)
         scored = self.cosines[:rows]
-        settled = R[:, :B] * path.from_r[-1].astype(R.dtype)[:, None] + P[:, :B] * path.from_p[-1].astype(R.dtype)[:, None]
+        settled = (
+            R[:, :B] * path.from_r[-1].astype(R.dtype)[:, None] + P[:, :B] * path.from_p[-1].astype(R.dtype)[:, None]
+        )
         np.copyto(scored, settled, where=np.arange(B) >= first[:, None])
         columns = first + np.arange(path.steps)[:, None]
         seen, row = np.nonzero((columns >= 0) & (columns < B))
@@ -161,6 +167,8 @@ class _MovingClasses:
         P[under_way] = R
         prototypes.anchored[classes] = torch.nn.functional.normalize(P, dim=1)
         prototypes.length[classes] = torch.from_numpy(self.length).to(F.device)
-        prototypes.resting[classes] = torch.from_numpy(self.arrived | (self.square == 0) | (not self.recursive)).to(F.device)
+        prototypes.resting[classes] = torch.from_numpy(self.arrived | (self.square == 0) | (not self.recursive)).to(
+            F.device
+        )
         prototypes.touched[classes[: self.table.rows[0] if self.table.rows else 0]] = True
         cosines[:, classes] = torch.from_numpy(self.cosines).to(F.device).T

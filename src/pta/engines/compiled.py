@@ -18,13 +18,13 @@ from pta.engines.touches import Touches
 Array = NDArray[Any]
 
 
-def advance_compiled(
-    prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
-) -> Tensor:
+def advance_compiled(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
     cosines = features @ prototypes.anchored.T
     recursive = rule.anchor == "recursive"
-    moving = np.flatnonzero(np.bincount(touches.classes, minlength=len(anchors)) | (recursive & ~prototypes.resting.numpy()))
+    moving = np.flatnonzero(
+        np.bincount(touches.classes, minlength=len(anchors)) | (recursive & ~prototypes.resting.numpy())
+    )
     begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
     if recursive and not rule.renormalise:
         faded = ~prototypes.touched.numpy()
@@ -70,7 +70,22 @@ def _products(F, v):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def _follow_classes(  # type: ignore[no-untyped-def]
-    moving, begin, samples, log_decay, F, gram, cosines, P, R, length, resting, text, w, recursive, renormalise, late
+    moving,
+    begin,
+    samples,
+    log_decay,
+    F,
+    gram,
+    cosines,
+    P,
+    R,
+    length,
+    resting,
+    text,
+    w,
+    recursive,
+    renormalise,
+    late,
 ):
     B, d = F.shape
     real = F.dtype.type

@@ -8,9 +8,7 @@ from pta.engines.rule import Rule
 from pta.engines.touches import Touches
 
 
-def advance_by_loop(
-    prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
-) -> Tensor:
+def advance_by_loop(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn each sample in turn; give its cosine with every class's anchored prototype, B×C in float64.
 
     Whatever precision the state has, it is rounded to it after every sample.

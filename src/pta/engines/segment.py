@@ -50,7 +50,10 @@ class Segment:
         weights = -np.expm1(log_keep) * np.exp(np.minimum(after, 0.0))
         places = torch.from_numpy(np.stack([touches.classes, touches.samples]))
         shares = torch.sparse_coo_tensor(
-            places, torch.from_numpy(weights).to(features.dtype), (classes, len(features)), device=features.device
+            places,
+            torch.from_numpy(weights).to(features.dtype),
+            (classes, len(features)),
+            device=features.device,
         )
         offset = torch.sparse.mm(shares, features)
         return cls(torch.from_numpy(total).to(features.device), offset, len(features), rule, classifier)
@@ -75,7 +78,11 @@ class Segment:
         if set(tensors) != {"log_decay", "offset"}:
             raise StateMismatch(f"{path} holds {sorted(tensors)}, but a segment has log_decay and offset")
         return cls(
-            tensors["log_decay"], tensors["offset"], about["count"], Rule(**about["rule"]), about["classifier"]
+            tensors["log_decay"],
+            tensors["offset"],
+            about["count"],
+            Rule(**about["rule"]),
+            about["classifier"],
         )
 
     def require_same_source(self, rule: Rule, classifier: str) -> None:

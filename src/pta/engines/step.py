@@ -8,9 +8,7 @@ from pta.engines.rule import Rule
 from pta.engines.touches import Touches
 
 
-def advance_by_step(
-    prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
-) -> Tensor:
+def advance_by_step(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn one sample (features is 1×d); give its cosine with every class's R, 1×C."""
     recursive = rule.anchor == "recursive"
     before = features @ prototypes.anchored.T if rule.order == "predict-first" else None

@@ -36,18 +36,14 @@ class Run:
     seconds: float
 
     @property
-    def accuracy(self) -> float:
-        """Share of correct predictions over the whole stream."""
-        if self.labels is None:
-            raise ValueError("accuracy needs labels")
-        return float((self.predictions == self.labels).mean())
+    def correct(self) -> NDArray[np.bool_] | None:
+        """Whether each prediction is right, if that is known."""
+        return None if self.labels is None else self.predictions == self.labels
 
     @property
-    def online_accuracy(self) -> NDArray[np.float64]:
-        """Accuracy up to and including each position of the stream."""
-        if self.labels is None:
-            raise ValueError("accuracy needs labels")
-        return np.cumsum(self.predictions == self.labels) / np.arange(1, len(self.order) + 1)
+    def accuracy(self) -> float | None:
+        """Percentage of right predictions over the whole stream, if that is known."""
+        return None if self.correct is None else 100 * float(self.correct.mean())
 
 
 def iid_order(count: int, seed: int) -> NDArray[np.int64]:

@@ -1,0 +1,44 @@
+# Two commands for a new user: `make demo` and `make test`. Nothing but Python ≥ 3.11, pip and make is needed before.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check format benchmark train-embedded clean
+
+demo: .venv/installed
+	$(BIN)/pta demo
+
+test: .venv/installed-dev
+	$(BIN)/pytest
+
+check: .venv/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+benchmark: .venv/installed-dev
+	$(BIN)/python benchmarks/engine.py
+
+# Needs the four .gz files of Fashion-MNIST in data/ (Debian: package dataset-fashion-mnist).
+train-embedded: .venv/installed
+	$(BIN)/python training/embedded.py --data data --out src/pta/data/embedded.safetensors
+
+.venv/bin/pip:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "pta needs Python 3.11 or newer"'
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/pip pyproject.toml constraints.txt
+	$(INSTALL) --editable .
+	touch $@
+
+.venv/installed-dev: .venv/bin/pip pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[dev,fast]'
+	touch .venv/installed $@
+
+clean:
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-report.html

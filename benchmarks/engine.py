@@ -1,0 +1,203 @@
+"""How long PTA takes beside the zero-shot product it stands on: every engine, in one run, on the same features.
+
+    python benchmarks/engine.py            writes benchmarks/results/engine-cpu.csv and engine-stream-cpu.csv
+
+Each figure is the median over repetitions that take turns between the engines, so that a busy machine slows all of
+them alike: trust the ratios, not the microseconds. Features are synthetic, made to be like CLIP's: images lie in a cone
+apart from the texts, and a sample touches one or two classes. "peak bytes" is how far the process grew during a call.
+"""
+
+import argparse
+import csv
+import ctypes
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from machine import hardware
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pta import PTA, ZeroShotClassifier
+from pta.engines import Engine, advance_in_chunks, find_touches
+from pta.engines.chunk import advance_by_chunk
+from pta.engines.compiled import advance_compiled
+from pta.engines.step import advance_by_step
+
+RESULTS = Path(__file__).parent / "results"
+CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)
+WARM_UP = 1024  # samples before the first measurement, so that prototypes are in their steady state
+
+
+class PaperLoop:
+    """One sample at a time on whole C×d tensors, as the rule is written down."""
+
+    def __init__(self, classifier: ZeroShotClassifier, h: float = 20.0, w: float = 0.01) -> None:
+        self.T, self.scale, self.h, self.w = classifier.anchors, classifier.scale, h, w
+        self.P, self.R = torch.zeros_like(self.T), self.T.clone()
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return torch.stack([self.learn_and_score(f) for f in features])
+
+    def learn_and_score(self, f: Tensor) -> Tensor:
+        z = self.scale * (self.T @ f)
+        s = z.softmax(dim=0)
+        touched = s >= 0.1
+        beta = 1 - torch.exp(-s[touched] / self.h)[:, None]
+        self.P[touched] = (1 - beta) * self.P[touched] + beta * f
+        self.R = normalize(self.w * self.R + (1 - self.w) * self.P, dim=1)
+        return z + self.scale * (self.R @ f)
+
+
+def with_engine(classifier: ZeroShotClassifier, engine: Engine, at_once: int) -> Callable[[Tensor], Tensor]:
+    """PTA's whole way from features to logits, with one engine, whatever `advance` would choose."""
+    adapter = PTA(classifier)
+
+    def run(features: Tensor) -> Tensor:
+        z = classifier.logits(features)
+        touches = find_touches(classifier, features, z, adapter.rule)
+        state = adapter.prototypes, classifier.anchors
+        cosines = advance_in_chunks(engine, at_once, *state, features, touches, adapter.rule)
+        return z.add_(cosines, alpha=classifier.scale)
+
+    return run
+
+
+def clip_like(classes: int, dim: int, count: int, seed: int = 1) -> tuple[ZeroShotClassifier, Tensor]:
+    """Texts and images in two cones; a class's images lean towards its text."""
+    rng = torch.Generator().manual_seed(seed)
+    texts = normalize(torch.randn(classes, dim, generator=rng), dim=1)
+    text_cone, image_cone = normalize(torch.randn(2, dim, generator=rng), dim=1)
+    labels = torch.randint(classes, (count,), generator=rng)
+    noise = normalize(torch.randn(count, dim, generator=rng), dim=1)
+    images = 0.16 * texts[labels] + 0.75 * image_cone + 0.5 * noise
+    classifier = ZeroShotClassifier(0.65 * texts + 0.75 * text_cone, [str(number) for number in range(classes)])
+    return classifier, normalize(images, dim=1)
+
+
+def median_seconds(runs: dict[str, Callable[[], object]], repetitions: dict[str, int]) -> dict[str, float]:
+    """The median duration of each run, measured in turns."""
+    durations: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(max(repetitions.values())):
+        for name, run in runs.items():
+            if turn < repetitions[name]:
+                begun = time.perf_counter()
+                run()
+                durations[name].append(time.perf_counter() - begun)
+    return {name: statistics.median(found) for name, found in durations.items()}
+
+
+def peak_growth(run: Callable[[], object]) -> int:
+    """How many bytes the process grew beyond its size before the call (Linux)."""
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # start the high-water mark anew
+    before = _status("VmRSS")
+    run()
+    return max(0, _status("VmHWM") - before)
+
+
+def _status(key: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1]) * 1024
+
+
+def measure(classes: int, dim: int, batch: int, budget: float) -> list[dict[str, object]]:
+    """One row for each implementation at one size."""
+    classifier, stream = clip_like(classes, dim, WARM_UP + batch)
+    warm, features = stream[:WARM_UP], stream[WARM_UP:]
+    loop = PaperLoop(classifier)
+    implementations: dict[str, Callable[[Tensor], object]] = {
+        "zero-shot product": lambda f: f @ classifier.anchors.T,
+        "per-sample loop": loop,
+        "step": with_engine(classifier, advance_by_step, 1),
+        "chunk": with_engine(classifier, advance_by_chunk, 128),
+        "chunk, compiled": with_engine(classifier, advance_compiled, 256),
+    }
+    repetitions = {}
+    for name, run in implementations.items():
+        run(warm[:128] if run is loop else warm)
+        begun = time.perf_counter()
+        run(features)
+        repetitions[name] = int(np.clip(budget / (time.perf_counter() - begun), 3, 200))
+    calls = {name: (lambda run=run: run(features)) for name, run in implementations.items()}
+    seconds = median_seconds(calls, repetitions)
+    touches = find_touches(classifier, features, classifier.logits(features), PTA(classifier).rule)
+    return [
+        {
+            "implementation": name,
+            "C": classes,
+            "d": dim,
+            "B": batch,
+            "us_per_sample": round(1e6 * seconds[name] / batch, 2),
+            "speedup_over_loop": round(seconds["per-sample loop"] / seconds[name], 2),
+            "cost_in_zero_shot_products": round(seconds[name] / seconds["zero-shot product"], 2),
+            "peak_bytes": peak_growth(calls[name]),
+            "touches_per_sample": round(len(touches.samples) / batch, 2),
+            "hardware": hardware(),
+        }
+        for name in implementations
+    ]
+
+
+def measure_stream(length: int = 50_000, block: int = 5_000) -> list[dict[str, object]]:
+    """Cost per sample and size of state along one long stream, C = 1000, d = 512, batches of 256."""
+    classifier, features = clip_like(1000, 512, length)
+    adapter = PTA(classifier)
+    adapter.step(features[:256])
+    adapter.reset()
+    rows = []
+    for start in range(0, length, block):
+        begun = time.perf_counter()
+        for batch in features[start : start + block].split(256):
+            adapter.step(batch)
+        seconds = time.perf_counter() - begun
+        rows.append(
+            {
+                "samples_seen": start + block,
+                "us_per_sample": round(1e6 * seconds / block, 2),
+                "state_bytes": adapter.state_bytes,
+                "state_bytes_beyond_2Cd_floats": adapter.state_bytes - 2 * 1000 * 512 * 4,
+                "hardware": hardware(),
+            }
+        )
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    """Write rows as CSV."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> None:
+    """Measure everything and write both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=1.0, help="seconds per implementation and size")
+    parser.add_argument("--classes", type=int, nargs="+", default=CLASSES)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    rows = []
+    with torch.inference_mode():
+        for classes in arguments.classes:
+            for dim in DIMS:
+                for batch in BATCHES:
+                    found = measure(classes, dim, batch, arguments.budget)
+                    rows += found
+                    line = ", ".join(
+                        f"{row['implementation']} {row['us_per_sample']} µs ({row['cost_in_zero_shot_products']}×)"
+                        for row in found
+                    )
+                    print(f"C={classes} d={dim} B={batch}: {line}", flush=True)
+        write(arguments.out / "engine-cpu.csv", rows)
+        write(arguments.out / "engine-stream-cpu.csv", measure_stream())
+
+
+if __name__ == "__main__":
+    main()

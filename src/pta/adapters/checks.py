@@ -1,0 +1,273 @@
+"""check_adapter: the laws that every method must obey, for the methods here and for anybody's own.
+
+Each check is a function named after the law it checks. A method to which a law cannot apply is checked with that law
+excepted, and the reason stands beside it.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pta.adapters.base import Adapter, load_adapter
+from pta.classifier import ZeroShotClassifier
+from pta.errors import InvalidParameter, InvalidSamples, nearest
+
+Factory = Callable[[ZeroShotClassifier], Adapter]
+
+_TOLERANCE = 2e-3  # of logits of size 100: what the engines promise in float32
+_CLASSES, _DIM, _SAMPLES = 12, 32, 96
+
+
+class BrokenLaw(AssertionError):
+    """A method does not obey a law of `check_adapter`."""
+
+
+def check_adapter(factory: Factory, *, except_for: Mapping[str, str] | None = None) -> list[str]:
+    """Run every check on the adapters that `factory(classifier)` makes; give the names of the laws that held.
+
+    Args:
+        factory: makes a new adapter for a classifier, the same way each time.
+        except_for: laws that cannot apply to this method, each with the reason why.
+
+    >>> from pta import PTA
+    >>> check_adapter(PTA)[0]
+    'batch_equals_loop'
+    """
+    excepted = dict(except_for or {})
+    for law, reason in excepted.items():
+        if law not in _CHECKS:
+            raise InvalidParameter(f"no law is called {law!r}; {nearest(law, _CHECKS)}")
+        if not reason.strip():
+            raise InvalidParameter(f"say why {law!r} cannot apply")
+    laws = [law for law in _CHECKS if law not in excepted]
+    for law in laws:
+        _CHECKS[law](factory)
+    return laws
+
+
+_CHECKS: dict[str, Callable[[Factory], None]] = {}
+
+
+def _check(function: Callable[[Factory], None]) -> Callable[[Factory], None]:
+    _CHECKS[function.__name__] = function
+    return function
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors."""
+
+    classifier: ZeroShotClassifier
+    features: Tensor
+
+    @classmethod
+    def make(cls, seed: int, dtype: torch.dtype = torch.float32) -> "_Stream":
+        rng = np.random.default_rng(seed)
+        anchors = rng.standard_normal((_CLASSES, _DIM)) + 2.0
+        labels = rng.integers(_CLASSES - 2, size=_SAMPLES)  # two classes never come
+        features = anchors[labels] + 0.8 * rng.standard_normal((_SAMPLES, _DIM)) + rng.standard_normal(_DIM)
+        features[1::7] = features[0]  # the same sample again and again
+        features /= np.linalg.norm(features, axis=1, keepdims=True)
+        names = [f"class {number}" for number in range(_CLASSES)]
+        # float64 streams are exact copies of float32 ones, so that both precisions see the same numbers
+        as_asked = (torch.tensor(array, dtype=torch.float32).to(dtype) for array in (anchors, features))
+        text, images = as_asked
+        return cls(ZeroShotClassifier(text, names, scale=50.0), images)
+
+    def cuts(self, seed: int) -> Iterator[Tensor]:
+        rng = np.random.default_rng(seed)
+        start = 0
+        while start < len(self.features):
+            end = start + int(rng.choice([1, 2, 3, 5, 17, 40]))
+            yield self.features[start:end]
+            start = end
+
+
+@_check
+def batch_equals_loop(factory: Factory) -> None:
+    """Any cut of a stream into batches gives the logits and the state of one sample at a time."""
+    for seed in range(3):
+        stream = _Stream.make(seed)
+        single, whole, cut = (factory(stream.classifier) for _ in range(3))
+        expected = torch.cat([single.step(feature[None]) for feature in stream.features])
+        _require_equal(whole.step(stream.features), expected, single, "one batch gives other logits than a loop")
+        pieces = torch.cat([cut.step(batch) for batch in stream.cuts(seed)])
+        _require_equal(pieces, expected, single, "batches give other logits than a loop")
+        probe = stream.features[:5]
+        _require_equal(whole.predict(probe), single.predict(probe), single, "a batch leaves another state")
+
+
+@_check
+def predict_is_pure(factory: Factory) -> None:
+    """`predict` learns nothing and gives the same answer twice."""
+    stream = _Stream.make(1)
+    adapter = factory(stream.classifier)
+    adapter.step(stream.features[:40])
+    before = _copy_of_state(adapter)
+    first, second = adapter.predict(stream.features), adapter.predict(stream.features)
+    _require(torch.equal(first, second), adapter, "predict gives two answers to one question")
+    _require(_same_state(adapter, before), adapter, "predict changes the state")
+
+
+@_check
+def saving_changes_nothing(factory: Factory) -> None:
+    """Saving and loading in the middle of a stream leaves the rest of the stream as it was."""
+    stream = _Stream.make(2)
+    kept = factory(stream.classifier)
+    kept.step(stream.features[:50])
+    before = _copy_of_state(kept)
+    with tempfile.TemporaryDirectory() as folder:
+        kept.save(Path(folder) / "state.safetensors")
+        loaded = load_adapter(Path(folder) / "state.safetensors", stream.classifier)
+    _require(loaded.parameters == kept.parameters, kept, "parameters are lost in saving")
+    _require(_same_state(kept, before), kept, "saving changes the state")
+    _require(_same_state(loaded, before), kept, "state is lost in saving")
+    rest = stream.features[50:]
+    _require(torch.equal(loaded.step(rest), kept.step(rest)), kept, "a loaded adapter goes on differently")
+
+
+@_check
+def reset_equals_new(factory: Factory) -> None:
+    """After `reset` an adapter is as good as new; after `reset(classes)` only those classes are."""
+    stream = _Stream.make(3)
+    used, new = factory(stream.classifier), factory(stream.classifier)
+    used.step(stream.features)
+    learnt = _copy_of_state(used)
+    used.reset(classes=[1, 4])
+    for name, declared in used._declared.items():
+        if declared.per_class:
+            others = [row for row in range(_CLASSES) if row not in (1, 4)]
+            now, fresh = used.state()[name], new.state()[name]
+            _require(torch.equal(now[[1, 4]], fresh[[1, 4]]), used, f"reset(classes) leaves {name} as it was")
+            _require(
+                torch.equal(now[others], learnt[name][others]),
+                used,
+                f"reset(classes) changes {name} of others",
+            )
+    used.reset()
+    _require(_same_state(used, _copy_of_state(new)), used, "reset leaves something behind")
+    _require(torch.equal(used.step(stream.features), new.step(stream.features)), used, "reset is not a new start")
+
+
+@_check
+def nothing_is_shared_with_the_caller(factory: Factory) -> None:
+    """The caller's tensors are neither changed nor kept, and what is given out can be written to."""
+    stream = _Stream.make(4)
+    adapter, reference = factory(stream.classifier), factory(stream.classifier)
+    anchors = stream.classifier.anchors.clone()
+    given = stream.features.clone()
+    logits = adapter.step(given)
+    _require(torch.equal(given, stream.features), adapter, "step writes to the caller's features")
+    expected = reference.step(stream.features)
+    _require(torch.equal(logits, expected), adapter, "the same stream gives other logits")
+    given.fill_(0.5)
+    logits.fill_(0.5)
+    probe = stream.features[:7]
+    _require(torch.equal(adapter.predict(probe), reference.predict(probe)), adapter, "state aliases what was given")
+    _require(torch.equal(stream.classifier.anchors, anchors), adapter, "the classifier's anchors were changed")
+
+
+@_check
+def memory_is_bounded(factory: Factory) -> None:
+    """State does not grow with the stream, where the method says so."""
+    stream = _Stream.make(5)
+    adapter = factory(stream.classifier)
+    if not adapter.bounded:
+        return
+    adapter.step(stream.features)
+    early = adapter.state_bytes
+    for _ in range(5):
+        adapter.step(stream.features)
+    _require(adapter.state_bytes == early, adapter, f"state grew from {early} to {adapter.state_bytes} bytes")
+
+
+@_check
+def the_same_stream_gives_the_same_answers(factory: Factory) -> None:
+    """Two new adapters on one stream agree bit for bit."""
+    stream = _Stream.make(6)
+    one, two = factory(stream.classifier), factory(stream.classifier)
+    _require(torch.equal(one.step(stream.features), two.step(stream.features)), one, "two runs differ")
+    _require(_same_state(one, _copy_of_state(two)), one, "two runs leave different states")
+
+
+@_check
+def a_bad_batch_changes_no_state(factory: Factory) -> None:
+    """A batch that cannot be used raises `InvalidSamples` before anything is learnt from its good rows."""
+    stream = _Stream.make(7)
+    adapter = factory(stream.classifier)
+    adapter.step(stream.features[:30])
+    before = _copy_of_state(adapter)
+    for what, batch in _bad_batches(stream.features[:4]):
+        for use in (adapter.step, adapter.predict):
+            try:
+                use(batch)
+            except InvalidSamples:
+                pass
+            else:
+                raise BrokenLaw(f"{adapter.name}: {what} is accepted")
+            _require(_same_state(adapter, before), adapter, f"{what} changed the state before it was refused")
+
+
+@_check
+def float32_agrees_with_float64(factory: Factory) -> None:
+    """A stream in float32 gives the logits of the same stream in float64, within tolerance."""
+    for seed in range(3):
+        narrow, wide = _Stream.make(seed), _Stream.make(seed, torch.float64)
+        adapter = factory(narrow.classifier)
+        expected = factory(wide.classifier).step(wide.features)
+        _require_equal(adapter.step(narrow.features), expected, adapter, "float32 gives other logits than float64")
+
+
+@_check
+def logits_are_finite(factory: Factory) -> None:
+    """Logits are B×C and finite, also for samples unlike any class."""
+    stream = _Stream.make(8)
+    adapter = factory(stream.classifier)
+    for batch in (stream.features, -stream.features, torch.eye(_DIM), stream.features[:1]):
+        for logits in (adapter.step(batch), adapter.predict(batch)):
+            _require(tuple(logits.shape) == (len(batch), _CLASSES), adapter, f"logits have shape {logits.shape}")
+            _require(bool(torch.isfinite(logits).all()), adapter, "logits are not finite")
+
+
+def _bad_batches(good: Tensor) -> Iterator[tuple[str, Tensor]]:
+    for name, value in (("NaN", math.nan), ("Inf", math.inf)):
+        spoilt = good.clone()
+        spoilt[-1, 0] = value
+        yield f"a batch with {name}", spoilt
+    zero = good.clone()
+    zero[-1] = 0
+    yield "a batch with a zero row", zero
+    yield "an empty batch", good[:0]
+    yield "a batch of another dimension", good[:, :-1]
+    yield "a single vector", good[0]
+
+
+def _copy_of_state(adapter: Adapter) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in adapter.state().items()}
+
+
+def _same_state(adapter: Adapter, other: Mapping[str, Tensor]) -> bool:
+    own = adapter.state()
+    return own.keys() == other.keys() and all(torch.equal(own[name], other[name]) for name in own)
+
+
+def _require(holds: bool, adapter: Adapter, complaint: str) -> None:
+    if not holds:
+        raise BrokenLaw(f"{adapter.name}: {complaint}")
+
+
+def _require_equal(logits: Tensor, expected: Tensor, adapter: Adapter, complaint: str) -> None:
+    """Equal within the tolerance, and the same answer wherever the expected one is clear."""
+    _require(logits.shape == expected.shape, adapter, f"{complaint}: shape {tuple(logits.shape)}")
+    worst = float((logits.double() - expected.double()).abs().max())
+    _require(worst <= _TOLERANCE, adapter, f"{complaint}: off by {worst:.2g}")
+    top = expected.double().topk(2, dim=1).values
+    clear = top[:, 0] - top[:, 1] > 2 * _TOLERANCE
+    same = logits.argmax(dim=1) == expected.argmax(dim=1)
+    _require(bool(same[clear].all()), adapter, f"{complaint}: another class wins")

@@ -1,0 +1,112 @@
+"""`pta demo`: zero-shot and PTA side by side on shifted images, on the screen and as a page to keep."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.corruptions.images import SHIFTS
+from pta.demo import DemoResult, render_report, run_demo
+from pta.demo.curve import Curve, first_shown
+from pta.demo.result import accuracy, online_accuracy
+from pta.files import write_atomically
+
+_SECONDS = 3.5  # to watch the stream, which in truth is over in the blink of an eye
+_FRAMES = 100
+_BAR_WIDTH = 26
+_SPARK_WIDTH = 20
+
+
+def demo(
+    shift: Annotated[str, typer.Option(help=f"What happens to the images: {', '.join(SHIFTS)}.")] = "gaussian_noise",
+    severity: Annotated[int, typer.Option(help="How much of it, from 1 to 5.")] = 3,
+    seed: Annotated[int, typer.Option(help="Draws the shift's randomness and the order of the images.")] = 1,
+    report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = Path("demo-report.html"),
+    json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
+) -> None:
+    """Try it: 2,000 images under a shift, labelled by zero-shot and by PTA side by side, and a report to show."""
+    require_place(report)
+    require_place(json)
+    console = tables()
+    with progress() as bar:
+        task = bar.add_task("encoding images")
+
+        def move(done: int, total: int) -> None:
+            doing = "encoding images" if done < total else "labelling them"
+            bar.update(task, completed=done, total=total, description=doing)
+
+        result = run_demo(shift, severity, seed, on_encoded=move)
+    write_atomically(report, render_report(result).encode())
+    if json is not None:
+        write_json(json, {**result.summary(), "report": str(report)})
+        if str(json) == STDOUT:
+            return
+    if console.is_interactive:
+        _replay(console, result)
+    console.print(_table(result))
+    for line in (_highlights(result), f"{result.verdict} {result.caveat}".strip(), f"Report: {report}"):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _replay(console: Console, result: DemoResult) -> None:
+    """Show both online accuracies moving. What is shown was measured before: pauses would spoil the speed."""
+    curves = [online_accuracy(run) for run in (result.zero_shot, result.pta)]
+    with Live(console=console, auto_refresh=False) as live:
+        for seen in np.linspace(1, len(result), _FRAMES).astype(int):
+            live.update(_frame([curve[:seen] for curve in curves], len(result), console), refresh=True)
+            time.sleep(_SECONDS / _FRAMES)
+    console.print()
+
+
+def _frame(curves: Sequence[Curve], total: int, console: Console) -> Group:
+    fine = not console.options.ascii_only
+    trends = [curve[first_shown(total) - 1 :] for curve in curves]
+    steady = np.concatenate(trends)
+    grid = Table.grid(padding=(0, 2))
+    for name, curve, trend, style in zip(("zero-shot", "PTA"), curves, trends, ("bright_black", "cyan"), strict=True):
+        spark = _spark(trend, steady.min(), steady.max()) if fine and len(steady) else ""
+        grid.add_row(name, Text(_bar(curve[-1], fine), style), f"{curve[-1]:6.2f} %", Text(spark, style))
+    lead = curves[1][-1] - curves[0][-1]
+    seen = f"{len(curves[0]):,} of {total:,} images, in slow motion: PTA is at {lead:+.2f} points"
+    return Group(Text(seen), grid)
+
+
+def _bar(percent: float, fine: bool) -> str:
+    """A bar of fixed width; where the terminal can, it ends on an eighth of a character."""
+    eighths = round(8 * _BAR_WIDTH * percent / 100)
+    if not fine:
+        return ("#" * (eighths // 8)).ljust(_BAR_WIDTH, ".")
+    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(_BAR_WIDTH)
+
+
+def _spark(curve: Curve, low: float, high: float) -> str:
+    """The course of a curve between low and high in one line of small blocks."""
+    picked = curve[np.linspace(0, len(curve) - 1, min(_SPARK_WIDTH, len(curve))).astype(int)]
+    heights = (7 * (picked - low) / max(high - low, 1e-9)).round().astype(int)
+    return "".join("▁▂▃▄▅▆▇█"[height] for height in heights)
+
+
+def _table(result: DemoResult) -> Table:
+    title = f"{len(result):,} images, {result.shift}, severity {result.severity}, seed {result.seed}"
+    table = Table("method", title=title, title_justify="left")
+    for heading in ("accuracy", "gain over zero-shot", "samples/s"):
+        table.add_column(heading, justify="right")
+    for name, run, gain in (("zero-shot", result.zero_shot, ""), ("PTA", result.pta, f"{result.gain:+.2f}")):
+        table.add_row(name, f"{accuracy(run):.2f} %", gain, f"{len(result) / run.seconds:,.0f}")
+    return table
+
+
+def _highlights(result: DemoResult) -> str:
+    """The classes that moved most to either side, in one line."""
+    ranked = sorted(result.classes, key=lambda score: score.gain)
+    up = [f"{score.name} {score.gain:+.1f}" for score in reversed(ranked[-3:]) if score.gain > 0]
+    down = [f"{score.name} {score.gain:+.1f}" for score in ranked[:3] if score.gain < 0]
+    return f"Classes that gained most: {', '.join(up) or 'none'}; that lost most: {', '.join(down) or 'none'}."

@@ -1,0 +1,144 @@
+"""`pta eval`: methods compared on a feature file."""
+
+import csv
+import io
+import json as json_module
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pta.adapters.base import adapter_class, create_adapter, list_adapters
+from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.datasets.features import FeatureFile, load_features
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.experiments.evaluate import Evaluation, Summary
+from pta.experiments.evaluate import evaluate as evaluate_methods
+from pta.files import write_atomically
+
+
+def evaluate(
+    features: Annotated[list[Path], typer.Option(help="Feature file (.npz or .safetensors); may be repeated.")],
+    method: Annotated[
+        list[str] | None, typer.Option(help="Method, or 'all'; may be repeated. [default: clip, pta]")
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(min=0, help="Stream order; may be repeated. [default: 1]")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter, e.g. pta.h=50."),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Samples per step; changes speed, never results.")] = 256,
+    json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv, in stream order.")] = None,
+) -> None:
+    """Compare methods on feature files: accuracy, gain over zero-shot, and speed."""
+    chosen = {name: _parameters(name, set_ or []) for name in _methods(method or ["clip", "pta"])}
+    _require_used(set_ or [], chosen)
+    require_place(json)
+    datasets = [load_features(path) for path in features]
+    names = [data.name for data in datasets]
+    if len(set(names)) < len(names):
+        raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")
+    for data in datasets:
+        for name, parameters in chosen.items():
+            create_adapter(name, data.classifier, **parameters)  # every mistake is found before the work begins
+    if predictions is not None:
+        _make_folder(predictions)
+
+    seeds = list(dict.fromkeys(seed or [1]))
+    done = _run(datasets, chosen, seeds, batch)
+    if predictions is not None:
+        for evaluation in done:
+            folder = predictions if len(datasets) == 1 else predictions / evaluation.dataset
+            folder.mkdir(exist_ok=True)
+            _write_predictions(folder / f"{evaluation.run.method}-{evaluation.seed}.csv", evaluation)
+    if json is not None:
+        write_json(json, [evaluation.record() for evaluation in done])
+    if json is None or str(json) != STDOUT:
+        tables().print(_table(datasets, list(chosen), len(seeds), done))
+
+
+def _methods(asked: Sequence[str]) -> list[str]:
+    names = [name for one in asked for name in (list_adapters() if one == "all" else [one])]
+    return [adapter_class(name).name for name in dict.fromkeys(names)]
+
+
+def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
+    found = {}
+    for setting in settings:
+        target, equals, value = setting.partition("=")
+        owner, dot, name = target.partition(".")
+        if not (equals and dot and owner and name and value):
+            raise InvalidParameter(f"--set {setting}: expected METHOD.NAME=VALUE, for example pta.h=50")
+        if owner == method:
+            found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json_module.loads(text.lower() if text in ("True", "False") else text)
+    except ValueError:
+        return text
+
+
+def _require_used(settings: Sequence[str], chosen: dict[str, dict[str, Any]]) -> None:
+    for setting in settings:
+        owner = setting.partition(".")[0]
+        adapter_class(owner)
+        if owner not in chosen:
+            raise InvalidParameter(f"--set {setting}: {owner} is not among the methods {', '.join(chosen)}")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnreadableFile(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
+def _run(
+    datasets: Sequence[FeatureFile], methods: dict[str, dict[str, Any]], seeds: Sequence[int], batch: int
+) -> list[Evaluation]:
+    done: list[Evaluation] = []
+    with progress() as bar:
+        total = sum(len(data.samples) for data in datasets) * len(methods) * len(seeds)
+        task = bar.add_task("", total=total)
+        for data in datasets:
+
+            def advance(method: str, seed: int, samples: int, name: str = data.name) -> None:
+                bar.update(task, advance=samples, description=f"{name}: {method}, seed {seed}")
+
+            done.extend(evaluate_methods(data, methods, seeds, batch=batch, on_batch=advance))
+    return done
+
+
+def _write_predictions(path: Path, evaluation: Evaluation) -> None:
+    run = evaluation.run
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["index", "label", "prediction"])
+    labels = [""] * len(run.order) if run.labels is None else run.labels.tolist()
+    writer.writerows(zip(run.order.tolist(), labels, run.predictions.tolist(), strict=True))
+    write_atomically(path, text.getvalue().encode())
+
+
+def _table(datasets: Sequence[FeatureFile], methods: Sequence[str], seeds: int, done: Sequence[Evaluation]) -> Table:
+    table = Table("dataset", "method", title=f"accuracy in %, mean ± standard deviation over {seeds} seed(s)")
+    for heading in ("accuracy", "gain over zero-shot", "samples/s"):
+        table.add_column(heading, justify="right")
+    for data in datasets:
+        for method in methods:
+            own = [e for e in done if e.dataset == data.name and e.run.method == method]
+            summary = Summary.of(own)
+            deviation = "" if summary.deviation is None else f" ± {summary.deviation:.2f}"
+            table.add_row(
+                data.name,
+                method,
+                "no labels" if summary.accuracy is None else f"{summary.accuracy:.2f}{deviation}",
+                "no labels" if summary.gain is None else f"{summary.gain:+.2f}",
+                f"{summary.samples_per_second:,.0f}",
+            )
+    return table

@@ -1,0 +1,121 @@
+"""Feature files: image features, text anchors, class names and perhaps labels, computed once and used by everything.
+
+`.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
+in the metadata), and optionally `labels` (N), `scale` and `bias`.
+"""
+
+import json
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from pta.classifier import ZeroShotClassifier
+from pta.errors import InvalidSamples, PtaError, UnreadableFile
+from pta.samples import Samples
+
+_REQUIRED = ("image_features", "text_features", "classnames")
+_OPTIONAL = ("labels", "scale", "bias")
+_LARGEST = 64 * 2**30  # bytes after decompression; more is a mistake or an attack
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """A dataset as a method sees it.
+
+    Attributes:
+        name: the file's name without its ending.
+        samples: N unit features.
+        classifier: the zero-shot classifier of the file's text features.
+        labels: N class numbers, if the file has them.
+    """
+
+    name: str
+    samples: Samples
+    classifier: ZeroShotClassifier
+    labels: NDArray[np.int64] | None
+
+
+def load_features(path: str | Path) -> FeatureFile:
+    """Read and check a feature file; every mistake is one line that names the file."""
+    path = Path(path)
+    arrays = _read(path)
+    missing = [key for key in _REQUIRED if key not in arrays]
+    if missing:
+        raise UnreadableFile(
+            f"{path}: no {' and no '.join(missing)}; a feature file has image_features, text_features, classnames "
+            f"and optionally labels, this one has {', '.join(sorted(arrays)) or 'nothing'}"
+        )
+    try:
+        samples = Samples.of(arrays["image_features"])
+        classifier = ZeroShotClassifier(
+            arrays["text_features"],
+            [str(name) for name in arrays["classnames"]],
+            scale=float(arrays.get("scale", 100.0)),
+            bias=float(arrays.get("bias", 0.0)),
+        )
+        if samples.dim != classifier.dim:
+            raise InvalidSamples(
+                f"image_features have {samples.dim} dimensions but text_features {classifier.dim}; "
+                "both must come from the same model"
+            )
+        labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
+    except PtaError as error:
+        raise type(error)(f"{path}: {error}") from None
+    return FeatureFile(path.stem, samples, classifier, labels)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UnreadableFile(f"no such feature file: {path}")
+    readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
+    if path.suffix not in readers:
+        raise UnreadableFile(f"{path}: a feature file ends in .npz or .safetensors")
+    try:
+        return readers[path.suffix](path)
+    except (SafetensorError, zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        if isinstance(error, PtaError):
+            raise
+        raise UnreadableFile(
+            f"{path} cannot be read (truncated, damaged, or holding Python objects?): {error}"
+        ) from None
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        _require_sane_size(path, (entry.file_size for entry in archive.infolist()))
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in (*_REQUIRED, *_OPTIONAL) if key in file}
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    _require_sane_size(path, [path.stat().st_size])
+    with safe_open(path, framework="pt") as file:
+        names = (file.metadata() or {}).get("classnames")
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+    return tensors if names is None else tensors | {"classnames": json.loads(names)}
+
+
+def _require_sane_size(path: Path, sizes: Iterable[int]) -> None:
+    total = sum(sizes)
+    if total > _LARGEST:
+        raise UnreadableFile(f"{path} unpacks to {total / 2**30:.0f} GiB; at most {_LARGEST // 2**30} GiB are read")
+
+
+def _labels(given: Any, count: int, classes: int) -> NDArray[np.int64] | None:
+    if given is None:
+        return None
+    labels = np.asarray(given)
+    if labels.shape != (count,):
+        raise InvalidSamples(f"labels have shape {labels.shape}, expected one for each of the {count} samples")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise InvalidSamples(f"labels must be whole numbers, got {labels.dtype}")
+    if labels.min() < 0 or labels.max() >= classes:
+        wrong = labels.min() if labels.min() < 0 else labels.max()
+        raise InvalidSamples(f"label {wrong} is out of range; there are {classes} classes, 0…{classes - 1}")
+    return labels.astype(np.int64)

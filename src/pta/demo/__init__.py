@@ -1,0 +1,7 @@
+"""The demonstration: shifted images through zero-shot and PTA side by side, and a page that shows what came of it."""
+
+from pta.demo.report import render_report
+from pta.demo.result import ClassScore, DemoResult
+from pta.demo.run import run_demo
+
+__all__ = ["ClassScore", "DemoResult", "render_report", "run_demo"]

@@ -1,0 +1,183 @@
+"""DemoResult: what a demonstration gave, and every number that is told about it."""
+
+from dataclasses import dataclass
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.adapters import PTA
+from pta.classifier import ZeroShotClassifier
+from pta.experiments.run import Run
+from pta.samples import Samples
+
+_CAN_BE_CHANCE = 0.05  # the usual level; only decides whether a caveat is added
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """How both methods did on the images of one class; accuracies in percent."""
+
+    name: str
+    count: int
+    zero_shot: float
+    pta: float
+
+    @property
+    def gain(self) -> float:
+        """PTA's accuracy minus zero-shot's, in points."""
+        return self.pta - self.zero_shot
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """Both methods over one stream of shifted images.
+
+    Attributes:
+        shift: the name of the shift; with severity and seed it determines everything else.
+        severity: 1 … 5.
+        seed: of the shift's randomness and of the stream's order.
+        limit: how many images were asked for, or None for all there are.
+        originals: the images as they were, uint8 N×28×28.
+        images: the same images under the shift.
+        labels: their true classes; only ever used to count.
+        features: what the model made of the shifted images.
+        classifier: class names and text anchors.
+        model_fingerprint: of the encoder.
+        zero_shot: what the zero-shot classifier answered.
+        pta: what PTA answered.
+        adapter: PTA at the end of the stream.
+    """
+
+    shift: str
+    severity: int
+    seed: int
+    limit: int | None
+    originals: NDArray[np.uint8]
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    features: Samples
+    classifier: ZeroShotClassifier
+    model_fingerprint: str
+    zero_shot: Run
+    pta: Run
+    adapter: PTA
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def gain(self) -> float:
+        """PTA's accuracy minus zero-shot's, in points."""
+        return 100 * (len(self.fixed) - len(self.broken)) / len(self)
+
+    @property
+    def fixed(self) -> NDArray[np.intp]:
+        """The positions of the stream where zero-shot is wrong and PTA right."""
+        return np.flatnonzero(~right(self.zero_shot) & right(self.pta))
+
+    @property
+    def broken(self) -> NDArray[np.intp]:
+        """The positions of the stream where zero-shot is right and PTA wrong."""
+        return np.flatnonzero(right(self.zero_shot) & ~right(self.pta))
+
+    @property
+    def classes(self) -> list[ClassScore]:
+        """The score of every class that occurs."""
+        truth = self.labels[self.pta.order]
+        present = [(c, truth == c) for c in range(self.classifier.classes) if (truth == c).any()]
+        return [
+            ClassScore(
+                self.classifier.class_names[c],
+                int(own.sum()),
+                accuracy(self.zero_shot, own),
+                accuracy(self.pta, own),
+            )
+            for c, own in present
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that says whether PTA helped."""
+        before, after = f"{accuracy(self.zero_shot):.2f} %", f"{accuracy(self.pta):.2f} %"
+        if self.gain > 0:
+            return (
+                f"PTA gained {self.gain:.2f} points: {after} of {len(self):,} images right, "
+                f"against {before} by zero-shot."
+            )
+        if self.gain < 0:
+            return (
+                f"On this shift PTA did not help. It lost {-self.gain:.2f} points: {after} "
+                f"of {len(self):,} images right, against {before} by zero-shot."
+            )
+        return f"On this shift PTA did not help: both methods got {after} of {len(self):,} images right."
+
+    @property
+    def caveat(self) -> str:
+        """A sentence of caution where the difference may be luck, otherwise empty."""
+        small = self.gain != 0 and chance_of_split(len(self.fixed), len(self.broken)) > _CAN_BE_CHANCE
+        return "A difference this small can be chance." if small else ""
+
+    @property
+    def call(self) -> str:
+        """The command, or for a part of the images the Python call, that gives this result again."""
+        if self.limit is not None:
+            return f'run_demo("{self.shift}", severity={self.severity}, seed={self.seed}, limit={self.limit})'
+        return f"pta demo --shift {self.shift} --severity {self.severity} --seed {self.seed}"
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers, ready for JSON; accuracies in percent."""
+        return {
+            "shift": self.shift,
+            "severity": self.severity,
+            "seed": self.seed,
+            "n": len(self),
+            "model": self.model_fingerprint,
+            "methods": [
+                {
+                    "method": run.method,
+                    "params": run.parameters,
+                    "accuracy": accuracy(run),
+                    "gain_points": gain,
+                    "seconds": run.seconds,
+                    "samples_per_second": len(self) / run.seconds,
+                }
+                for run, gain in ((self.zero_shot, 0.0), (self.pta, self.gain))
+            ],
+            "classes": [
+                {"name": c.name, "n": c.count, "zero_shot": c.zero_shot, "pta": c.pta, "gain_points": c.gain}
+                for c in self.classes
+            ],
+            "fixed": len(self.fixed),
+            "broken": len(self.broken),
+            "verdict": f"{self.verdict} {self.caveat}".strip(),
+        }
+
+
+def right(run: Run) -> NDArray[np.bool_]:
+    """Whether each answer of a run is right."""
+    correct: NDArray[np.bool_] = run.predictions == run.labels
+    return correct
+
+
+def accuracy(run: Run, where: NDArray[np.bool_] | slice = slice(None)) -> float:
+    """Percentage of right answers, over the whole stream or over some of its positions."""
+    counted = right(run)[where]
+    return 100 * int(counted.sum()) / len(counted)
+
+
+def online_accuracy(run: Run) -> NDArray[np.float64]:
+    """Percentage of right answers up to and including each position of the stream."""
+    return 100 * np.cumsum(right(run)) / np.arange(1, len(run.order) + 1)
+
+
+def chance_of_split(fixed: int, broken: int) -> float:
+    """How often fair coins fall at least this unevenly: the two-sided sign test.
+
+    >>> chance_of_split(5, 1), chance_of_split(50, 10) < 1e-6
+    (0.21875, True)
+    """
+    tosses = fixed + broken
+    tail = sum(comb(tosses, k) for k in range(min(fixed, broken) + 1))
+    return min(1.0, float(2 * tail / 2**tosses))

@@ -1,0 +1,11 @@
+"""What every test runs under: one thread, and property tests that draw the same examples every time."""
+
+import os
+
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+settings.register_profile("usual", derandomize=True, deadline=None, max_examples=80)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))

@@ -1,0 +1,158 @@
+"""Streams and rules to test with: one worked by hand, and any number that look like CLIP features.
+
+All embeddings of a drawn stream lie in one cone, as CLIP's do (they share a large mean), so no two are opposite. That
+leaves out on purpose the one place where the recurrence itself is ill-conditioned: an anchor and a prototype that
+cancel in the mixture w·R + (1−w)·P, which leaves a direction that float32 cannot tell.
+"""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pta import ZeroShotClassifier
+from pta.engines import Rule
+
+WIDEST_CONE = 0.7  # sine of its half angle; below 1/√2 all cosines are positive
+
+# The switches of the two variants, as documented.
+RELEASED = {
+    "h": 20.0,
+    "w": 0.01,
+    "min_probability": 0.1,
+    "anchor": "recursive",
+    "fusion": "logits",
+    "order": "update-first",
+    "weight": "saturating",
+    "renormalise": True,
+}
+PAPER = RELEASED | {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Unit anchors and features, the class each feature was drawn from, and the scale of the logits."""
+
+    anchors: Tensor = field(repr=False)
+    features: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
+    scale: float
+
+    def to(self, dtype: torch.dtype) -> "Stream":
+        """The same stream, rounded; keep it in float64 until the precision under test is known."""
+        return Stream(self.anchors.to(dtype), self.features.to(dtype), self.labels, self.scale)
+
+    @property
+    def classifier(self) -> ZeroShotClassifier:
+        """The classifier that the features are scored by."""
+        return ZeroShotClassifier(self.anchors, [f"class {c}" for c in range(len(self.anchors))], self.scale)
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Zero-shot probabilities as float32 numbers, whatever the precision of the stream."""
+        return (self.scale * self.features @ self.anchors.T).softmax(dim=1).float()
+
+
+def toy_stream() -> Stream:
+    """Three classes, three samples: the worked example, with the factor 10 in the place of 100."""
+    anchors = torch.tensor([[1, 0.1, 0], [0.1, 1, 0], [0, 0.1, 1]], dtype=torch.float64)
+    features = torch.tensor([[1, 0.98, 0.2], [0.9, 1, 0.3], [0.2, 0.1, 1]], dtype=torch.float64)
+    return Stream(normalize(anchors), normalize(features), torch.tensor([0, 1, 2]), 10.0)
+
+
+def clip_like_stream(
+    seed: int,
+    *,
+    classes: int,
+    dim: int,
+    count: int,
+    present: float = 1.0,
+    spread: float = 0.4,
+    in_order: bool = False,
+    duplicates: float = 0.0,
+    scale: float = 100.0,
+) -> Stream:
+    """Features around their class and away from the text by a shift they share, all in one cone.
+
+    Args:
+        seed: of everything random.
+        classes: how many anchors.
+        dim: the length of anchors and features.
+        count: how many samples.
+        present: the share of the classes that samples come from, at least one class.
+        spread: sine of the cone's half angle.
+        in_order: all samples of a class before those of the next.
+        duplicates: the share of samples that repeat the one before.
+        scale: of the logits.
+    """
+    random = np.random.default_rng(seed)
+
+    def unit(rows: np.ndarray) -> np.ndarray:
+        return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+    def directions(*shape: int) -> np.ndarray:
+        return unit(random.normal(size=(*shape, dim)))
+
+    middle, shift, own = directions(), directions(), directions(classes)
+    labels = random.choice(random.permutation(classes)[: max(1, round(present * classes))], size=count)
+    labels = np.sort(labels) if in_order else labels
+    images = unit(own[labels] + shift + 1.5 * directions(count))
+    features = unit(middle + spread * images)
+    for t in range(1, count):
+        if random.random() < duplicates:
+            features[t], labels[t] = features[t - 1], labels[t - 1]
+    anchors = unit(middle + spread * own)
+    return Stream(torch.from_numpy(anchors), torch.from_numpy(features), torch.from_numpy(labels), scale)
+
+
+def streams(max_count: int = 80) -> st.SearchStrategy[Stream]:
+    """Streams of every shape: one class or all, in order or mixed, with and without duplicates."""
+    return st.builds(
+        clip_like_stream,
+        st.integers(0, 2**32 - 1),
+        classes=st.integers(2, 40),
+        dim=st.integers(4, 64),
+        count=st.integers(1, max_count),
+        present=st.sampled_from([1.0, 0.5, 0.0]),
+        spread=st.sampled_from([0.4, 0.15, WIDEST_CONE]),
+        in_order=st.booleans(),
+        duplicates=st.sampled_from([0.0, 0.3]),
+        scale=st.sampled_from([100.0, 30.0, 10.0, 1.0]),
+    )
+
+
+def rules(**fixed: object) -> st.SearchStrategy[Rule]:
+    """Rules with every switch drawn, but for the given ones."""
+    switches = {
+        "h": st.floats(0.0, 3.0).map(lambda exponent: 10**exponent),
+        "w": st.just(0.0) | st.floats(-4.0, np.log10(0.5)).map(lambda exponent: 10**exponent),
+        "min_probability": st.sampled_from([0.1, 0.0]),
+        "anchor": st.sampled_from(["recursive", "fixed"]),
+        "order": st.sampled_from(["update-first", "predict-first"]),
+        "weight": st.sampled_from(["saturating", "raw"]),
+        "renormalise": st.booleans(),
+    }
+    return st.builds(Rule, **switches | {name: st.just(value) for name, value in fixed.items()})
+
+
+def with_edges(probabilities: Tensor, rule: Rule, seed: int, share: float = 0.1) -> Tensor:
+    """The same float32 probabilities, some replaced by the threshold itself and its neighbours on either side."""
+    random = np.random.default_rng(seed)
+    edge = np.float32(rule.threshold)
+    edges = np.array([np.nextafter(edge, np.float32(0)), edge, np.nextafter(edge, np.float32(1))])
+    chosen = random.random(probabilities.shape) < share
+    return torch.from_numpy(np.where(chosen, random.choice(edges, size=probabilities.shape), probabilities.numpy()))
+
+
+def cuts(count: int, max_cuts: int = 5) -> st.SearchStrategy[list[slice]]:
+    """Consecutive stretches that make up a stream of `count` samples."""
+
+    def stretches(inner: set[int]) -> list[slice]:
+        return [slice(*ends) for ends in pairwise([0, *sorted(inner), count])]
+
+    inner = st.sets(st.integers(1, count - 1), max_size=max_cuts) if count > 1 else st.just(set())
+    return inner.map(stretches)

@@ -1,0 +1,131 @@
+"""The contract around a method: registry, state files, resetting."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import pta
+from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
+
+
+@pytest.fixture
+def classifier():
+    anchors = torch.randn(5, 8, generator=torch.Generator().manual_seed(1)) + 1
+    return pta.ZeroShotClassifier(anchors, [f"class {number}" for number in range(5)])
+
+
+@pytest.fixture
+def features():
+    return torch.randn(30, 8, generator=torch.Generator().manual_seed(2)) + 1
+
+
+@pytest.fixture
+def saved(classifier, features, tmp_path):
+    adapter = pta.PTA(classifier)
+    adapter.step(features)
+    adapter.save(tmp_path / "state.safetensors")
+    return tmp_path / "state.safetensors"
+
+
+def test_an_unknown_method_is_answered_with_the_nearest(classifier):
+    with pytest.raises(UnknownAdapter, match="did you mean 'clip'"):
+        pta.create_adapter("clipp", classifier)
+
+
+def test_an_unknown_parameter_is_answered_with_the_nearest(classifier):
+    with pytest.raises(InvalidParameter, match="did you mean 'min_probability'"):
+        pta.create_adapter("pta", classifier, min_prob=0.2)
+
+
+def test_a_loaded_adapter_is_the_saved_one(classifier, features, saved):
+    adapter = pta.load_adapter(saved, classifier)
+    assert isinstance(adapter, pta.PTA)
+    assert adapter.seen == 30
+    reference = pta.PTA(classifier)
+    reference.step(features)
+    assert torch.equal(adapter.step(features), reference.step(features))
+
+
+def test_saving_leaves_no_temporary_file_behind(saved):
+    assert [path.name for path in saved.parent.iterdir()] == ["state.safetensors"]
+
+
+def rewrite(path, change_about=None, change_tensors=None):
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["about"])
+    tensors = load_file(path)
+    about.update(change_about or {})
+    tensors.update(change_tensors or {})
+    save_file(tensors, path, metadata={"about": json.dumps(about)})
+
+
+@pytest.mark.parametrize(
+    ("about", "complaint"),
+    [
+        ({"version": 99}, "state version 99"),
+        ({"class_names": ["x"]}, "another list of classes"),
+        ({"classifier": "other"}, "other text anchors"),
+        ({"method": "clip", "parameters": {}}, "clip keeps"),
+        ({"parameters": None}, "does not say"),
+    ],
+)
+def test_a_state_of_something_else_is_refused(classifier, saved, about, complaint):
+    rewrite(saved, change_about=about)
+    with pytest.raises(StateMismatch, match=complaint):
+        pta.load_adapter(saved, classifier)
+
+
+def test_a_state_of_an_unknown_method_is_refused(classifier, saved):
+    rewrite(saved, change_about={"method": "future"})
+    with pytest.raises(UnknownAdapter, match="future"):
+        pta.load_adapter(saved, classifier)
+
+
+def test_a_state_with_nan_or_of_another_shape_is_refused(classifier, saved):
+    good = load_file(saved)["knowledge"]
+    rewrite(saved, change_tensors={"knowledge": torch.full_like(good, float("nan"))})
+    with pytest.raises(StateMismatch, match="NaN"):
+        pta.load_adapter(saved, classifier)
+    rewrite(saved, change_tensors={"knowledge": good[:, :-1].contiguous()})
+    with pytest.raises(StateMismatch, match="expected"):
+        pta.load_adapter(saved, classifier)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 100, -10])
+def test_a_truncated_state_is_refused(classifier, saved, kept):
+    saved.write_bytes(saved.read_bytes()[:kept])
+    with pytest.raises(UnreadableFile, match="truncated"):
+        pta.load_adapter(saved, classifier)
+
+
+def test_a_missing_or_foreign_file_is_refused(classifier, tmp_path):
+    with pytest.raises(UnreadableFile, match="no such state file"):
+        pta.load_adapter(tmp_path / "nothing", classifier)
+    save_file({"x": torch.ones(1)}, tmp_path / "foreign.safetensors")
+    with pytest.raises(UnreadableFile, match="not a state file"):
+        pta.load_adapter(tmp_path / "foreign.safetensors", classifier)
+
+
+def test_saving_where_nothing_can_be_written_says_so(classifier, tmp_path):
+    with pytest.raises(UnreadableFile, match="cannot write"):
+        pta.PTA(classifier).save(tmp_path / "missing folder" / "state.safetensors")
+
+
+@pytest.mark.parametrize("classes", [[5], [-1], [True], ["1"]])
+def test_resetting_a_class_that_does_not_exist_is_refused(classifier, features, classes):
+    adapter = pta.PTA(classifier)
+    adapter.step(features)
+    before = adapter.knowledge.clone()
+    with pytest.raises(InvalidParameter, match="does not exist"):
+        adapter.reset(classes=classes)
+    assert torch.equal(adapter.knowledge, before)
+
+
+def test_state_takes_two_vectors_and_a_few_numbers_a_class():
+    classes, dim = 300, 256
+    classifier = pta.ZeroShotClassifier(torch.randn(classes, dim), [str(number) for number in range(classes)])
+    assert pta.PTA(classifier).state_bytes <= 2 * classes * dim * 4 + 16 * classes + 16

@@ -1,0 +1,133 @@
+"""The command as its users call it: a real process, its output, its exit code."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pta import PTA, ZeroShotClassifier
+
+
+def run(*arguments):
+    command = [sys.executable, "-c", "from pta.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory):
+    rng = np.random.default_rng(1)
+    anchors = rng.standard_normal((4, 16))
+    labels = rng.integers(4, size=300)
+    path = tmp_path_factory.mktemp("features") / "pets.npz"
+    np.savez(
+        path,
+        image_features=anchors[labels] + 2.5 * rng.standard_normal((300, 16)) + 1,
+        text_features=anchors,
+        labels=labels,
+        classnames=np.array(["cat", "dog", "newt", "owl"]),
+    )
+    return path
+
+
+def test_eval_prints_a_table_and_writes_records_and_predictions(pets, tmp_path):
+    out, folder = tmp_path / "out.json", tmp_path / "predictions"
+    done = run(
+        *("eval", "--features", pets, "--method", "clip", "--method", "pta", "--seed", 1, "--seed", 2),
+        *("--set", "pta.h=50", "--json", out, "--predictions", folder),
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(word in done.stdout for word in ("clip", "pta", "gain over zero-shot", "samples/s", "±"))
+
+    records = json.loads(out.read_text())
+    keys = {"dataset", "method", "params", "seed", "n", "accuracy", "zero_shot_accuracy", "seconds"}
+    assert [(record["method"], record["seed"]) for record in records] == [
+        ("clip", 1),
+        ("clip", 2),
+        ("pta", 1),
+        ("pta", 2),
+    ]
+    assert all(set(record) == keys for record in records)
+    assert records[2]["params"]["h"] == 50
+
+    data = np.load(pets)
+    order = np.random.default_rng(2).permutation(300)
+    classifier = ZeroShotClassifier(data["text_features"], data["classnames"])
+    expected = PTA(classifier, h=50.0).step(data["image_features"][order]).argmax(dim=1).tolist()
+    rows = list(csv.DictReader((folder / "pta-2.csv").open()))
+    assert [int(row["index"]) for row in rows] == order.tolist()
+    assert [int(row["label"]) for row in rows] == data["labels"][order].tolist()
+    assert [int(row["prediction"]) for row in rows] == expected
+    assert records[3]["accuracy"] == pytest.approx(100 * np.mean(expected == data["labels"][order]))
+
+
+def test_the_batch_size_changes_no_prediction(pets, tmp_path):
+    for batch in (1, 7, 256):
+        run("eval", "--features", pets, "--method", "pta", "--batch", batch, "--predictions", tmp_path / str(batch))
+    found = [(tmp_path / str(batch) / "pta-1.csv").read_text() for batch in (1, 7, 256)]
+    assert found[0] == found[1] == found[2]
+
+
+def test_json_to_stdout_is_nothing_but_json(pets):
+    done = run("eval", "--features", pets, "--method", "all", "--json", "-")
+    assert {record["method"] for record in json.loads(done.stdout)} == {"clip", "pta"}
+    assert {record["method"] for record in json.loads(run("methods", "--json", "-").stdout)} == {"clip", "pta"}
+
+
+def test_without_labels_there_are_predictions_but_no_accuracy(pets, tmp_path):
+    arrays = {key: value for key, value in np.load(pets).items() if key != "labels"}
+    np.savez(tmp_path / "wild.npz", **arrays)
+    done = run(
+        "eval", "--features", tmp_path / "wild.npz", "--json", tmp_path / "o.json", "--predictions", tmp_path / "p"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no labels" in done.stdout
+    assert json.loads((tmp_path / "o.json").read_text())[0]["accuracy"] is None
+    assert next(csv.DictReader((tmp_path / "p" / "pta-1.csv").open()))["label"] == ""
+
+
+def test_methods_lists_what_each_needs_and_its_parameters():
+    text = run("methods").stdout
+    assert all(word in text for word in ("clip", "pta", "features", "h=20.0", "w=0.01", "min_probability=0.1"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["eval"], "Missing option '--features'"),
+        (["eval", "--features", "nothing.npz"], "no such feature file: nothing.npz"),
+        (["eval", "--features", "PETS", "--method", "ptaa"], "no method is called 'ptaa'; did you mean 'pta'?"),
+        (["eval", "--features", "PETS", "--set", "pta.hh=1"], "pta has no parameter 'hh'; did you mean 'h'?"),
+        (["eval", "--features", "PETS", "--set", "pta.h=-1"], "h must be a number from"),
+        (["eval", "--features", "PETS", "--set", "pta.fusion=logit"], "did you mean 'logits'?"),
+        (["eval", "--features", "PETS", "--set", "h=1"], "expected METHOD.NAME=VALUE"),
+        (["eval", "--features", "PETS", "--method", "clip", "--set", "pta.h=1"], "pta is not among the methods"),
+        (["eval", "--features", "PETS", "--features", "PETS"], "have the same name"),
+        (["eval", "--features", "PETS", "--json", "no/such/folder/o.json"], "does not exist"),
+        (["eval", "--features", "PETS", "--predictions", "PETS"], "cannot make the folder"),
+        (["eval", "--features", "PETS", "--seed", "-1"], "'--seed'"),
+        (["eval", "--features", "PETS", "--batch", "0"], "'--batch'"),
+        (["evaluate"], "No such command 'evaluate'"),
+        (["demo", "--shift", "blurr"], "did you mean 'blur'?"),
+        (["demo", "--severity", "6"], "severity"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_exit_code_2(pets, arguments, complaint):
+    done = run(*(str(pets) if argument == "PETS" else argument for argument in arguments))
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_anything_else_is_exit_code_1(pets):
+    code = "import pta.cli.evaluate as e; e.load_features = None; from pta.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "eval", "--features", str(pets)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_the_version_is_printed():
+    assert run("--version").stdout.startswith("pta 0.")

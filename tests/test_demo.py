@@ -1,0 +1,377 @@
+"""`pta demo`: its numbers, its report, and what it refuses."""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+import pta
+from pta.cli import demo as command
+from pta.corruptions.images import apply_shift
+from pta.datasets.fashion import load_fashion_test
+from pta.demo import render_report, run_demo
+from pta.demo.curve import first_shown, ticks
+from pta.demo.pictures import nearest, spread
+from pta.demo.result import chance_of_split, online_accuracy
+from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
+from pta.errors import InvalidParameter, UnreadableFile
+
+LIMIT = 400
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+VOID = {"meta", "link", "img", "br"}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_demo("blur", severity=3, seed=5, limit=LIMIT)
+
+
+@pytest.fixture(scope="module")
+def page(result):
+    return render_report(result)
+
+
+@pytest.fixture
+def losing(result):
+    """The same result with the methods' answers exchanged: what was gained is lost."""
+    return replace(
+        result,
+        zero_shot=replace(result.zero_shot, predictions=result.pta.predictions),
+        pta=replace(result.pta, predictions=result.zero_shot.predictions),
+    )
+
+
+def invoke(*arguments):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(command.demo)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def visible_text(page):
+    """What a reader sees: no styles, scripts or tags, and every run of white space as one blank."""
+    body = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]*>", " ", body).split())
+
+
+# -- the numbers ----------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_equal_an_independent_recount(result):
+    test, encoder = load_fashion_test(), EmbeddedEncoder.load()
+    images = apply_shift(test.images[:LIMIT], "blur", 3, 5)
+    features = encoder.encode_images(encoder.preprocess(images))
+    anchors = sum(encoder.encode_texts([t.format(name) for name in test.class_names]) for t in EMBEDDED_TEMPLATES)
+    adapter = pta.PTA(pta.ZeroShotClassifier(anchors, test.class_names, encoder.scale))
+    counts = {"zero-shot": 0, "pta": 0, "fixed": 0, "broken": 0}
+    per_class = np.zeros((10, 3), int)
+    for i in np.random.default_rng(5).permutation(LIMIT):
+        label = test.labels[i]
+        before = int((features[i] @ anchors.T / anchors.norm(dim=1)).argmax()) == label
+        after = int(adapter.step(features[i : i + 1]).argmax()) == label
+        counts["zero-shot"] += before
+        counts["pta"] += after
+        counts["fixed"] += after and not before
+        counts["broken"] += before and not after
+        per_class[label] += (1, before, after)
+
+    told = result.summary()
+    assert [method["accuracy"] for method in told["methods"]] == [
+        100 * counts["zero-shot"] / LIMIT,
+        100 * counts["pta"] / LIMIT,
+    ]
+    assert (told["fixed"], told["broken"]) == (counts["fixed"], counts["broken"])
+    assert told["methods"][1]["gain_points"] == 100 * (counts["fixed"] - counts["broken"]) / LIMIT
+    assert [(c["n"], c["zero_shot"], c["pta"]) for c in told["classes"]] == [
+        (n, 100 * before / n, 100 * after / n) for n, before, after in per_class.tolist()
+    ]
+
+
+def test_both_methods_see_the_seeds_order(result):
+    order = np.random.default_rng(5).permutation(LIMIT)
+    assert np.array_equal(result.zero_shot.order, order)
+    assert np.array_equal(result.pta.order, order)
+    assert int(result.adapter.seen) == LIMIT
+
+
+def test_online_accuracy_ends_at_the_accuracy(result):
+    assert online_accuracy(result.pta)[-1] == pytest.approx(result.summary()["methods"][1]["accuracy"])
+    assert online_accuracy(result.pta)[0] in (0, 100)
+
+
+def test_progress_is_told_up_to_the_last_image():
+    told = []
+    run_demo("contrast", severity=1, limit=150, on_encoded=lambda done, total: told.append((done, total)))
+    assert told == [(100, 150), (150, 150)]
+
+
+def test_the_chance_of_a_split_is_that_of_fair_coins():
+    assert chance_of_split(0, 0) == chance_of_split(3, 3) == 1
+    assert chance_of_split(10, 0) == chance_of_split(0, 10) == 2 / 1024
+    assert chance_of_split(1200, 700) < 1e-20  # no overflow
+
+
+def test_a_gain_is_said_to_be_one(result):
+    assert result.gain > 0
+    assert result.verdict.startswith(f"PTA gained {result.gain:.2f} points")
+
+
+def test_a_loss_is_said_to_be_one(losing):
+    assert losing.gain < 0
+    assert f"PTA did not help. It lost {-losing.gain:.2f} points" in losing.verdict
+
+
+def test_no_difference_is_said_to_be_none(result):
+    equal = replace(result, pta=replace(result.pta, predictions=result.zero_shot.predictions))
+    assert "PTA did not help: both methods" in equal.verdict
+    assert equal.caveat == ""
+
+
+def test_a_difference_that_can_be_chance_is_called_so(result):
+    predictions = result.zero_shot.predictions.copy()
+    wrong = np.flatnonzero(predictions != result.pta.labels)[:2]
+    predictions[wrong] = result.pta.labels[wrong]
+    barely = replace(result, pta=replace(result.pta, predictions=predictions))
+    assert barely.gain == 100 * 2 / LIMIT
+    assert "chance" in barely.caveat
+    assert barely.caveat in visible_text(render_report(barely))
+
+
+# -- the report -----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_report_byte_for_byte(page):
+    assert render_report(run_demo("blur", severity=3, seed=5, limit=LIMIT)) == page
+
+
+def test_the_report_needs_nothing_from_outside(page):
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "@import" not in page
+    assert "url(" not in page
+    sources = re.findall(r"""(?:src|href|srcset|data|action)\s*=\s*["']([^"']*)""", page)
+    assert sources
+    assert all(source.startswith("data:") for source in sources)
+    assert "default-src 'none'" in page  # and the browser is told to refuse anything else
+
+
+def test_the_report_says_the_true_numbers(result, page):
+    text = visible_text(page).replace("\N{NO-BREAK SPACE}", " ")
+    for method in result.summary()["methods"]:
+        assert f"{method['accuracy']:.2f} %" in text
+    assert result.verdict in text
+    assert f"Fixed: {len(result.fixed)}" in text
+    assert f"Broken: {len(result.broken)}" in text
+    for score in result.classes:
+        gain = f"{score.gain:+.1f}".replace("-", "−") if score.gain else "0.0"
+        assert f"{score.name} ({score.count}) {score.zero_shot:.1f} % {score.pta:.1f} % {gain}" in text
+    assert result.model_fingerprint in text
+    assert f"pta {pta.__version__}" in text
+
+
+def test_a_losing_report_says_so_and_shows_negative_numbers(losing):
+    text = visible_text(render_report(losing)).replace("\N{NO-BREAK SPACE}", " ")
+    assert losing.verdict in text
+    assert f"−{-losing.gain:.2f} points" in text
+
+
+def test_the_report_names_the_call_that_gives_it_again(result, page):
+    assert "run_demo(&quot;blur&quot;, severity=3, seed=5, limit=400)" in page
+    assert replace(result, limit=None).call == "pta demo --shift blur --severity 3 --seed 5"
+
+
+def test_the_tags_of_the_report_are_balanced(page, losing):
+    class Balance(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.open = []
+
+        def handle_starttag(self, tag, attrs):
+            if tag not in VOID:
+                self.open.append(tag)
+
+        def handle_startendtag(self, tag, attrs):
+            assert tag in ("line", "polyline", "polygon")  # only SVG closes its elements at once
+
+        def handle_endtag(self, tag):
+            assert self.open.pop() == tag
+
+    for text in (page, render_report(losing)):
+        parser = Balance()
+        parser.feed(text)
+        parser.close()
+        assert parser.open == []
+
+
+def test_names_are_escaped(result):
+    hostile = replace(
+        result,
+        shift="<b>&",
+        classifier=pta.ZeroShotClassifier(
+            result.classifier.anchors, ['<script>alert("x")</script>', *result.classifier.class_names[1:]]
+        ),
+    )
+    page = render_report(hostile)
+    assert page.count("<script>") == 1  # its own
+    assert "<b>&" not in page
+    assert 'alert("x")' not in page
+
+
+def test_pictures_of_another_class_are_marked(result, page):
+    shown = nearest(result.features.features, result.adapter.anchored, 8)
+    by_text = nearest(result.features.features, result.classifier.anchors, 8)
+    wrong = sum(int((result.labels[chosen] != np.arange(10)[:, None]).sum()) for chosen in (shown, by_text))
+    assert page.count('class="other"') == wrong > 0
+
+
+@pytest.mark.parametrize("limit", [1, 2, 30])
+def test_a_short_stream_has_a_report_too(limit):
+    assert f"of {limit} images right" in visible_text(render_report(run_demo("pixelate", 1, limit=limit)))
+
+
+def test_nearest_pictures_are_those_of_largest_cosine():
+    features = torch.nn.functional.normalize(torch.randn(50, 6, generator=torch.Generator().manual_seed(1)))
+    chosen = nearest(features, features[[7, 30]], 5)
+    assert chosen[:, 0].tolist() == [7, 30]
+    cosines = (features @ features[7]).numpy()
+    assert sorted(cosines[chosen[0]], reverse=True) == sorted(cosines, reverse=True)[:5]
+
+
+def test_examples_are_spread_and_not_picked():
+    assert spread(np.arange(3), 12).tolist() == [0, 1, 2]
+    chosen = spread(np.arange(100, 200), 12)
+    assert len(set(chosen.tolist())) == 12
+    assert (chosen[0], chosen[-1]) == (100, 199)
+
+
+@pytest.mark.parametrize(("low", "high"), [(46.2, 57.9), (0.0, 0.0), (99.9, 100.0), (10.9, 11.2), (0.0, 2000.0)])
+def test_ticks_enclose_the_values_in_few_round_steps(low, high):
+    steps = ticks(low, high, 5)
+    assert steps[0] <= low <= high <= steps[-1]
+    assert 2 <= len(steps) <= 8
+    assert np.ptp(np.diff(steps)) < 1e-6
+
+
+def test_the_curve_begins_where_it_has_settled():
+    assert first_shown(2000) == 50
+    assert first_shown(1) == 1
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+def test_a_browser_opens_the_report_and_runs_its_script(page, tmp_path):
+    point = (
+        "<script>const d = document.querySelector('.drawing'), b = d.getBoundingClientRect();"
+        "d.dispatchEvent(new PointerEvent('pointermove', {clientX: b.right, clientY: b.top}));"
+        "document.title = [...document.images].every((i) => i.complete && i.naturalWidth === 28)"
+        " && document.documentElement.scrollWidth <= innerWidth ? 'all there' : 'broken';</script></body>"
+    )
+    (tmp_path / "report.html").write_text(page.replace("</body>", point), encoding="utf-8")
+    alone = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={tmp_path / 'profile'}")
+    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+    address = (tmp_path / "report.html").as_uri()
+    done = subprocess.run(
+        [CHROMIUM, *alone, *quiet, "--window-size=600,900", "--dump-dom", address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "<title>all there</title>" in done.stdout
+    assert re.search(rf"after {LIMIT} images: [+−]\d+\.\d\d points", done.stdout)
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The command on fewer images."""
+    monkeypatch.setattr(command, "run_demo", lambda *args, **kwargs: run_demo(*args, limit=200, **kwargs))
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_prints_a_plain_table_and_writes_the_report(tmp_path):
+    done = invoke("--shift", "rotate", "--report", tmp_path / "r.html")
+    expected = run_demo("rotate", limit=200)
+    assert done.exit_code == 0, done.output
+    assert expected.verdict in done.stdout
+    assert f"{expected.gain:+.2f}" in done.stdout
+    assert "\x1b" not in done.output
+    assert "\r" not in done.output
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == render_report(expected)
+
+
+@pytest.mark.usefixtures("quick")
+def test_json_is_one_object_with_the_tables_numbers(tmp_path):
+    done = invoke("--shift", "rotate", "--json", "-", "--report", tmp_path / "r.html")
+    told, expected = json.loads(done.stdout), run_demo("rotate", limit=200).summary()
+    assert told.pop("report") == str(tmp_path / "r.html")
+    for method in (*told["methods"], *expected["methods"]):
+        assert method.pop("samples_per_second") == pytest.approx(200 / method.pop("seconds"))
+    assert told == expected
+    assert Path(tmp_path / "r.html").is_file()
+
+
+def test_a_terminal_sees_both_accuracies_moving(result, monkeypatch):
+    monkeypatch.setattr(command, "_SECONDS", 0)
+    screen = io.StringIO()
+    command._replay(command.Console(file=screen, force_terminal=True, width=100, color_system=None), result)
+    frames = re.findall(r"(\d+) of 400 images.*?PTA is at ([+-]\d+\.\d\d) points", screen.getvalue())
+    assert len(set(frames)) > 50
+    assert frames[-1] == ("400", f"{result.gain:+.2f}")
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Fail if the model is ever loaded."""
+    monkeypatch.setattr(EmbeddedEncoder, "load", lambda: pytest.fail("the work had begun"))
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"shift": "gausian_noise"}, "did you mean 'gaussian_noise'"),
+        ({"severity": 6}, "from 1 to 5"),
+        ({"severity": 0}, "from 1 to 5"),
+        ({"seed": -1}, "from 0"),
+    ],
+)
+def test_a_wrong_choice_is_refused_before_the_work(wrong, message, tmp_path):
+    with pytest.raises(InvalidParameter, match=message):
+        command.demo(**wrong, report=tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("limit", [0, 2001])
+def test_a_limit_beyond_the_images_is_refused(limit):
+    with pytest.raises(InvalidParameter, match="from 1 to 2000"):
+        run_demo(limit=limit)
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("place", ["missing/r.html", ".", "pipe"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(place, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnreadableFile, match="cannot write"):
+        command.demo(report=tmp_path / place)
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_folder_without_permission_is_refused_before_the_work(tmp_path):
+    tmp_path.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    with pytest.raises(UnreadableFile, match="Permission denied"):
+        command.demo(report=tmp_path / "r.html")

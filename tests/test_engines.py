@@ -1,0 +1,213 @@
+"""Every engine gives the recurrence of the oracle, wherever the stream is cut and whichever engine takes over."""
+
+from dataclasses import asdict
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import TOLERANCES, assert_agrees, oracle_pta
+from streams import PAPER, RELEASED, Stream, clip_like_stream, cuts, rules, streams, with_edges
+
+from pta.engines import Prototypes, Rule, Touches, advance, find_touches
+from pta.engines.chunk import advance_by_chunk
+from pta.engines.loop import advance_by_loop
+from pta.engines.step import advance_by_step
+
+RELEASED_RULE, PAPER_RULE = (
+    Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)
+)
+
+
+def advance_by_single_steps(prototypes, anchors, features, touches, rule):
+    cosines = [
+        advance_by_step(prototypes, anchors, features[t : t + 1], touches.between(t, t + 1), rule)
+        for t in range(len(features))
+    ]
+    return torch.cat(cosines)
+
+
+ENGINES = {
+    "loop": advance_by_loop,
+    "step": advance_by_single_steps,
+    "chunk": advance_by_chunk,
+    "picked": advance,
+}
+if find_spec("numba"):
+    from pta.engines.compiled import advance_compiled
+
+    ENGINES["compiled"] = advance_compiled
+
+
+@pytest.fixture(scope="module", params=["loop", "step", "chunk", "compiled", "picked"])
+def engine(request):
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    return ENGINES[request.param]
+
+
+@pytest.fixture(scope="module", params=TOLERANCES, ids=str)
+def dtype(request):
+    return request.param
+
+
+def run(stream, rule, probabilities, pieces, engines, state_dtype=None):
+    """Cosines of the pieces of a stream, each by its engine on the same state, and the state after the last."""
+    prototypes = Prototypes.fresh(stream.anchors.to(state_dtype or stream.anchors.dtype))
+    cosines = []
+    for piece, engine in zip(pieces, engines, strict=True):
+        touches = Touches.of(probabilities[piece], rule)
+        cosines.append(engine(prototypes, stream.anchors, stream.features[piece], touches, rule))
+    return torch.cat(cosines), prototypes
+
+
+def assert_like_the_oracle(stream, rule, probabilities, pieces, engines):
+    cosines, prototypes = run(stream, rule, probabilities, pieces, engines)
+    expected, P, R = oracle_pta(
+        stream.anchors,
+        stream.features,
+        scale=stream.scale,
+        fusion="logits",
+        probabilities=probabilities.numpy(),
+        **asdict(rule),
+    )
+    tolerance = TOLERANCES[stream.anchors.dtype]
+    assert_agrees(stream.classifier.logits(stream.features) + stream.scale * cosines, expected, tolerance)
+    np.testing.assert_allclose(prototypes.knowledge, P, atol=tolerance / 100, rtol=0)
+    np.testing.assert_allclose(prototypes.anchored, R, atol=tolerance / 100, rtol=0)
+
+
+# -- the recurrence ---------------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_an_engine_agrees_with_the_oracle_however_the_stream_is_cut(engine, dtype, data):
+    stream, rule = data.draw(streams()).to(dtype), data.draw(rules())
+    pieces = data.draw(cuts(len(stream.features)))
+    assert_like_the_oracle(stream, rule, stream.probabilities, pieces, [engine] * len(pieces))
+
+
+@given(stream=streams(), rule=rules(), seed=st.integers(0, 2**32 - 1))
+def test_an_engine_agrees_with_the_oracle_at_the_edge_of_the_mask(engine, dtype, stream, rule, seed):
+    stream = stream.to(dtype)
+    probabilities = with_edges(stream.probabilities, rule, seed)
+    assert_like_the_oracle(stream, rule, probabilities, [slice(None)], [engine])
+
+
+@given(st.data())
+def test_engines_take_over_from_each_other(dtype, data):
+    stream, rule = data.draw(streams()).to(dtype), data.draw(rules())
+    pieces = data.draw(cuts(len(stream.features)))
+    names = data.draw(st.lists(st.sampled_from(list(ENGINES)), min_size=len(pieces), max_size=len(pieces)))
+    assert_like_the_oracle(stream, rule, stream.probabilities, pieces, [ENGINES[name] for name in names])
+
+
+@pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
+def test_an_engine_agrees_with_the_oracle_on_a_stream_of_several_chunks(engine, dtype, rule):
+    stream = clip_like_stream(1, classes=10, dim=24, count=300).to(dtype)
+    assert_like_the_oracle(stream, rule, stream.probabilities, [slice(None)], [engine])
+
+
+def test_a_sure_sample_of_raw_weight_replaces_all_that_was_known(engine, dtype):
+    stream = clip_like_stream(2, classes=4, dim=8, count=12).to(dtype)
+    rule = Rule(**asdict(RELEASED_RULE) | {"weight": "raw"})
+    _, prototypes = run(stream, rule, torch.ones(12, 4), [slice(None)], [engine])
+    torch.testing.assert_close(prototypes.knowledge, stream.features[-1].expand(4, -1))
+
+
+@pytest.mark.parametrize("count", [39, 40, 98, 99])
+def test_an_anchor_that_faded_to_nothing_keeps_its_direction_until_it_is_touched(engine, dtype, count):
+    """Without renormalising, 10⁻⁴ to the 39th has a square below float64, and to the 98th is itself below."""
+    stream = clip_like_stream(3, classes=3, dim=8, count=count).to(dtype)
+    probabilities = torch.zeros(count, 3)
+    probabilities[:, 0] = 1.0
+    rule = Rule(**asdict(PAPER_RULE) | {"w": 1e-4})
+    _, faded = run(stream, rule, probabilities, [slice(None)], [engine])
+    torch.testing.assert_close(faded.anchored[1:], stream.anchors[1:], atol=1e-6, rtol=0)
+
+    probabilities[-1, 1] = 1.0
+    _, touched = run(stream, rule, probabilities, [slice(None)], [engine])
+    torch.testing.assert_close(touched.anchored[1], stream.features[-1], atol=1e-6, rtol=0)
+    torch.testing.assert_close(touched.anchored[2], stream.anchors[2], atol=1e-6, rtol=0)
+
+
+@given(st.data())
+def test_half_precision_state_does_not_depend_on_where_the_stream_is_cut(data):
+    stream, rule = data.draw(streams()).to(torch.float32), data.draw(rules())
+    pieces = data.draw(cuts(len(stream.features)))
+    inputs = stream, rule, stream.probabilities
+    _, whole = run(*inputs, [slice(None)], [advance], torch.float16)
+    _, parts = run(*inputs, pieces, [advance] * len(pieces), torch.float16)
+    for name, tensor in vars(whole).items():
+        assert torch.equal(tensor, getattr(parts, name)), name
+
+
+# -- touches ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("min_probability", [0.1, 0.5, 0.0])
+def test_the_threshold_itself_touches_and_the_number_below_it_does_not(min_probability):
+    rule = Rule(**asdict(RELEASED_RULE) | {"min_probability": min_probability})
+    edge = np.float32(max(min_probability, 1e-15))
+    below, above = np.nextafter(edge, np.float32(0)), np.nextafter(edge, np.float32(1))
+    touches = Touches.of(torch.tensor(np.array([[below, edge], [above, 0.0]])), rule)
+    assert list(zip(touches.samples, touches.classes, strict=True)) == [(1, 0), (0, 1)]
+    np.testing.assert_array_equal(touches.probabilities, [above, edge])
+    assert touches.count == 2
+
+
+def pairs(touches):
+    return set(zip(touches.samples.tolist(), touches.classes.tolist(), strict=True))
+
+
+def samples_on_either_side_of(threshold, anchors, each):
+    """Mixtures of two anchors, in float32, whose probability of the first is within 1e-7 of the threshold."""
+    random = np.random.default_rng(0)
+    T = anchors.double().numpy()
+
+    def probability(feature):
+        z = 100 * (T @ feature.astype(np.float64))
+        return 1 / np.exp(z - z[0]).sum()
+
+    def mixture(t):
+        mixed = t * T[0] + (1 - t) * T[1]
+        return mixed / np.linalg.norm(mixed)
+
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if probability(mixture(middle)) < threshold else (low, middle)
+    below, above = [], []
+    while min(len(below), len(above)) < each:
+        feature = (mixture(low) * (1 + random.uniform(-1e-7, 1e-7, T.shape[1]))).astype(np.float32)
+        away = probability(feature) - threshold
+        if 0 < abs(away) < 1e-7:
+            (below if away < 0 else above).append(feature)
+    return torch.from_numpy(np.stack(below[:each] + above[:each]))
+
+
+def test_touches_next_to_the_threshold_are_decided_as_float64_would_in_a_batch_or_alone():
+    stream = clip_like_stream(4, classes=12, dim=48, count=200).to(torch.float32)
+    classifier, rule = stream.classifier, RELEASED_RULE
+    near = samples_on_either_side_of(float(np.float32(0.1)), stream.anchors, each=100)
+    features = torch.cat([near, stream.features])[torch.randperm(400, generator=torch.Generator().manual_seed(0))]
+
+    batch = pairs(find_touches(classifier, features, classifier.logits(features), rule))
+    alone = {
+        (t, c)
+        for t, f in enumerate(features.split(1))
+        for _, c in pairs(find_touches(classifier, f, classifier.logits(f), rule))
+    }
+    assert batch == alone
+    exact = (100 * features.double() @ stream.anchors.double().T).softmax(dim=1).float()
+    assert batch == {tuple(pair) for pair in (exact >= np.float32(0.1)).nonzero().tolist()}
+
+
+@given(stream=streams(), rule=rules())
+def test_touches_are_those_of_float64_for_any_stream(stream, rule):
+    stream = stream.to(torch.float32)
+    z = stream.classifier.logits(stream.features)
+    exact = Stream(stream.anchors.double(), stream.features.double(), stream.labels, stream.scale).probabilities
+    assert pairs(find_touches(stream.classifier, stream.features, z, rule)) == pairs(Touches.of(exact, rule))

@@ -1,0 +1,345 @@
+"""PTA, as its users meet it: the worked example, every switch, and what happens to wrong parameters."""
+
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import TOLERANCES, assert_agrees, oracle_pta
+from streams import PAPER, RELEASED, clip_like_stream, cuts, rules, streams, toy_stream
+
+from pta import PTA, Samples, create_adapter
+from pta.errors import InvalidParameter
+
+DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+ONE_BY_ONE = pytest.mark.parametrize("size", [3, 2, 1], ids=["whole", "in two", "one by one"])
+PRINTED = {"atol": 1e-5, "rtol": 0}  # the worked numbers have five or six decimals
+
+
+def step_in_batches(adapter, features, size):
+    return torch.cat([adapter.step(batch) for batch in features.split(size)])
+
+
+def oracle_of(stream, features=None, **switches):
+    features = stream.features if features is None else features
+    return oracle_pta(stream.anchors, features, scale=stream.scale, **switches)
+
+
+# -- the worked example ---------------------------------------------------------------------------------------------
+
+
+@DTYPES
+def test_worked_example_zero_shot(dtype):
+    toy = toy_stream().to(dtype)
+    z = toy.classifier.logits(toy.features)
+    expected = [[7.72473, 7.59809, 2.09651], [7.21876, 7.86845, 2.88750], [2.03922, 1.16527, 9.80767]]
+    np.testing.assert_allclose(z, expected, **PRINTED)
+    s = [[0.530602, 0.467490, 0.001908], [0.341519, 0.653990, 0.004491], [0.000423, 0.000176, 0.999401]]
+    np.testing.assert_allclose(z.softmax(dim=1), s, **PRINTED)
+
+
+@DTYPES
+def test_worked_example_of_the_released_rule_after_each_sample(dtype):
+    toy = toy_stream().to(dtype)
+    adapter = PTA(toy.classifier)
+
+    first = adapter.step(toy.features[:1])
+    P = [[0.018511, 0.018141, 0.003702], [0.016335, 0.016008, 0.003267], [0, 0, 0]]
+    np.testing.assert_allclose(adapter.knowledge, P, **PRINTED)
+    R = [[0.82587, 0.55361, 0.10705], [0.55098, 0.82803, 0.10381], toy.anchors[2].tolist()]
+    np.testing.assert_allclose(adapter.anchored, R, **PRINTED)
+    prototype_logits = first - toy.classifier.logits(toy.features[:1])
+    np.testing.assert_allclose(prototype_logits, [[9.82648, 9.77986, 2.09651]], **PRINTED)
+    assert adapter.touched.tolist() == [True, True, False]
+
+    adapter.step(toy.features[1:2])
+    np.testing.assert_allclose(adapter.anchored[0], [0.71571, 0.67981, 0.16003], **PRINTED)
+    before_third = adapter.knowledge.clone()
+
+    adapter.step(toy.features[2:])
+    np.testing.assert_allclose(adapter.anchored[2], [0.16212, 0.09819, 0.98187], **PRINTED)
+    assert torch.equal(adapter.knowledge[:2], before_third[:2])
+
+
+@DTYPES
+@ONE_BY_ONE
+def test_worked_example_outputs_of_the_released_rule(dtype, size):
+    toy = toy_stream().to(dtype)
+    outputs = step_in_batches(PTA(toy.classifier), toy.features, size)
+    expected = [[17.55121, 17.37795, 4.19302], [17.17202, 17.85857, 5.77501], [5.73000, 4.97996, 19.80203]]
+    np.testing.assert_allclose(outputs, expected, **PRINTED)
+    assert outputs.argmax(dim=1).tolist() == [0, 1, 2]
+
+
+@DTYPES
+@ONE_BY_ONE
+def test_worked_example_outputs_of_the_paper_rule(dtype, size):
+    toy = toy_stream().to(dtype)
+    outputs = step_in_batches(PTA(toy.classifier, variant="paper"), toy.features, size)
+    expected = [[1.04213, 0.95572, 0.00215], [0.70407, 1.02039, 0.27554], [0.00227, 0.00228, 1.99545]]
+    np.testing.assert_allclose(outputs, expected, **PRINTED)
+
+
+@DTYPES
+def test_worked_example_without_a_mask_makes_every_prototype_like_an_image(dtype):
+    toy = toy_stream().to(dtype)
+    z = toy.classifier.logits(toy.features)
+    paper = PTA(toy.classifier, variant="paper", fusion="logits").step(toy.features) - z
+    released = PTA(toy.classifier).step(toy.features) - z
+    assert paper[1, 2].item() == pytest.approx(9.690, abs=1e-3)
+    assert released[1, 2].item() == pytest.approx(2.8875, abs=1e-4)
+
+
+# -- every switch, against the oracle ---------------------------------------------------------------------------------
+
+SWITCHES = [
+    {},
+    {"h": 1.0},
+    {"h": 1000.0},
+    {"w": 0.0},
+    {"w": 0.3},
+    {"w": 1.0},
+    {"min_probability": 0.0},
+    {"min_probability": 0.1},
+    {"min_probability": 0.5},
+    {"min_probability": 1.0},
+    {"anchor": "fixed"},
+    {"anchor": "fixed", "w": 0.3},
+    {"fusion": "logits"},
+    {"fusion": "probabilities"},
+    {"order": "predict-first"},
+    {"weight": "raw"},
+    {"renormalise": True},
+    {"renormalise": False},
+]
+
+
+@DTYPES
+@ONE_BY_ONE
+@pytest.mark.parametrize("variant", ["released", "paper"])
+@pytest.mark.parametrize("switch", SWITCHES, ids=str)
+def test_each_switch_on_the_worked_example_equals_the_oracle(switch, variant, size, dtype):
+    toy = toy_stream().to(dtype)
+    adapter = PTA(toy.classifier, variant=variant, **switch)
+    outputs = step_in_batches(adapter, toy.features, size)
+    expected, P, R = oracle_of(toy, **{"released": RELEASED, "paper": PAPER}[variant] | switch)
+    tolerance = TOLERANCES[dtype] / 100
+    assert_agrees(outputs, expected, 10 * tolerance)
+    np.testing.assert_allclose(adapter.knowledge, P, atol=tolerance, rtol=0)
+    np.testing.assert_allclose(adapter.anchored, R, atol=tolerance, rtol=0)
+
+
+@DTYPES
+@given(st.data())
+def test_pta_equals_the_oracle_on_any_stream_in_any_batches(dtype, data):
+    stream, rule = data.draw(streams()).to(dtype), data.draw(rules())
+    fusion = data.draw(st.sampled_from(["logits", "probabilities"]))
+    adapter = PTA(stream.classifier, fusion=fusion, **asdict(rule))
+    batches = data.draw(cuts(len(stream.features)))
+    outputs = torch.cat([adapter.step(stream.features[batch]) for batch in batches])
+    expected, P, R = oracle_of(stream, fusion=fusion, **asdict(rule))
+    tolerance = TOLERANCES[dtype]
+    assert_agrees(outputs, expected, tolerance)
+    np.testing.assert_allclose(adapter.knowledge, P, atol=tolerance / 100, rtol=0)
+    np.testing.assert_allclose(adapter.anchored, R, atol=tolerance / 100, rtol=0)
+
+
+@pytest.mark.parametrize("switch", [{"anchor": "fixed"}, {"renormalise": False}, {"weight": "raw"}], ids=str)
+def test_a_switch_makes_a_difference(switch):
+    stream = clip_like_stream(1, classes=12, dim=24, count=60)
+    switched = PTA(stream.classifier, w=0.3, **switch).step(stream.features)
+    assert (switched - PTA(stream.classifier, w=0.3).step(stream.features)).abs().max() > 0.1
+
+
+# -- what the rule means ----------------------------------------------------------------------------------------------
+
+
+def test_knowledge_has_its_closed_form():
+    """P_c = Σ_i (1−e^(−s_ic/h))·e^(−(A_c−A_ic)/h)·f_i over the samples i that touch c, with A the running sum of s."""
+    stream = clip_like_stream(2, classes=10, dim=16, count=120)
+    adapter = PTA(stream.classifier, h=20.0)
+    adapter.step(stream.features)
+    s = (stream.scale * stream.features @ stream.anchors.T).softmax(dim=1)
+    s = s.where(s >= 0.1, 0.0)
+    total = s.cumsum(dim=0)
+    weights = (1 - (-s / 20).exp()) * (-(total[-1] - total) / 20).exp()
+    torch.testing.assert_close(adapter.knowledge, weights.T @ stream.features, atol=1e-12, rtol=0)
+
+
+@DTYPES
+@pytest.mark.parametrize("order", ["update-first", "predict-first"])
+def test_until_a_class_is_touched_the_output_is_twice_the_zero_shot_logits(dtype, order):
+    stream = clip_like_stream(3, classes=12, dim=24, count=50, scale=1.0).to(dtype)
+    outputs = PTA(stream.classifier, order=order).step(stream.features)  # at scale 1 no class reaches 0.1
+    torch.testing.assert_close(outputs, 2 * stream.classifier.logits(stream.features))
+
+
+def test_predict_first_scores_the_first_sample_by_the_text_alone():
+    toy = toy_stream()
+    outputs = PTA(toy.classifier, order="predict-first").step(toy.features)
+    torch.testing.assert_close(outputs[0], 2 * toy.classifier.logits(toy.features)[0])
+    assert (outputs[1] - 2 * toy.classifier.logits(toy.features)[1]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("variant", ["released", "paper"])
+@pytest.mark.parametrize("switches", [{"w": 0.0}, {"weight": "raw"}, {"w": 0.0, "weight": "raw"}], ids=str)
+def test_no_text_and_raw_weights_are_meaningful(switches, variant):
+    """The paper's tables have these rows at chance; in exact arithmetic they are nothing of the kind."""
+    stream = clip_like_stream(4, classes=20, dim=32, count=400)
+    outputs = PTA(stream.classifier, variant=variant, **switches).step(stream.features)
+    assert outputs.isfinite().all()
+    predictions = outputs.argmax(dim=1)
+    assert len(predictions.unique()) == 20
+    assert (predictions == stream.labels).double().mean() > 0.5
+
+
+@DTYPES
+@pytest.mark.parametrize("anchor", ["recursive", "fixed"])
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("w", [0.0, 0.01, 0.5])
+@pytest.mark.parametrize("size", [200, 1])
+def test_untouched_classes_keep_exactly_their_text_anchor(dtype, anchor, renormalise, w, size):
+    stream = clip_like_stream(5, classes=30, dim=24, count=200, present=0.2).to(dtype)
+    adapter = PTA(stream.classifier, w=w, anchor=anchor, renormalise=renormalise)
+    step_in_batches(adapter, stream.features, size)
+    untouched = ~(stream.probabilities >= 0.1).any(dim=0)
+    assert 0 < untouched.sum() < 30
+    assert torch.equal(adapter.anchored[untouched], stream.anchors[untouched])
+    assert not adapter.knowledge[untouched].any()
+    assert torch.equal(adapter.touched, ~untouched)
+
+
+@DTYPES
+def test_means_over_views_keep_their_length(dtype):
+    views = clip_like_stream(6, classes=10, dim=24, count=6 * 60, in_order=True).to(dtype)
+    means = views.features.unflatten(0, (60, 6)).mean(dim=1)
+    assert means.norm(dim=1).max() < 0.99
+    outputs = PTA(views.classifier).step(Samples.of(means, normalise=False))
+    expected, _, _ = oracle_of(views, means, **RELEASED)
+    assert_agrees(outputs, expected, TOLERANCES[dtype])
+    unit = PTA(views.classifier).step(Samples.of(means))
+    assert (outputs - unit).abs().max() > 1
+
+
+# -- half precision ---------------------------------------------------------------------------------------------------
+
+
+def test_half_precision_state_is_near_the_oracle_and_no_nearer():
+    stream = clip_like_stream(7, classes=20, dim=32, count=200).to(torch.float32)
+    adapter = PTA(stream.classifier, state_dtype="float16")
+    outputs = adapter.step(stream.features)
+    expected, _, _ = oracle_of(stream, **RELEASED)
+    assert adapter.knowledge.dtype == adapter.anchored.dtype == torch.float16
+    assert_agrees(outputs, expected, 0.1)  # 100 × a few times 2⁻¹², the rounding of a number below one half
+    assert np.abs(outputs.numpy() - expected).max() > TOLERANCES[torch.float32]
+
+
+@pytest.mark.parametrize("variant", ["released", "paper"])
+def test_half_precision_state_is_the_same_bit_for_bit_in_a_batch_and_one_by_one(variant):
+    stream = clip_like_stream(8, classes=20, dim=32, count=200).to(torch.float32)
+    whole = PTA(stream.classifier, variant=variant, state_dtype="float16")
+    single = PTA(stream.classifier, variant=variant, state_dtype="float16")
+    whole.step(stream.features)
+    step_in_batches(single, stream.features, 1)
+    for name, tensor in whole.state().items():
+        assert torch.equal(tensor, single.state()[name]), name
+
+
+def test_half_precision_warns_where_it_rounds_the_update_away():
+    with pytest.warns(UserWarning, match="float16 rounds most of β away at h=1000"):
+        PTA(toy_stream().classifier, h=1000.0, state_dtype="float16")
+
+
+@pytest.mark.parametrize("parameters", [{"h": 20.0, "state_dtype": "float16"}, {"h": 1000.0}], ids=str)
+def test_nothing_warns_where_precision_suffices(parameters, recwarn):
+    PTA(toy_stream().classifier, **parameters)
+    assert not recwarn.list
+
+
+# -- parameters -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("variant", "switches"), [("released", RELEASED), ("paper", PAPER)])
+def test_a_variant_sets_the_documented_switches(variant, switches):
+    parameters = PTA(toy_stream().classifier, variant=variant).parameters
+    assert parameters == switches | {"variant": variant, "state_dtype": "float64"}
+
+
+def test_the_released_rule_with_single_precision_state_is_the_default():
+    default = PTA(toy_stream().to(torch.float32).classifier).parameters
+    assert default == RELEASED | {"variant": "released", "state_dtype": "float32"}
+
+
+@pytest.mark.parametrize("switch", [s for s in SWITCHES if len(s) == 1 and not {"h", "w"} & set(s)], ids=str)
+@pytest.mark.parametrize(("variant", "switches"), [("released", RELEASED), ("paper", PAPER)])
+def test_a_given_switch_overrides_its_variant_and_nothing_else(variant, switches, switch):
+    parameters = PTA(toy_stream().classifier, variant=variant, **switch).parameters
+    assert parameters == switches | switch | {"variant": variant, "state_dtype": "float64"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("h", 0),
+        ("h", -20.0),
+        ("h", math.nan),
+        ("h", math.inf),
+        ("h", "20"),
+        ("h", None),
+        ("h", True),
+        ("w", -0.01),
+        ("w", 1.01),
+        ("w", math.nan),
+        ("w", "0.01"),
+        ("min_probability", -0.1),
+        ("min_probability", 1.1),
+        ("min_probability", math.nan),
+        ("min_probability", "0.1"),
+        ("renormalise", "yes"),
+        ("renormalise", 1),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_what_can(name, value):
+    with pytest.raises(InvalidParameter) as refusal:
+        PTA(toy_stream().classifier, **{name: value})
+    assert name in str(refusal.value)
+    assert repr(value) in str(refusal.value)
+    assert "True or False" in str(refusal.value) or "a number from" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "nearest"),
+    [
+        ("variant", "relased", "released"),
+        ("variant", "Paper", "paper"),
+        ("anchor", "fix", "fixed"),
+        ("anchor", "recurse", "recursive"),
+        ("fusion", "logit", "logits"),
+        ("fusion", "probability", "probabilities"),
+        ("order", "predict", "predict-first"),
+        ("weight", "saturated", "saturating"),
+        ("state_dtype", "float8", "float"),
+        ("state_dtype", "fp16", "float16"),
+    ],
+)
+def test_an_unknown_choice_is_refused_with_the_nearest(name, value, nearest):
+    with pytest.raises(InvalidParameter, match=rf"{name}='{value}' is not a choice; .*{nearest}"):
+        PTA(toy_stream().classifier, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["variant", "anchor", "fusion", "order", "weight", "state_dtype"])
+@pytest.mark.parametrize("value", [1, "", ["released"]], ids=repr)
+def test_a_choice_that_is_nothing_like_one_is_refused_with_its_name(name, value):
+    with pytest.raises(InvalidParameter, match=name):
+        PTA(toy_stream().classifier, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("min_probabilty", "min_probability"), ("renormalize", "renormalise"), ("W", "w")]
+)
+def test_an_unknown_parameter_is_refused_with_the_nearest(name, nearest):
+    with pytest.raises(InvalidParameter, match=rf"no parameter '{name}'; .*\b{nearest}\b"):
+        create_adapter("pta", toy_stream().classifier, **{name: 0.5})
