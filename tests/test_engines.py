@@ -117,9 +117,19 @@ def test_a_sure_sample_of_raw_weight_replaces_all_that_was_known(engine, dtype):
     torch.testing.assert_close(prototypes.knowledge, stream.features[-1].expand(4, -1))
 
 
-@pytest.mark.parametrize("count", [39, 40, 98, 99])
+@pytest.mark.parametrize("switches", [{"w": 0.0}, {"w": 0.01, "renormalise": False}], ids=str)
+@pytest.mark.parametrize("probability", [1e-15, 1e-12, 1e-9])
+def test_a_class_that_was_hardly_touched_is_followed_like_any_other(engine, dtype, switches, probability):
+    stream = clip_like_stream(5, classes=3, dim=16, count=60).to(dtype)
+    probabilities = torch.zeros(60, 3)
+    probabilities[:, 0], probabilities[0, 1], probabilities[30, 2] = 1.0, probability, probability
+    rule = Rule(**asdict(RELEASED_RULE) | {"min_probability": 0.0, "h": 1000.0} | switches)
+    assert_like_the_oracle(stream, rule, probabilities, [slice(0, 40), slice(40, 60)], [engine] * 2)
+
+
+@pytest.mark.parametrize("count", [20, 40, 98, 99])
 def test_an_anchor_that_faded_to_nothing_keeps_its_direction_until_it_is_touched(engine, dtype, count):
-    """Without renormalising, 10⁻⁴ to the 39th has a square below float64, and to the 98th is itself below."""
+    """Without renormalising, 10⁻⁴ to the 40th has a square below float64, and to the 98th is itself below."""
     stream = clip_like_stream(3, classes=3, dim=8, count=count).to(dtype)
     probabilities = torch.zeros(count, 3)
     probabilities[:, 0] = 1.0

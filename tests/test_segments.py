@@ -144,13 +144,17 @@ def test_with_a_recursive_anchor_so_do_the_classes_that_the_segment_does_not_tou
 @DTYPES
 @pytest.mark.parametrize("renormalise", [True, False])
 @pytest.mark.parametrize("w", [0.0, 0.01, 0.3])
-def test_segments_of_one_sample_each_lack_nothing(dtype, renormalise, w):
+@pytest.mark.parametrize("every", [1, 2])
+def test_segments_of_one_sample_lack_nothing_even_between_samples_stepped_through(dtype, renormalise, w, every):
     """Such a segment refreshes once, on the very P that the stream had then."""
     stream = clip_like_stream(1, classes=10, dim=24, count=30).to(dtype)
     stepped, applied = (PTA(stream.classifier, w=w, renormalise=renormalise) for _ in range(2))
     for t, sample in enumerate(stream.features.split(1)):
         stepped.step(sample)
-        applied.apply(applied.summarise(sample))
+        if t % every == 0:
+            applied.apply(applied.summarise(sample))
+        else:
+            applied.step(sample)
         np.testing.assert_allclose(
             applied.anchored, stepped.anchored, atol=TOLERANCES[dtype] / 100, rtol=0, err_msg=f"sample {t}"
         )

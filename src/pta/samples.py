@@ -1,5 +1,6 @@
 """Samples: a batch of image (or point cloud) features, checked once, before anything learns from it."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,23 +26,7 @@ class Samples:
     features: Tensor
 
     def __post_init__(self) -> None:
-        features = self.features
-        if not isinstance(features, Tensor) or not features.is_floating_point():
-            raise InvalidSamples("features must be a floating-point tensor; Samples.of(...) converts arrays and lists")
-        if features.ndim != 2:
-            raise InvalidSamples(
-                f"features must be B×d (one row a sample), got shape {tuple(features.shape)}; "
-                "a single feature vector x is x[None]"
-            )
-        if features.shape[0] == 0 or features.shape[1] == 0:
-            raise InvalidSamples(f"no samples: features have shape {tuple(features.shape)}")
-        norms = torch.linalg.vector_norm(features, dim=1, dtype=torch.promote_types(features.dtype, torch.float32))
-        if not bool(torch.isfinite(norms).all()):
-            row = int(torch.nonzero(~torch.isfinite(norms))[0])
-            raise InvalidSamples(f"row {row} of the features is not finite (NaN or Inf)")
-        if bool((norms < _SMALLEST_NORM).any()):
-            row = int(torch.nonzero(norms < _SMALLEST_NORM)[0])
-            raise InvalidSamples(f"row {row} of the features is zero and has no direction")
+        _norms_of_checked(self.features)
 
     @classmethod
     def of(cls, features: object, *, normalise: bool = True) -> "Samples":
@@ -53,10 +38,16 @@ class Samples:
         if tensor.is_complex() or tensor.dtype == torch.bool:
             raise InvalidSamples(f"features must be real numbers, got {tensor.dtype}")
         wide = tensor.dtype if tensor.dtype == torch.float64 else torch.float32
-        samples = cls(tensor.detach().to(wide, copy=True))
-        if not normalise:
-            return samples
-        return cls(torch.nn.functional.normalize(samples.features, dim=1))
+        copied = tensor.detach().to(wide, copy=True)
+        norms = _norms_of_checked(copied)
+        return cls._trusted(copied.div_(norms[:, None]) if normalise else copied)
+
+    @classmethod
+    def _trusted(cls, features: Tensor) -> "Samples":
+        """Samples from features that were checked before."""
+        samples = object.__new__(cls)
+        object.__setattr__(samples, "features", features)
+        return samples
 
     def __len__(self) -> int:
         return self.features.shape[0]
@@ -67,13 +58,30 @@ class Samples:
         return self.features.shape[1]
 
     def __getitem__(self, rows: slice | Tensor) -> "Samples":
-        return Samples(self.features[rows])
-
-    def to(self, *, device: torch.device | None = None, dtype: torch.dtype | None = None) -> "Samples":
-        """The same samples on another device or in another precision."""
-        return Samples(self.features.to(device=device, dtype=dtype))
+        return Samples._trusted(self.features[rows])
 
     def batches(self, size: int) -> Iterator["Samples"]:
         """Consecutive batches of at most `size` samples."""
         for start in range(0, len(self), size):
             yield self[start : start + size]
+
+
+def _norms_of_checked(features: object) -> Tensor:
+    """The length of every row, if they all can be learnt from."""
+    if not isinstance(features, Tensor) or not features.is_floating_point():
+        raise InvalidSamples("features must be a floating-point tensor; Samples.of(...) converts arrays and lists")
+    if features.ndim != 2:
+        raise InvalidSamples(
+            f"features must be B×d (one row a sample), got shape {tuple(features.shape)}; "
+            "a single feature vector x is x[None]"
+        )
+    if features.numel() == 0:
+        raise InvalidSamples(f"no samples: features have shape {tuple(features.shape)}")
+    norms: Tensor = torch.linalg.vector_norm(features, dim=1, dtype=torch.promote_types(features.dtype, torch.float32))
+    least, most = norms.aminmax()
+    if not math.isfinite(most):
+        row = int(torch.nonzero(~torch.isfinite(norms))[0])
+        raise InvalidSamples(f"row {row} of the features is not finite (NaN or Inf)")
+    if least < _SMALLEST_NORM:
+        raise InvalidSamples(f"row {int(norms.argmin())} of the features is zero and has no direction")
+    return norms

@@ -18,6 +18,7 @@ The update depends on zero-shot quantities alone, so it is an affine map of P: a
 """
 
 import warnings
+from dataclasses import asdict
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines import Prototypes, Rule, advance, find_touches
+from pta.engines import Prototypes, Rule, Touches, advance, find_touches, find_touches_exactly
 from pta.engines.rule import Anchor, Order, Weight, require_choice
 from pta.engines.segment import Segment, apply_segment
 
@@ -114,10 +115,9 @@ class PTA(Adapter):
         if state_dtype is None:
             state_dtype = "float64" if classifier.anchors.dtype == torch.float64 else "float32"
         require_choice("state_dtype", state_dtype, get_args(StateDtype))
-        super().__init__(classifier, h=h, w=w, variant=variant, **switches, state_dtype=state_dtype)
-
         self.fusion = switches.pop("fusion")
         self.rule = Rule(h=h, w=w, **switches)
+        super().__init__(classifier, variant=variant, **asdict(self.rule), fusion=self.fusion, state_dtype=state_dtype)
         if state_dtype == "float16" and h > _COARSEST_H_FOR_HALF:
             warnings.warn(f"float16 rounds most of β away at h={h:g}; use float32 state", stacklevel=2)
         self._declare(getattr(torch, state_dtype))
@@ -141,13 +141,18 @@ class PTA(Adapter):
 
     def _step(self, features: Tensor) -> Tensor:
         z = self.classifier.logits(features)
-        touches = find_touches(self.classifier, features, z, self.rule)
+        touches = self._touches(features, z)
         cosines = advance(self.prototypes, self.classifier.anchors, features, touches, self.rule)
         self.seen += len(features)
         return self._fuse(z, cosines.to(z.dtype))
 
     def _predict(self, features: Tensor) -> Tensor:
         return self._fuse(self.classifier.logits(features), features @ self.anchored.to(features.dtype).T)
+
+    def _touches(self, features: Tensor, z: Tensor) -> Touches:
+        if self.knowledge.dtype == features.dtype:
+            return find_touches(self.classifier, features, z, self.rule)
+        return find_touches_exactly(self.classifier, features, self.rule)  # half-precision state shows every bit
 
     def _fuse(self, z: Tensor, cosines: Tensor) -> Tensor:
         if self.fusion == "logits":
@@ -158,12 +163,12 @@ class PTA(Adapter):
     def summarise(self, samples: object) -> Segment:
         """What these samples would do to the knowledge prototypes, from wherever; changes nothing."""
         features = self._features(samples)
-        touches = find_touches(self.classifier, features, self.classifier.logits(features), self.rule)
+        touches = self._touches(features, self.classifier.logits(features))
         return Segment.of(features, touches, self.rule, self.classifier.classes, self.classifier.fingerprint)
 
     @torch.no_grad()
     def apply(self, segment: Segment) -> None:
         """Learn a whole summarised segment at once."""
-        segment.require_same_source(self.rule, self.classifier.fingerprint)
+        segment.require_for(self.rule, self.classifier.fingerprint, tuple(self.knowledge.shape))
         apply_segment(self.prototypes, self.classifier.anchors, segment)
         self.seen += segment.count

@@ -19,9 +19,9 @@ from pta.engines.loop import advance_by_loop
 from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.engines.step import advance_by_step
-from pta.engines.touches import Touches, find_touches
+from pta.engines.touches import Touches, find_touches, find_touches_exactly
 
-__all__ = ["Prototypes", "Rule", "Touches", "advance", "find_touches"]
+__all__ = ["Prototypes", "Rule", "Touches", "advance", "find_touches", "find_touches_exactly"]
 
 Engine = Callable[[Prototypes, Tensor, Tensor, Touches, Rule], Tensor]
 

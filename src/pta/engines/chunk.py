@@ -51,6 +51,7 @@ class _MovingClasses:
     ) -> None:
         self.table, self.rule, self.features = table, rule, features
         self.recursive = rule.anchor == "recursive"
+        self.arrived_within = prototypes.arrived_within
         self.batch = len(features)
         self.classes = torch.from_numpy(table.classes).to(features.device)
         self.P0 = prototypes.knowledge[self.classes]
@@ -101,7 +102,8 @@ class _MovingClasses:
         square, length, overlap = self.square[:rows], self.length[:rows], self.overlap[:rows]
         R, P, B = self.R[:rows], self.P[:rows], self.batch
 
-        path = refresh(overlap, square, length, int(missed.max()) if self.recursive else 0, self.rule)
+        steps = int(missed.max()) if self.recursive else 0
+        path = refresh(overlap, square, length, steps, self.rule, self.arrived_within)
         each = np.arange(rows)
         first = now + (0 if self.rule.order == "update-first" else 1)
         scored = self.cosines[:rows]
@@ -165,7 +167,7 @@ class _MovingClasses:
         R = r[:, 0:1] * self.pull[classes[under_way]] + r[:, 1:2] * self.P0[under_way] + r[:, 2:] @ F
         prototypes.knowledge[classes] = P
         P[under_way] = R
-        prototypes.anchored[classes] = torch.nn.functional.normalize(P, dim=1)
+        prototypes.anchored[classes] = P / torch.linalg.vector_norm(P, dim=1, keepdim=True, dtype=torch.float64).to(P)
         prototypes.length[classes] = torch.from_numpy(self.length).to(F.device)
         prototypes.resting[classes] = torch.from_numpy(self.arrived | (self.square == 0) | (not self.recursive)).to(
             F.device

@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.engines.prototypes import ARRIVED, Prototypes
+from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.engines.touches import Touches
 
@@ -46,7 +46,8 @@ def advance_compiled(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
         rule.w,
         recursive,
         rule.renormalise,
-        rule.order == "predict-first",
+        1 if rule.order == "predict-first" else 0,
+        prototypes.arrived_within,
     )
     prototypes.touched.numpy()[touches.classes] = True
     return cosines
@@ -86,6 +87,7 @@ def _follow_classes(  # type: ignore[no-untyped-def]
     recursive,
     renormalise,
     late,
+    within,
 ):
     B, d = F.shape
     real = F.dtype.type
@@ -104,11 +106,9 @@ def _follow_classes(  # type: ignore[no-untyped-def]
 
         # R is a·anchor + b·P, and its products with the features are a·along_r + b·along_p.
         a, b, size, still = 1.0, 0.0, length[c], not moved or square == 0
-        k = begin[m]
-        for t in range(B):
-            if late and moved:
-                cosines[t, c] = a * along_r[t] + b * along_p[t]
-            if k < begin[m + 1] and samples[k] == t:
+        t = 0
+        for k in range(begin[m] - 1, begin[m + 1]):
+            if k >= begin[m]:
                 if not recursive:
                     a, b = 1.0, 0.0
                 elif square == 0 and not renormalise:
@@ -128,8 +128,8 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                 for i in range(t, B):
                     along_p[i] = real(keep) * along_p[i] + real(share) * gram[t, i]
                 moved, still = True, False
-                k += 1
-            if not still:
+            until = samples[k + 1] if k + 1 < begin[m + 1] else B
+            while t < until and not still:
                 pull = w * size if recursive else w
                 from_a, from_p = pull * a, pull * b + (1 - w)
                 norm = np.sqrt(max(from_a * from_a + 2 * from_a * from_p * overlap + from_p * from_p * square, 0.0))
@@ -138,9 +138,14 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                 if recursive and not renormalise:
                     size = norm
                 goal = norm if renormalise else np.sqrt(square)
-                still = not recursive or (a <= ARRIVED and abs(norm - goal) <= ARRIVED * goal)
-            if moved and not late:
-                cosines[t, c] = a * along_r[t] + b * along_p[t]
+                still = not recursive or (a <= within and abs(norm - goal) <= within * goal)
+                if t + late < B:
+                    cosines[t + late, c] = a * along_r[t + late] + b * along_p[t + late]
+                t += 1
+            if moved:
+                for i in range(t + late, min(until + late, B)):
+                    cosines[i, c] = real(a) * along_r[i] + real(b) * along_p[i]
+            t = until
 
         for j in range(d):
             R[c, j] = real(a) * anchor[j] + real(b) * P[c, j]

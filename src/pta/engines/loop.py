@@ -26,16 +26,17 @@ def advance_by_loop(prototypes: Prototypes, anchors: Tensor, features: Tensor, t
         P = kept.exp() * P - torch.expm1(kept) * f
 
         pull = text if rule.anchor == "fixed" else R * prototypes.length[:, None]
+        filled = P.any(dim=1, keepdim=True)  # an empty class keeps its R, which only fades
         mixed = rule.w * pull + (1 - rule.w) * P
         norm = torch.linalg.vector_norm(mixed, dim=1, keepdim=True)
-        R = torch.where(norm > 0, mixed / norm, R)
+        R = torch.where((norm > 0) & filled, mixed / norm, R)
 
         prototypes.knowledge.copy_(P)
         prototypes.anchored.copy_(R)
         if rule.anchor == "recursive" and not rule.renormalise:
-            prototypes.length.copy_(norm[:, 0])
+            prototypes.length.copy_(torch.where(filled, norm, rule.w * prototypes.length[:, None])[:, 0])
         if rule.order == "update-first":
             cosines[row] = prototypes.anchored.double() @ f
     prototypes.touched[touches.classes] = True
-    prototypes.resting.fill_(False)
+    prototypes.resting.copy_(~prototypes.touched)
     return cosines

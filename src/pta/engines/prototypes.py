@@ -5,9 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# A row whose anchored prototype is this close to its limit P/‖P‖ counts as arrived: 100 × 1e-7 is a
-# two-hundredth of the 2e-3 that logits may differ by.
-ARRIVED = 1e-7
 
 
 @dataclass
@@ -28,6 +25,11 @@ class Prototypes:
     length: Tensor
     touched: Tensor
     resting: Tensor
+
+    @property
+    def arrived_within(self) -> float:
+        """How close to its limit P/‖P‖ an R counts as arrived: as close as rounding would bring it anyway."""
+        return 1e-14 if self.anchored.dtype == torch.float64 else 1e-7
 
     @classmethod
     def fresh(cls, anchors: Tensor) -> "Prototypes":

@@ -1,6 +1,7 @@
 """The numbers and switches of PTA's recurrence, apart from any implementation of it."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -40,9 +41,8 @@ class Rule:
     renormalise: bool
 
     def __post_init__(self) -> None:
-        _require_number("h", self.h, 1e-3, 1e9)
-        _require_number("w", self.w, 0.0, 1.0)
-        _require_number("min_probability", self.min_probability, 0.0, 1.0)
+        for name, low, high in (("h", 1e-3, 1e9), ("w", 0.0, 1.0), ("min_probability", 0.0, 1.0)):
+            object.__setattr__(self, name, _number(name, getattr(self, name), low, high))
         require_choice("anchor", self.anchor, get_args(Anchor))
         require_choice("order", self.order, get_args(Order))
         require_choice("weight", self.weight, get_args(Weight))
@@ -68,6 +68,8 @@ def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise InvalidParameter(f"{name}={value!r} is not a choice; {nearest(str(value), choices)}")
 
 
-def _require_number(name: str, value: object, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+def _number(name: str, value: object, low: float, high: float) -> float:
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
+    if not low <= number <= high:
         raise InvalidParameter(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+    return number

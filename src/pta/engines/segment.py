@@ -54,6 +54,7 @@ class Segment:
             torch.from_numpy(weights).to(features.dtype),
             (classes, len(features)),
             device=features.device,
+            check_invariants=False,
         )
         offset = torch.sparse.mm(shares, features)
         return cls(torch.from_numpy(total).to(features.device), offset, len(features), rule, classifier)
@@ -75,27 +76,28 @@ class Segment:
         tensors, about = load_tensors(path, kind="segment")
         if about.get("version") != _VERSION:
             raise StateMismatch(f"{path} has segment version {about.get('version')}; this pta reads {_VERSION}")
-        if set(tensors) != {"log_decay", "offset"}:
-            raise StateMismatch(f"{path} holds {sorted(tensors)}, but a segment has log_decay and offset")
-        return cls(
-            tensors["log_decay"],
-            tensors["offset"],
-            about["count"],
-            Rule(**about["rule"]),
-            about["classifier"],
-        )
+        try:
+            rule, count, classifier = Rule(**about["rule"]), int(about["count"]), str(about["classifier"])
+            segment = cls(tensors["log_decay"], tensors["offset"], count, rule, classifier)
+        except (KeyError, TypeError) as error:
+            raise StateMismatch(f"{path} is not a whole segment: {error}") from None
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()) or count < 0:
+            raise StateMismatch(f"{path} holds NaN, Inf or a negative count; the file is damaged")
+        return segment
 
-    def require_same_source(self, rule: Rule, classifier: str) -> None:
+    def require_for(self, rule: Rule, classifier: str, shape: tuple[int, ...]) -> None:
         """Refuse to mix summaries by different rules or for different classifiers."""
         if self.classifier != classifier:
             raise StateMismatch("the segment was summarised for another classifier (anchors, names, scale or bias)")
         if self.rule != rule:
             raise StateMismatch(f"the segment was summarised with {self.rule}, not {rule}")
+        if tuple(self.offset.shape) != shape or tuple(self.log_decay.shape) != shape[:1]:
+            raise StateMismatch(f"the segment is not for prototypes of shape {shape}")
 
 
 def compose(first: Segment, then: Segment) -> Segment:
     """The segment of two consecutive stretches; `compose` is associative, not commutative."""
-    then.require_same_source(first.rule, first.classifier)
+    then.require_for(first.rule, first.classifier, tuple(first.offset.shape))
     kept = then.log_decay.exp()[:, None].to(first.offset)
     return Segment(
         first.log_decay + then.log_decay,
@@ -122,7 +124,7 @@ def apply_segment(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> 
         prototypes.anchored.copy_(torch.where(norm > 0, mixed / norm, prototypes.anchored))
     else:
         if not rule.renormalise:
-            prototypes.length[~prototypes.touched] *= rule.w**segment.count
+            prototypes.length[~prototypes.touched & (segment.log_decay == 0)] *= rule.w**segment.count
         _refresh_all(prototypes, segment.count, rule)
     prototypes.touched |= segment.log_decay < 0
 
@@ -133,7 +135,7 @@ def _refresh_all(prototypes: Prototypes, times: int, rule: Rule) -> None:
     length, settled = prototypes.length.cpu().numpy(), square == 0
     from_r, from_p = np.ones_like(square), np.zeros_like(square)
     while times > 0 and not settled.all():
-        path = refresh(overlap, square, length, min(times, _REFRESHES_AT_ONCE), rule)
+        path = refresh(overlap, square, length, min(times, _REFRESHES_AT_ONCE), rule, prototypes.arrived_within)
         a, b, times = path.from_r[-1], path.from_p[-1], times - path.steps
         from_r, from_p = a * from_r, a * from_p + b
         overlap, length = a * overlap + b * square, np.where(square > 0, path.length[-1], length)
