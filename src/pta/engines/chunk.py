@@ -69,17 +69,13 @@ class _MovingClasses:
         overlap[others] = (R0 * P0).sum(dim=1).cpu().numpy()
 
         gram = (features @ features.T).cpu().numpy()
-        self.samples = np.concatenate(
-            [gram, np.zeros((self.batch, 2), gram.dtype), np.eye(self.batch, dtype=gram.dtype)], 1
-        )
+        no_part, itself = np.zeros((self.batch, 2), gram.dtype), np.eye(self.batch, dtype=gram.dtype)
+        self.samples = np.concatenate([gram, no_part, itself], axis=1)
         self.R = self._shadows(along_r, coordinate=0)
         self.P = self._shadows(along_p, coordinate=1)
         self.text = None if self.recursive else self.R.copy()
-        self.pull, self.square, self.overlap = (
-            pull,
-            np.square(norm, dtype=np.float64),
-            overlap.astype(np.float64),
-        )
+        self.pull = pull
+        self.square, self.overlap = np.square(norm, dtype=np.float64), overlap.astype(np.float64)
         self.length = prototypes.length[self.classes].cpu().numpy()
         self.arrived = np.zeros(len(table.classes), dtype=bool)
         self.now = np.full(len(table.classes), -1)
@@ -107,9 +103,8 @@ class _MovingClasses:
         each = np.arange(rows)
         first = now + (0 if self.rule.order == "update-first" else 1)
         scored = self.cosines[:rows]
-        settled = (
-            R[:, :B] * path.from_r[-1].astype(R.dtype)[:, None] + P[:, :B] * path.from_p[-1].astype(R.dtype)[:, None]
-        )
+        end_r, end_p = (scalars[-1].astype(R.dtype)[:, None] for scalars in (path.from_r, path.from_p))
+        settled = end_r * R[:, :B] + end_p * P[:, :B]
         np.copyto(scored, settled, where=np.arange(B) >= first[:, None])
         columns = first + np.arange(path.steps)[:, None]
         seen, row = np.nonzero((columns >= 0) & (columns < B))
@@ -169,8 +164,7 @@ class _MovingClasses:
         P[under_way] = R
         prototypes.anchored[classes] = P / torch.linalg.vector_norm(P, dim=1, keepdim=True, dtype=torch.float64).to(P)
         prototypes.length[classes] = torch.from_numpy(self.length).to(F.device)
-        prototypes.resting[classes] = torch.from_numpy(self.arrived | (self.square == 0) | (not self.recursive)).to(
-            F.device
-        )
+        resting = self.arrived | (self.square == 0) | (not self.recursive)
+        prototypes.resting[classes] = torch.from_numpy(resting).to(F.device)
         prototypes.touched[classes[: self.table.rows[0] if self.table.rows else 0]] = True
         cosines[:, classes] = torch.from_numpy(self.cosines).to(F.device).T

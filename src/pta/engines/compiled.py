@@ -4,18 +4,13 @@ The same algebra as `chunk.py`, but a class is followed from the first sample to
 vectors are changed in place and stay in the processor's cache.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.engines.touches import Touches
-
-Array = NDArray[Any]
 
 
 def advance_compiled(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
@@ -26,10 +21,6 @@ def advance_compiled(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
         np.bincount(touches.classes, minlength=len(anchors)) | (recursive & ~prototypes.resting.numpy())
     )
     begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
-    if recursive and not rule.renormalise:
-        faded = ~prototypes.touched.numpy()
-        faded[touches.classes] = False
-        prototypes.length.numpy()[faded] *= rule.w ** len(features)
     _follow_classes(
         moving,
         begin,
@@ -49,7 +40,9 @@ def advance_compiled(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
         1 if rule.order == "predict-first" else 0,
         prototypes.arrived_within,
     )
-    prototypes.touched.numpy()[touches.classes] = True
+    prototypes.touched[touches.classes] = True
+    if recursive and not rule.renormalise:
+        prototypes.length[~prototypes.touched] *= rule.w ** len(features)
     return cosines
 
 

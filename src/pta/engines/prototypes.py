@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 
-
 @dataclass
 class Prototypes:
     """The state of the recurrence. Engines change the tensors in place.

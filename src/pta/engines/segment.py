@@ -48,15 +48,9 @@ class Segment:
         up_to_class = np.cumsum(total) - total  # touches are sorted by class: one running sum serves all
         after = total[touches.classes] - (np.cumsum(log_keep) - up_to_class[touches.classes])
         weights = -np.expm1(log_keep) * np.exp(np.minimum(after, 0.0))
-        places = torch.from_numpy(np.stack([touches.classes, touches.samples]))
-        shares = torch.sparse_coo_tensor(
-            places,
-            torch.from_numpy(weights).to(features.dtype),
-            (classes, len(features)),
-            device=features.device,
-            check_invariants=False,
-        )
-        offset = torch.sparse.mm(shares, features)
+        shares = features.new_zeros(classes, len(features))
+        shares[touches.classes, touches.samples] = torch.from_numpy(weights).to(features)
+        offset = shares @ features
         return cls(torch.from_numpy(total).to(features.device), offset, len(features), rule, classifier)
 
     def save(self, path: str | Path) -> None:

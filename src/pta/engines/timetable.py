@@ -12,7 +12,7 @@ from pta.engines.touches import Touches
 class Timetable:
     """Classes never influence each other, so round k can bring each class to its k-th touch, whenever that is.
 
-    Classes with more touches come first: those that take part in round k are the first `taking_part(k)` rows.
+    Classes with more touches come first: those that take part in round k are the first `rows[k]` ones.
 
     Attributes:
         classes: M class numbers.
@@ -30,20 +30,15 @@ class Timetable:
     def of(cls, touches: Touches, also: NDArray[np.bool_]) -> "Timetable":
         """The timetable of the touched classes and of the `also` flagged ones, which just wait."""
         counts = np.bincount(touches.classes, minlength=len(also))
-        classes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-        counts = counts[classes]
-        also = also.copy()
-        also[classes] = False
-
-        first = np.empty(len(also), dtype=np.int64)  # where a class's touches begin, they being sorted by class
-        first[np.sort(classes)] = np.cumsum(counts[np.argsort(classes)]) - counts[np.argsort(classes)]
-        rounds = int(counts[0]) if len(counts) else 0
+        first = np.cumsum(counts) - counts  # where a class's touches begin, they being sorted by class
+        touched = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        everyone = np.concatenate([touched, np.flatnonzero(also & (counts == 0))])
+        rounds = int(counts.max())
         rows = [int(np.count_nonzero(counts > round_)) for round_ in range(rounds)]
-        everyone = np.concatenate([classes, np.flatnonzero(also)])
         when = np.full((rounds + 1, len(everyone)), touches.count)
         probabilities = np.zeros((rounds, len(everyone)))
         for round_, taking_part in enumerate(rows):
-            touch = first[classes[:taking_part]] + round_
+            touch = first[touched[:taking_part]] + round_
             when[round_, :taking_part] = touches.samples[touch]
             probabilities[round_, :taking_part] = touches.probabilities[touch]
         return cls(everyone, when, probabilities, rows)
