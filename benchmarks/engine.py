@@ -29,6 +29,7 @@ from pta.engines.step import advance_by_step
 
 RESULTS = Path(__file__).parent / "results"
 CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)
+LIKENESS = 0.6  # how much classes of a kind differ, so that a sample touches between one and two
 WARM_UP = 1024  # samples before the first measurement, so that prototypes are in their steady state
 
 
@@ -70,7 +71,9 @@ def clip_like(classes: int, dim: int, count: int, seed: int = 1) -> tuple[ZeroSh
     """Texts and images in two cones; a class's images lean towards its text, and no class attracts all images."""
     rng = torch.Generator().manual_seed(seed)
     text_cone, image_cone = normalize(torch.randn(2, dim, generator=rng), dim=1)
-    texts = torch.randn(classes, dim, generator=rng)
+    kinds = torch.randn(classes // 5, dim, generator=rng).repeat_interleave(5, 0)  # five classes of a kind
+    kinds = torch.cat([kinds, torch.randn(classes - len(kinds), dim, generator=rng)])
+    texts = kinds + LIKENESS * torch.randn(classes, dim, generator=rng)
     texts = normalize(texts - (texts @ image_cone)[:, None] * image_cone, dim=1)
     labels = torch.randint(classes, (count,), generator=rng)
     noise = normalize(torch.randn(count, dim, generator=rng), dim=1)

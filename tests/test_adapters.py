@@ -48,6 +48,17 @@ def test_a_loaded_adapter_is_the_saved_one(classifier, features, saved):
     assert torch.equal(adapter.step(features), reference.step(features))
 
 
+def test_an_adapter_moves_with_its_state_and_can_still_be_reset(classifier, features):
+    adapter, reference = pta.PTA(classifier), pta.PTA(classifier)
+    adapter.step(features)
+    reference.step(features)
+    moved = adapter.to("cpu")
+    assert moved is adapter
+    assert torch.equal(moved.predict(features), reference.predict(features))
+    moved.reset()
+    assert torch.equal(moved.step(features), pta.PTA(classifier).step(features))
+
+
 def test_saving_leaves_no_temporary_file_behind(saved):
     assert [path.name for path in saved.parent.iterdir()] == ["state.safetensors"]
 

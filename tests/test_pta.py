@@ -343,3 +343,12 @@ def test_a_choice_that_is_nothing_like_one_is_refused_with_its_name(name, value)
 def test_an_unknown_parameter_is_refused_with_the_nearest(name, nearest):
     with pytest.raises(InvalidParameter, match=rf"no parameter '{name}'; .*\b{nearest}\b"):
         create_adapter("pta", toy_stream().classifier, **{name: 0.5})
+
+
+@pytest.mark.parametrize("fusion", ["logits", "probabilities"])
+def test_a_bias_is_added_to_both_logits_and_changes_no_answer(fusion):
+    stream = clip_like_stream(4, classes=6, dim=16, count=30)
+    names = [f"class {c}" for c in range(6)]
+    plain, biased = (ZeroShotClassifier(stream.anchors, names, scale=30.0, bias=bias) for bias in (0.0, -4.0))
+    expected, found = (PTA(classifier, fusion=fusion).step(stream.features) for classifier in (plain, biased))
+    torch.testing.assert_close(found, expected - 8.0 if fusion == "logits" else expected)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -64,6 +64,13 @@ class Adapter(ABC):
                 setattr(self, name, declared.initial())
             elif declared.per_class:
                 getattr(self, name)[chosen] = declared.initial()[chosen]
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move classifier and state to a device; samples follow them there by themselves."""
+        self.classifier = self.classifier.to(device=torch.device(device))
+        for name, tensor in self.state().items():
+            setattr(self, name, tensor.to(device))
+        return self
 
     def save(self, path: str | Path) -> None:
         """Write parameters and state to a safetensors file, atomically."""

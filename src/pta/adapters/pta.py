@@ -18,7 +18,8 @@ The update depends on zero-shot quantities alone, so it is an affine map of P: a
 """
 
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -126,13 +127,14 @@ class PTA(Adapter):
         computing = dtype if dtype in (torch.float32, torch.float64) else torch.float32
         if self.classifier.anchors.dtype != computing:
             self.classifier = self.classifier.to(dtype=computing)
-        anchors = self.classifier.anchors
-        self.add_state("knowledge", lambda: torch.zeros_like(anchors, dtype=dtype))
-        self.add_state("anchored", lambda: anchors.to(dtype, copy=True))
-        self.add_state("length", lambda: anchors.new_ones(len(anchors), dtype=torch.float64))
-        self.add_state("touched", lambda: anchors.new_zeros(len(anchors), dtype=torch.bool))
-        self.add_state("resting", lambda: anchors.new_ones(len(anchors), dtype=torch.bool))
-        self.add_state("seen", lambda: anchors.new_zeros((), dtype=torch.int64), per_class=False)
+
+        def fresh(name: str) -> Tensor:
+            piece: Tensor = getattr(Prototypes.fresh(self.classifier.anchors.to(dtype)), name)
+            return piece
+
+        for field in fields(Prototypes):
+            self.add_state(field.name, partial(fresh, field.name))
+        self.add_state("seen", lambda: self.classifier.anchors.new_zeros((), dtype=torch.int64), per_class=False)
 
     @property
     def prototypes(self) -> Prototypes:
@@ -156,7 +158,8 @@ class PTA(Adapter):
 
     def _fuse(self, z: Tensor, cosines: Tensor) -> Tensor:
         if self.fusion == "logits":
-            return z.add_(cosines, alpha=self.classifier.scale).add_(self.classifier.bias)
+            z.add_(cosines, alpha=self.classifier.scale)
+            return z.add_(self.classifier.bias) if self.classifier.bias else z
         return z.softmax(dim=1).add_(self.classifier.scores(cosines).softmax(dim=1))
 
     @torch.no_grad()
