@@ -1,5 +1,6 @@
 """Every engine gives the recurrence of the oracle, wherever the stream is cut and whichever engine takes over."""
 
+import sys
 from dataclasses import asdict
 from importlib.util import find_spec
 
@@ -221,3 +222,11 @@ def test_touches_are_those_of_float64_for_any_stream(stream, rule):
     z = stream.classifier.logits(stream.features)
     exact = Stream(stream.anchors.double(), stream.features.double(), stream.labels, stream.scale).probabilities
     assert pairs(find_touches(stream.classifier, stream.features, z, rule)) == pairs(Touches.of(exact, rule))
+
+
+@pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
+def test_without_numba_batches_take_the_chunk_engine(monkeypatch, rule):
+    monkeypatch.setattr("pta.engines.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pta.engines.compiled", None)  # importing it would fail
+    stream = clip_like_stream(5, classes=20, dim=24, count=300).to(torch.float32)
+    assert_like_the_oracle(stream, rule, stream.probabilities, [slice(None)], [advance])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracle import TOLERANCES, assert_agrees, oracle_pta
 from streams import PAPER, RELEASED, clip_like_stream, cuts, rules, streams, toy_stream
 
-from pta import PTA, Samples, create_adapter
+from pta import PTA, Samples, ZeroShotClassifier, create_adapter
 from pta.errors import InvalidParameter
 
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
