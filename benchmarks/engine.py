@@ -13,6 +13,7 @@ import ctypes
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from pta.engines.step import advance_by_step
 RESULTS = Path(__file__).parent / "results"
 CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)
 LIKENESS = 0.6  # how much classes of a kind differ, so that a sample touches between one and two
+VARIETY = 8  # different batches that take turns
 WARM_UP = 1024  # samples before the first measurement, so that prototypes are in their steady state
 
 
@@ -82,14 +84,14 @@ def clip_like(classes: int, dim: int, count: int, seed: int = 1) -> tuple[ZeroSh
     return classifier, normalize(images, dim=1)
 
 
-def median_seconds(runs: dict[str, Callable[[], object]], repetitions: dict[str, int]) -> dict[str, float]:
-    """The median duration of each run, measured in turns."""
+def median_seconds(runs: dict[str, Callable[[int], object]], repetitions: dict[str, int]) -> dict[str, float]:
+    """The median duration of each run, measured in turns; a run is told the number of its turn."""
     durations: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(max(repetitions.values())):
         for name, run in runs.items():
             if turn < repetitions[name]:
                 begun = time.perf_counter()
-                run()
+                run(turn)
                 durations[name].append(time.perf_counter() - begun)
     return {name: statistics.median(found) for name, found in durations.items()}
 
@@ -110,9 +112,10 @@ def _status(key: str) -> int:
 
 def measure(classes: int, dim: int, batch: int, budget: float) -> list[dict[str, object]]:
     """One row for each implementation at one size."""
-    classifier, stream = clip_like(classes, dim, WARM_UP + batch)
+    classifier, stream = clip_like(classes, dim, WARM_UP + VARIETY * batch)
     warm, features = stream[:WARM_UP], stream[WARM_UP:]
-    few = features[:16]  # enough for what does one sample after the other anyway
+    batches = features.split(batch)
+    few = [part[:16] for part in batches]  # enough for what does one sample after the other anyway
     implementations: dict[str, Callable[[Tensor], object]] = {
         "zero-shot product": lambda f: f @ classifier.anchors.T,
         "per-sample loop": PaperLoop(classifier),
@@ -120,16 +123,19 @@ def measure(classes: int, dim: int, batch: int, budget: float) -> list[dict[str,
         "chunk": with_engine(classifier, advance_by_chunk, 128),
         "chunk, compiled": with_engine(classifier, advance_compiled, 256),
     }
-    given = {name: few if name in ("per-sample loop", "step") else features for name in implementations}
+    given = {name: few if name in ("per-sample loop", "step") else batches for name in implementations}
     repetitions = {}
     for name, run in implementations.items():
         run(warm[:64] if given[name] is few else warm)
         begun = time.perf_counter()
-        run(given[name])
+        run(given[name][0])
         repetitions[name] = int(np.clip(budget / (time.perf_counter() - begun), 3, 200))
-    calls = {name: (lambda run=run, f=given[name]: run(f)) for name, run in implementations.items()}
+    calls = {
+        name: (lambda turn, run=run, parts=given[name]: run(parts[turn % VARIETY]))
+        for name, run in implementations.items()
+    }
     durations = median_seconds(calls, repetitions)
-    seconds = {name: durations[name] / len(given[name]) for name in implementations}
+    seconds = {name: durations[name] / len(given[name][0]) for name in implementations}
     touches = find_touches(classifier, features, classifier.logits(features), PTA(classifier).rule)
     return [
         {
@@ -140,8 +146,8 @@ def measure(classes: int, dim: int, batch: int, budget: float) -> list[dict[str,
             "us_per_sample": round(1e6 * seconds[name], 2),
             "speedup_over_loop": round(seconds["per-sample loop"] / seconds[name], 2),
             "cost_in_zero_shot_products": round(seconds[name] / seconds["zero-shot product"], 2),
-            "peak_bytes": peak_growth(calls[name]),
-            "touches_per_sample": round(len(touches.samples) / batch, 2),
+            "peak_bytes": peak_growth(partial(calls[name], 0)),
+            "touches_per_sample": round(len(touches.samples) / len(features), 2),
             "hardware": hardware(),
         }
         for name in implementations

@@ -3,7 +3,7 @@
 | engine | when |
 |---|---|
 | `advance_by_loop` | state in half precision, which every single sample must round |
-| `advance_by_step` | one sample |
+| `advance_by_step` | one sample on the CPU |
 | `advance_compiled` | a batch on the CPU, numba installed (extra `fast`) |
 | `advance_by_chunk` | any other batch |
 """
@@ -40,10 +40,11 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
     """
     if prototypes.knowledge.dtype not in (torch.float32, torch.float64):
         return advance_by_loop(prototypes, anchors, features, touches, rule)
-    if len(features) == 1:
-        return advance_by_step(prototypes, anchors, features, touches, rule)
     batch = prototypes, anchors, features, touches, rule
-    if features.device.type == "cpu" and find_spec("numba") is not None:
+    on_cpu = features.device.type == "cpu"
+    if on_cpu and len(features) == 1:
+        return advance_by_step(*batch)
+    if on_cpu and find_spec("numba") is not None:
         from pta.engines.compiled import advance_compiled
 
         return advance_in_chunks(advance_compiled, _COMPILED_CHUNK, *batch)

@@ -1,7 +1,10 @@
-"""The rule for a single sample, for latency: only the rows that move are read and written."""
+"""The rule for a single sample on the CPU, for latency: only the rows that move are read and written.
+
+In numpy, whose calls cost a third of torch's on arrays this small.
+"""
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.engines.prototypes import Prototypes
@@ -11,43 +14,44 @@ from pta.engines.touches import Touches
 
 def advance_by_step(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn one sample (features is 1×d); give its cosine with every class's R, 1×C."""
-    recursive = rule.anchor == "recursive"
     before = features @ prototypes.anchored.T if rule.order == "predict-first" else None
-    moving = ~prototypes.resting.cpu().numpy() & recursive
-    moving[touches.classes] = True
-    which = np.flatnonzero(moving)
-    log_keep = np.zeros((len(which), 1))
-    log_keep[np.searchsorted(which, touches.classes), 0] = rule.log_decay(touches.probabilities)
-
-    rows = torch.from_numpy(which).to(features.device)
-    keep, share, pull = (
-        torch.from_numpy(scalars).to(features)
-        for scalars in (np.exp(log_keep), -np.expm1(log_keep), np.full_like(log_keep, rule.w))
-    )
-    if not rule.renormalise and recursive:
-        pull *= prototypes.length[rows, None]
-    R = prototypes.anchored[rows]
-    P = prototypes.knowledge[rows] * keep + share * features
-    mixed = pull * (R if recursive else anchors[rows]) + (1 - rule.w) * P
-    norm = _lengths(mixed)
-    prototypes.knowledge[rows] = P
-    prototypes.anchored[rows] = torch.where(norm > 0, mixed / norm.to(mixed), R)
-    prototypes.touched[touches.classes] = True
-    if recursive:
-        size = _lengths(P)
-        # The way that is left to P/‖P‖ shrinks by pull/norm; measured before the step it stands out of the rounding.
-        left = _lengths(R - P / size.to(P)) * pull / norm
-        goal = norm if rule.renormalise else size
-        within = prototypes.arrived_within
-        arrived = (left <= within) & ((norm - goal).abs() <= within * goal)
-        prototypes.resting[rows] = (arrived | (size == 0))[:, 0]
-        if not rule.renormalise:
-            prototypes.length[rows] = norm[:, 0]
-            prototypes.length[~prototypes.touched & torch.from_numpy(~moving).to(features.device)] *= rule.w
+    _learn(prototypes, anchors, features, touches, rule)
     return features @ prototypes.anchored.T if before is None else before
 
 
-def _lengths(rows: Tensor) -> Tensor:
+def _learn(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> None:
+    f, knowledge, anchored = features.numpy(), prototypes.knowledge.numpy(), prototypes.anchored.numpy()
+    length, touched, resting = prototypes.length.numpy(), prototypes.touched.numpy(), prototypes.resting.numpy()
+    recursive = rule.anchor == "recursive"
+    moving = ~resting if recursive else np.zeros_like(resting)
+    moving[touches.classes] = True
+    touched[touches.classes] = True
+    rows = np.flatnonzero(moving)
+    log_keep = np.zeros(len(rows))
+    log_keep[np.searchsorted(rows, touches.classes)] = rule.log_decay(touches.probabilities)
+
+    def column(scalars: NDArray[np.float64]) -> NDArray[np.floating]:
+        return scalars.astype(f.dtype)[:, None]
+
+    R, pull = anchored[rows], rule.w * (length[rows] if recursive else np.ones(len(rows)))
+    P = column(np.exp(log_keep)) * knowledge[rows] - column(np.expm1(log_keep)) * f
+    mixed = column(pull) * (R if recursive else anchors.numpy()[rows]) + f.dtype.type(1 - rule.w) * P
+    norm = _lengths(mixed)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        knowledge[rows] = P
+        anchored[rows] = np.where(norm[:, None] > 0, mixed / column(norm), R)
+        if recursive:
+            size = _lengths(P)
+            # The way left to P/‖P‖ shrinks by pull/norm; measured before the step it stands out of the rounding.
+            left = _lengths(R - P / column(size)) * pull / norm
+            goal, within = norm if rule.renormalise else size, prototypes.arrived_within
+            resting[rows] = (left <= within) & (np.abs(norm - goal) <= within * goal) | (size == 0)
+    if recursive and not rule.renormalise:
+        length[rows] = norm
+        length[~touched & ~moving] *= rule.w
+
+
+def _lengths(rows: NDArray[np.floating]) -> NDArray[np.float64]:
     """The length of each row in float64, whose squares do not underflow."""
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
+    lengths: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     return lengths

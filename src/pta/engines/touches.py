@@ -62,8 +62,9 @@ def find_touches_exactly(classifier: ZeroShotClassifier, features: Tensor, rule:
 def find_touches(classifier: ZeroShotClassifier, features: Tensor, logits: Tensor, rule: Rule) -> Touches:
     """The touches of a batch with the given zero-shot logits, decided as float64 would decide."""
     found = Touches._at_least(rule.threshold * (1 - _DOUBT), logits.softmax(dim=1))
-    doubtful = np.unique(found.samples[found.probabilities <= rule.threshold * (1 + _DOUBT)])
-    if len(doubtful):
+    doubt = found.probabilities <= rule.threshold * (1 + _DOUBT)
+    if doubt.any():
+        doubtful = np.unique(found.samples[doubt])
         exact = _exact_probabilities(classifier, features[doubtful])
         again = np.isin(found.samples, doubtful)
         row = np.searchsorted(doubtful, found.samples[again])
