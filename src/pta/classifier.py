@@ -21,8 +21,8 @@ class ZeroShotClassifier:
         bias: added to every logit (SigLIP has one; it changes no arg-max).
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 2.0]], ["cat", "dog"])
-    >>> classifier.logits(torch.tensor([[0.6, 0.8]]))
-    tensor([[60., 80.]])
+    >>> classifier.logits(torch.tensor([[0.25, 0.75]]))
+    tensor([[25., 75.]])
     """
 
     anchors: Tensor

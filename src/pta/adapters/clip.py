@@ -16,8 +16,8 @@ class CLIP(Adapter):
     """The zero-shot classifier itself; keeps nothing, learns nothing.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
-    >>> CLIP(classifier).step([[0.6, 0.8]])
-    tensor([[60., 80.]])
+    >>> CLIP(classifier).step([[0.0, 1.0]])
+    tensor([[  0., 100.]])
     """
 
     name = "clip"
