@@ -1,6 +1,10 @@
 """The contract around a method: registry, state files, resetting."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -140,3 +144,24 @@ def test_state_takes_two_vectors_and_a_few_numbers_a_class():
     classes, dim = 300, 256
     classifier = pta.ZeroShotClassifier(torch.randn(classes, dim), [str(number) for number in range(classes)])
     assert pta.PTA(classifier).state_bytes <= 2 * classes * dim * 4 + 16 * classes + 16
+
+
+def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "state.safetensors"
+    endless = (
+        "import sys, torch, pta\n"
+        "adapter = pta.PTA(pta.ZeroShotClassifier(torch.eye(1500), [str(number) for number in range(1500)]))\n"
+        "while True: adapter.save(sys.argv[1])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", endless, str(path)])
+    try:
+        for _ in range(600):
+            if path.exists():
+                break
+            time.sleep(0.1)
+        time.sleep(0.33)  # in the middle of a later save
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    classifier = pta.ZeroShotClassifier(torch.eye(1500), [str(number) for number in range(1500)])
+    assert pta.load_adapter(path, classifier).seen == 0

@@ -352,3 +352,16 @@ def test_a_bias_is_added_to_both_logits_and_changes_no_answer(fusion):
     plain, biased = (ZeroShotClassifier(stream.anchors, names, scale=30.0, bias=bias) for bias in (0.0, -4.0))
     expected, found = (PTA(classifier, fusion=fusion).step(stream.features) for classifier in (plain, biased))
     torch.testing.assert_close(found, expected - 8.0 if fusion == "logits" else expected)
+
+
+def test_a_batch_longer_than_what_is_done_at_once_is_still_one_stream():
+    stream = clip_like_stream(6, classes=8, dim=16, count=2500).to(torch.float32)
+    classifier = stream.classifier
+    whole, cut = PTA(classifier), PTA(classifier)
+    logits = torch.cat([cut.step(part) for part in stream.features.split(700)])
+    assert_agrees(whole.step(stream.features), logits.double().numpy(), TOLERANCES[torch.float32])
+    torch.testing.assert_close(whole.knowledge, cut.knowledge)
+    summarised = PTA(classifier)
+    summarised.apply(summarised.summarise(stream.features))
+    assert summarised.seen == 2500
+    torch.testing.assert_close(summarised.knowledge, whole.knowledge)

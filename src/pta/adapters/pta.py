@@ -19,7 +19,7 @@ The update depends on zero-shot quantities alone, so it is an affine map of P: a
 
 import warnings
 from dataclasses import asdict, fields
-from functools import partial
+from functools import partial, reduce
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -29,7 +29,7 @@ from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule, Touches, advance, find_touches, find_touches_exactly
 from pta.engines.rule import Anchor, Order, Weight, require_choice
-from pta.engines.segment import Segment, apply_segment
+from pta.engines.segment import Segment, apply_segment, compose
 
 Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]
@@ -47,6 +47,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     "released": _RELEASED,
     "paper": _RELEASED | {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False},
 }
+_AT_ONCE = 1024  # samples, so that a batch of any length needs little memory beside its logits; changes no answer
 _COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β between s = 0.1 and 1
 
 
@@ -142,6 +143,10 @@ class PTA(Adapter):
         return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
 
     def _step(self, features: Tensor) -> Tensor:
+        parts = [self._learn_and_score(part) for part in torch.split(features, _AT_ONCE)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _learn_and_score(self, features: Tensor) -> Tensor:
         z = self.classifier.logits(features)
         touches = self._touches(features, z)
         cosines = advance(self.prototypes, self.classifier.anchors, features, touches, self.rule)
@@ -165,9 +170,13 @@ class PTA(Adapter):
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:
         """What these samples would do to the knowledge prototypes, from wherever; changes nothing."""
-        features = self._features(samples)
-        touches = self._touches(features, self.classifier.logits(features))
-        return Segment.of(features, touches, self.rule, self.classifier.classes, self.classifier.fingerprint)
+        fingerprint = self.classifier.fingerprint
+
+        def summary(features: Tensor) -> Segment:
+            touches = self._touches(features, self.classifier.logits(features))
+            return Segment.of(features, touches, self.rule, self.classifier.classes, fingerprint)
+
+        return reduce(compose, map(summary, torch.split(self._features(samples), _AT_ONCE)))
 
     @torch.no_grad()
     def apply(self, segment: Segment) -> None:
