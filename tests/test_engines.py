@@ -226,7 +226,7 @@ def test_touches_are_those_of_float64_for_any_stream(stream, rule):
 
 @pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
 def test_without_numba_batches_take_the_chunk_engine(monkeypatch, rule):
-    monkeypatch.setattr("pta.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("pta.engines._numba_is_installed", lambda: False)
     monkeypatch.setitem(sys.modules, "pta.engines.compiled", None)  # importing it would fail
     stream = clip_like_stream(5, classes=20, dim=24, count=300).to(torch.float32)
     assert_like_the_oracle(stream, rule, stream.probabilities, [slice(None)], [advance])

@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -44,12 +45,17 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
     on_cpu = features.device.type == "cpu"
     if on_cpu and len(features) == 1:
         return advance_by_step(*batch)
-    if on_cpu and find_spec("numba") is not None:
+    if on_cpu and _numba_is_installed():
         from pta.engines.compiled import advance_compiled
 
         return advance_in_chunks(advance_compiled, _COMPILED_CHUNK, *batch)
     many = len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)
     return advance_in_chunks(advance_by_chunk, _CHUNK_OF_MANY_TOUCHES if many else _CHUNK, *batch)
+
+
+@cache
+def _numba_is_installed() -> bool:
+    return find_spec("numba") is not None  # looks through the whole path where it is not, too slow for every step
 
 
 def advance_in_chunks(
