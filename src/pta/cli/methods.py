@@ -11,8 +11,6 @@ from pta.adapters.base import adapter_class, create_adapter, list_adapters
 from pta.classifier import ZeroShotClassifier
 from pta.cli.output import require_place, tables, write_json
 
-_ANY_CLASSIFIER = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["one", "other"])
-
 
 def methods(
     json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
@@ -31,9 +29,10 @@ def methods(
 
 def _describe(name: str) -> dict[str, Any]:
     method = adapter_class(name)
+    any_classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["one", "other"])
     return {
         "method": name,
         "summary": (inspect.getdoc(method) or name).splitlines()[0],
         "needs": sorted(method.needs),
-        "parameters": create_adapter(name, _ANY_CLASSIFIER).parameters,
+        "parameters": create_adapter(name, any_classifier).parameters,
     }

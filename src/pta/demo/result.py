@@ -157,8 +157,8 @@ class DemoResult:
 
 def right(run: Run) -> NDArray[np.bool_]:
     """Whether each answer of a run is right."""
-    correct: NDArray[np.bool_] = run.predictions == run.labels
-    return correct
+    assert run.correct is not None  # every image of the demonstration has a label
+    return run.correct
 
 
 def accuracy(run: Run, where: NDArray[np.bool_] | slice = slice(None)) -> float:
