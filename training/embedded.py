@@ -110,7 +110,7 @@ def train(encoder: EmbeddedEncoder, data: Labelled, validation: Labelled, epochs
         total = torch.zeros((), device=device)
         for chosen in torch.randperm(len(data), device=device)[: batches * BATCH].chunk(batches):
             labels = data.labels[chosen]
-            pixels = encoder.normalise(augment(data.images[chosen]))
+            pixels = encoder.preprocess.normalise(augment(data.images[chosen])[:, None])
             ids, mask = bank.sample(labels)
             image_features = encoder.image_features(pixels)
             text_features = encoder.text_from_embeddings(encoder.embed_ids(ids), mask)
@@ -136,7 +136,7 @@ def zero_shot(encoder: EmbeddedEncoder, data: Labelled, templates: tuple[str, ..
     texts = [template.format(name) for name in CLASS_NAMES for template in templates]
     prompts = encoder.encode_texts(texts).unflatten(0, (len(CLASS_NAMES), len(templates)))
     anchors = normalize(prompts.mean(1), dim=-1)
-    logits = encoder.scale * encoder.encode_images(encoder.normalise(data.images)) @ anchors.T
+    logits = encoder.scale * encoder.encode_images(data.images[:, None]) @ anchors.T
     accuracy = (logits.argmax(1) == data.labels).float().mean().item()
     return accuracy, cross_entropy(logits, data.labels).item()
 

@@ -35,6 +35,14 @@ class UnreadableFile(PtaError):
     """A file is missing, truncated or not what it should be."""
 
 
+class UnreadableImage(PtaError):
+    """An image cannot be decoded, or is too large to try."""
+
+
+class UnavailableModel(PtaError):
+    """A model cannot be had: its weights are not here, or what reads them is not installed."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The tail of an error message about an unknown name: the closest known one, or all of them.
 

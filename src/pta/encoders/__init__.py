@@ -1,5 +1,7 @@
 """From images and texts to unit features."""
 
+from pta.encoders.base import Encoder
 from pta.encoders.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
+from pta.encoders.load import DEFAULT_MODEL, load_encoder
 
-__all__ = ["EMBEDDED_TEMPLATES", "EmbeddedConfig", "EmbeddedEncoder"]
+__all__ = ["DEFAULT_MODEL", "EMBEDDED_TEMPLATES", "EmbeddedConfig", "EmbeddedEncoder", "Encoder", "load_encoder"]

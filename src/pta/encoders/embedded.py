@@ -4,7 +4,6 @@ It was trained contrastively on Fashion-MNIST by `training/embedded.py` and know
 that everything in `pta` can be tried on real image and text features with nothing to download.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,15 +11,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
 
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.encoders.base import Encoder
+from pta.errors import InvalidParameter
 from pta.files import load_tensors, save_tensors
+from pta.images import Preprocessing
 
 EMBEDDED_TEMPLATES = (
     "a catalogue shot of a {}.",
@@ -33,8 +31,6 @@ MAX_SCALE = 100.0  # as in CLIP: beyond it the contrastive loss becomes unstable
 
 START, END, PAD = 256, 257, 258  # the ids after the 256 byte values
 _VOCABULARY = 259
-
-_CHUNK = 256  # images encoded at a time; bounds memory, changes no result
 
 
 @dataclass(frozen=True)
@@ -133,7 +129,7 @@ class TextTower(nn.Module):
         return out
 
 
-class EmbeddedEncoder(nn.Module):
+class EmbeddedEncoder(Encoder):
     """Images and texts to unit rows of one space.
 
     >>> encoder = EmbeddedEncoder.load()
@@ -144,6 +140,10 @@ class EmbeddedEncoder(nn.Module):
     def __init__(self, config: EmbeddedConfig | None = None) -> None:
         super().__init__()
         self.config = config = config or EmbeddedConfig()
+        self.architecture = f"embedded {json.dumps(asdict(config), sort_keys=True)}"
+        self.preprocess = Preprocessing(
+            config.image_size, resize="square", mean=(config.pixel_mean,), std=(config.pixel_std,)
+        )
         self.image = ImageTower(config)
         self.text = TextTower(config)
         self.image_projection = nn.Linear(config.image_width, config.dim, bias=False)
@@ -170,15 +170,6 @@ class EmbeddedEncoder(nn.Module):
         save_tensors(path, weights, {"kind": "embedded encoder", "config": asdict(self.config), **about})
 
     @property
-    def fingerprint(self) -> str:
-        """The sha256 of configuration and weights, in hexadecimal: equal exactly for equal encoders."""
-        digest = hashlib.sha256(json.dumps(asdict(self.config), sort_keys=True).encode())
-        for name, value in sorted(self.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(value.float().cpu().numpy().astype("<f4").tobytes())
-        return digest.hexdigest()
-
-    @property
     def dim(self) -> int:
         """Length of a feature."""
         return self.config.dim
@@ -188,62 +179,16 @@ class EmbeddedEncoder(nn.Module):
         """What cosines are multiplied by to become logits."""
         return min(self.log_scale.exp().item(), MAX_SCALE)
 
-    @property
-    def bias(self) -> float:
-        """What is added to logits: nothing, as in CLIP."""
-        return 0.0
-
-    def preprocess(self, images: Image.Image | Sequence[Image.Image] | npt.NDArray[np.uint8]) -> Tensor:
-        """Pillow images of any size and mode, or a uint8 array N×28×28, to a normalised N×1×28×28 tensor."""
-        size = self.config.image_size
-        if isinstance(images, Image.Image):
-            images = [images]
-        if not isinstance(images, np.ndarray):
-            images = np.array([self._shrink(image) for image in images], np.uint8).reshape(-1, size, size)
-        if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (size, size):
-            raise InvalidSamples(
-                f"an image array must be uint8 of shape N×{size}×{size}, not {images.dtype} of shape "
-                f"{'×'.join(map(str, images.shape))}; for other sizes pass Pillow images"
-            )
-        return self.normalise(torch.tensor(images, device=self.log_scale.device))
-
-    def _shrink(self, image: Image.Image) -> npt.NDArray[np.uint8]:
-        if not isinstance(image, Image.Image):
-            raise InvalidSamples(
-                f"expected Pillow images, found {type(image).__name__}; open files with PIL.Image.open"
-            )
-        return np.asarray(image.convert("L").resize((self.config.image_size, self.config.image_size)))
-
-    def normalise(self, images: Tensor) -> Tensor:
-        """A uint8 tensor N×H×W to N×1×H×W of mean 0 and deviation 1 over Fashion-MNIST."""
-        return ((images / 255 - self.config.pixel_mean) / self.config.pixel_std).unsqueeze(1)
-
     def image_features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×dim unit rows, differentiably."""
         return normalize(self.image_projection(self.image(pixels)[:, 0]), dim=-1)
 
-    # `no_grad` and not `inference_mode`: features that a prompt is tuned against must be allowed in a graph.
-
-    @torch.no_grad()
-    def encode_images(self, batch: Tensor) -> Tensor:
-        """Preprocessed images to N×dim unit rows."""
-        return torch.cat([self.image_features(pixels) for pixels in _chunks(batch)])
-
-    @torch.no_grad()
-    def encode_tokens(self, batch: Tensor) -> Tensor:
-        """Preprocessed images to N×patches×image_width patch tokens: row by row, normed, not projected."""
-        return torch.cat([self.image(pixels)[:, 1:] for pixels in _chunks(batch)])
-
-    @torch.no_grad()
-    def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Texts to N×dim unit rows."""
-        ids, mask = self.tokenize(texts)
-        return self.text_from_embeddings(self.embed_ids(ids), mask)
+    def patch_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, differentiably."""
+        return normalize(self.image_projection(self.image(pixels)[:, 1:]), dim=-1)
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Lower-cased UTF-8 bytes between start and end, padded to the longest: ids and mask, both N×L."""
-        if isinstance(texts, str):
-            raise InvalidParameter(f"texts must be a list of strings; for one text pass [{texts!r}]")
         rows = [[START, *text.lower().encode(), END] for text in texts]
         longest = max(map(len, rows), default=2)
         if longest > self.config.text_length:
@@ -252,7 +197,7 @@ class EmbeddedEncoder(nn.Module):
                 f"{self.config.text_length - 2}; shorten the prompt"
             )
         padded = [row + [PAD] * (longest - len(row)) for row in rows]
-        ids = torch.tensor(padded, dtype=torch.long, device=self.log_scale.device).reshape(len(rows), longest)
+        ids = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), longest)
         return ids, ids != PAD
 
     def embed_ids(self, ids: Tensor) -> Tensor:
@@ -265,7 +210,3 @@ class EmbeddedEncoder(nn.Module):
         The first token of each row is where the feature is read, so a tuned prompt goes after it.
         """
         return normalize(self.text_projection(self.text(embeddings, mask)), dim=-1)
-
-
-def _chunks(batch: Tensor) -> tuple[Tensor, ...]:
-    return torch.tensor_split(batch, tuple(range(_CHUNK, len(batch), _CHUNK)))

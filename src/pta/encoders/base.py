@@ -1,0 +1,136 @@
+"""Encoder: what every model is to its users, wherever its weights come from."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from pta.errors import InvalidParameter
+from pta.images import Preprocessing
+
+_IMAGES_AT_ONCE, _TEXTS_AT_ONCE = 256, 256  # bound memory, change no result
+
+
+class Encoder(nn.Module, ABC):
+    """Images and texts to unit rows of one space.
+
+    A model says how its pixels are made (`preprocess`), how cosines become logits (`scale`, `bias`), and implements
+    the differentiable half: `image_features`, `tokenize`, `embed_ids`, `text_from_embeddings`, and `patch_features`
+    if its image tower has patches. What is asked of it in daily use, the `encode_…` functions, follows.
+    """
+
+    preprocess: Preprocessing
+    architecture: str  # for people and for finding reference accuracies, e.g. "ViT-B/16"
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Length of a feature."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """What cosines are multiplied by to become logits."""
+
+    @property
+    def bias(self) -> float:
+        """What is added to logits; SigLIP has one, CLIP none."""
+        return 0.0
+
+    # -- what a model implements: differentiable, on the model's device, in its precision ------------------------------
+
+    @abstractmethod
+    def image_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×dim unit rows."""
+
+    def patch_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, in the space of the features."""
+        raise InvalidParameter(f"the image tower of {self.architecture} gives no patch tokens")
+
+    @abstractmethod
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Texts to token ids and their mask (False where a row is padded), both N×L, on the model's device."""
+
+    @abstractmethod
+    def embed_ids(self, ids: Tensor) -> Tensor:
+        """Token ids N×L to token embeddings N×L×width, without positions."""
+
+    @abstractmethod
+    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Token embeddings N×L×width and their mask N×L to N×dim unit rows: the road that prompts are tuned on."""
+
+    # -- what a user calls: no gradients, any number at once, float32 out ---------------------------------------------
+    # `no_grad` and not `inference_mode`: features that a prompt is tuned against must be allowed in a graph.
+
+    @torch.no_grad()
+    def encode_images(self, batch: Tensor) -> Tensor:
+        """Preprocessed images, or the uint8 pixels they are made from, to N×dim unit rows."""
+        return self._rows([self.image_features(self._ready(part)) for part in _parts(batch, _IMAGES_AT_ONCE)])
+
+    @torch.no_grad()
+    def encode_tokens(self, batch: Tensor) -> Tensor:
+        """Preprocessed images, or the uint8 pixels they are made from, to N×patches×dim unit rows."""
+        return self._rows([self.patch_features(self._ready(part)) for part in _parts(batch, _IMAGES_AT_ONCE)])
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Texts to N×dim unit rows."""
+        if isinstance(texts, str):
+            raise InvalidParameter(f"texts must be a list of strings; for one text pass [{texts!r}]")
+        rows = []
+        for start in range(0, max(len(texts), 1), _TEXTS_AT_ONCE):
+            ids, mask = self.tokenize(texts[start : start + _TEXTS_AT_ONCE])
+            rows.append(self.text_from_embeddings(self.embed_ids(ids), mask))
+        return self._rows(rows)
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of architecture, preprocessing and weights: equal exactly for equal encoders.
+
+        It is that of the weights as they were loaded, in whatever precision they run.
+        """
+        if self._fingerprint is None:
+            return self._hash()
+        return self._fingerprint
+
+    # -- where and how it runs -----------------------------------------------------------------------------------------
+
+    _fingerprint: str | None = None
+
+    def ready(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> Self:
+        """For inference on a device, in a precision; remembers the fingerprint of the weights as they are now."""
+        self._fingerprint = self._hash()
+        return self.eval().requires_grad_(False).to(device=device, dtype=dtype)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision the towers run in."""
+        return next(self.parameters()).dtype
+
+    def _hash(self) -> str:
+        about = {"architecture": self.architecture, "preprocessing": self.preprocess.describe()}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+        for name, value in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.float().cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def _ready(self, batch: Tensor) -> Tensor:
+        moved = batch.to(self.device, non_blocking=True)
+        return (self.preprocess.normalise(moved) if moved.dtype == torch.uint8 else moved).to(self.dtype)
+
+    def _rows(self, parts: Sequence[Tensor]) -> Tensor:
+        return nn.functional.normalize(torch.cat([part.float() for part in parts]), dim=-1)
+
+
+def _parts(batch: Tensor, size: int) -> tuple[Tensor, ...]:
+    return torch.tensor_split(batch, tuple(range(size, len(batch), size)))

@@ -1,0 +1,95 @@
+"""From a picture to the pixels a model wants: resize, crop, scale to [0, 1], normalise. Pillow does the resizing."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pta.errors import InvalidParameter, InvalidSamples
+
+Pixels = npt.NDArray[np.uint8]
+
+_MODES = {1: "L", 3: "RGB"}
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a model's images are made; the defaults are CLIP's.
+
+    Args:
+        size: side of the square the model sees.
+        resize: `shortest` scales the shorter side to `size` and cuts the centre out, `square` squeezes both sides.
+        resample: Pillow's filter, antialiased.
+        mean, std: of each channel, after scaling to [0, 1]; one channel means grey images.
+
+    >>> CLIP_PREPROCESSING(Image.new("RGB", (640, 480))).shape
+    torch.Size([1, 3, 224, 224])
+    """
+
+    size: int = 224
+    resize: Literal["shortest", "square"] = "shortest"
+    resample: str = "bicubic"
+    mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)
+    std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
+
+    def __post_init__(self) -> None:
+        if self.resize not in ("shortest", "square") or self.resample not in _FILTERS or self.size < 1:
+            raise InvalidParameter(f"cannot preprocess images by {self}")
+        if len(self.mean) not in _MODES or len(self.std) != len(self.mean) or not all(value > 0 for value in self.std):
+            raise InvalidParameter(f"mean and std must be one or three numbers, std above 0: {self.mean}, {self.std}")
+
+    def __call__(self, images: Image.Image | Sequence[Image.Image] | Pixels) -> Tensor:
+        """Pictures, or bytes that have the right size already, to a normalised batch N×channels×size×size."""
+        if isinstance(images, np.ndarray):
+            grey = images.ndim == 3 and len(self.mean) == 1
+            return self.normalise(torch.tensor(images[:, None] if grey else images))
+        pictures = [images] if isinstance(images, Image.Image) else images
+        batch = np.array([self.pixels(picture) for picture in pictures], np.uint8)
+        return self.normalise(torch.from_numpy(batch.reshape(-1, len(self.mean), self.size, self.size)))
+
+    def pixels(self, image: Image.Image) -> Pixels:
+        """A picture of any size and mode to channels×size×size bytes."""
+        if not isinstance(image, Image.Image):
+            raise InvalidSamples(
+                f"expected a Pillow image, found {type(image).__name__}; open files with PIL.Image.open, "
+                "make one from an array with PIL.Image.fromarray"
+            )
+        picture = self._resized(image.convert(_MODES[len(self.mean)]))
+        return np.asarray(picture).reshape(self.size, self.size, -1).transpose(2, 0, 1)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """A uint8 batch N×channels×size×size to float32, where it is."""
+        expected = (len(self.mean), self.size, self.size)
+        if pixels.dtype != torch.uint8 or pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected:
+            raise InvalidSamples(
+                f"pixels must be uint8 of shape N×{'×'.join(map(str, expected))}, not {pixels.dtype} of shape "
+                f"{'×'.join(map(str, pixels.shape))}; for other sizes pass Pillow images to preprocess"
+            )
+        mean, std = (torch.tensor(values, device=pixels.device)[:, None, None] for values in (self.mean, self.std))
+        return pixels.float().div_(255).sub_(mean).div_(std)
+
+    def describe(self) -> dict[str, Any]:
+        """Every number that shapes the pixels, for the record."""
+        return asdict(self)
+
+    def _resized(self, picture: Image.Image) -> Image.Image:
+        filter = _FILTERS[self.resample]
+        if self.resize == "square":
+            return picture.resize((self.size, self.size), filter)
+        width, height = (max(self.size, self.size * side // min(picture.size)) for side in picture.size)
+        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
+        return picture.resize((width, height), filter).crop((left, top, left + self.size, top + self.size))
+
+
+CLIP_PREPROCESSING = Preprocessing()

@@ -1,0 +1,55 @@
+"""Opening image files that may be damaged, hostile or no images at all."""
+
+import io
+import warnings
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from pta.errors import UnreadableImage
+
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""What is decoded; other formats that Pillow knows have been a source of trouble."""
+
+MAX_PIXELS = 100_000_000
+MAX_BYTES = 256 * 2**20
+
+
+def read_image(path: Path) -> bytes:
+    """The content of an image file, still encoded, unless it is absurdly large."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise UnreadableImage(f"{path} has {size >> 20} MiB; at most {MAX_BYTES >> 20} are read")
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableImage(f"{path} cannot be read: {(error.strerror or 'unknown reason').lower()}") from None
+
+
+def decode_image(content: bytes, name: str = "the image", *, at_least: int | None = None) -> Image.Image:
+    """Decode an image, after its size was found to be sane; `name` is what messages call it.
+
+    With `at_least`, a JPEG file is decoded at ½, ¼ or ⅛ of its size where that leaves both sides at least so long:
+    several times faster, and a slightly different picture.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit comes next
+            image = Image.open(io.BytesIO(content), formats=FORMATS)
+        if image.width * image.height > MAX_PIXELS:
+            raise UnreadableImage(
+                f"{name} has {image.width}×{image.height} pixels; at most {MAX_PIXELS // 10**6} million are decoded"
+            )
+        if at_least is not None:
+            image.draft("RGB", (at_least, at_least))
+        image.load()
+    except UnreadableImage:
+        raise
+    except Image.DecompressionBombError:
+        raise UnreadableImage(f"{name} would decode to far too many pixels (a decompression bomb?)") from None
+    except UnidentifiedImageError:
+        raise UnreadableImage(f"{name} is no image that pta reads ({', '.join(FORMATS)})") from None
+    except Exception as error:  # decoders of damaged files raise whatever they like
+        reason = str(error) or type(error).__name__
+        raise UnreadableImage(f"{name} cannot be decoded: {reason}") from None
+    return image

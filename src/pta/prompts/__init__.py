@@ -1,0 +1,1 @@
+"""Class names and templates to text anchors."""

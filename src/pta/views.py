@@ -1,0 +1,1 @@
+"""Augmented views of one picture."""
