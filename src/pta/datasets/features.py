@@ -1,7 +1,8 @@
 """Feature files: image features, text anchors, class names and perhaps labels, computed once and used by everything.
 
 `.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
-in the metadata), and optionally `labels` (N), `scale` and `bias`.
+in the metadata), and optionally `labels` (N), `scale`, `bias` and `view_features` (N×views×d). Files that `pta extract`
+wrote also hold the `paths` of their images and, in the metadata, `about`: where everything in them comes from.
 """
 
 import json
@@ -12,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidSamples, PtaError, UnreadableFile
 from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
-_OPTIONAL = ("labels", "scale", "bias")
+_OPTIONAL = ("labels", "scale", "bias", "view_features")
 _LARGEST = 64 * 2**30  # bytes after decompression; more is a mistake or an attack
 
 
@@ -33,12 +36,24 @@ class FeatureFile:
         samples: N unit features.
         classifier: the zero-shot classifier of the file's text features.
         labels: N class numbers, if the file has them.
+        views: N×V×d unit features of augmented views, if the file has them.
     """
 
     name: str
     samples: Samples
     classifier: ZeroShotClassifier
     labels: NDArray[np.int64] | None
+    views: Tensor | None = None
+
+    @property
+    def zero_shot_predictions(self) -> NDArray[np.int64]:
+        """The class that the classifier alone gives each sample."""
+        return self.classifier.logits(self.samples.features.to(self.classifier.anchors)).argmax(dim=1).numpy()
+
+    @property
+    def zero_shot_accuracy(self) -> float | None:
+        """Percentage of samples that zero-shot gets right, if that is known."""
+        return None if self.labels is None else 100 * float((self.zero_shot_predictions == self.labels).mean())
 
 
 def load_features(path: str | Path) -> FeatureFile:
@@ -65,9 +80,20 @@ def load_features(path: str | Path) -> FeatureFile:
                 "both must come from the same model"
             )
         labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
+        views = _views(arrays.get("view_features"), samples)
     except PtaError as error:
         raise type(error)(f"{path}: {error}") from None
-    return FeatureFile(path.stem, samples, classifier, labels)
+    return FeatureFile(path.stem, samples, classifier, labels, views)
+
+
+def read_about(path: Path) -> dict[str, Any] | None:
+    """Where a feature file comes from, if `pta extract` wrote it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("about", "null"))
+    except (SafetensorError, ValueError, OSError):
+        return None
+    return about if isinstance(about, dict) and about.get("kind") == "features" else None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -97,7 +123,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
     _require_sane_size(path, [path.stat().st_size])
     with safe_open(path, framework="pt") as file:
         names = (file.metadata() or {}).get("classnames")
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+        tensors = {key: file.get_tensor(key) for key in (*_REQUIRED, *_OPTIONAL) if key in file.keys()}  # noqa: SIM118
     return tensors if names is None else tensors | {"classnames": json.loads(names)}
 
 
@@ -119,3 +145,14 @@ def _labels(given: Any, count: int, classes: int) -> NDArray[np.int64] | None:
         wrong = labels.min() if labels.min() < 0 else labels.max()
         raise InvalidSamples(f"label {wrong} is out of range; there are {classes} classes, 0…{classes - 1}")
     return labels.astype(np.int64)
+
+
+def _views(given: Any, samples: Samples) -> Tensor | None:
+    if given is None:
+        return None
+    views = torch.as_tensor(given)
+    if views.ndim != 3 or views.shape[0] != len(samples) or views.shape[1] == 0 or views.shape[2] != samples.dim:
+        raise InvalidSamples(
+            f"view_features have shape {tuple(views.shape)}, expected {len(samples)}×views×{samples.dim}"
+        )
+    return views

@@ -1,0 +1,90 @@
+"""`pta datasets`: the image sets that are known by name, and whether a copy of one is complete."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.datasets.catalogue import Entry, catalogue
+from pta.datasets.check import Report
+from pta.datasets.check import check as check_dataset
+
+app = typer.Typer(help="List the image sets that are known by name, or check a copy of one.")
+
+
+@app.callback(invoke_without_command=True)
+def list_datasets(
+    context: typer.Context,
+    json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
+) -> None:
+    """List the image sets that are known by name, or check a copy of one."""
+    if context.invoked_subcommand is None:
+        require_place(json)
+        records = [_describe(entry) for entry in catalogue().values()]
+        if json is None:
+            tables().print(_table(records))
+        else:
+            write_json(json, records)
+
+
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A set, e.g. dtd, imagenet_a or imagenet_c/fog/5.")],
+    data: Annotated[Path, typer.Option(help="The folder that holds the datasets.")],
+    json: Annotated[Path | None, typer.Option(help="Write what was found as JSON; - for stdout.")] = None,
+) -> None:
+    """Say what is missing of a set, and count. Exit code 0: complete, 1: incomplete."""
+    require_place(json)
+    with progress() as bar:
+        task = bar.add_task(name)
+        report = check_dataset(name, data, lambda done, total: bar.update(task, completed=done, total=total))
+    if json is not None:
+        write_json(json, report.record())
+    if json is None or str(json) != STDOUT:
+        _show(report)
+    if not report.complete:
+        raise typer.Exit(1)
+
+
+app.command()(check)
+
+
+def _describe(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "title": entry.title,
+        "classes": entry.classes,
+        "images": entry.count,
+        "folder": entry.images[0],
+        "list": entry.test_list[0] if entry.test_list else None,
+        "templates": entry.prompts,
+        "parts": [list(part) for part in entry.parts],
+        "variants": [f"{entry.id}/{name}" for name in entry.filters],
+    }
+
+
+def _show(report: Report) -> None:
+    lines = [
+        f"{report.name}: {report.title}",
+        f"  folder   {report.folder}",
+        f"  images   {report.images:,}" + ("" if report.expected_images is None else f" of {report.expected_images:,}"),
+        f"  classes  {report.classes:,} of {report.expected_classes:,}",
+        *(f"  note     {note}" for note in report.notes),
+        *(f"  missing  {problem}" for problem in report.problems),
+        "complete" if report.complete else "incomplete",
+    ]
+    for line in lines:
+        tables().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(records: list[dict[str, Any]]) -> Table:
+    table = Table("id", "what it is")
+    table.add_column("classes", justify="right")
+    table.add_column("images", justify="right")
+    table.add_column("folder in --data", overflow="fold")
+    table.add_column("templates")
+    for record in records:
+        counts = (f"{record['classes']:,}", f"{record['images']:,}" + (" each" if record["parts"] else ""))
+        table.add_row(record["id"], record["title"], *counts, record["folder"], record["templates"])
+    return table

@@ -1,0 +1,129 @@
+"""The sixteen image sets of this field, as data: where their parts lie, what they are called, how many there are."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pta.errors import InvalidParameter, nearest
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One set. Places are relative to the folder of all datasets; of several, the first that exists is taken.
+
+    Attributes:
+        id: what it is called on the command line.
+        layout: which reader of `pta.datasets.layouts` understands it.
+        images: the folder of the images.
+        test_list: the file that says which images are the test set.
+        names_file: a file with class names.
+        names: which of our own lists of class names belongs to it.
+        subset: which part of ImageNet's classes it has, if not all.
+        classes, count: how many classes and images the full set has; count is None where nobody has said.
+        prompts: whose templates suit it.
+        images_from, test_list_from: where one gets them.
+        parts: folders below `images` that a user chooses among, level by level.
+        filters: by name, letters whose files are left out on request.
+        without: the letters chosen from `filters`.
+    """
+
+    id: str
+    title: str
+    layout: str
+    images: tuple[str, ...]
+    names: str
+    classes: int
+    count: int | None
+    prompts: str
+    images_from: str
+    test_list: tuple[str, ...] = ()
+    test_list_from: str = ""
+    names_file: tuple[str, ...] = ()
+    subset: str | None = None
+    parts: tuple[tuple[str, ...], ...] = ()
+    filters: Mapping[str, str] = field(default_factory=dict)
+    without: str | None = None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Our own list of class names, in the order of the labels."""
+        names = _packaged("classnames.json")[self.names]
+        return tuple(names if self.subset is None else (names[i] for i in _packaged("imagenet.json")[self.subset]))
+
+    @property
+    def wnids(self) -> tuple[str, ...]:
+        """The WordNet ids that ImageNet's folders are called by, in the order of the labels."""
+        wnids = _packaged("imagenet.json")["wnids"]
+        return tuple(wnids if self.subset is None else (wnids[i] for i in _packaged("imagenet.json")[self.subset]))
+
+    def place(self, root: Path, what: str) -> Path | None:
+        """Where the folder or file `what` (`images`, `test_list`, `names_file`) of this set is, if it is there."""
+        places = (root / place for place in getattr(self, what))
+        return next((place for place in places if (place.is_dir() if what == "images" else place.is_file())), None)
+
+    def part(self, *chosen: str) -> "Entry":
+        """The set below the folders chosen from `parts`."""
+        below = "/".join(chosen)
+        return replace(
+            self, id=f"{self.id}/{below}", images=tuple(f"{place}/{below}" for place in self.images), parts=()
+        )
+
+
+@cache
+def catalogue() -> dict[str, Entry]:
+    """Every set by its id.
+
+    >>> catalogue()["dtd"].count
+    1692
+    """
+    return {id: _entry(id, about) for id, about in _packaged("datasets.json").items() if not id.startswith("_")}
+
+
+def is_catalogued(source: str) -> bool:
+    """Whether a name is that of a set, or of a variant of one."""
+    return source.split("/")[0] in catalogue()
+
+
+def find_entry(source: str) -> Entry:
+    """The set of that name; what follows a slash chooses a variant, e.g. `imagenet_a/legacy`, `imagenet_c/fog/5`.
+
+    >>> find_entry("imagenet_c/fog/5").images
+    ('imagenet-c/fog/5',)
+    """
+    id, *chosen = source.split("/")
+    if id not in catalogue():
+        raise InvalidParameter(f"no dataset is called {id!r}; {nearest(id, catalogue())}")
+    entry = catalogue()[id]
+    if not chosen:
+        return entry
+    if entry.filters and len(chosen) == 1 and chosen[0] in entry.filters:
+        return replace(entry, id=source, without=entry.filters[chosen[0]], count=None)
+    if len(chosen) != len(entry.parts):
+        raise InvalidParameter(f"{source}: {_how_to_choose(entry)}; for a folder write ./{source}")
+    for name, known in zip(chosen, entry.parts, strict=True):
+        if name not in known:
+            raise InvalidParameter(f"{source}: {name!r} does not exist; {nearest(name, known)}")
+    return entry.part(*chosen)
+
+
+def _how_to_choose(entry: Entry) -> str:
+    if entry.parts:
+        return f"{entry.id} is chosen as {entry.id}/{'/'.join(known[-1] for known in entry.parts)}"
+    if entry.filters:
+        return f"{entry.id} has the variants {', '.join(f'{entry.id}/{name}' for name in entry.filters)}"
+    return f"{entry.id} has no variants"
+
+
+def _entry(id: str, about: dict[str, Any]) -> Entry:
+    fixed = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
+    return Entry(id=id, **fixed | {"parts": tuple(tuple(part) for part in about.get("parts", []))})
+
+
+@cache
+def _packaged(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((resources.files("pta") / "data" / name).read_text(encoding="utf-8"))
+    return content

@@ -1,0 +1,128 @@
+"""Is a catalogued set complete? In plain words: what is missing, and where one gets it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pta.datasets.catalogue import Entry, find_entry
+from pta.datasets.layouts import list_images, missing_images, missing_places
+from pta.datasets.listing import Listing, Watch, unwatched
+from pta.errors import PtaError, UnreadableFile
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found of a set, what its publication says there is, and what is wrong, a sentence each."""
+
+    name: str
+    title: str
+    folder: str
+    images: int
+    expected_images: int | None
+    classes: int
+    expected_classes: int
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def record(self) -> dict[str, Any]:
+        """Everything, for a JSON file."""
+        return {**asdict(self), "complete": self.complete}
+
+
+def check(name: str | Entry, root: str | Path, watch: Watch = unwatched) -> Report:
+    """Look for every part of a set below the folder of all datasets; `watch` is told of the progress.
+
+    A set with many parts, such as `imagenet_c`, is checked in those parts that are there.
+    """
+    entry = find_entry(name) if isinstance(name, str) else name
+    root = Path(root)
+    if not root.is_dir():
+        raise UnreadableFile(f"no such folder: {root}; it should be the one that holds the datasets")
+    return _check_parts(entry, root, watch) if entry.parts else _check_one(entry, root, watch)
+
+
+def _check_one(entry: Entry, root: Path, watch: Watch) -> Report:
+    problems = missing_places(entry, root)
+    listing = Listing([], [], ())
+    present = 0
+    if not problems:
+        try:
+            listing = list_images(entry, root, watch=watch)
+            missing = missing_images(entry, listing, watch)
+            present = len(listing.images) - len(missing)
+            problems += _gaps(entry, listing, [image.key for image in missing])
+        except PtaError as error:
+            problems.append(str(error))
+    return Report(
+        name=entry.id,
+        title=entry.title,
+        folder=str(entry.place(root, "images") or root / entry.images[0]),
+        images=present,
+        expected_images=entry.count,
+        classes=len(set(listing.labels)),
+        expected_classes=entry.classes,
+        problems=tuple(problems),
+        notes=listing.notes,
+    )
+
+
+def _gaps(entry: Entry, listing: Listing, missing: Sequence[str]) -> list[str]:
+    problems = []
+    if missing:
+        problems.append(f"{len(missing):,} images are listed but not there: {_some(missing)}")
+    occurring = set(listing.labels)
+    absent = [name for label, name in enumerate(listing.class_names) if label not in occurring]
+    if absent:
+        problems.append(f"{len(absent):,} of {entry.classes:,} classes have no images: {_some(absent)}")
+    if entry.count is not None and len(listing.images) != entry.count:
+        what = "the list names" if entry.test_list else "the class folders hold"
+        problems.append(f"{what} {len(listing.images):,} images, the full set has {entry.count:,}")
+    return problems
+
+
+def _check_parts(entry: Entry, root: Path, watch: Watch) -> Report:
+    parts = ["/".join(chosen) for chosen in product(*entry.parts)]
+    there = [part for part in parts if entry.part(part).place(root, "images") is not None]
+    reports = []
+    for number, part in enumerate(there):
+
+        def watch_part(done: int, total: int, number: int = number) -> None:
+            watch(number * total + done, len(there) * total)
+
+        reports.append(_check_one(entry.part(part), root, watch_part))
+    absent = [part for part in parts if part not in there]
+    problems = [
+        f"{part}: {problem}" for part, report in zip(there, reports, strict=True) for problem in report.problems
+    ]
+    notes = (
+        [f"{len(there)} of {len(parts)} parts are here; not here, and not counted: {_some(absent)}"] if absent else []
+    )
+    if not there:
+        problems, notes = (
+            missing_places(entry, root) or [f"none of its {len(parts)} parts are here: {_some(parts)}"],
+            [],
+        )
+    return Report(
+        name=entry.id,
+        title=entry.title,
+        folder=str(entry.place(root, "images") or root / entry.images[0]),
+        images=sum(report.images for report in reports),
+        expected_images=None if entry.count is None else entry.count * max(len(there), 1),
+        classes=min((report.classes for report in reports), default=0),
+        expected_classes=entry.classes,
+        problems=tuple(problems),
+        notes=tuple(notes),
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

@@ -1,0 +1,58 @@
+"""Class names as people write them: `hot_dog`, `Hot dog` and `hot dog` are one class."""
+
+from collections.abc import Sequence
+
+from pta.errors import InvalidParameter, nearest
+
+
+def plain_name(name: str) -> str:
+    """A name without what does not tell classes apart: underscores and upper case.
+
+    >>> plain_name("Apply_Eye_Makeup")
+    'apply eye makeup'
+    """
+    return " ".join(name.replace("_", " ").split()).casefold()
+
+
+def whole_number(text: str) -> int | None:
+    """The label that a text of digits stands for.
+
+    >>> whole_number("007"), whole_number("seven")
+    (7, None)
+    """
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+class ClassIndex:
+    """Finds the label of a class by its name.
+
+    >>> ClassIndex(["hot dog", "not hot dog"]).label("Hot_Dog", "the folder")
+    0
+    """
+
+    def __init__(self, class_names: Sequence[str]) -> None:
+        self._labels: dict[str, list[int]] = {}
+        for label, name in enumerate(class_names):
+            self._labels.setdefault(plain_name(name), []).append(label)
+
+    def __contains__(self, name: str) -> bool:
+        return plain_name(name) in self._labels
+
+    def label(self, name: str, what: str) -> int:
+        """The position of a name in the list; `what` has this name, for the message if it is not there or not alone."""
+        labels = self._labels.get(plain_name(name), [])
+        if not labels:
+            known = nearest(plain_name(name), self._labels) if len(self._labels) <= 20 else _close(name, self._labels)
+            raise InvalidParameter(f"{what} {name!r} is none of the {len(self._labels)} classes; {known}")
+        if len(labels) > 1:
+            raise InvalidParameter(
+                f"{what} {name!r} could be any of the classes {', '.join(map(str, labels))}, which share this name; "
+                "give labels as numbers in a CSV instead"
+            )
+        return labels[0]
+
+
+def _close(name: str, known: dict[str, list[int]]) -> str:
+    """As `nearest`, for lists too long to print."""
+    said = nearest(plain_name(name), known)
+    return said if said.startswith("did you mean") else f"the first are {', '.join(list(known)[:5])}"

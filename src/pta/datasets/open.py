@@ -1,0 +1,88 @@
+"""`open_images`: one way into every kind of image collection."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pta.datasets.catalogue import Entry, catalogue, find_entry, is_catalogued
+from pta.datasets.csv_list import open_csv
+from pta.datasets.folder import open_folder
+from pta.datasets.images import ImageSet
+from pta.datasets.layouts import list_images, missing_images, missing_places
+from pta.datasets.listing import Listing
+from pta.datasets.shards import is_shards
+from pta.datasets.webdataset import open_shards
+from pta.errors import InvalidParameter, UnreadableFile, nearest
+
+
+def open_images(source: str | Path, *, root: Path | None = None, class_names: Sequence[str] | None = None) -> ImageSet:
+    """The images of a source, not read yet.
+
+    Args:
+        source: the id of a catalogued set, perhaps with a variant (`dtd`, `imagenet_a/legacy`, `imagenet_c/fog/5`);
+            or a folder with a sub-folder a class, or with images only; or a `.csv` with the header `path,label` or
+            `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`). A text that begins with an id
+            means the catalogued set even where a folder has that name: write `./dtd`, or give a `Path`, for the folder.
+        root: the folder of all datasets, for a catalogued set.
+        class_names: in the order of the labels. For a catalogued set they replace its own; the sub-folders of a folder
+            and the names in a CSV must be among them; shards with labels need them.
+    """
+    if isinstance(source, str) and is_catalogued(source):
+        return _open_catalogued(source, root, class_names)
+    path = Path(source)
+    if path.is_dir():
+        return open_folder(path, class_names)
+    if is_shards(str(source)):
+        return open_shards(str(source), class_names)
+    if not path.exists():
+        raise UnreadableFile(_no_such(str(source)))
+    if path.suffix.lower() == ".csv":
+        return open_csv(path, class_names)
+    raise UnreadableFile(f"{path} is no source of images; give a folder, a .csv with path,label, or .tar shards")
+
+
+def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] | None) -> ImageSet:
+    entry = find_entry(source)
+    if root is None:
+        raise InvalidParameter(
+            f"{source} is a known dataset: say in which folder the datasets are (for a folder: ./{source})"
+        )
+    if entry.parts:
+        example = "/".join(known[0] for known in entry.parts[:-1])
+        raise InvalidParameter(
+            f"{source} is many datasets; choose one, for example {source}/{example}/{entry.parts[-1][-1]}"
+        )
+    advice = f"'pta datasets check {source} --data {root}' says all that is missing"
+    absent = missing_places(entry, root)
+    if absent:
+        raise UnreadableFile(f"{source}: {absent[0]}; {advice}")
+    listing = list_images(entry, root, class_names)
+    missing = missing_images(entry, listing)
+    if missing:
+        raise UnreadableFile(
+            f"{source}: {len(missing):,} of {len(listing.images):,} images, the first is {missing[0].path}, "
+            f"are missing; {advice}"
+        )
+    if not listing.images:
+        raise UnreadableFile(f"{source}: no images in {entry.place(root, 'images')}; {advice}")
+    notes = (*listing.notes, *_shortage(entry, listing))
+    labels = np.array(listing.labels, np.int64)
+    return ImageSet(source, listing.class_names, tuple(listing.images), labels, entry.prompts, notes)
+
+
+def _shortage(entry: Entry, listing: Listing) -> list[str]:
+    notes = []
+    if entry.count is not None and len(listing.images) != entry.count:
+        notes.append(f"{len(listing.images):,} images, where the full set has {entry.count:,}")
+    occurring = len(set(listing.labels))
+    if occurring < entry.classes:
+        notes.append(f"{entry.classes - occurring:,} of {entry.classes:,} classes have no images here")
+    return notes
+
+
+def _no_such(source: str) -> str:
+    known = catalogue()
+    if "/" in source or "." in source:
+        return f"no such file or folder: {source}"
+    return f"{source!r} is neither a folder nor a known dataset; {nearest(source, known)}"

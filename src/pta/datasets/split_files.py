@@ -1,0 +1,77 @@
+"""Sets whose test images are listed in a file: the JSON splits of CoOp, and FGVC-Aircraft's own lists."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pta.datasets.catalogue import Entry
+from pta.datasets.images import FileImage
+from pta.datasets.listing import Listing, Watch, read_text
+from pta.datasets.names import plain_name
+from pta.datasets.trees import is_inside
+from pta.errors import UnreadableFile
+
+Row = tuple[str, int, str]
+"""Path relative to the image folder, label, class name."""
+
+
+def list_split(entry: Entry, places: dict[str, Path], names: Sequence[str] | None, watch: Watch) -> Listing:
+    """The rows under "test" of a JSON split, in their order."""
+    file = places["test_list"]
+    rows = [_row(row, f"{file}: row {number} of test") for number, row in enumerate(_test_rows(file))]
+    return _listing(entry, places["images"], file, rows, names)
+
+
+def list_aircraft(entry: Entry, places: dict[str, Path], names: Sequence[str] | None, watch: Watch) -> Listing:
+    """Lines "<id> <variant>"; a label is the variant's line in variants.txt."""
+    file, names_file = places["test_list"], places["names_file"]
+    variants = [line.strip() for line in read_text(names_file).splitlines() if line.strip()]
+    labels = {variant: label for label, variant in enumerate(variants)}
+    rows: list[Row] = []
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
+        image, _, variant = line.strip().partition(" ")
+        if not image:
+            continue
+        if variant.strip() not in labels:
+            raise UnreadableFile(f"{file}: line {number} names {variant.strip()!r}, which is not in {names_file}")
+        rows.append((f"{image}.jpg", labels[variant.strip()], variant.strip()))
+    return _listing(entry, places["images"], file, rows, names)
+
+
+def _listing(entry: Entry, folder: Path, file: Path, rows: Sequence[Row], names: Sequence[str] | None) -> Listing:
+    known = entry.class_names
+    if not rows:
+        raise UnreadableFile(f"{file} lists no images")
+    for path, label, name in rows:
+        if not is_inside(path):
+            raise UnreadableFile(f"{file} points to {path!r}, outside of {folder}; it is damaged or not to be trusted")
+        if label >= len(known):
+            raise UnreadableFile(f"{file}: label {label} of {path} does not exist; {entry.id} has {len(known)} classes")
+        if names is None and plain_name(name) != plain_name(known[label]):
+            raise UnreadableFile(
+                f"{file} calls class {label} {name!r}, where {entry.id} has {known[label]!r}; "
+                "is it the list of another dataset? (Class names of your own are used without this check.)"
+            )
+    images = [FileImage(folder / path, path) for path, _, _ in rows]
+    return Listing(images, [label for _, label, _ in rows], known if names is None else tuple(names))
+
+
+def _test_rows(file: Path) -> list[Any]:
+    try:
+        content = json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, UnreadableFile):
+            raise
+        raise UnreadableFile(f"{file} is not JSON (truncated or damaged?): {error}") from None
+    rows = content.get("test") if isinstance(content, dict) else None
+    if not isinstance(rows, list):
+        raise UnreadableFile(f'{file} has no list under "test"; a split file has rows [path, label, class name] there')
+    return rows
+
+
+def _row(row: Any, where: str) -> Row:
+    match row:
+        case [str(path), int(label), str(name)] if label >= 0 and not isinstance(label, bool):
+            return path, label, name
+    raise UnreadableFile(f"{where} is {json.dumps(row)[:60]}, expected [path, label, class name]")

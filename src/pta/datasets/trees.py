@@ -1,0 +1,73 @@
+"""Finding image files in folders: always in the same order, without hidden files, through links but not in circles."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from pta.errors import UnreadableFile
+
+IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"))
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file of this name is taken for an image.
+
+    >>> [is_image_name(name) for name in ("a.JPG", "README.txt", "._a.jpg")]
+    [True, False, False]
+    """
+    return not name.startswith(".") and PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def image_files(folder: Path) -> list[str]:
+    """The images in a folder and all its sub-folders, as sorted paths relative to it."""
+    found: list[str] = []
+    waiting = [("", frozenset[tuple[int, int]]())]
+    while waiting:
+        prefix, above = waiting.pop()
+        here = folder / prefix
+        entries = list(_entries(here))
+        status = here.stat()
+        if (status.st_dev, status.st_ino) in above:
+            continue  # a link to a folder that it lies in
+        for entry in entries:
+            if entry.is_dir():
+                waiting.append((f"{prefix}{entry.name}/", above | {(status.st_dev, status.st_ino)}))
+            elif is_image_name(entry.name) and (entry.is_file() or entry.is_symlink()):
+                found.append(prefix + entry.name)  # a broken link, too: reading it will say so
+    return sorted(found)
+
+
+def sub_folders(folder: Path) -> list[str]:
+    """The sorted names of the folders in a folder."""
+    return sorted(entry.name for entry in _entries(folder) if entry.is_dir())
+
+
+def loose_images(folder: Path) -> list[str]:
+    """The sorted names of the images that lie directly in a folder."""
+    return sorted(entry.name for entry in _entries(folder) if is_image_name(entry.name) and not entry.is_dir())
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path from a list stays in the folder it is relative to.
+
+    >>> [is_inside(path) for path in ("a/b.jpg", "a/../b.jpg", "../b.jpg", "/etc/passwd")]
+    [True, True, False, False]
+    """
+    return bool(path) and "\0" not in path and not path.startswith("/") and _depth_stays(path)
+
+
+def _depth_stays(path: str) -> bool:
+    depth = 0
+    for part in PurePosixPath(path).parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return False
+    return depth > 0
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from (entry for entry in entries if not entry.name.startswith("."))
+    except OSError as error:
+        raise UnreadableFile(f"cannot list {folder}: {(error.strerror or 'unknown reason').lower()}") from None

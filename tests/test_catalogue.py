@@ -1,0 +1,403 @@
+"""The sixteen image sets: every layout on a miniature of real files, what is said about a copy, and the commands."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from miniatures import SOURCES, TREES, build, write_images
+from typer.testing import CliRunner
+
+from pta.cli.datasets import app
+from pta.datasets import open_images
+from pta.datasets.catalogue import catalogue, find_entry
+from pta.datasets.check import check
+from pta.datasets.layouts import LAYOUTS
+from pta.errors import InvalidParameter, PtaError, UnreadableFile
+
+
+def message(call, *arguments, **named):
+    with pytest.raises(PtaError) as caught:
+        call(*arguments, **named)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# -- the entries -------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_sixteen_sets_and_a_miniature_of_each():
+    assert len(catalogue()) == 16
+    assert {source.split("/")[0] for source in SOURCES} == set(catalogue())
+
+
+@pytest.mark.parametrize("entry", catalogue().values(), ids=list(catalogue()))
+def test_an_entry_agrees_with_its_own_lists(entry):
+    assert len(entry.class_names) == entry.classes
+    assert len(set(entry.class_names)) >= entry.classes - 2  # ImageNet has two missiles and two pairs of sunglasses
+    assert entry.layout in LAYOUTS
+    assert all(getattr(entry, what) for what in LAYOUTS[entry.layout].needs)
+    assert bool(entry.test_list) == bool(entry.test_list_from)
+    if entry.layout == "wnid_tree":
+        assert len(set(entry.wnids)) == entry.classes
+        assert list(entry.wnids) == sorted(entry.wnids)
+
+
+def test_subsets_share_names_and_wnids_with_imagenet():
+    whole = catalogue()["imagenet"]
+    names = dict(zip(whole.wnids, whole.class_names, strict=True))
+    a, r = catalogue()["imagenet_a"], catalogue()["imagenet_r"]
+    for part in (a, r):
+        assert part.class_names == tuple(names[wnid] for wnid in part.wnids)
+    assert len(set(a.wnids) & set(r.wnids)) == 86
+
+
+def test_the_ten_and_imagenet_have_the_counts_of_the_paper():
+    counts = {id: (entry.classes, entry.count) for id, entry in catalogue().items() if not id.startswith("imagenet_")}
+    assert counts == {
+        "oxford_flowers": (102, 2463),
+        "dtd": (47, 1692),
+        "oxford_pets": (37, 3669),
+        "stanford_cars": (196, 8041),
+        "ucf101": (101, 3783),
+        "caltech101": (100, 2465),
+        "food101": (101, 30300),
+        "sun397": (397, 19850),
+        "fgvc_aircraft": (100, 3333),
+        "eurosat": (10, 8100),
+        "imagenet": (1000, 50000),
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("oxford_flower", "no dataset is called 'oxford_flower'; did you mean 'oxford_flowers'?"),
+        ("dtd/legacy", "dtd has no variants"),
+        ("imagenet_a/new", "imagenet_a has the variants imagenet_a/legacy"),
+        ("imagenet_c/fog", "imagenet_c is chosen as imagenet_c/"),
+        ("imagenet_c/fogg/5", "'fogg' does not exist; did you mean 'fog'?"),
+        ("imagenet_c/fog/6", "'6' does not exist; known: 1, 2, 3, 4, 5"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_a_known_one(source, said):
+    assert said in message(find_entry, source)
+
+
+# -- every layout ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_miniature_is_read_as_it_was_written(source, tmp_path):
+    rows = build(source, tmp_path)
+    found = open_images(source, root=tmp_path)
+    assert [image.key for image in found.images] == [key for key, _, _ in rows]
+    assert found.labels.tolist() == [label for _, label, _ in rows]
+    assert [found.class_names[label] for label in found.labels] == [name for _, _, name in rows]
+    assert len(found.class_names) == find_entry(source).classes
+    assert found.name == source
+    assert all(image.read().startswith(b"\xff\xd8") for image in found.images)
+    assert f"{len(rows)} images, where the full set has {find_entry(source).count:,}" in found.notes
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_empty_data_folder_is_told_what_to_get(source, tmp_path):
+    entry = find_entry(source)
+    said = message(open_images, source, root=tmp_path)
+    assert f"no folder of images {tmp_path / entry.images[0]}; get it from {entry.images_from}" in said
+    assert f"'pta datasets check {source} --data {tmp_path}'" in said
+    report = check(source, tmp_path)
+    assert len(report.problems) == len(LAYOUTS[entry.layout].needs)
+    assert (report.images, report.classes, report.complete) == (0, 0, False)
+
+
+def test_prompts_are_those_of_the_set(tmp_path):
+    for source, prompts in (("dtd", "dtd"), ("imagenet_r", "imagenet_r"), ("imagenet_c/fog/5", "imagenet")):
+        build(source, tmp_path)
+        assert open_images(source, root=tmp_path).prompts == prompts
+
+
+def test_class_names_of_ones_own_replace_those_of_the_set(tmp_path):
+    build("eurosat", tmp_path)
+    rows = [["AnnualCrop/1.jpg", 0, "field"], ["SeaLake/1.jpg", 9, "water"]]
+    (tmp_path / "eurosat/split_zhou_EuroSAT.json").write_text(json.dumps({"test": rows}))
+    names = [f"class {number}" for number in range(10)]
+    assert open_images("eurosat", root=tmp_path, class_names=names).class_names == tuple(names)
+    assert "10 classes, but 2 class names" in message(open_images, "eurosat", root=tmp_path, class_names=["a", "b"])
+    assert "calls class 0 'field', where eurosat has 'Annual Crop Land'" in message(
+        open_images, "eurosat", root=tmp_path
+    )
+
+
+def test_other_programs_folder_names_are_found(tmp_path):
+    write_images(tmp_path / "imagenet-a", ["n01498041/a.jpg"])
+    assert len(open_images("imagenet_a", root=tmp_path)) == 1
+    build("dtd", tmp_path)
+    (tmp_path / "dtd").rename(tmp_path / "DTD")
+    assert len(open_images("dtd", root=tmp_path)) == 3
+
+
+def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
+    build("dtd", tmp_path)
+    assert f"so give {tmp_path} as the data folder" in message(open_images, "dtd", root=tmp_path / "dtd")
+
+
+# -- split files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", 'has no list under "test"'),
+        ('{"test": {}}', 'has no list under "test"'),
+        ('{"test": []}', "lists no images"),
+        ('{"test": [["banded/one.jpg", 0]]}', "row 0 of test is"),
+        ('{"test": [["banded/one.jpg", true, "banded"]]}', "expected [path, label, class name]"),
+        ('{"test": [["banded/one.jpg", -1, "banded"]]}', "expected [path, label, class name]"),
+        (
+            '{"test": [["banded/one.jpg", 47, "banded"]]}',
+            "label 47 of banded/one.jpg does not exist; dtd has 47 classes",
+        ),
+        ('{"test": [["banded/one.jpg", 1, "banded"]]}', "calls class 1 'banded', where dtd has 'blotchy'"),
+        ('{"test": [["../secret.jpg", 0, "banded"]]}', "points to '../secret.jpg', outside of"),
+        ('{"test": [["/etc/passwd", 0, "banded"]]}', "points to '/etc/passwd', outside of"),
+        ('{"test": [["a\\u0000.jpg", 0, "banded"]]}', "outside of"),
+        ('{"test": [["gone.jpg", 0, "banded"]]}', "1 of 1 images, the first is"),
+    ],
+)
+def test_a_wrong_split_file_is_one_clear_line(tmp_path, content, said):
+    build("dtd", tmp_path)
+    (tmp_path / "dtd/split_zhou_DescribableTextures.json").write_text(content)
+    assert said in message(open_images, "dtd", root=tmp_path)
+    assert not check("dtd", tmp_path).complete
+
+
+def test_names_in_a_split_file_may_have_spaces_for_underscores(tmp_path):
+    build("ucf101", tmp_path)
+    rows = [["Apply_Eye_Makeup/v_1.jpg", 0, "Apply Eye Makeup"]]
+    (tmp_path / "ucf101/split_zhou_UCF101.json").write_text(json.dumps({"test": rows}))
+    assert open_images("ucf101", root=tmp_path).labels.tolist() == [0]
+
+
+def test_aircraft_lists_must_agree(tmp_path):
+    build("fgvc_aircraft", tmp_path)
+    folder = tmp_path / "fgvc_aircraft"
+    (folder / "images_variant_test.txt").write_text("0000007 Concorde\n")
+    assert "line 1 names 'Concorde', which is not in" in message(open_images, "fgvc_aircraft", root=tmp_path)
+    (folder / "variants.txt").write_text("Concorde\n")
+    assert "calls class 0 'Concorde', where fgvc_aircraft has '707-320'" in message(
+        open_images, "fgvc_aircraft", root=tmp_path
+    )
+    (folder / "variants.txt").unlink()
+    assert "no list of class names" in message(open_images, "fgvc_aircraft", root=tmp_path)
+
+
+# -- ImageNet and its relatives ----------------------------------------------------------------------------------------
+
+
+def test_imagenet_a_is_whole_unless_the_legacy_filter_is_asked_for(tmp_path):
+    rows = build("imagenet_a", tmp_path)
+    full, legacy = (open_images(source, root=tmp_path) for source in ("imagenet_a", "imagenet_a/legacy"))
+    assert len(full) == len(rows) == 4
+    assert any("all 4 images; imagenet_a/legacy would leave out 2 of 4 images" in note for note in full.notes)
+    assert [image.key for image in legacy.images] == [key for key, _, _ in rows if "sh" not in key]
+    assert legacy.labels.tolist() == [0, 1]
+    assert "left out as the released program does: 2 of 4 images" in legacy.notes[0]
+    assert legacy.prompts == "imagenet_a"
+
+
+def test_labels_of_v2_are_numbers_and_not_ranks_of_texts(tmp_path):
+    write_images(tmp_path / TREES["imagenet_v2"][0], ["999/a.jpeg", "10/a.jpeg", "9/a.jpeg"])
+    assert open_images("imagenet_v2", root=tmp_path).labels.tolist() == [10, 9, 999]
+
+
+def test_the_users_class_names_are_used_and_differences_told(tmp_path):
+    build("imagenet_r", tmp_path)
+    entry = catalogue()["imagenet_r"]
+    lines = dict(zip(catalogue()["imagenet"].wnids, catalogue()["imagenet"].class_names, strict=True))
+    file = tmp_path / "imagenet-rendition/classnames.txt"
+    file.write_text("".join(f"{wnid} {name}\n" for wnid, name in lines.items()))
+    agreeing = open_images("imagenet_r", root=tmp_path)
+    assert agreeing.class_names == entry.class_names
+    assert not any("class names" in note for note in agreeing.notes)
+
+    lines |= {"n01443537": "carassius auratus", "n01440764": "not in R"}
+    file.write_text("".join(f"{wnid} {name}\n" for wnid, name in lines.items()))
+    differing = open_images("imagenet_r", root=tmp_path)
+    assert differing.class_names == ("carassius auratus", *entry.class_names[1:])
+    assert (
+        "1 class names of classnames.txt are not those of pta, the first is 'carassius auratus'" in differing.notes[0]
+    )
+
+    file.write_text("n01443537 goldfish\n")
+    assert "has no name for n01484850 (199 missing)" in message(open_images, "imagenet_r", root=tmp_path)
+
+
+def test_a_tree_of_other_folders_is_refused(tmp_path):
+    build("imagenet_a", tmp_path)
+    folder = tmp_path / TREES["imagenet_a"][0]
+    (folder / "empty").mkdir()
+    assert len(open_images("imagenet_a", root=tmp_path)) == 4
+    write_images(folder, ["n01440764/a.jpg"])  # a class of ImageNet, but not of A
+    assert "n01440764 is none of the 200 class folders of imagenet_a" in message(
+        open_images, "imagenet_a", root=tmp_path
+    )
+
+
+def test_images_that_nobody_sorted_are_refused(tmp_path):
+    write_images(tmp_path / "imagenet/images/val", ["val_1.JPEG", "val_2.JPEG"])
+    assert "2 images (val_1.JPEG, …) lie directly in" in message(open_images, "imagenet", root=tmp_path)
+
+
+def test_a_tree_without_images_is_refused(tmp_path):
+    (tmp_path / "imagenet/images/val/n01440764").mkdir(parents=True)
+    assert "imagenet: no images in" in message(open_images, "imagenet", root=tmp_path)
+
+
+def test_imagenet_c_is_opened_one_corruption_and_severity_at_a_time(tmp_path):
+    build("imagenet_c/fog/5", tmp_path)
+    assert "choose one, for example imagenet_c/gaussian_noise/5" in message(open_images, "imagenet_c", root=tmp_path)
+    assert "no folder of images" in message(open_images, "imagenet_c/snow/1", root=tmp_path)
+
+
+# -- check -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_miniature_is_incomplete_by_its_counts(source, tmp_path):
+    rows = build(source, tmp_path)
+    report = check(source, tmp_path)
+    expected = find_entry(source)
+    assert not report.complete
+    assert (report.images, report.expected_images) == (len(rows), expected.count)
+    assert (report.classes, report.expected_classes) == (len({label for _, label, _ in rows}), expected.classes)
+    assert any(f"{len(rows)} images, the full set has {expected.count:,}" in problem for problem in report.problems)
+    assert any(f"of {expected.classes:,} classes have no images" in problem for problem in report.problems)
+
+
+def every_class_of(source, root):
+    """A tree with one image of every class, and the entry that takes it for the full set."""
+    entry = find_entry(source)
+    folder = root / entry.images[0]
+    if entry.layout == "split_file":
+        rows = [[f"{label}.jpg", label, name] for label, name in enumerate(entry.class_names)]
+        write_images(folder, [key for key, _, _ in rows])
+        (root / entry.test_list[0]).write_text(json.dumps({"test": rows}))
+    else:
+        folders = entry.wnids if entry.layout == "wnid_tree" else map(str, range(entry.classes))
+        write_images(folder, [f"{name}/a.jpg" for name in folders])
+    return replace(entry, count=entry.classes)
+
+
+@pytest.mark.parametrize("source", ["eurosat", "stanford_cars", "imagenet_a", "imagenet_v2", "imagenet_c/snow/3"])
+def test_a_full_set_is_complete_and_one_file_less_is_not(source, tmp_path):
+    entry = every_class_of(source, tmp_path)
+    seen = []
+    report = check(entry, tmp_path, lambda done, total: seen.append((done, total)))
+    assert report.complete, report.problems
+    assert report.images == report.classes == entry.classes
+    assert seen[-1] == (entry.classes, entry.classes)
+
+    folder = tmp_path / entry.images[0]
+    victim = sorted(folder.rglob("*.jpg"))[0]
+    victim.unlink()
+    report = check(entry, tmp_path)
+    assert not report.complete
+    assert report.images == entry.classes - 1
+    said = " ".join(report.problems)
+    if entry.test_list:
+        assert f"1 images are listed but not there: {victim.relative_to(folder)}" in said
+    else:
+        assert f"1 of {entry.classes:,} classes have no images" in said
+
+
+def test_check_of_imagenet_a_says_what_the_legacy_filter_would_drop(tmp_path):
+    build("imagenet_a", tmp_path)
+    assert any("imagenet_a/legacy would leave out 2 of 4" in note for note in check("imagenet_a", tmp_path).notes)
+    legacy = check("imagenet_a/legacy", tmp_path)
+    assert (legacy.images, legacy.expected_images) == (2, None)
+
+
+def test_check_of_imagenet_c_goes_over_the_parts_that_are_there(tmp_path):
+    entry = find_entry("imagenet_c")
+    for part in ("fog/5", "snow/1"):
+        every_class_of(f"imagenet_c/{part}", tmp_path)
+    seen = []
+    report = check(replace(entry, count=1000), tmp_path, lambda done, total: seen.append((done, total)))
+    assert report.complete, report.problems
+    assert (report.images, report.expected_images, report.classes) == (2000, 2000, 1000)
+    assert "2 of 75 parts are here" in report.notes[0]
+    assert seen == sorted(seen)
+    assert seen[-1] == (2000, 2000)
+    (tmp_path / "imagenet-c/snow/1/n01440764/a.jpg").unlink()
+    said = check(replace(entry, count=1000), tmp_path).problems
+    assert said[0].startswith("snow/1: 1 of 1,000 classes have no images: tench")
+
+
+def test_an_imagenet_c_without_any_known_part_is_incomplete(tmp_path):
+    write_images(tmp_path / "imagenet-c/rain/5", ["n01440764/a.jpg"])
+    assert check("imagenet_c", tmp_path).problems == (
+        "none of its 75 parts are here: gaussian_noise/1, gaussian_noise/2, gaussian_noise/3, …",
+    )
+
+
+def test_check_needs_a_data_folder(tmp_path):
+    with pytest.raises(UnreadableFile, match="no such folder"):
+        check("dtd", tmp_path / "nothing")
+
+
+# -- the commands ------------------------------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_list_shows_every_set(tmp_path):
+    shown = run()
+    assert shown.exit_code == 0
+    assert all(id in shown.stdout for id in catalogue())
+    records = json.loads(run("--json", "-").stdout)
+    assert [record["id"] for record in records] == list(catalogue())
+    assert records[1] == {
+        "id": "dtd",
+        "title": "Describable Textures",
+        "classes": 47,
+        "images": 1692,
+        "folder": "dtd/images",
+        "list": "dtd/split_zhou_DescribableTextures.json",
+        "templates": "dtd",
+        "parts": [],
+        "variants": [],
+    }
+    assert run("--json", tmp_path / "list.json").exit_code == 0
+    assert json.loads((tmp_path / "list.json").read_text()) == records
+
+
+def test_the_check_command_speaks_plainly_and_exits_with_one_for_an_incomplete_set(tmp_path):
+    build("dtd", tmp_path)
+    out = tmp_path / "report.json"
+    done = run("check", "dtd", "--data", tmp_path, "--json", out)
+    assert done.exit_code == 1
+    assert "images   3 of 1,692" in done.stdout
+    assert "missing  45 of 47 classes have no images: blotchy, braided, bubbly, …" in done.stdout
+    assert done.stdout.endswith("incomplete\n")
+    record = json.loads(out.read_text())
+    assert (record["images"], record["complete"]) == (3, False)
+    assert json.loads(run("check", "dtd", "--data", tmp_path, "--json", "-").stdout) == record
+
+
+def test_the_check_command_exits_with_zero_for_a_complete_set(tmp_path, monkeypatch):
+    entry = every_class_of("eurosat", tmp_path)
+    monkeypatch.setitem(catalogue(), "eurosat", entry)
+    done = run("check", "eurosat", "--data", tmp_path)
+    assert done.exit_code == 0
+    assert "images   10 of 10" in done.stdout
+    assert done.stdout.endswith("\ncomplete\n")
+
+
+def test_an_unknown_set_is_the_users_mistake(tmp_path):
+    done = run("check", "dtdd", "--data", tmp_path)
+    assert isinstance(done.exception, InvalidParameter)  # which the command `pta` turns into exit code 2
+    assert "did you mean 'dtd'?" in str(done.exception)
