@@ -1,0 +1,127 @@
+"""CLIP in OpenAI's layout: a ViT or modified ResNet for images, a causal transformer for texts."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from pta.encoders.base import Encoder
+from pta.encoders.clip_resnet import ModifiedResNet
+from pta.encoders.clip_state import State, fill, shape_of
+from pta.encoders.clip_transformer import Transformer
+from pta.encoders.clip_vit import VisionTransformer
+from pta.encoders.tokenizer import END, VOCABULARY, clip_ids
+from pta.errors import InvalidParameter, UnavailableModel
+from pta.images import CLIP_PREPROCESSING, Preprocessing
+
+
+class ClipEncoder(Encoder):
+    """A CLIP model made from its weights, whose shapes say everything but what is given beside them.
+
+    Args:
+        state: weights under OpenAI's names; copied, in float32.
+        quick_gelu: whether it was trained with QuickGELU (OpenAI's models) or GELU (most others).
+        image_head_width, text_head_width: width of an attention head, 64 in all models up to ViT-L.
+        preprocess: how its pixels are made; the size is that of the weights.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        quick_gelu: bool,
+        image_head_width: int = 64,
+        text_head_width: int = 64,
+        preprocess: Preprocessing = CLIP_PREPROCESSING,
+    ) -> None:
+        super().__init__()
+        self._unseen = (quick_gelu, image_head_width, text_head_width)  # changes features, but no weight
+        with torch.device("meta"):
+            self.visual = (
+                ModifiedResNet(state, head_width=image_head_width)
+                if "visual.attnpool.positional_embedding" in state
+                else VisionTransformer(state, head_width=image_head_width, quick_gelu=quick_gelu)
+            )
+            self._build_text_tower(state, head_width=text_head_width, quick_gelu=quick_gelu)
+        fill(self, {name: weight.to(torch.float32, copy=True) for name, weight in state.items() if _used(name)})
+        self._scale = self.logit_scale.exp().item()  # now: in half precision it would be another
+        self.architecture = self.visual.architecture
+        self.preprocess = replace(preprocess, size=self.visual.size)
+        self.eval().requires_grad_(False)
+
+    def _build_text_tower(self, state: State, *, head_width: int, quick_gelu: bool) -> None:
+        vocabulary, width = shape_of(state, "token_embedding.weight", 2)
+        if vocabulary != VOCABULARY:
+            raise UnavailableModel(f"the text tower reads {vocabulary} different tokens, CLIP's tokenizer {VOCABULARY}")
+        length, _ = shape_of(state, "positional_embedding", 2)
+        self.token_embedding = nn.Embedding(vocabulary, width)
+        self.positional_embedding = nn.Parameter(torch.empty(length, width))
+        self.transformer = Transformer(state, "transformer.", head_width=head_width, quick_gelu=quick_gelu)
+        self.ln_final = nn.LayerNorm(width)
+        self.text_projection = nn.Parameter(torch.empty(width, self.visual.dim))
+        self.logit_scale = nn.Parameter(torch.empty(()))
+
+    @property
+    def dim(self) -> int:
+        """Length of a feature."""
+        return self.visual.dim
+
+    @property
+    def scale(self) -> float:
+        """What cosines are multiplied by to become logits."""
+        return self._scale
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×dim unit rows, differentiably."""
+        return normalize(self.visual(pixels), dim=-1)
+
+    def patch_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, differentiably.
+
+        A ViT's patches take the road of the class token. A ResNet's are its third stage, if that has `dim` channels.
+        """
+        if isinstance(self.visual, ModifiedResNet) and self.visual.patch_dim != self.dim:
+            return super().patch_features(pixels)
+        return normalize(self.visual.patches(pixels), dim=-1)
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Texts to ids and mask, both N×L, padded to the longest: nothing that follows the end is ever seen."""
+        rows = clip_ids(texts)
+        longest = max(map(len, rows), default=2)
+        if longest > len(self.positional_embedding):
+            text = next(text for text, row in zip(texts, rows, strict=True) if len(row) == longest)
+            raise InvalidParameter(
+                f"a text has {longest} tokens, the model reads at most {len(self.positional_embedding)}; "
+                f"shorten '{text[:40]}…'"
+            )
+        padded = [row + [END] * (longest - len(row)) for row in rows]
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        ids = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), longest)
+        return ids, torch.arange(longest, device=self.device) < lengths[:, None]
+
+    def embed_ids(self, ids: Tensor) -> Tensor:
+        """Token ids N×L to token embeddings N×L×width, without positions."""
+        embeddings: Tensor = self.token_embedding(ids)
+        return embeddings
+
+    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Token embeddings N×L×width and their mask N×L to N×dim unit rows, read at the last unmasked token."""
+        rows, length = mask.shape
+        if length > len(self.positional_embedding):
+            raise InvalidParameter(
+                f"{length} tokens are more than the {len(self.positional_embedding)} the model reads"
+            )
+        x = self.transformer(embeddings + self.positional_embedding[:length], causal=True)
+        last = (mask * torch.arange(length, device=mask.device)).argmax(dim=1)
+        pooled = self.ln_final(x[torch.arange(rows, device=x.device), last])
+        return normalize(pooled @ self.text_projection, dim=-1)
+
+    def _hash(self) -> str:
+        return hashlib.sha256(f"{super()._hash()} {self._unseen}".encode()).hexdigest()
+
+
+def _used(name: str) -> bool:
+    return not name.endswith(".num_batches_tracked")  # how long a BatchNorm was trained

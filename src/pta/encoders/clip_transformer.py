@@ -1,0 +1,76 @@
+"""The transformer that CLIP's ViT and text tower share. Attributes are named as in OpenAI's state dicts."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+
+from pta.encoders.clip_state import State, count_in, heads_of, shape_of
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
+        self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
+        self.out_proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, causal: bool) -> Tensor:
+        """N×L×width to the same shape; if causal, nothing is seen of what comes later."""
+        rows, length, width = x.shape
+        joined = linear(x, self.in_proj_weight, self.in_proj_bias)
+        q, k, v = joined.view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = scaled_dot_product_attention(q, k, v, is_causal=causal)
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class Mlp(nn.Module):
+    """Two layers with GELU, or with the cheaper x·sigmoid(1.702 x) that OpenAI trained with, between them."""
+
+    def __init__(self, width: int, hidden: int, quick_gelu: bool) -> None:
+        super().__init__()
+        self.quick_gelu = quick_gelu
+        self.c_fc = nn.Linear(width, hidden)
+        self.c_proj = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×L×width to the same shape."""
+        x = self.c_fc(x)
+        out: Tensor = self.c_proj(x * torch.sigmoid(1.702 * x) if self.quick_gelu else gelu(x))
+        return out
+
+
+class Block(nn.Module):
+    """One pre-norm transformer block."""
+
+    def __init__(self, width: int, heads: int, hidden: int, quick_gelu: bool) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = Mlp(width, hidden, quick_gelu)
+
+    def forward(self, x: Tensor, causal: bool) -> Tensor:
+        """N×L×width to the same shape."""
+        x = x + self.attn(self.ln_1(x), causal)
+        out: Tensor = x + self.mlp(self.ln_2(x))
+        return out
+
+
+class Transformer(nn.Module):
+    """The stack of blocks whose weights begin with `prefix`."""
+
+    def __init__(self, state: State, prefix: str, *, head_width: int, quick_gelu: bool) -> None:
+        super().__init__()
+        hidden, width = shape_of(state, f"{prefix}resblocks.0.mlp.c_fc.weight", 2)
+        heads, depth = heads_of(width, head_width), count_in(state, f"{prefix}resblocks.")
+        self.resblocks = nn.ModuleList(Block(width, heads, hidden, quick_gelu) for _ in range(depth))
+
+    def forward(self, x: Tensor, *, causal: bool) -> Tensor:
+        """N×L×width to the same shape."""
+        for block in self.resblocks:
+            x = block(x, causal)
+        return x

@@ -1,0 +1,65 @@
+"""CLIP's vision transformer. Attributes are named as in OpenAI's state dicts."""
+
+from math import isqrt
+
+import torch
+from torch import Tensor, nn
+
+from pta.encoders.clip_state import State, shape_of
+from pta.encoders.clip_transformer import Transformer
+from pta.errors import UnavailableModel
+
+_LETTERS = {(384, 12): "S", (512, 12): "M", (768, 12): "B", (1024, 24): "L", (1280, 32): "H", (1664, 48): "bigG"}
+
+
+class VisionTransformer(nn.Module):
+    """Pixels to tokens, the class token first, then the patches row by row.
+
+    Args:
+        state: the weights, for their shapes only.
+        head_width: of each attention head, which no shape tells.
+        quick_gelu: the activation.
+    """
+
+    def __init__(self, state: State, *, head_width: int, quick_gelu: bool) -> None:
+        super().__init__()
+        width, channels, self.patch, _ = shape_of(state, "visual.conv1.weight", 4)
+        positions, _ = shape_of(state, "visual.positional_embedding", 2)
+        grid = isqrt(positions - 1)
+        if grid * grid + 1 != positions or channels != 3:
+            raise UnavailableModel(f"no CLIP model has {positions} positions for {channels}-channel images")
+        self.size = grid * self.patch
+        self.dim = shape_of(state, "visual.proj", 2)[1]
+        self.conv1 = nn.Conv2d(3, width, self.patch, stride=self.patch, bias=False)
+        self.class_embedding = nn.Parameter(torch.empty(width))
+        self.positional_embedding = nn.Parameter(torch.empty(positions, width))
+        self.ln_pre = nn.LayerNorm(width)
+        self.transformer = Transformer(state, "visual.transformer.", head_width=head_width, quick_gelu=quick_gelu)
+        self.ln_post = nn.LayerNorm(width)
+        self.proj = nn.Parameter(torch.empty(width, self.dim))
+
+    @property
+    def architecture(self) -> str:
+        """A name as in CLIP's paper, or what there is to say about a ViT that has none."""
+        width, depth = len(self.class_embedding), len(self.transformer.resblocks)
+        if (width, depth) in _LETTERS:
+            return f"ViT-{_LETTERS[width, depth]}/{self.patch}{'' if self.size == 224 else f'@{self.size}px'}"
+        return f"ViT with {depth} layers of width {width}, {self.size}-pixel images in {self.patch}-pixel patches"
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """N×3×size×size to N×dim, not yet of unit length."""
+        return self._projected(self._tokens(pixels)[:, 0])
+
+    def patches(self, pixels: Tensor) -> Tensor:
+        """N×3×size×size to N×patches×dim, on the road that the class token takes."""
+        return self._projected(self._tokens(pixels)[:, 1:])
+
+    def _tokens(self, pixels: Tensor) -> Tensor:
+        patches = self.conv1(pixels).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_embedding.expand(len(pixels), 1, -1), patches], dim=1) + self.positional_embedding
+        out: Tensor = self.transformer(self.ln_pre(x), causal=False)
+        return out
+
+    def _projected(self, tokens: Tensor) -> Tensor:
+        out: Tensor = self.ln_post(tokens) @ self.proj
+        return out

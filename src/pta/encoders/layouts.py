@@ -1,0 +1,88 @@
+"""State dicts of CLIP models, as open_clip and transformers write them, under OpenAI's names."""
+
+import torch
+from torch import Tensor
+
+from pta.encoders.clip_state import State
+from pta.errors import UnavailableModel
+
+_NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
+_WRAPPERS = ("module.", "text.")  # training on several devices; open_clip's separate text tower
+
+_HUGGINGFACE_NAMES = {  # applied in this order
+    "vision_model.embeddings.patch_embedding.": "visual.conv1.",
+    "vision_model.embeddings.position_embedding.weight": "visual.positional_embedding",
+    "vision_model.embeddings.class_embedding": "visual.class_embedding",
+    "vision_model.pre_layrnorm.": "visual.ln_pre.",
+    "vision_model.post_layernorm.": "visual.ln_post.",
+    "vision_model.encoder.layers.": "visual.transformer.resblocks.",
+    "visual_projection.weight": "visual.proj",
+    "text_model.embeddings.position_embedding.weight": "positional_embedding",
+    "text_model.embeddings.token_embedding.": "token_embedding.",
+    "text_model.encoder.layers.": "transformer.resblocks.",
+    "text_model.final_layer_norm.": "ln_final.",
+    "text_projection.weight": "text_projection",
+    ".self_attn.": ".attn.",
+    ".layer_norm1.": ".ln_1.",
+    ".layer_norm2.": ".ln_2.",
+    ".mlp.fc1.": ".mlp.c_fc.",
+    ".mlp.fc2.": ".mlp.c_proj.",
+}
+_TRANSPOSED = ("visual_projection.weight", "text_projection.weight")
+
+
+def in_openai_layout(state: State) -> dict[str, Tensor]:
+    """The same weights under OpenAI's names, without what is no weight.
+
+    >>> list(in_openai_layout({"module.text.ln_final.bias": torch.zeros(1), "module.context_length": torch.tensor(77)}))
+    ['ln_final.bias']
+    """
+    if "logit_bias" in state:
+        raise UnavailableModel("this is a SigLIP model, not CLIP; give its transformers folder as hf:FOLDER")
+    weights = {_unwrapped(name): weight for name, weight in state.items() if not name.endswith(_NO_WEIGHTS)}
+    return _from_huggingface(weights) if is_huggingface(weights) else weights
+
+
+def is_huggingface(state: State) -> bool:
+    """Whether the names are those of transformers."""
+    return any(name.startswith("vision_model.") for name in state)
+
+
+def _unwrapped(name: str) -> str:
+    for wrapper in _WRAPPERS:
+        name = name.removeprefix(wrapper)
+    return name
+
+
+def _from_huggingface(state: State) -> dict[str, Tensor]:
+    renamed = {
+        _openai_name(name): weight.T.contiguous() if name in _TRANSPOSED and weight.ndim == 2 else weight
+        for name, weight in state.items()
+    }
+    joined = {name: weight for name, weight in renamed.items() if not _is_part(name)}
+    for name in renamed:
+        if ".attn.q_proj." in name:
+            joined[name.replace(".q_proj.", ".in_proj_")] = _join(renamed, name)
+    return joined
+
+
+def _openai_name(name: str) -> str:
+    for theirs, ours in _HUGGINGFACE_NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+def _is_part(name: str) -> bool:
+    return any(f".attn.{part}_proj." in name for part in "qkv")
+
+
+def _join(state: State, query: str) -> Tensor:
+    """Query, key and value in one matrix, as OpenAI keeps them."""
+    names = [query.replace(".q_proj.", f".{part}_proj.") for part in "qkv"]
+    for name in names:
+        if name not in state:
+            raise UnavailableModel(f"these are not the weights of a CLIP model: '{name}' is missing")
+    parts = [state[name] for name in names]
+    if len({part.shape for part in parts}) > 1:
+        raise UnavailableModel(f"the weights do not fit together: '{query}' is not as large as its key or value")
+    return torch.cat(parts)

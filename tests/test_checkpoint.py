@@ -1,0 +1,258 @@
+"""`file:`: every layout a CLIP checkpoint comes in gives the same model, and nothing else is mistaken for one."""
+
+import json
+import pickle
+import warnings
+
+import pytest
+import torch
+from openai_checkpoints import random_state, random_transformers_clip, write_openai_archive
+from safetensors.torch import save_file
+
+from pta.encoders import load_encoder
+from pta.encoders.checkpoint import load_checkpoint
+from pta.encoders.clip import ClipEncoder
+from pta.encoders.layouts import in_openai_layout
+from pta.errors import InvalidParameter, PtaError, UnavailableModel, UnreadableFile
+
+TEXT_TOWER = ("text_projection", "positional_embedding", "token_embedding", "transformer", "ln_final")
+OPEN_CLIP = {"model_cfg": {"embed_dim": 32, "vision_cfg": {"layers": 2}, "text_cfg": {"width": 64, "heads": 1}}}
+
+
+@pytest.fixture(scope="module")
+def state():
+    return random_state("ViT")
+
+
+@pytest.fixture(scope="module")
+def gelu(state):
+    return ClipEncoder(state, quick_gelu=False)
+
+
+@pytest.fixture(scope="module")
+def quick_gelu(state):
+    return ClipEncoder(state, quick_gelu=True)
+
+
+def write_json(path, content):
+    path.write_text(json.dumps(content))
+
+
+# -- OpenAI's archives -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["ViT", "RN50"])
+def test_an_archive_of_openai_is_its_weights_with_quickgelu(tmp_path, kind):
+    state = random_state(kind)
+    write_openai_archive(tmp_path / "model.pt", state)
+    rounded = {name: weight.half() if weight.ndim > 1 else weight for name, weight in state.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder = load_encoder(f"file:{tmp_path / 'model.pt'}")
+    assert encoder.dtype == torch.float32
+    assert encoder.fingerprint == ClipEncoder(rounded, quick_gelu=True).fingerprint
+
+
+# -- open_clip -------------------------------------------------------------------------------------------------------
+
+
+def as_it_is(state):
+    return state
+
+
+def of_a_training_run(state):
+    return {"epoch": 3, "name": "run", "state_dict": {f"module.{name}": weight for name, weight in state.items()}}
+
+
+def with_its_own_text_tower(state):
+    return {f"text.{name}" if name.startswith(TEXT_TOWER) else name: weight for name, weight in state.items()}
+
+
+@pytest.mark.parametrize("layout", [as_it_is, of_a_training_run, with_its_own_text_tower])
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "before zip"])
+def test_every_form_of_an_open_clip_checkpoint_gives_the_same_model(tmp_path, state, gelu, layout, legacy):
+    torch.save(layout(state), tmp_path / "weights.pt", _use_new_zipfile_serialization=not legacy)
+    write_json(tmp_path / "open_clip_config.json", OPEN_CLIP)
+    assert load_checkpoint(str(tmp_path / "weights.pt")).fingerprint == gelu.fingerprint
+
+
+def test_open_clip_safetensors_give_the_same_model_and_its_json_decides_activation_and_pixels(tmp_path, state):
+    save_file(state, tmp_path / "open_clip_model.safetensors")
+    pixels = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bilinear", "resize_mode": "squash"}
+    config = {"model_cfg": {**OPEN_CLIP["model_cfg"], "quick_gelu": True}, "preprocess_cfg": pixels}
+    write_json(tmp_path / "open_clip_config.json", config)
+    encoder = load_checkpoint(str(tmp_path / "open_clip_model.safetensors"))
+    how = encoder.preprocess
+    assert (how.size, how.resize, how.resample) == (32, "square", "bilinear")
+    assert (how.mean, how.std) == ((0.5,) * 3, (0.25,) * 3)
+    assert encoder.fingerprint == ClipEncoder(state, quick_gelu=True, preprocess=how).fingerprint
+
+
+def test_the_json_decides_how_wide_a_head_is(tmp_path, state):
+    torch.save(state, tmp_path / "weights.pt")
+    model = {"vision_cfg": {"head_width": 32}, "text_cfg": {"width": 64, "heads": 4}}
+    write_json(tmp_path / "open_clip_config.json", {"model_cfg": model})
+    wanted = ClipEncoder(state, quick_gelu=False, image_head_width=32, text_head_width=16)
+    assert load_checkpoint(str(tmp_path / "weights.pt")).fingerprint == wanted.fingerprint
+
+
+def test_changing_the_file_after_loading_does_not_change_the_model(tmp_path, state):
+    path = tmp_path / "weights.safetensors"
+    save_file(state, path)
+    encoder = load_checkpoint(f"{path}#gelu")
+    before = encoder.encode_texts(["a cat"])
+    with path.open("r+b") as file:
+        file.seek(-(2**20), 2)
+        file.write(bytes(2**20))
+    assert torch.equal(encoder.encode_texts(["a cat"]), before)
+
+
+# -- transformers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
+def test_what_transformers_saved_gives_its_features(tmp_path, activation):
+    model = random_transformers_clip(activation)
+    model.save_pretrained(tmp_path)
+    encoder = load_checkpoint(str(tmp_path / "model.safetensors"))
+    wanted = ClipEncoder(in_openai_layout(model.state_dict()), quick_gelu=activation == "quick_gelu")
+    assert encoder.fingerprint == wanted.fingerprint
+    ids, mask = encoder.tokenize(["a photo of a cat.", "dog"])
+    with torch.no_grad():
+        theirs = model.get_text_features(input_ids=ids, attention_mask=mask.long()).pooler_output
+    ours = encoder.encode_texts(["a photo of a cat.", "dog"])
+    assert (ours - torch.nn.functional.normalize(theirs, dim=-1)).abs().max() < 1e-5
+
+
+def test_the_processor_beside_decides_mean_and_deviation(tmp_path):
+    random_transformers_clip().save_pretrained(tmp_path)
+    write_json(tmp_path / "preprocessor_config.json", {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]})
+    how = load_checkpoint(str(tmp_path / "model.safetensors")).preprocess
+    assert (how.mean, how.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+
+
+def test_of_two_descriptions_the_one_of_the_layout_counts(tmp_path, state, gelu):
+    random_transformers_clip("quick_gelu").save_pretrained(tmp_path)
+    torch.save(state, tmp_path / "open_clip_pytorch_model.bin")
+    write_json(tmp_path / "open_clip_config.json", OPEN_CLIP)
+    assert load_checkpoint(str(tmp_path / "open_clip_pytorch_model.bin")).fingerprint == gelu.fingerprint
+    assert load_checkpoint(str(tmp_path / "model.safetensors")).visual.transformer.resblocks[0].mlp.quick_gelu
+
+
+# -- the activation --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_say_its_activation_asks_for_it_and_takes_it_from_the_name(
+    tmp_path, state, gelu, quick_gelu
+):
+    path = tmp_path / "weights.pt"
+    torch.save(state, path)
+    with pytest.raises(UnavailableModel, match=r"open_clip_config\.json .*weights\.pt#quickgelu .*#gelu"):
+        load_checkpoint(str(path))
+    assert load_checkpoint(f"{path}#gelu").fingerprint == gelu.fingerprint
+    assert load_checkpoint(f"{path}#quickgelu").fingerprint == quick_gelu.fingerprint
+    with pytest.raises(InvalidParameter, match="did you mean 'quickgelu'"):
+        load_checkpoint(f"{path}#quick_gelu")
+
+
+def test_the_name_of_the_user_overrides_the_json(tmp_path, state, quick_gelu):
+    torch.save(state, tmp_path / "weights.pt")
+    write_json(tmp_path / "open_clip_config.json", OPEN_CLIP)
+    assert load_checkpoint(f"{tmp_path / 'weights.pt'}#quickgelu").fingerprint == quick_gelu.fingerprint
+
+
+def test_a_tower_wider_than_vit_l_needs_its_json(tmp_path, state):
+    wide = {**state, "visual.conv1.weight": torch.zeros(1280, 3, 8, 8)}
+    torch.save(wide, tmp_path / "weights.pt")
+    with pytest.raises(UnavailableModel, match="how wide its attention heads are"):
+        load_checkpoint(f"{tmp_path / 'weights.pt'}#gelu")
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+class Malice:
+    def __reduce__(self):
+        return (print, ("this must never run",))
+
+
+def damaged_archive(path):
+    write_openai_archive(path, random_state("ViT"))
+    content = bytearray(path.read_bytes())
+    start = content.index(b"constants.pkl")  # its local entry: the list of files at the end stays readable
+    content[start - 20 : start + 60] = bytes(80)
+    path.write_bytes(content)
+
+
+REFUSED = {
+    "no such checkpoint": ("nothing.pt", lambda path: None),
+    "is a folder": ("folder", lambda path: path.mkdir()),
+    "no readable safetensors": ("half.safetensors", lambda path: path.write_bytes(b"\x10" + bytes(30))),
+    "damaged or holds Python objects": (
+        "malice.pt",
+        lambda path: path.write_bytes(pickle.dumps({"a": Malice()}, protocol=2)),
+    ),
+    "holds Python objects": ("malice.bin", lambda path: torch.save({"a": Malice()}, path)),
+    "truncated or damaged|Python objects": ("text.pt", lambda path: path.write_text("version https://git-lfs")),
+    "truncated or damaged": ("empty.pt", lambda path: path.touch()),
+    "no readable TorchScript archive": ("damaged.pt", damaged_archive),
+    "holds no state dict": ("numbers.pt", lambda path: torch.save({"epoch": 3}, path)),
+    "no state dict": ("list.pt", lambda path: torch.save([1, 2], path)),
+    "'text_projection' is missing": ("other.pt", lambda path: torch.save({"fc.weight": torch.zeros(3, 3)}, path)),
+    "is a SigLIP model": ("siglip.pt", lambda path: torch.save({"logit_bias": torch.zeros(1)}, path)),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_no_clip_checkpoint_is_refused_in_one_line(tmp_path, capsys, message):
+    name, write = REFUSED[message]
+    write(tmp_path / name)
+    with pytest.raises((UnreadableFile, UnavailableModel), match=message) as refused:
+        load_checkpoint(str(tmp_path / name))
+    assert "\n" not in str(refused.value)
+    assert name in str(refused.value)
+    assert "never run" not in capsys.readouterr().out
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path, state):
+    torch.save(state, tmp_path / "whole.pt")
+    save_file(state, tmp_path / "whole.safetensors")
+    write_openai_archive(tmp_path / "archive.pt", state)
+    for whole in ("whole.pt", "whole.safetensors", "archive.pt"):
+        content = (tmp_path / whole).read_bytes()
+        for end in (1, 100, len(content) // 2, len(content) - 10):
+            part = (tmp_path / "part").with_suffix((tmp_path / whole).suffix)
+            part.write_bytes(content[:end])
+            with pytest.raises(PtaError, match=r"truncated or damaged|damaged or holds"):
+                load_checkpoint(f"{part}#gelu")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("open_clip_config.json", "{", "is not readable JSON"),
+        ("open_clip_config.json", "[]", "holds no JSON object"),
+        ("open_clip_config.json", '{"model_cfg": 3}', "model_cfg is not an object"),
+        ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 0}}}', "does not describe a CLIP model"),
+        ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 900}}}', "more attention heads than channels"),
+        ("open_clip_config.json", '{"preprocess_cfg": {"resize_mode": "longest"}}', "does not describe a CLIP model"),
+        ("open_clip_config.json", '{"model_cfg": {"vision_cfg": {"pool_type": "avg"}}}', "asks for pool_type 'avg'"),
+        ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"no_causal_mask": true}}}', "asks for no_causal_mask"),
+        ("config.json", '{"model_type": "siglip"}', "of type 'siglip'"),
+        ("config.json", '{"model_type": "clip", "text_config": {"hidden_act": "gelu"}}', "quick_gelu and gelu"),
+        ("config.json", '{"model_type": "clip", "text_config": {"layer_norm_eps": 1e-6}}', "another layer_norm_eps"),
+    ],
+)
+def test_a_description_that_asks_for_something_else_is_refused(tmp_path, state, name, content, message):
+    torch.save(state, tmp_path / "weights.pt")
+    (tmp_path / name).write_text(content)
+    with pytest.raises((UnreadableFile, UnavailableModel), match=message):
+        load_checkpoint(str(tmp_path / "weights.pt"))
+
+
+def test_weights_of_transformers_without_a_key_matrix_are_refused_by_its_name(tmp_path):
+    weights = dict(random_transformers_clip().state_dict())
+    del weights["text_model.encoder.layers.1.self_attn.k_proj.weight"]
+    torch.save(weights, tmp_path / "weights.bin")
+    with pytest.raises(UnavailableModel, match=r"'transformer\.resblocks\.1\.attn\.k_proj\.weight' is missing"):
+        load_checkpoint(f"{tmp_path / 'weights.bin'}#gelu")
