@@ -14,7 +14,8 @@ import torch
 
 from pta import PTA
 from pta.datasets.features import FeatureFile, load_features
-from pta.experiments.run import iid_order, run_stream
+from pta.experiments.run import run_stream
+from pta.streams import iid
 
 SEEDS = (1, 2, 3)
 SETTINGS: dict[str, dict[str, object]] = {
@@ -40,7 +41,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 def collapse(data: FeatureFile, seed: int, h: float = 20.0, w: float = 0.0) -> float:
     """Accuracy in percent of the released rule with w = 0 and no guard against 0/0."""
-    T, order = data.classifier.anchors, iid_order(len(data.samples), seed)
+    T, order = data.classifier.anchors, iid(len(data.samples), seed)
     P, R, right = torch.zeros_like(T), T.clone(), 0
     for index in order.tolist():
         f = data.samples.features[index]
@@ -70,7 +71,7 @@ def main() -> None:
             )
             rows = {"zero-shot": [zero_shot] * len(SEEDS), "collapse: released, w=0, 0/0": [collapse(data, 1)]}
             for name, parameters in SETTINGS.items():
-                orders = [iid_order(len(data.samples), seed) for seed in SEEDS]
+                orders = [iid(len(data.samples), seed) for seed in SEEDS]
                 runs = [run_stream(PTA(data.classifier, **parameters), data.samples, data.labels, o) for o in orders]
                 rows[name] = [run.accuracy for run in runs]
             for name, accuracies in rows.items():

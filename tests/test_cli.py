@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pta import PTA, ZeroShotClassifier
+from pta.streams import dirichlet
 
 
 def run(*arguments):
@@ -42,7 +43,7 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(pets, tmp_path):
     assert all(word in done.stdout for word in ("clip", "pta", "gain over zero-shot", "samples/s", "±"))
 
     records = json.loads(out.read_text())
-    keys = {"dataset", "method", "params", "seed", "n", "accuracy", "zero_shot_accuracy", "seconds"}
+    keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
     assert [(record["method"], record["seed"]) for record in records] == [
         ("clip", 1),
         ("clip", 2),
@@ -68,6 +69,35 @@ def test_the_batch_size_changes_no_prediction(pets, tmp_path):
         run("eval", "--features", pets, "--method", "pta", "--batch", batch, "--predictions", tmp_path / str(batch))
     found = [(tmp_path / str(batch) / "pta-1.csv").read_text() for batch in (1, 7, 256)]
     assert found[0] == found[1] == found[2]
+
+
+def test_a_stream_that_is_not_iid_is_run_in_batches_as_asked(pets, tmp_path):
+    options = ["--stream", "dirichlet", "--gamma", "0.01", "--drop-last", "--lookahead"]
+    done = run("eval", "--features", pets, *options, "--json", tmp_path / "o.json", "--predictions", tmp_path)
+    assert done.returncode == 0, done.stderr
+    clip, pta = json.loads((tmp_path / "o.json").read_text())
+    kind = {"kind": "dirichlet", "gamma": 0.01, "batch": 128, "drop_last": True, "lookahead": True}
+    assert clip["stream"] == pta["stream"] == kind
+    assert clip["n"] == pta["n"] == 256
+    assert clip["accuracy"] == clip["zero_shot_accuracy"] == pta["zero_shot_accuracy"]
+
+    data = np.load(pets)
+    order = dirichlet(data["labels"], 0.01, seed=1)[:256]
+    adapter, expected = PTA(ZeroShotClassifier(data["text_features"], data["classnames"])), []
+    for start in (0, 128):
+        batch = data["image_features"][order[start : start + 128]]
+        adapter.step(batch)
+        expected += adapter.predict(batch).argmax(dim=1).tolist()
+    rows = list(csv.DictReader((tmp_path / "pta-1.csv").open()))
+    assert [int(row["index"]) for row in rows] == order.tolist()
+    assert [int(row["prediction"]) for row in rows] == expected
+
+
+def test_a_stream_made_of_labels_needs_labels(pets, tmp_path):
+    np.savez(tmp_path / "wild.npz", **{key: value for key, value in np.load(pets).items() if key != "labels"})
+    done = run("eval", "--features", tmp_path / "wild.npz", "--stream", "poisoned", "--prefix", 5)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "wild has no labels, and the stream poisoned is made of them" in done.stderr
 
 
 def test_json_to_stdout_is_nothing_but_json(pets):
@@ -109,6 +139,8 @@ def test_methods_lists_what_each_needs_and_its_parameters():
         (["eval", "--features", "PETS", "--predictions", "PETS"], "cannot make the folder"),
         (["eval", "--features", "PETS", "--seed", "-1"], "'--seed'"),
         (["eval", "--features", "PETS", "--batch", "0"], "'--batch'"),
+        (["eval", "--features", "PETS", "--gamma", "0.1"], "gamma belongs to the stream dirichlet"),
+        (["eval", "--features", "PETS", "--drop-last", "--batch", "301"], "less than one batch of 301"),
         (["evaluate"], "No such command 'evaluate'"),
         (["demo", "--shift", "blurr"], "did you mean 'blur'?"),
         (["demo", "--severity", "6"], "severity"),

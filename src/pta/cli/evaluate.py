@@ -16,20 +16,40 @@ from pta.datasets.features import FeatureFile, load_features
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.experiments.evaluate import Evaluation, Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
+from pta.experiments.stream import KINDS, Stream
 from pta.files import write_atomically
 
 
 def evaluate(
     features: Annotated[list[Path], typer.Option(help="Feature file (.npz or .safetensors); may be repeated.")],
     method: Annotated[
-        list[str] | None, typer.Option(help="Method, or 'all'; may be repeated. [default: clip, pta]")
+        list[str] | None, typer.Option(help="Method, or 'all'; may be repeated.", show_default="clip, pta")
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(min=0, help="Stream order; may be repeated. [default: 1]")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter, e.g. pta.h=50."),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Samples per step; changes speed, never results.")] = 256,
+    stream: Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid",
+    gamma: Annotated[
+        float | None, typer.Option(help="For dirichlet: the smaller, the fewer classes at a time.", show_default="0.1")
+    ] = None,
+    prefix: Annotated[
+        int | None,
+        typer.Option(min=0, help="For poisoned: how many confident mistakes come first.", show_default="all"),
+    ] = None,
+    drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")] = False,
+    lookahead: Annotated[bool, typer.Option("--lookahead", help="Learn a whole batch, then predict it.")] = False,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Samples per step; changes results only with dirichlet, --drop-last or --lookahead, else speed.",
+            show_default="128 with one of these, else 256",
+        ),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv, in stream order.")] = None,
 ) -> None:
@@ -37,18 +57,21 @@ def evaluate(
     chosen = {name: _parameters(name, set_ or []) for name in _methods(method or ["clip", "pta"])}
     _require_used(set_ or [], chosen)
     require_place(json)
+    order = Stream(stream, gamma, prefix, drop_last, lookahead)
+    size = batch or order.usual_batch
     datasets = [load_features(path) for path in features]
     names = [data.name for data in datasets]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")
     for data in datasets:
+        order.require(data, size)
         for name, parameters in chosen.items():
             create_adapter(name, data.classifier, **parameters)  # every mistake is found before the work begins
     if predictions is not None:
         _make_folder(predictions)
 
     seeds = list(dict.fromkeys(seed or [1]))
-    done = _run(datasets, chosen, seeds, batch)
+    done = _run(datasets, chosen, seeds, order, size)
     if predictions is not None:
         for evaluation in done:
             folder = predictions if len(datasets) == 1 else predictions / evaluation.dataset
@@ -100,18 +123,22 @@ def _make_folder(folder: Path) -> None:
 
 
 def _run(
-    datasets: Sequence[FeatureFile], methods: dict[str, dict[str, Any]], seeds: Sequence[int], batch: int
+    datasets: Sequence[FeatureFile],
+    methods: dict[str, dict[str, Any]],
+    seeds: Sequence[int],
+    stream: Stream,
+    batch: int,
 ) -> list[Evaluation]:
     done: list[Evaluation] = []
     with progress() as bar:
-        total = sum(len(data.samples) for data in datasets) * len(methods) * len(seeds)
+        total = sum(stream.length(data, batch) for data in datasets) * len(methods) * len(seeds)
         task = bar.add_task("", total=total)
         for data in datasets:
 
             def advance(method: str, seed: int, samples: int, name: str = data.name) -> None:
                 bar.update(task, advance=samples, description=f"{name}: {method}, seed {seed}")
 
-            done.extend(evaluate_methods(data, methods, seeds, batch=batch, on_batch=advance))
+            done.extend(evaluate_methods(data, methods, seeds, stream=stream, batch=batch, on_batch=advance))
     return done
 
 

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.adapters import CLIP, PTA
-from pta.classifier import ZeroShotClassifier
 from pta.corruptions.images import apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.demo.result import DemoResult
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.errors import InvalidParameter
-from pta.experiments.run import iid_order, run_stream
+from pta.experiments.run import run_stream
+from pta.prompts import build_classifier
 from pta.samples import Samples
+from pta.streams import iid
 
 _ENCODE_BATCH = 100  # small, so that a progress bar moves
 
@@ -51,7 +52,7 @@ def run_demo(
     images = apply_shift(originals, shift, severity, seed)
 
     encoder = EmbeddedEncoder.load()
-    classifier = text_classifier(encoder, test.class_names)
+    classifier = build_classifier(encoder, test.class_names, EMBEDDED_TEMPLATES)
     encoded = []
     for features in _encode(encoder, images):
         encoded.append(features)
@@ -59,7 +60,7 @@ def run_demo(
             on_encoded(sum(map(len, encoded)), len(images))
     samples = Samples.of(torch.cat(encoded))
 
-    adapter, order = PTA(classifier), iid_order(len(images), seed)
+    adapter, order = PTA(classifier), iid(len(images), seed)
     PTA(classifier).step(samples[:2])  # compiled code is loaded once, and that is not the method's speed
     return DemoResult(
         shift=shift,
@@ -76,12 +77,6 @@ def run_demo(
         pta=run_stream(adapter, samples, labels, order),
         adapter=adapter,
     )
-
-
-def text_classifier(encoder: EmbeddedEncoder, class_names: tuple[str, ...]) -> ZeroShotClassifier:
-    """Zero-shot from the embedded model's own prompts: a class's anchor is the mean over the templates."""
-    prompts = [encoder.encode_texts([t.format(name) for name in class_names]) for t in EMBEDDED_TEMPLATES]
-    return ZeroShotClassifier(torch.stack(prompts).mean(dim=0), class_names, encoder.scale, encoder.bias)
 
 
 def _encode(encoder: EmbeddedEncoder, images: NDArray[np.uint8]) -> Iterator[Tensor]:

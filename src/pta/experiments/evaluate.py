@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-import torch
-
 from pta.adapters.base import Adapter, create_adapter
 from pta.datasets.features import FeatureFile
-from pta.experiments.run import Run, iid_order, run_stream
+from pta.experiments.run import Run, run_stream
+from pta.experiments.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -18,6 +17,7 @@ class Evaluation:
 
     dataset: str
     seed: int
+    stream: dict[str, Any]
     run: Run
     zero_shot_accuracy: float | None
 
@@ -28,6 +28,7 @@ class Evaluation:
             "method": self.run.method,
             "params": self.run.parameters,
             "seed": self.seed,
+            "stream": self.stream,
             "n": len(self.run.order),
             "accuracy": self.run.accuracy,
             "zero_shot_accuracy": self.zero_shot_accuracy,
@@ -50,15 +51,14 @@ class Summary:
     def of(cls, evaluations: Sequence[Evaluation]) -> "Summary":
         """Summarise the evaluations of one method on one dataset."""
         first = evaluations[0]
-        found = [evaluation.run.accuracy for evaluation in evaluations if evaluation.run.accuracy is not None]
-        accuracy = fmean(found) if found else None
-        zero_shot = first.zero_shot_accuracy
+        found = [e.run.accuracy for e in evaluations if e.run.accuracy is not None]
+        before = [e.zero_shot_accuracy for e in evaluations if e.zero_shot_accuracy is not None]
         return cls(
             first.dataset,
             first.run.method,
-            accuracy,
+            fmean(found) if found else None,
             stdev(found) if len(found) > 1 else None,
-            None if accuracy is None or zero_shot is None else accuracy - zero_shot,
+            fmean(found) - fmean(before) if found and before else None,
             sum(len(e.run.order) for e in evaluations) / max(sum(e.run.seconds for e in evaluations), 1e-9),
         )
 
@@ -68,17 +68,20 @@ def evaluate(
     methods: Mapping[str, Mapping[str, Any]],
     seeds: Sequence[int],
     *,
-    batch: int = 256,
+    stream: Stream | None = None,
+    batch: int | None = None,
     on_batch: Callable[[str, int, int], None] | None = None,
 ) -> Iterator[Evaluation]:
-    """Run each method (name → parameters) over the i.i.d. order of each seed.
+    """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.
 
-    `on_batch` is told method, seed and number of samples as batches are done.
+    `batch` is the stream's usual one unless given; `on_batch` is told method, seed and number of samples as batches
+    are done. The zero-shot accuracy is that on the very samples of the run.
     """
-    zero_shot = None
-    if data.labels is not None:
-        predicted = data.classifier.logits(data.samples.features.to(data.classifier.anchors)).argmax(dim=1)
-        zero_shot = 100 * float((predicted == torch.from_numpy(data.labels)).double().mean())
+    stream = stream or Stream()
+    batch = batch or stream.usual_batch
+    stream.require(data, batch)
+    right = None if data.labels is None else data.zero_shot_predictions == data.labels
+    orders = {seed: stream.order(data, seed, batch) for seed in seeds}
     for method, parameters in methods.items():
         # compiled code is loaded once, and that is not the method's speed
         create_adapter(method, data.classifier, **parameters).step(data.samples[:batch])
@@ -88,8 +91,11 @@ def evaluate(
                 adapter,
                 data.samples,
                 data.labels,
-                iid_order(len(data.samples), seed),
+                orders[seed],
                 batch=batch,
+                drop_last=stream.drop_last,
+                lookahead=stream.lookahead,
                 on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
             )
-            yield Evaluation(data.name, seed, run, zero_shot)
+            zero_shot = None if right is None else 100 * float(right[run.order].mean())
+            yield Evaluation(data.name, seed, stream.record(batch), run, zero_shot)

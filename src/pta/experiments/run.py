@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from pta.adapters.base import Adapter
+from pta.errors import InvalidParameter
 from pta.samples import Samples
+from pta.streams import kept
 
 Labels = NDArray[np.int64]
 
@@ -46,11 +48,6 @@ class Run:
         return None if self.correct is None else 100 * float(self.correct.mean())
 
 
-def iid_order(count: int, seed: int) -> NDArray[np.int64]:
-    """The i.i.d. order of a seed, the same everywhere."""
-    return np.random.default_rng(seed).permutation(count)
-
-
 def run_stream(
     adapter: Adapter,
     samples: Samples,
@@ -58,13 +55,30 @@ def run_stream(
     order: NDArray[np.int64],
     *,
     batch: int = 256,
+    drop_last: bool = False,
+    lookahead: bool = False,
     on_batch: Callable[[NDArray[np.int64]], None] | None = None,
 ) -> Run:
-    """Stream the samples through the adapter; `on_batch` is told the predictions of each batch as it is done."""
+    """Stream the samples through the adapter.
+
+    Args:
+        adapter: the method, in whatever state it is.
+        samples: all of them.
+        labels: the class of each, if known; only counted with.
+        order: in which order they come.
+        batch: how many at a time.
+        drop_last: leave out what does not fill a batch at the end; the run's order is then shorter.
+        lookahead: learn a whole batch before predicting any of it.
+        on_batch: told the predictions of each batch as it is done.
+    """
+    order = order[: kept(len(order), batch, drop_last=drop_last)]
+    if not len(order):
+        raise InvalidParameter(f"nothing is left of {len(samples)} samples without the last batch of {batch}")
     predictions, seconds = [], 0.0
     for part in samples[torch.from_numpy(order)].batches(batch):
         begun = time.perf_counter()
-        predicted = adapter.step(part).argmax(dim=1)
+        logits = adapter.step(part)
+        predicted = (adapter.predict(part) if lookahead else logits).argmax(dim=1)
         seconds += time.perf_counter() - begun
         predictions.append(predicted.cpu().numpy())
         if on_batch:

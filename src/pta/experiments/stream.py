@@ -1,0 +1,86 @@
+"""Stream: by name, the order that samples come in and the way that batches of them are used."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pta import streams
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidParameter, InvalidSamples, nearest
+
+KINDS = ("iid", "dirichlet", "separate", "poisoned")
+
+_PAPER_BATCH, _FAST_BATCH = 128, 256
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a seed is turned into an order by.
+
+    Args:
+        kind: `iid`, `dirichlet` (classes unevenly spread over time), `separate` (one class after the other) or
+            `poisoned` (i.i.d., but confident mistakes of zero-shot come first).
+        gamma: of `dirichlet`, 0.1 if not given; the smaller, the fewer classes at a time.
+        prefix: of `poisoned`: how many confident mistakes, all there are if not given.
+        drop_last: leave out what does not fill a batch at the end.
+        lookahead: learn a whole batch before predicting any of it.
+    """
+
+    kind: str = "iid"
+    gamma: float | None = None
+    prefix: int | None = None
+    drop_last: bool = False
+    lookahead: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidParameter(f"no stream is called {self.kind!r}; {nearest(self.kind, KINDS)}")
+        for name, value, owner in (("gamma", self.gamma, "dirichlet"), ("prefix", self.prefix, "poisoned")):
+            if value is not None and self.kind != owner:
+                raise InvalidParameter(f"{name} belongs to the stream {owner}, but the stream is {self.kind}")
+        if self.kind == "dirichlet" and self.gamma is None:
+            object.__setattr__(self, "gamma", 0.1)
+        if self.gamma is not None and not 0 < self.gamma < float("inf"):
+            raise InvalidParameter(f"gamma must be a number above 0, not {self.gamma!r}")
+        if self.prefix is not None and self.prefix < 0:
+            raise InvalidParameter(f"prefix must be a whole number from 0, not {self.prefix!r}")
+
+    @property
+    def usual_batch(self) -> int:
+        """The paper's 128 where the size of a batch changes results, and otherwise what is fast."""
+        return _PAPER_BATCH if self.drop_last or self.lookahead or self.kind == "dirichlet" else _FAST_BATCH
+
+    def require(self, data: FeatureFile, batch: int) -> None:
+        """Refuse data that this stream cannot be made of."""
+        if self.kind != "iid" and data.labels is None:
+            raise InvalidSamples(f"{data.name} has no labels, and the stream {self.kind} is made of them; iid works")
+        if not self.length(data, batch):
+            raise InvalidParameter(
+                f"{data.name} has {len(data.samples)} samples, less than one batch of {batch}: without the last batch "
+                "nothing is left; choose a smaller batch, or keep the last one"
+            )
+
+    def length(self, data: FeatureFile, batch: int) -> int:
+        """How many samples are seen."""
+        return streams.kept(len(data.samples), batch, drop_last=self.drop_last)
+
+    def order(self, data: FeatureFile, seed: int, batch: int) -> streams.Order:
+        """All samples in the order of a seed; what `drop_last` leaves out is at its end."""
+        self.require(data, batch)
+        if data.labels is None or self.kind == "iid":
+            return streams.iid(len(data.samples), seed)
+        if self.kind == "separate":
+            return streams.separate(data.labels, seed)
+        if self.gamma is not None:
+            return streams.dirichlet(data.labels, self.gamma, seed, batch=batch)
+        probabilities = data.zero_shot_logits.softmax(dim=1).cpu().numpy()
+        order = streams.iid(len(data.samples), seed)
+        return streams.poisoned(order, data.labels, probabilities, prefix=self.prefix)
+
+    def record(self, batch: int) -> dict[str, Any]:
+        """What is written to JSON: all that an order and the use of its batches depend on, apart from the seed."""
+        own: dict[str, Any] = {}
+        if self.kind == "dirichlet":
+            own["gamma"] = self.gamma
+        if self.kind == "poisoned":
+            own["prefix"] = "all" if self.prefix is None else self.prefix
+        return {"kind": self.kind, **own, "batch": batch, "drop_last": self.drop_last, "lookahead": self.lookahead}

@@ -1,0 +1,116 @@
+"""From class names to a classifier: every text of a class is encoded, and the mean direction is its anchor."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pta.classifier import ZeroShotClassifier
+from pta.errors import InvalidParameter
+from pta.prompts.cache import anchors_key, read_anchors, write_anchors
+from pta.prompts.descriptions import sentences_of
+from pta.prompts.names import DuplicateClassNames, clean_name, cleaned, repeated
+from pta.prompts.templates import require_templates
+
+_TEXTS_AT_ONCE = 1024  # so that progress can be told; the encoder divides further as it likes
+
+
+class TextEncoder(Protocol):
+    """What is asked of a model here."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def scale(self) -> float: ...
+
+    @property
+    def bias(self) -> float: ...
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor: ...
+
+
+def class_texts(
+    class_names: Sequence[str],
+    templates: Sequence[str],
+    descriptions: Mapping[str, Sequence[str]] | None = None,
+) -> list[list[str]]:
+    """The texts of each class: every template filled with its cleaned name, then its sentences.
+
+    >>> class_texts(["cat", "sea_lion"], ["a photo of a {}."], {"cat": ["It purrs."], "sea lion": ["It barks."]})
+    [['a photo of a cat.', 'It purrs.'], ['a photo of a sea lion.', 'It barks.']]
+    """
+    names, templates = cleaned(class_names), require_templates(templates)
+    if not templates and not descriptions:
+        raise InvalidParameter("there must be at least one template or description, there is none")
+    filled = [[template.replace("{}", name) for template in templates] for name in names]
+    if descriptions is None:
+        return filled
+    known = {clean_name(key): sentences for key, sentences in descriptions.items()}
+    return [texts + list(sentences_of(name, known)) for name, texts in zip(names, filled, strict=True)]
+
+
+def build_classifier(
+    encoder: TextEncoder,
+    class_names: Sequence[str],
+    templates: Sequence[str],
+    *,
+    descriptions: Mapping[str, Sequence[str]] | None = None,
+    cache: Path | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ZeroShotClassifier:
+    """The zero-shot classifier of an encoder for some classes, on the CPU; names stay as they are given.
+
+    Each text becomes a unit row; a class's anchor is the direction of the plain mean over its texts.
+
+    Args:
+        encoder: the model, as `pta.encoders.load_encoder` gives it.
+        class_names: at least two; `_` counts as a blank in texts. Repeated names are warned about.
+        templates: see `load_templates`.
+        descriptions: see `load_descriptions`; each sentence weighs as much as a template.
+        cache: a folder to keep anchors in, `default_cache()` for instance; without it nothing is kept.
+        on_progress: told how many texts are encoded, and of how many; never when the anchors were kept.
+    """
+    texts = class_texts(class_names, templates, descriptions)
+    _warn_about_duplicates(class_names)
+    key = anchors_key(encoder.fingerprint, encoder.dtype, texts)
+    anchors = None if cache is None else read_anchors(cache, key, len(texts))
+    if anchors is None:
+        anchors = _encode(encoder, texts, on_progress)
+        if cache is not None:
+            write_anchors(cache, key, anchors)
+    return ZeroShotClassifier(anchors, class_names, encoder.scale, encoder.bias)
+
+
+def _warn_about_duplicates(class_names: Sequence[str]) -> None:
+    twice = repeated(class_names)
+    if twice:
+        shown = ", ".join(map(repr, twice[:5])) + (f" and {len(twice) - 5} more" if len(twice) > 5 else "")
+        warnings.warn(
+            f"several classes are called {shown}: their texts are the same, so zero-shot only ever predicts the first "
+            "of them; rename them to tell them apart",
+            DuplicateClassNames,
+            stacklevel=3,
+        )
+
+
+def _encode(
+    encoder: TextEncoder, texts: Sequence[Sequence[str]], on_progress: Callable[[int, int], None] | None
+) -> Tensor:
+    distinct = list(dict.fromkeys(text for own in texts for text in own))
+    rows = []
+    for start in range(0, len(distinct), _TEXTS_AT_ONCE):
+        part = distinct[start : start + _TEXTS_AT_ONCE]
+        rows.append(normalize(encoder.encode_texts(part).float().cpu(), dim=-1))
+        if on_progress:
+            on_progress(start + len(part), len(distinct))
+    encoded, row_of = torch.cat(rows), {text: row for row, text in enumerate(distinct)}
+    means = [encoded[[row_of[text] for text in own]].double().mean(dim=0) for own in texts]
+    return normalize(torch.stack(means), dim=-1).float()

@@ -1,0 +1,60 @@
+"""Text anchors kept on disk: the same model and the same texts are encoded once.
+
+A kept file is never trusted more than a computed one would be, and nothing here can make a computation fail.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pta.errors import UnreadableFile
+from pta.files import load_tensors, save_tensors
+
+_KIND = "text anchors"
+
+
+def default_cache() -> Path:
+    """`$PTA_CACHE`, else `$XDG_CACHE_HOME/pta`, else `~/.cache/pta`."""
+    if own := os.environ.get("PTA_CACHE"):
+        return Path(own)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "pta"
+    return Path.home() / ".cache" / "pta"
+
+
+def anchors_key(fingerprint: str, dtype: torch.dtype, texts: Sequence[Sequence[str]]) -> str:
+    """The sha256 of everything that anchors depend on: the model, its precision, and the texts of each class."""
+    about = json.dumps([fingerprint, str(dtype), [list(own) for own in texts]])
+    return hashlib.sha256(about.encode()).hexdigest()
+
+
+def read_anchors(folder: Path, key: str, classes: int) -> Tensor | None:
+    """The anchors kept under a key, or None if there are none that can be used."""
+    try:
+        tensors, about = load_tensors(_place(folder, key), _KIND)
+    except (UnreadableFile, OSError):
+        return None
+    anchors = tensors.get("anchors")
+    if anchors is None or about.get("key") != key or anchors.dtype != torch.float32:
+        return None
+    sound = anchors.ndim == 2 and len(anchors) == classes and bool((anchors.norm(dim=1) - 1).abs().lt(1e-3).all())
+    return anchors if sound else None
+
+
+def write_anchors(folder: Path, key: str, anchors: Tensor) -> None:
+    """Keep anchors under a key; where the folder cannot be written to they are simply not kept."""
+    place = _place(folder, key)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        save_tensors(place, {"anchors": anchors}, {"kind": _KIND, "key": key})
+    except (UnreadableFile, OSError):
+        return
+
+
+def _place(folder: Path, key: str) -> Path:
+    return folder / "anchors" / f"{key}.safetensors"

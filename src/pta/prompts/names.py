@@ -1,0 +1,43 @@
+"""Class names: what they must be, and how they stand in a text."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pta.errors import InvalidClassifier
+
+
+class DuplicateClassNames(UserWarning):
+    """Several classes have one name, so they get the same texts, and the first of them wins every tie."""
+
+
+def clean_name(name: str) -> str:
+    """A class name as it stands in a text.
+
+    >>> clean_name("golden_retriever")
+    'golden retriever'
+    """
+    return name.replace("_", " ")
+
+
+def cleaned(class_names: Sequence[str]) -> list[str]:
+    """The names of at least two classes, cleaned."""
+    if isinstance(class_names, str):
+        raise InvalidClassifier(f"class names must be a list of strings, not the string {class_names!r}")
+    names = list(class_names)
+    if len(names) < 2:
+        raise InvalidClassifier(f"a classifier needs at least two class names, got {len(names)}")
+    for number, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InvalidClassifier(f"class name {number} must be a string, not {name!r}")
+        if not clean_name(name).strip():
+            raise InvalidClassifier(f"class name {number} is blank")
+    return [clean_name(name) for name in names]
+
+
+def repeated(class_names: Sequence[str]) -> list[str]:
+    """The cleaned names that occur more than once.
+
+    >>> repeated(["crane", "dog", "crane"])
+    ['crane']
+    """
+    return [name for name, times in Counter(map(clean_name, class_names)).items() if times > 1]

@@ -1,0 +1,96 @@
+"""Prompt templates: those that ship with the package, by name, and a user's own."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pta.errors import InvalidParameter, UnreadableFile, nearest
+from pta.prompts.reading import read_json, read_text
+
+_ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
+_MIXTURES = {"clip": "clip7", "coop": "vanilla"}  # what each is for classes of no known dataset
+_LARGEST = 2**20
+
+
+def load_templates(name: str, dataset: str | None = None) -> tuple[str, ...]:
+    """The templates of a name, each with one `{}` where the class name goes.
+
+    Args:
+        name: `vanilla`, `clip7`, `clip80`, `ulip64`; `clip` (the mixture of the paper's experiments) or `coop`, which
+            depend on the dataset; a .txt file with one template a line or a .json file with a list of them; or the one
+            template itself.
+        dataset: whose templates `clip` and `coop` are; without it they are `clip7` and `vanilla`.
+
+    >>> load_templates("clip", "dtd")
+    ('{} texture.',)
+    >>> len(load_templates("clip")), load_templates("a sketch of a {}.")
+    (7, ('a sketch of a {}.',))
+    """
+    if name in _ENSEMBLES:
+        return _ensemble(name)
+    if name in _MIXTURES:
+        return _ensemble(_MIXTURES[name]) if dataset is None else _of_dataset(name, dataset)
+    if "{" in name or "}" in name:
+        return require_templates([name])
+    if name.endswith((".txt", ".json")):
+        return _of_file(Path(name))
+    known = (*_MIXTURES, *_ENSEMBLES)
+    raise InvalidParameter(
+        f"no templates are called {name!r}; {nearest(name, known)} (or give a .txt or .json file, "
+        "or a template with {} where the class name goes)"
+    )
+
+
+def require_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    """The same templates, if each of them has exactly one place for a class name."""
+    if isinstance(templates, str):
+        raise InvalidParameter(f"templates must be a list of strings; for one template pass [{templates!r}]")
+    for template in templates:
+        if not isinstance(template, str):
+            raise InvalidParameter(f"a template must be a string, not {template!r}")
+        if "{}" not in template or template.count("{") != 1 or template.count("}") != 1:
+            raise InvalidParameter(
+                f"the template {template!r} must contain {{}} exactly once, where the class name goes, "
+                "and no other braces"
+            )
+    return tuple(templates)
+
+
+@cache
+def _packaged() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((resources.files("pta") / "data" / "templates.json").read_text("utf-8"))
+    return found
+
+
+def _ensemble(name: str) -> tuple[str, ...]:
+    return tuple(_packaged()["ensembles"][name])
+
+
+def _of_dataset(mixture: str, dataset: str) -> tuple[str, ...]:
+    ensembles, own = _packaged()[mixture], _packaged()["dataset"]
+    if dataset in own:
+        return (own[dataset],)
+    if dataset not in ensembles:
+        raise InvalidParameter(
+            f"no templates for a dataset {dataset!r}; {nearest(dataset, sorted({**own, **ensembles}))}"
+        )
+    return _ensemble(ensembles[dataset])
+
+
+def _of_file(path: Path) -> tuple[str, ...]:
+    if path.suffix == ".txt":
+        lines = read_text(path, "template", _LARGEST).splitlines()
+        templates = [line.strip() for line in lines if line.strip()]
+    else:
+        templates = read_json(path, "template", _LARGEST)
+        if not isinstance(templates, list):
+            raise UnreadableFile(f"{path} must hold a JSON list of templates, not {type(templates).__name__}")
+    if not templates:
+        raise UnreadableFile(f"{path} holds no template")
+    try:
+        return require_templates(templates)
+    except InvalidParameter as error:
+        raise InvalidParameter(f"{path}: {error}") from None

@@ -1,1 +1,0 @@
-"""Augmented views of one picture."""

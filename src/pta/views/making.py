@@ -1,0 +1,62 @@
+"""The views of a picture: itself as the model sees it, and random variations of it."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pta.errors import InvalidParameter, nearest
+from pta.images import Preprocessing
+from pta.views.augmix import CHAINS, mix, random_chain, random_weights
+from pta.views.crops import random_crop
+
+Mode = Literal["augmix", "crops"]
+MODES: tuple[str, ...] = get_args(Mode)
+
+
+def make_views(
+    image: Image.Image, preprocessing: Preprocessing, *, count: int, mode: Mode, seed: int | tuple[int, ...]
+) -> Tensor:
+    """The views of a picture, count×channels×size×size and normalised; the first is what `preprocessing` makes of it.
+
+    Args:
+        image: at its original size; every view is made from it, not from the first one.
+        preprocessing: the model's, for the size of the views, their channels and their normalisation.
+        count: how many, the first included; in the paper 64.
+        mode: `crops` are random crops, flipped half of the time; `augmix` mixes chains of distortions into them.
+        seed: of everything random; fewer views of a seed are the first ones of many.
+
+    >>> make_views(Image.new("RGB", (64, 48)), Preprocessing(32), count=4, mode="augmix", seed=(1, 7)).shape
+    torch.Size([4, 3, 32, 32])
+    """
+    if count < 1:
+        raise InvalidParameter(f"there must be at least one view, not {count!r}")
+    if mode not in MODES:
+        raise InvalidParameter(f"no views are called {mode!r}; {nearest(mode, MODES)}")
+    rng = np.random.default_rng(seed)
+    first = preprocessing(image)
+    picture = image.convert("RGB" if len(preprocessing.mean) == 3 else "L")
+    make: Callable[..., Tensor] = _augmixed if mode == "augmix" else _cropped
+    return torch.cat([first, *(make(picture, preprocessing, rng) for _ in range(count - 1))])
+
+
+def _cropped(picture: Image.Image, preprocessing: Preprocessing, rng: np.random.Generator) -> Tensor:
+    return _normalised([random_crop(picture, preprocessing.size, rng)], preprocessing)
+
+
+def _augmixed(picture: Image.Image, preprocessing: Preprocessing, rng: np.random.Generator) -> Tensor:
+    crop = random_crop(picture, preprocessing.size, rng)
+    m, w = random_weights(rng)
+    chains = [random_chain(crop, rng) for _ in range(CHAINS)]
+    ready = _normalised([crop, *chains], preprocessing)
+    return mix(ready[:1], ready[1:, None], m, w)
+
+
+def _normalised(pictures: list[Image.Image], preprocessing: Preprocessing) -> Tensor:
+    """Pictures of the right size and mode to a batch; nothing is resized again."""
+    size = preprocessing.size
+    pixels = [np.asarray(picture).reshape(size, size, -1).transpose(2, 0, 1) for picture in pictures]
+    return preprocessing.normalise(torch.from_numpy(np.stack(pixels)))

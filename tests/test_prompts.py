@@ -1,0 +1,382 @@
+"""Prompts: templates by name, descriptions, and the anchors that come of them, once."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
+from pta.errors import InvalidClassifier, InvalidParameter, PtaError, UnreadableFile
+from pta.prompts import (
+    DuplicateClassNames,
+    build_classifier,
+    class_texts,
+    default_cache,
+    load_descriptions,
+    load_templates,
+)
+
+NAMES = ["t-shirt", "ankle_boot", "bag"]
+SEVEN = (
+    "itap of a {}.",
+    "a bad photo of the {}.",
+    "a origami {}.",
+    "a photo of the large {}.",
+    "a {} in a video game.",
+    "art of the {}.",
+    "a photo of the small {}.",
+)
+OWN = {
+    "dtd": "{} texture.",
+    "eurosat": "a centered satellite photo of {}.",
+    "fgvc_aircraft": "a photo of a {}, a type of aircraft.",
+    "food101": "a photo of {}, a type of food.",
+    "oxford_flowers": "a photo of a {}, a type of flower.",
+    "oxford_pets": "a photo of a {}, a type of pet.",
+    "ucf101": "a photo of a person doing {}.",
+}
+ENSEMBLED = {
+    **dict.fromkeys(["caltech101", "stanford_cars", "sun397", "imagenet", "imagenet_a", "imagenet_v2"], "clip7"),
+    **dict.fromkeys(["imagenet_r", "imagenet_sketch"], "clip80"),
+    "imagenet_c": "clip7",
+}
+
+
+class CountingEncoder:
+    """A model that turns a text into a direction of its own and keeps every call in mind."""
+
+    scale, bias, dtype = 50.0, -3.0, torch.float32
+
+    def __init__(self, fingerprint="one"):
+        self.fingerprint = fingerprint
+        self.calls = []
+
+    @property
+    def texts(self):
+        return [text for call in self.calls for text in call]
+
+    def encode_texts(self, texts):
+        self.calls.append(list(texts))
+        return torch.tensor(np.array([vector_of(text) for text in texts]), dtype=torch.float32)
+
+
+def vector_of(text):
+    """Of any length but one, to show that rows are scaled before the mean."""
+    rng = np.random.default_rng(list(text.encode()))
+    return rng.standard_normal(6) * rng.uniform(0.5, 2)
+
+
+def slow_anchors(texts):
+    """Each text to unit length, the plain mean, and that to unit length, in float64."""
+    anchors = []
+    for own in texts:
+        rows = [vector_of(text) for text in own]
+        mean = sum(row / np.sqrt((row**2).sum()) for row in rows) / len(rows)
+        anchors.append(mean / np.sqrt((mean**2).sum()))
+    return np.array(anchors)
+
+
+# -- templates --------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_ensembles_are_complete():
+    assert load_templates("vanilla") == ("a photo of a {}.",)
+    assert load_templates("clip7") == SEVEN
+    assert [len(set(load_templates(name))) for name in ("clip80", "ulip64")] == [80, 64]
+    assert set(SEVEN) < set(load_templates("clip80"))
+    assert load_templates("ulip64")[0] == "a point cloud model of {}."
+
+
+@pytest.mark.parametrize("dataset", [*OWN, *ENSEMBLED])
+def test_the_mixture_of_the_paper_and_that_of_coop_depend_on_the_dataset(dataset):
+    if dataset in OWN:
+        assert load_templates("clip", dataset) == load_templates("coop", dataset) == (OWN[dataset],)
+    else:
+        assert load_templates("clip", dataset) == load_templates(ENSEMBLED[dataset])
+        assert load_templates("coop", dataset) == load_templates("vanilla")
+
+
+def test_for_a_users_own_classes_the_mixture_is_the_seven():
+    assert load_templates("clip") == SEVEN
+    assert load_templates("coop") == load_templates("vanilla")
+
+
+@pytest.mark.parametrize("name", ["vanilla", "clip7", "clip80", "ulip64"])
+def test_every_shipped_template_has_one_place_for_the_name(name):
+    assert all(template.count("{}") == 1 == template.count("{") for template in load_templates(name))
+
+
+def test_a_users_templates_come_from_a_file_or_from_the_name_itself(tmp_path):
+    lines, listed = tmp_path / "mine.txt", tmp_path / "mine.json"
+    lines.write_text("a {} on a shelf.\n\n  one {}, seen from above. \n")
+    listed.write_text(json.dumps(["a {} on a shelf.", "one {}, seen from above."]))
+    expected = ("a {} on a shelf.", "one {}, seen from above.")
+    assert load_templates(str(lines)) == load_templates(str(listed)) == expected
+    assert load_templates("a {} on a shelf.", "dtd") == expected[:1]
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "complaint"),
+    [
+        ("vanila", None, "no templates are called 'vanila'; did you mean 'vanilla'?"),
+        ("clip", "dtdd", "no templates for a dataset 'dtdd'; did you mean 'dtd'?"),
+        ("nothing.txt", None, "no such template file: nothing.txt"),
+        ("a {} or a {}.", None, "must contain {} exactly once"),
+        ("a {name}.", None, "must contain {} exactly once"),
+        ("a {} of {0}.", None, "and no other braces"),
+        ("a {{}}.", None, "must contain {} exactly once"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_one_clear_line(name, dataset, complaint):
+    with pytest.raises(PtaError) as caught:
+        load_templates(name, dataset)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ending", "content", "complaint"),
+    [
+        (".txt", b"a photo of a cat.\n", "mine.txt: the template 'a photo of a cat.' must contain"),
+        (".txt", b" \n", "holds no template"),
+        (".txt", b"\xff\xfe{}", "is not UTF-8"),
+        (".json", b"[", "is not JSON"),
+        (".json", b"[" * 100_000, "is not JSON"),
+        (".json", b'{"a": 1}', "must hold a JSON list"),
+        (".json", b"[3]", "must be a string, not 3"),
+        (".txt", b"x" * (2**20 + 1), "at most 1,048,576"),
+    ],
+)
+def test_a_damaged_template_file_is_one_clear_line(tmp_path, ending, content, complaint):
+    path = tmp_path / f"mine{ending}"
+    path.write_bytes(content)
+    with pytest.raises(PtaError) as caught:
+        load_templates(str(path))
+    assert complaint in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.text(min_size=1).filter(lambda name: name.replace("_", " ").strip()), min_size=2, max_size=5),
+    st.lists(st.sampled_from(SEVEN), min_size=1, max_size=4),
+)
+def test_a_text_is_the_template_with_the_cleaned_name_whatever_the_name_is(names, templates):
+    texts = class_texts(names, templates)
+    assert len(texts) == len(names)
+    for name, own in zip(names, texts, strict=True):
+        halves = [template.split("{}") for template in templates]
+        assert own == [before + name.replace("_", " ") + after for before, after in halves]
+
+
+def test_descriptions_follow_the_templates_and_are_found_by_the_cleaned_name(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"t-shirt": ["It has short sleeves."], "ankle_boot": ["It has laces.", "It is high."]}))
+    descriptions = load_descriptions(path)
+    assert class_texts(["ankle boot", "t-shirt"], ["a {}."], descriptions) == [
+        ["a ankle boot.", "It has laces.", "It is high."],
+        ["a t-shirt.", "It has short sleeves."],
+    ]
+    assert class_texts(["ankle_boot", "t-shirt"], [], descriptions)[1] == ["It has short sleeves."]
+
+
+def test_a_class_without_its_description_is_named_with_the_nearest_key():
+    with pytest.raises(InvalidParameter, match="no class 'ankle boot'; did you mean 'ankle boots'"):
+        class_texts(NAMES, ["{}"], {"t-shirt": ["A."], "ankle boots": ["B."], "bag": ["C."]})
+    many = {f"{number}": ["A."] for number in range(1000)}
+    with pytest.raises(InvalidParameter, match="no class 't-shirt'; there are 1000 others"):
+        class_texts(NAMES, ["{}"], many)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("[1]", "must hold a JSON object"),
+        ("{}", "must hold a JSON object"),
+        ("{", "is not JSON"),
+        ('{"cat": "It purrs."}', "'cat' must have a list of sentences"),
+        ('{"cat": []}', "'cat' must have a list of sentences"),
+        ('{"cat": [3]}', "'cat' must have a list of sentences"),
+        ('{"cat": [" "]}', "none of them blank"),
+        ('{"sea_lion": ["A."], "sea lion": ["B."]}', "two keys are the class 'sea lion'"),
+    ],
+)
+def test_a_damaged_description_file_is_one_clear_line(tmp_path, content, complaint):
+    path = tmp_path / "mine.json"
+    path.write_text(content)
+    with pytest.raises(UnreadableFile) as caught:
+        load_descriptions(path)
+    assert complaint in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        ([], "at least two class names, got 0"),
+        (["cat"], "at least two class names, got 1"),
+        (["cat", 3], "class name 1 must be a string, not 3"),
+        (["cat", "_ "], "class name 1 is blank"),
+        ("cat", "must be a list of strings"),
+    ],
+)
+def test_names_that_make_no_classifier_are_one_clear_line(names, complaint):
+    with pytest.raises(InvalidClassifier, match=complaint):
+        build_classifier(CountingEncoder(), names, SEVEN)
+
+
+def test_there_must_be_a_text_and_templates_must_be_a_list():
+    with pytest.raises(InvalidParameter, match="at least one template or description"):
+        class_texts(NAMES, [])
+    with pytest.raises(InvalidParameter, match="must be a list"):
+        class_texts(NAMES, "a {}.")
+    with pytest.raises(InvalidParameter, match="list of sentences, not one string"):
+        class_texts(["a", "b"], [], {"a": "It is.", "b": "It is."})
+
+
+# -- anchors ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 7), st.booleans())
+def test_anchors_equal_the_slow_ones(count, described):
+    descriptions = {"t-shirt": ["A."], "ankle boot": ["A.", "B.", "C."], "bag": ["D."]} if described else None
+    found = build_classifier(CountingEncoder(), NAMES, SEVEN[:count], descriptions=descriptions)
+    expected = slow_anchors(class_texts(NAMES, SEVEN[:count], descriptions))
+    assert np.abs(found.anchors.numpy() - expected).max() < 1e-6
+    assert (found.class_names, found.scale, found.bias) == (tuple(NAMES), 50.0, -3.0)
+
+
+def test_anchors_of_a_real_model_equal_its_own_features_averaged_in_float64():
+    encoder = EmbeddedEncoder.load()
+    found = build_classifier(encoder, NAMES, EMBEDDED_TEMPLATES)
+    for name, anchor in zip(NAMES, found.anchors, strict=True):
+        texts = [template.replace("{}", name.replace("_", " ")) for template in EMBEDDED_TEMPLATES]
+        rows = [encoder.encode_texts([text])[0].double().numpy() for text in texts]
+        mean = np.mean([row / np.linalg.norm(row) for row in rows], axis=0)
+        assert np.abs(anchor.numpy() - mean / np.linalg.norm(mean)).max() < 1e-6
+    assert found.scale == encoder.scale
+
+
+def test_a_text_of_several_classes_is_encoded_once_and_progress_is_told():
+    encoder, told = CountingEncoder(), []
+    descriptions = {name.replace("_", " "): ["Something to wear.", f"A {name}."] for name in NAMES}
+    build_classifier(encoder, NAMES, ["a {}."], descriptions=descriptions, on_progress=lambda *done: told.append(done))
+    assert len(encoder.texts) == len(set(encoder.texts)) == 3 + 1 + 3
+    assert len(encoder.calls) == 1
+    assert told == [(7, 7)]
+
+
+def test_many_texts_go_in_large_batches():
+    encoder, told = CountingEncoder(), []
+    names = [f"class {number}" for number in range(200)]
+    found = build_classifier(encoder, names, SEVEN, on_progress=lambda *done: told.append(done))
+    assert told == [(1024, 1400), (1400, 1400)]
+    assert [len(call) for call in encoder.calls] == [1024, 376]
+    assert np.abs(found.anchors.numpy() - slow_anchors(class_texts(names, SEVEN))).max() < 1e-6
+
+
+def test_two_classes_of_one_name_are_warned_about_and_tie():
+    with pytest.warns(DuplicateClassNames, match="several classes are called 'crane'") as caught:
+        found = build_classifier(CountingEncoder(), ["crane", "dog", "crane"], ["a {}."])
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert torch.equal(found.anchors[0], found.anchors[2])
+    with pytest.warns(DuplicateClassNames, match="'sea lion'"):
+        build_classifier(CountingEncoder(), ["sea_lion", "sea lion"], ["a {}."])
+
+
+def test_different_names_are_not_warned_about():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_classifier(CountingEncoder(), NAMES, ["a {}."])
+
+
+# -- the cache --------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_call_encodes_nothing_and_gives_the_same_bits(tmp_path):
+    encoder = CountingEncoder()
+    one = build_classifier(encoder, NAMES, SEVEN, cache=tmp_path / "deep" / "cache")
+    before = len(encoder.calls)
+    other = build_classifier(encoder, NAMES, SEVEN, cache=tmp_path / "deep" / "cache")
+    assert len(encoder.calls) == before == 1
+    assert one.fingerprint == other.fingerprint
+    assert torch.equal(one.anchors, other.anchors)
+
+
+def test_what_anchors_depend_on_is_what_they_are_kept_by(tmp_path):
+    def encodes(names=NAMES, templates=SEVEN, fingerprint="one", dtype=torch.float32, descriptions=None):
+        encoder = CountingEncoder(fingerprint)
+        encoder.dtype = dtype
+        build_classifier(encoder, names, templates, descriptions=descriptions, cache=tmp_path)
+        return bool(encoder.calls)
+
+    described = {name.replace("_", " "): ["A."] for name in NAMES}
+    assert encodes()
+    assert encodes(fingerprint="other")
+    assert encodes(dtype=torch.float16)
+    assert encodes(names=NAMES[::-1])
+    assert encodes(templates=SEVEN[:6])
+    assert encodes(descriptions=described)
+    assert not encodes()
+    assert not encodes(names=[name.replace("_", " ") for name in NAMES])  # the same texts
+    assert not encodes(descriptions=described)
+
+
+def test_texts_are_told_apart_by_class(tmp_path):
+    encoder = CountingEncoder()
+    build_classifier(encoder, ["a", "b"], [], descriptions={"a": ["1", "2"], "b": ["3"]}, cache=tmp_path)
+    build_classifier(encoder, ["a", "b"], [], descriptions={"a": ["1"], "b": ["2", "3"]}, cache=tmp_path)
+    assert len(encoder.calls) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", "cut", "foreign"])
+def test_a_damaged_file_is_ignored_and_written_anew(tmp_path, damage):
+    encoder = CountingEncoder()
+    one = build_classifier(encoder, NAMES, SEVEN, cache=tmp_path)
+    (kept,) = tmp_path.rglob("*.safetensors")
+    whole = kept.read_bytes()
+    if damage == "foreign":  # a sound file, of other texts
+        build_classifier(encoder, NAMES, SEVEN[:2], cache=tmp_path / "other")
+        (foreign,) = (tmp_path / "other").rglob("*.safetensors")
+        kept.write_bytes(foreign.read_bytes())
+    else:
+        kept.write_bytes(whole[:-5] if damage == "cut" else damage)
+    encoder.calls.clear()
+    other = build_classifier(encoder, NAMES, SEVEN, cache=tmp_path)
+    assert len(encoder.calls) == 1
+    assert torch.equal(one.anchors, other.anchors)
+    assert kept.read_bytes() == whole
+
+
+def test_a_folder_that_cannot_be_written_to_only_means_that_nothing_is_kept(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    encoder = CountingEncoder()
+    for _ in range(2):
+        found = build_classifier(encoder, NAMES, SEVEN, cache=tmp_path / "file")
+        assert found.classes == 3
+    assert len(encoder.calls) == 2
+
+
+def test_without_a_cache_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path))
+    build_classifier(CountingEncoder(), NAMES, SEVEN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypatch):
+    for name in ("PTA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_cache() == tmp_path / ".cache" / "pta"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_cache() == tmp_path / "xdg" / "pta"
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "own"))
+    assert default_cache() == tmp_path / "own"
