@@ -37,7 +37,8 @@ train-embedded: .venv/installed
 	touch $@
 
 .venv/installed-dev: .venv/bin/pip pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[dev,fast]'
+	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) --no-deps 'open_clip_torch>=3.0'  # it asks for torchvision, which has no build beside a CPU torch
 	touch .venv/installed $@
 
 clean:

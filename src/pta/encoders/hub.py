@@ -1,0 +1,38 @@
+"""Asking the model hub, before anything is fetched from it, whether that can work: in seconds and in plain words."""
+
+from pta.errors import UnavailableModel
+
+_SECONDS = 10  # the hub's own client asks six times, over half a minute and aloud, when there is no network
+
+
+def require_reachable(repository: str, *, model: str, instead: str) -> None:
+    """Refuse a model whose repository on the hub cannot be had; `instead` is the local form of its name."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    try:
+        HfApi().model_info(repository, timeout=_SECONDS)
+        return
+    except OfflineModeIsEnabled:
+        reason = "HF_HUB_OFFLINE is set"
+    except GatedRepoError:
+        reason = "its licence must be accepted on the hub first"
+    except RepositoryNotFoundError:
+        reason = "the hub knows no such model, or it is private"
+    except HfHubHTTPError as error:
+        reason = f"the hub answers: {first_line(error)}"
+    except Exception:  # whatever the HTTP library of the day raises without a network
+        reason = "the hub cannot be reached"
+    raise UnavailableModel(
+        f"{model} is not on this machine and could not be fetched ({reason}); give a local {instead}, "
+        "or --model embedded for a trial (it knows clothing only)"
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What an error of a library says, short enough to be quoted.
+
+    >>> first_line(OSError("no such file\\nand a page of advice"))
+    'no such file'
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

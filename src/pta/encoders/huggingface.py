@@ -1,0 +1,184 @@
+"""`hf:` models: CLIP, SigLIP and SigLIP 2 of fixed resolution, by transformers, without torchvision."""
+
+import hashlib
+import math
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pta.encoders.base import Encoder
+from pta.encoders.huggingface_files import HuggingFaceFiles
+from pta.errors import InvalidParameter
+
+_SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H", (1536, 40): "g"}  # width, depth
+_WITHOUT_PUNCTUATION = str.maketrans("_", " ", string.punctuation.replace("_", ""))
+
+
+class HuggingFaceEncoder(Encoder):
+    """A dual encoder of transformers; `HuggingFaceEncoder.load` makes the right kind."""
+
+    def __init__(self, files: HuggingFaceFiles, family: str) -> None:
+        super().__init__()
+        self.model = files.model.eval().requires_grad_(False)
+        self.tokenizer = files.tokenizer
+        self.preprocess = files.preprocessing
+        self.architecture = _architecture(family, files.config.vision_config)
+        self.text_length: int = files.config.text_config.max_position_embeddings
+        self._shape = [
+            [getattr(tower, name) for name in ("hidden_act", "num_attention_heads", "layer_norm_eps")]
+            for tower in (files.config.text_config, files.config.vision_config)
+        ]
+        self._scale = math.exp(float(self.model.logit_scale))  # now, while it is float32
+
+    @classmethod
+    def load(cls, name: str) -> "HuggingFaceEncoder":
+        """The model in a local folder, or of that name on the hub, for inference in float32."""
+        files = HuggingFaceFiles.read(name)
+        return ClipEncoder(files) if files.config.model_type == "clip" else SiglipEncoder(files)
+
+    @property
+    def scale(self) -> float:
+        """What cosines are multiplied by to become logits."""
+        return self._scale
+
+    def embed_ids(self, ids: Tensor) -> Tensor:
+        """Token ids N×L to token embeddings N×L×width, without positions."""
+        embeddings: Tensor = self.model.text_model.embeddings.token_embedding(ids)
+        return embeddings
+
+    def _hash(self) -> str:
+        """That of the base class, with what the shapes of the weights do not tell."""
+        return hashlib.sha256(f"{super()._hash()} {self._shape}".encode()).hexdigest()
+
+    def _see(self, pixels: Tensor) -> Any:
+        """Pixels through the image tower: its tokens and what it pools of them."""
+        if len(pixels):
+            return self.model.vision_model(pixels)
+        one = self.model.vision_model(pixels.new_zeros(1, *pixels.shape[1:]))  # transformers cannot take none
+        return type(one)(last_hidden_state=one.last_hidden_state[:0], pooler_output=one.pooler_output[:0])
+
+    def _read_text(self, embeddings: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Token embeddings through the text tower: N×L×width to the same shape."""
+        if not len(embeddings):  # which transformers' attention cannot take
+            return embeddings
+        tower = self.model.text_model
+        positioned = tower.embeddings(inputs_embeds=embeddings.to(self.dtype))
+        read = tower.encoder(inputs_embeds=positioned, attention_mask=attention_mask).last_hidden_state
+        hidden: Tensor = tower.final_layer_norm(read)
+        return hidden
+
+    def _padded(self, rows: Sequence[Sequence[int]], length: int, pad: int) -> tuple[Tensor, Tensor]:
+        padded = [[*row, *[pad] * (length - len(row))] for row in rows]
+        ids = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), length)
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=self.device)
+        return ids, torch.arange(length, device=self.device) < lengths[:, None]
+
+
+class ClipEncoder(HuggingFaceEncoder):
+    """CLIP: a causal text tower, read at the end token."""
+
+    def __init__(self, files: HuggingFaceFiles) -> None:
+        super().__init__(files, "CLIP")
+
+    @property
+    def dim(self) -> int:
+        """Length of a feature."""
+        return int(self.model.visual_projection.out_features)
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×dim unit rows."""
+        return normalize(self.model.visual_projection(self._see(pixels).pooler_output), dim=-1)
+
+    def patch_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×patches×dim unit rows, each patch on the road the class token takes."""
+        patches = self.model.vision_model.post_layernorm(self._see(pixels).last_hidden_state[:, 1:])
+        return normalize(self.model.visual_projection(patches), dim=-1)
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token ids and mask, up to the first end token, padded to the longest; too long a text is refused."""
+        end = self.tokenizer.eos_token_id
+        rows = self.tokenizer(list(texts), verbose=False).input_ids if texts else []
+        rows = [row[: row.index(end) + 1] for row in rows]
+        for text, row in zip(texts, rows, strict=True):
+            if len(row) > self.text_length:
+                raise InvalidParameter(
+                    f"a text has {len(row) - 2} tokens, {self.architecture} reads at most {self.text_length - 2}; "
+                    f"shorten {text[:40]!r}…"
+                )
+        return self._padded(rows, max(map(len, rows), default=2), end)
+
+    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Token embeddings N×L×width to N×dim unit rows, read where the mask is True last."""
+        length = embeddings.shape[1]
+        causal = torch.full((length, length), -torch.inf, dtype=self.dtype, device=self.device).triu(1)
+        hidden = self._read_text(embeddings, causal[None, None])
+        ends = (mask * torch.arange(length, device=mask.device)).amax(dim=1)
+        read = hidden[torch.arange(len(hidden), device=hidden.device), ends]
+        return normalize(self.model.text_projection(read), dim=-1)
+
+
+class SiglipEncoder(HuggingFaceEncoder):
+    """SigLIP and SigLIP 2: a text tower that sees every position, padding too, and is read at the last.
+
+    SigLIP was trained on lower-case texts without punctuation, SigLIP 2 on lower-case texts. The tokenizers that
+    transformers loads do their part of this only in some forms, so it is done here. Texts are cut to the model's
+    length, keeping the end token, as in training.
+    """
+
+    def __init__(self, files: HuggingFaceFiles) -> None:
+        second = files.tokenizer.eos_token == "<eos>"  # Gemma's vocabulary, which came with SigLIP 2
+        super().__init__(files, "SigLIP2" if second else "SigLIP")
+        self._canonical = str.lower if second else canonical_text
+        self._bias = float(self.model.logit_bias)
+
+    @property
+    def dim(self) -> int:
+        """Length of a feature."""
+        return int(self.model.text_model.head.out_features)
+
+    @property
+    def bias(self) -> float:
+        """What is added to logits."""
+        return self._bias
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×dim unit rows."""
+        return normalize(self._see(pixels).pooler_output, dim=-1)
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token ids and mask of the canonical texts, padded on the right to the length the model was trained with."""
+        canonical = [self._canonical(text) for text in texts]
+        rows = self.tokenizer(canonical, add_special_tokens=False, verbose=False).input_ids if texts else []
+        ended = [[*row[: self.text_length - 1], self.tokenizer.eos_token_id] for row in rows]
+        return self._padded(ended, self.text_length, self.tokenizer.pad_token_id)
+
+    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Token embeddings N×L×width, of the model's full length, to N×dim unit rows; the padding is read too."""
+        if embeddings.shape[1] != self.text_length:
+            raise InvalidParameter(
+                f"{self.architecture} reads {self.text_length} token embeddings, padding included, "
+                f"not {embeddings.shape[1]}"
+            )
+        return normalize(self.model.text_model.head(self._read_text(embeddings, None)[:, -1]), dim=-1)
+
+
+def canonical_text(text: str) -> str:
+    """A text as SigLIP was trained on it.
+
+    >>> canonical_text("A Photo of a  sea_lion!!")
+    'a photo of a sea lion'
+    """
+    return " ".join(text.lower().translate(_WITHOUT_PUNCTUATION).split())
+
+
+def _architecture(family: str, vision: Any) -> str:
+    size = _SIZES.get((vision.hidden_size, vision.num_hidden_layers))
+    if size is None:
+        return f"{family} ViT {vision.hidden_size}×{vision.num_hidden_layers}/{vision.patch_size}"
+    usual = vision.image_size == 224
+    name = f"ViT-{size}/{vision.patch_size}{'' if usual else f'@{vision.image_size}px'}"
+    return name if family == "CLIP" else f"{family} {name}"

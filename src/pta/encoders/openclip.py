@@ -1,0 +1,250 @@
+"""`openclip:` models, by open_clip. It is an optional extra and brings torchvision, so it is imported on use only."""
+
+import hashlib
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from pta.encoders.base import Encoder
+from pta.encoders.hub import first_line, require_reachable
+from pta.errors import InvalidParameter, UnavailableModel, nearest
+from pta.images import Preprocessing
+
+_TEXTS_AT_ONCE = 256
+_PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
+_TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection", "attn_mask")
+
+
+class OpenClipEncoder(Encoder):
+    """A dual encoder of open_clip."""
+
+    def __init__(self, model: Any, tokenizer: Any, architecture: str, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.preprocess = _preprocessing(architecture, model.visual.preprocess_cfg)
+        self.architecture = re.sub(r"^ViT-(\w)-(\d+)", r"ViT-\1/\2", architecture)
+        self.config = config
+        self._scale = math.exp(float(model.logit_scale))  # now, while it is float32
+        self._bias = 0.0 if model.logit_bias is None else float(model.logit_bias)
+
+    @classmethod
+    def load(cls, name: str) -> "OpenClipEncoder":
+        """`ARCHITECTURE/TAG`, `ARCHITECTURE/FILE` or `hf-hub:REPOSITORY`, for inference in float32."""
+        open_clip = _open_clip()
+        with _quiet():
+            on_hub = name.startswith("hf-hub:")
+            source, options = _repository(name) if on_hub else _architecture_and_weights(open_clip, name)
+            try:
+                model = open_clip.create_model(source, require_pretrained=True, weights_only=True, **options)
+                tokenizer = open_clip.get_tokenizer(source)
+                config = open_clip.get_model_config(source)
+            except Exception as error:
+                raise UnavailableModel(f"openclip:{name} cannot be loaded: {first_line(error)}") from None
+        config = {**config, "quick_gelu": options.get("force_quick_gelu") or config.get("quick_gelu", False)}
+        return cls(model, tokenizer, name.removeprefix("hf-hub:") if on_hub else source, config)
+
+    @property
+    def dim(self) -> int:
+        """Length of a feature."""
+        return int(self.config["embed_dim"])
+
+    @property
+    def scale(self) -> float:
+        """What cosines are multiplied by to become logits."""
+        return self._scale
+
+    @property
+    def bias(self) -> float:
+        """What is added to logits; SigLIP has one, CLIP none."""
+        return self._bias
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        """Preprocessed pixels to N×dim unit rows."""
+        features: Tensor = self.model.encode_image(pixels, normalize=True)
+        return features
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Texts to N×dim unit rows, also by text towers that do not take embeddings."""
+        if isinstance(texts, str) or self._reads_embeddings or not texts:
+            return super().encode_texts(texts)
+        starts = range(0, len(texts), _TEXTS_AT_ONCE)
+        parts = [self.tokenize(texts[start : start + _TEXTS_AT_ONCE])[0] for start in starts]
+        return normalize(torch.cat([self.model.encode_text(ids).float() for ids in parts]), dim=-1)
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token ids and mask, up to the first end token; too long a text is refused by CLIP's own tokenizer."""
+        self._require_short(texts)
+        ids = self.tokenizer(list(texts)).to(self.device)
+        hugging_face = getattr(self.tokenizer, "tokenizer", None)
+        end = getattr(self.tokenizer, "eot_token_id", getattr(hugging_face, "eos_token_id", None))
+        ends = ids == end
+        mask = ends.cumsum(dim=1) - ends.long() == 0
+        if getattr(self._text, "attn_mask", None) is not None and self._reads_embeddings:
+            longest = int(mask.sum(dim=1).max()) if len(ids) else 1
+            return ids[:, :longest], mask[:, :longest]  # what comes after the end is not seen before it
+        return ids, mask
+
+    def embed_ids(self, ids: Tensor) -> Tensor:
+        """Token ids N×L to token embeddings N×L×width, without positions."""
+        self._require_reading_embeddings()
+        embeddings: Tensor = self._text.token_embedding(ids)
+        return embeddings
+
+    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Token embeddings N×L×width to N×dim unit rows, read where the model reads: at the end token or the last."""
+        self._require_reading_embeddings()
+        text, length = self._text, embeddings.shape[1]
+        visible = None if text.attn_mask is None else text.attn_mask[:length, :length]
+        positioned = embeddings.to(self.dtype) + text.positional_embedding[:length]
+        hidden = text.ln_final(text.transformer(positioned, attn_mask=visible))
+        if self._pooling == "last":
+            read = hidden[:, -1]
+        else:
+            ends = (mask * torch.arange(length, device=mask.device)).amax(dim=1)
+            read = hidden[torch.arange(len(hidden), device=hidden.device), ends]
+        projection = text.text_projection
+        return normalize(projection(read) if isinstance(projection, nn.Module) else read @ projection, dim=-1)
+
+    @property
+    def _text(self) -> Any:
+        """The module that holds the parts of the text tower: the model itself in CLIP's first layout."""
+        return getattr(self.model, "text", self.model)
+
+    @property
+    def _pooling(self) -> str | None:
+        return getattr(self._text, "text_pool_type", getattr(self._text, "pool_type", None))
+
+    @property
+    def _reads_embeddings(self) -> bool:
+        text = self._text
+        complete = all(hasattr(text, part) for part in _TEXT_PARTS) and text.text_projection is not None
+        special = getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False)
+        return complete and not special and self._pooling in ("argmax", "eos", "last")
+
+    def _require_reading_embeddings(self) -> None:
+        if not self._reads_embeddings:
+            raise InvalidParameter(f"the text tower of {self.architecture} takes texts only, no token embeddings")
+
+    def _require_short(self, texts: Sequence[str]) -> None:
+        if not hasattr(self.tokenizer, "sot_token_id"):
+            return  # a tokenizer that cuts texts as in the model's training
+        most = self.tokenizer.context_length - 2
+        for text in texts:
+            if (tokens := len(self.tokenizer.encode(text))) > most:
+                raise InvalidParameter(
+                    f"a text has {tokens} tokens, {self.architecture} reads at most {most}; shorten {text[:40]!r}…"
+                )
+
+    def _hash(self) -> str:
+        """That of the base class, with what the shapes of the weights do not tell."""
+        about = json.dumps(self.config, sort_keys=True, default=str)
+        return hashlib.sha256(f"{super()._hash()} {about}".encode()).hexdigest()
+
+
+def _open_clip() -> Any:
+    advice = f"pip install 'pta-vlm[openclip]', with the torchvision that belongs to torch {torch.__version__}"
+    for library in ("open_clip", "torchvision"):
+        if find_spec(library) is None:
+            raise UnavailableModel(f"openclip: models need {library}, which is not installed; {advice}")
+    try:
+        return import_module("open_clip")
+    except Exception as error:  # a torchvision built for another torch raises whatever it likes
+        raise UnavailableModel(f"open_clip does not load ({first_line(error)}); {advice}") from None
+
+
+def _architecture_and_weights(open_clip: Any, name: str) -> tuple[str, dict[str, Any]]:
+    """The architecture, and how to load its weights: a local file, with the settings that its tag has."""
+    architecture, _, weights = name.partition("/")
+    if architecture not in open_clip.list_models():
+        raise UnavailableModel(f"open_clip has no {architecture!r}; {nearest(architecture, open_clip.list_models())}")
+    tags = open_clip.list_pretrained_tags_by_model(architecture)
+    about = open_clip.get_pretrained_cfg(architecture, weights) if weights else None
+    if about:
+        settings = {key: about[key] for key in _PREPROCESSING if key in about}
+        options = {"force_preprocess_cfg": settings, "force_quick_gelu": bool(about.get("quick_gelu"))}
+        return architecture, {"pretrained": _fetched(open_clip, name, about), **options}
+    if Path(weights).expanduser().is_file():
+        return architecture, {"pretrained": str(Path(weights).expanduser())}
+    raise UnavailableModel(
+        f"openclip:{name} names neither a file with weights nor a tag that open_clip has for {architecture}; "
+        f"{nearest(weights, tags) if tags else 'it has none, give a file'}"
+    )
+
+
+def _fetched(open_clip: Any, name: str, about: dict[str, Any]) -> str:
+    """The local file of a tag's weights, fetched by open_clip unless the hub's cache has it."""
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, _, file = about.get("hf_hub", "").rpartition("/")
+    if repository:
+        for candidate in ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", file):
+            if candidate and isinstance(cached := try_to_load_from_cache(repository, candidate), str):
+                return cached
+        require_reachable(repository, model=f"openclip:{name}", instead="file: --model openclip:ARCHITECTURE/FILE")
+    try:
+        return str(open_clip.download_pretrained(about))
+    except Exception as error:
+        raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
+
+
+def _repository(name: str) -> tuple[str, dict[str, Any]]:
+    """The local folder of a repository of open_clip's on the hub, in open_clip's notation."""
+    from huggingface_hub import snapshot_download
+
+    repository = name.removeprefix("hf-hub:")
+    wanted = ["*.json", "*.txt", "*.model", "open_clip*.safetensors"]
+    try:
+        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted, local_files_only=True)}", {}
+    except Exception:
+        require_reachable(repository, model=f"openclip:{name}", instead="file: --model openclip:ARCHITECTURE/FILE")
+    try:
+        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted)}", {}
+    except Exception as error:
+        raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
+
+
+def _preprocessing(architecture: str, about: dict[str, Any]) -> Preprocessing:
+    size = about["size"] if isinstance(about["size"], int) else about["size"][0]
+    square = isinstance(about["size"], int) or len(set(about["size"])) == 1
+    resize = {"shortest": "shortest", "squash": "square"}.get(about["resize_mode"])
+    if not square or resize is None:
+        raise UnavailableModel(
+            f"the images of {architecture} cannot be prepared: size {about['size']}, resize mode {about['resize_mode']}"
+        )
+    return Preprocessing(
+        size=size,
+        resize="square" if resize == "square" else "shortest",
+        resample=about["interpolation"],
+        mean=tuple(about["mean"]),
+        std=tuple(about["std"]),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings; and weights only from files, even where open_clip would try again without that promise."""
+    before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if before is None:
+            del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
+        else:
+            os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = before

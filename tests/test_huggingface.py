@@ -1,0 +1,524 @@
+"""`hf:` encoders against transformers' own roads, on small random models in folders."""
+
+import json
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch.nn.functional import normalize
+
+pytest.importorskip("transformers")
+pytest.importorskip("sentencepiece")
+
+import huggingface_hub
+import transformers
+from hf_models import DIM, SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
+from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil, SiglipModel
+
+from pta.encoders import load_encoder
+from pta.encoders.huggingface import HuggingFaceEncoder, _architecture, canonical_text
+from pta.encoders.huggingface_files import preprocessing_from
+from pta.errors import InvalidParameter, UnavailableModel
+
+TEXTS = ["a photo of a cat", "the dog", "itap of a very small origami fox in a video game"]
+WRITERS = {"clip": write_hf_clip, "siglip": write_hf_siglip, "siglip2": write_hf_siglip2}
+KINDS = list(WRITERS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {kind: write(tmp_path_factory.mktemp("hf") / kind) for kind, write in WRITERS.items()}
+
+
+@pytest.fixture(scope="module")
+def encoders(folders):
+    return {kind: HuggingFaceEncoder.load(str(folder)) for kind, folder in folders.items()}
+
+
+@pytest.fixture(scope="module")
+def reference(folders):
+    models = {"clip": CLIPModel, "siglip": SiglipModel, "siglip2": SiglipModel}
+    return {kind: models[kind].from_pretrained(folder).eval() for kind, folder in folders.items()}
+
+
+@pytest.fixture
+def folder_copy(folders, tmp_path):
+    def copy(kind):
+        return shutil.copytree(folders[kind], tmp_path / kind)
+
+    return copy
+
+
+def picture(width=90, height=70, seed=0):
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
+
+
+def pixels(encoder, count=3):
+    return encoder.preprocess([picture(seed=seed) for seed in range(count)])
+
+
+def own_text_features(model, tokenizer, texts, **padding):
+    ids = tokenizer(texts, return_tensors="pt", **padding).input_ids
+    with torch.no_grad():
+        return normalize(model.get_text_features(input_ids=ids).pooler_output, dim=-1)
+
+
+def edit_json(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def message_of(name):
+    with pytest.raises(UnavailableModel) as caught:
+        HuggingFaceEncoder.load(str(name))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_image_features_equal_transformers_own(encoders, reference, kind):
+    batch = pixels(encoders[kind])
+    with torch.no_grad():
+        own = normalize(reference[kind].get_image_features(pixel_values=batch).pooler_output, dim=-1)
+    torch.testing.assert_close(encoders[kind].encode_images(batch), own, atol=1e-5, rtol=0)
+
+
+def test_clip_text_features_equal_transformers_own(encoders, reference, folders):
+    own = own_text_features(reference["clip"], AutoTokenizer.from_pretrained(folders["clip"]), TEXTS, padding=True)
+    torch.testing.assert_close(encoders["clip"].encode_texts(TEXTS), own, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["siglip", "siglip2"])
+def test_siglip_text_features_equal_transformers_own_with_padding_to_the_full_length(
+    encoders, reference, folders, kind
+):
+    tokenizer = AutoTokenizer.from_pretrained(folders[kind])
+    full = {"padding": "max_length", "max_length": SIGLIP_LENGTH, "truncation": True}
+    own = own_text_features(reference[kind], tokenizer, TEXTS, **full)
+    torch.testing.assert_close(encoders[kind].encode_texts(TEXTS), own, atol=1e-5, rtol=0)
+    short = own_text_features(reference[kind], tokenizer, TEXTS, padding=True)
+    assert (own - short).abs().max() > 1e-3, "the length of the padding makes no difference, so this shows nothing"
+
+
+def test_both_ways_of_finding_clips_end_token_give_the_same_features(folders, tmp_path):
+    legacy_folder = write_hf_clip(tmp_path / "legacy", legacy_end=True)
+    model, tokenizer = CLIPModel.from_pretrained(legacy_folder), AutoTokenizer.from_pretrained(legacy_folder)
+    assert model.config.text_config.eos_token_id == 2
+    legacy = HuggingFaceEncoder.load(str(legacy_folder)).encode_texts(TEXTS)
+    torch.testing.assert_close(legacy, own_text_features(model, tokenizer, TEXTS, padding=True), atol=1e-5, rtol=0)
+    assert torch.equal(legacy, HuggingFaceEncoder.load(str(folders["clip"])).encode_texts(TEXTS))
+
+
+def test_an_end_token_inside_a_text_ends_it_as_in_transformers(encoders, reference, folders):
+    texts = ["a cat<|endoftext|> and a dog", "a dog"]
+    own = own_text_features(reference["clip"], AutoTokenizer.from_pretrained(folders["clip"]), texts, padding=True)
+    torch.testing.assert_close(encoders["clip"].encode_texts(texts), own, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_equals_one_by_one(encoders, kind):
+    encoder = encoders[kind]
+    batch = pixels(encoder)
+    images = torch.cat([encoder.encode_images(image[None]) for image in batch])
+    texts = torch.cat([encoder.encode_texts([text]) for text in TEXTS])
+    torch.testing.assert_close(encoder.encode_images(batch), images, atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoder.encode_texts(TEXTS), texts, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_batch_gives_no_rows(encoders, kind):
+    encoder = encoders[kind]
+    assert encoder.encode_texts([]).shape == (0, encoder.dim)
+    assert encoder.encode_images(encoder.preprocess([])).shape == (0, encoder.dim)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_equal_the_path_from_their_embeddings_and_gradients_reach_these(encoders, kind):
+    encoder = encoders[kind]
+    ids, mask = encoder.tokenize(TEXTS)
+    embeddings = encoder.embed_ids(ids).requires_grad_()
+    features = encoder.text_from_embeddings(embeddings, mask)
+    assert torch.equal(normalize(features.detach(), dim=-1), encoder.encode_texts(TEXTS))
+    features[:, 0].sum().backward()
+    assert (embeddings.grad[mask].norm(dim=1) > 0).all()
+    after_the_end = embeddings.grad[~mask].norm(dim=1)
+    assert (after_the_end == 0).all() if kind == "clip" else (after_the_end > 0).all()
+
+
+def test_clips_patches_take_the_class_tokens_road_and_come_row_by_row(encoders, reference):
+    encoder, model = encoders["clip"], reference["clip"]
+    batch = pixels(encoder)
+    with torch.no_grad():
+        tokens = model.vision_model(batch).last_hidden_state
+        own = normalize(tokens_to_features(model, tokens), dim=-1)
+    torch.testing.assert_close(encoder.encode_tokens(batch), own[:, 1:], atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoder.encode_images(batch), own[:, 0], atol=1e-5, rtol=0)
+    assert encoder.encode_tokens(batch).shape == (3, 16, DIM)
+
+
+def tokens_to_features(model, tokens):
+    return model.visual_projection(model.vision_model.post_layernorm(tokens))
+
+
+def test_siglip_gives_no_patches(encoders):
+    with pytest.raises(InvalidParameter, match=r"SigLIP ViT .* gives no patch tokens"):
+        encoders["siglip"].encode_tokens(pixels(encoders["siglip"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scale_and_bias_give_the_models_own_logits(encoders, reference, kind):
+    encoder, model = encoders[kind], reference[kind]
+    batch, (ids, _) = pixels(encoder), encoder.tokenize(TEXTS)
+    with torch.no_grad():
+        own = model(input_ids=ids, pixel_values=batch).logits_per_image
+    ours = encoder.scale * encoder.encode_images(batch) @ encoder.encode_texts(TEXTS).T + encoder.bias
+    torch.testing.assert_close(ours, own, atol=1e-3, rtol=0)
+    assert (encoder.bias == 0) == (kind == "clip")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_stays_near_and_keeps_scale_bias_and_fingerprint(encoders, folders, kind, dtype):
+    full, half = encoders[kind], load_encoder(f"hf:{folders[kind]}", dtype=dtype)
+    batch = pixels(full)
+    assert (half.encode_images(batch) * full.encode_images(batch)).sum(dim=1).min() > 0.99
+    assert (half.encode_texts(TEXTS) * full.encode_texts(TEXTS)).sum(dim=1).min() > 0.99
+    assert (half.scale, half.bias, half.fingerprint) == (full.scale, full.bias, full.fingerprint)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fingerprint_is_that_of_the_weights(encoders, folders, tmp_path, kind):
+    assert HuggingFaceEncoder.load(str(folders[kind])).fingerprint == encoders[kind].fingerprint
+    other = WRITERS[kind](tmp_path / "other", seed=1)
+    assert HuggingFaceEncoder.load(str(other)).fingerprint != encoders[kind].fingerprint
+
+
+def test_another_activation_has_another_fingerprint(encoders, folder_copy):
+    folder = folder_copy("clip")
+    config = json.loads((folder / "config.json").read_text())
+    edit_json(folder / "config.json", vision_config={**config["vision_config"], "hidden_act": "gelu"})
+    assert HuggingFaceEncoder.load(str(folder)).fingerprint != encoders["clip"].fingerprint
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def test_siglip_reads_canonical_texts_whatever_form_its_tokenizer_has(encoders, folder_copy):
+    folder = folder_copy("siglip")
+    slow = AutoTokenizer.from_pretrained(folder)
+    (folder / "spiece.model").unlink()
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=fast_form_of(slow), eos_token="</s>", pad_token="</s>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    fast = HuggingFaceEncoder.load(str(folder))
+    assert type(fast.tokenizer) is not type(slow)
+    assert fast.tokenizer("A CAT!").input_ids != fast.tokenizer("a cat").input_ids, "nothing is left to do for us"
+    for encoder in (encoders["siglip"], fast):
+        features = encoder.encode_texts(["A Photo of a CAT!!", "a photo of a cat", "a photo of a dog"])
+        assert torch.equal(features[0], features[1])
+        assert not torch.equal(features[1], features[2])
+
+
+def fast_form_of(slow):
+    """A tokenizer of the same pieces without any clean-up of its own."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    pieces = slow.sp_model
+    scored = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(pieces.get_piece_size())]
+    tokenizer = Tokenizer(models.Unigram(scored, unk_id=2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokenizer
+
+
+@given(st.text(st.characters(max_codepoint=0x7F), max_size=60))
+def test_canonical_text_is_what_siglips_own_tokenizer_makes_of_it(encoders, text):
+    if "_" not in text:  # which the program SigLIP was trained with makes a space, and transformers drops
+        assert canonical_text(text) == encoders["siglip"].tokenizer.canonicalize_text(text)
+
+
+@pytest.mark.parametrize("tokenizer_class", ["GemmaTokenizer", "Siglip2Tokenizer", "PreTrainedTokenizerFast"])
+def test_siglip2_reads_lower_case_with_its_punctuation_and_an_end_token(tmp_path, tokenizer_class):
+    encoder = HuggingFaceEncoder.load(str(write_hf_siglip2(tmp_path / "model", tokenizer_class=tokenizer_class)))
+    assert encoder.architecture.startswith("SigLIP2 ")
+    features = encoder.encode_texts(["A Photo of a CAT!", "a photo of a cat!", "a photo of a cat"])
+    assert torch.equal(features[0], features[1])
+    assert not torch.equal(features[1], features[2])
+    ids, mask = encoder.tokenize(["a cat"])
+    last = int(mask.sum()) - 1
+    assert ids[0, last] == encoder.tokenizer.convert_tokens_to_ids("<eos>")
+    assert (ids[0, last + 1 :] == encoder.tokenizer.convert_tokens_to_ids("<pad>")).all()
+    assert ids.shape == mask.shape == (1, SIGLIP_LENGTH)
+
+
+@pytest.mark.parametrize("kind", ["siglip", "siglip2"])
+def test_siglip_cuts_long_texts_and_keeps_the_end_token_as_transformers_does(encoders, folders, kind):
+    long = "the quick brown fox " * 40
+    own = AutoTokenizer.from_pretrained(folders[kind])(
+        [long], padding="max_length", max_length=SIGLIP_LENGTH, truncation=True, return_tensors="pt"
+    ).input_ids
+    ids, mask = encoders[kind].tokenize([long])
+    assert torch.equal(ids, own)
+    assert mask.all()
+
+
+def test_a_text_too_long_for_clip_is_refused_and_the_longest_is_not(encoders):
+    encoder = encoders["clip"]
+    assert encoder.encode_texts(["x " * 75]).isfinite().all()
+    with pytest.raises(InvalidParameter, match=r"a text has 76 tokens, .* reads at most 75; shorten 'x x"):
+        encoder.encode_texts(["a cat", "x " * 76])
+
+
+def test_siglip_wants_embeddings_of_its_full_length(encoders):
+    with pytest.raises(InvalidParameter, match="reads 64 token embeddings, padding included, not 9"):
+        encoders["siglip"].text_from_embeddings(torch.zeros(1, 9, 48), torch.ones(1, 9, dtype=torch.bool))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30), min_size=1, max_size=4))
+def test_a_mask_is_true_exactly_up_to_the_end_token(encoders, texts):
+    for encoder in encoders.values():
+        ids, mask = encoder.tokenize(texts)
+        for row, seen in zip(ids.tolist(), mask.tolist(), strict=True):
+            end = row.index(encoder.tokenizer.eos_token_id)
+            assert seen == [position <= end for position in range(len(row))]
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "height"), [(64, 64), (96, 64), (64, 200), (128, 192), (640, 480), (30, 20)])
+@pytest.mark.parametrize(("kind", "processor"), [("clip", CLIPImageProcessorPil), ("siglip2", SiglipImageProcessorPil)])
+def test_pixels_equal_the_processors_own(encoders, folders, kind, processor, width, height):
+    image = picture(width, height)
+    own = processor.from_pretrained(folders[kind])(image, return_tensors="pt").pixel_values
+    torch.testing.assert_close(encoders[kind].preprocess(image), own, atol=1e-6, rtol=0)
+
+
+def test_a_configuration_nested_in_the_processors_is_found(encoders, folder_copy):
+    folder = folder_copy("siglip")
+    settings_file = folder / "preprocessor_config.json"
+    nested = {"image_processor": json.loads(settings_file.read_text()), "processor_class": "SiglipProcessor"}
+    (folder / "processor_config.json").write_text(json.dumps(nested))
+    settings_file.unlink()
+    assert HuggingFaceEncoder.load(str(folder)).preprocess == encoders["siglip"].preprocess
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"do_resize": False},
+        {"do_normalize": False},
+        {"rescale_factor": 1 / 127.5},
+        {"do_pad": True},
+        {"size": {"shortest_edge": 80}},
+        {"size": {"height": 64, "width": 80}, "do_center_crop": False},
+        {"do_center_crop": False},
+        {"crop_size": {"height": 32, "width": 32}},
+        {"resample": 5},
+        {"image_std": [0.5, 0.5]},
+    ],
+    ids=str,
+)
+def test_images_that_cannot_be_prepared_as_configured_are_refused(folder_copy, changes):
+    folder = folder_copy("clip")
+    edit_json(folder / "preprocessor_config.json", **changes)
+    assert message_of(folder).startswith(f"the images of hf:{folder} cannot be prepared: ")
+
+
+def test_the_settings_of_the_usual_models_are_understood():
+    siglip = preprocessing_from({"size": {"height": 384, "width": 384}, "resample": 2}, 384, square=True)
+    assert (siglip.size, siglip.resize, siglip.resample, siglip.mean) == (384, "square", "bilinear", (0.5, 0.5, 0.5))
+    clip = preprocessing_from(
+        {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}, 224, square=False
+    )
+    assert (clip.size, clip.resize, clip.resample) == (224, "shortest", "bicubic")
+
+
+# -- names and files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("width", "depth", "patch", "size", "name"),
+    [
+        (768, 12, 16, 224, "ViT-B/16"),
+        (768, 12, 32, 224, "ViT-B/32"),
+        (1024, 24, 14, 224, "ViT-L/14"),
+        (1024, 24, 14, 336, "ViT-L/14@336px"),
+        (48, 2, 16, 224, "CLIP ViT 48×2/16"),
+    ],
+)
+def test_architectures_have_the_names_people_know(width, depth, patch, size, name):
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=width, num_hidden_layers=depth, patch_size=patch, image_size=size, num_attention_heads=4
+    )
+    assert _architecture("CLIP", vision) == name
+    if name.startswith("ViT"):
+        assert _architecture("SigLIP", vision) == f"SigLIP {name}"
+
+
+def test_another_kind_of_model_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    assert message_of(tmp_path) == f"hf:{tmp_path} is a bert model; hf: reads CLIP, SigLIP and SigLIP 2 models"
+
+
+def test_a_siglip2_model_for_any_resolution_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "siglip2"}))
+    assert "NaFlex" in message_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        ("config.json", "its config.json is missing"),
+        ("preprocessor_config.json", "its preprocessor_config.json is missing"),
+        ("model.safetensors", "its weights (model.safetensors) are missing"),
+    ],
+)
+def test_a_missing_file_is_named(folder_copy, lost, words):
+    folder = folder_copy("clip")
+    (folder / lost).unlink()
+    assert message_of(folder).startswith(f"hf:{folder} cannot be used: {words}")
+
+
+def test_a_missing_tokenizer_is_named(folder_copy):
+    folder = folder_copy("siglip")
+    (folder / "spiece.model").unlink()
+    assert "tokenizer" in message_of(folder)
+
+
+def test_a_damaged_weights_file_is_named(folder_copy):
+    folder = folder_copy("clip")
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    assert "pytorch_model.bin) are missing or cannot be read" in message_of(folder)
+
+
+def test_weights_in_the_old_format_are_read_without_running_what_is_in_it(folder_copy, tmp_path):
+    from safetensors.torch import load_file
+
+    folder = folder_copy("clip")
+    fingerprint = HuggingFaceEncoder.load(str(folder)).fingerprint
+    old = folder / "pytorch_model.bin"
+    torch.save(load_file(folder / "model.safetensors"), old)
+    (folder / "model.safetensors").unlink()
+    assert HuggingFaceEncoder.load(str(folder)).fingerprint == fingerprint
+
+    class Trap:
+        def __reduce__(self):
+            return pathlib.Path.touch, (tmp_path / "sprung",)
+
+    torch.save({"logit_scale": Trap()}, old)
+    assert "pytorch_model.bin) are missing or cannot be read" in message_of(folder)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_weights_that_are_not_there_are_not_made_up(folder_copy):
+    folder = folder_copy("clip")
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    del weights["visual_projection.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "lacks 1 of the weights its config.json asks for, such as visual_projection.weight" in message_of(folder)
+
+
+def test_a_path_that_does_not_exist_is_no_hub_name(tmp_path):
+    missing = tmp_path / "nowhere" / "model"
+    assert message_of(missing) == f"hf:{missing} is neither a folder on this machine nor a name on the hub"
+
+
+def hub_error(kind):
+    """What the hub's client raises; these classes want the answer of a server, which there is none of here."""
+    return kind.__new__(kind)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (huggingface_hub.errors.OfflineModeIsEnabled("off"), "HF_HUB_OFFLINE is set"),
+        (hub_error(huggingface_hub.errors.GatedRepoError), "its licence must be accepted on the hub first"),
+        (hub_error(huggingface_hub.errors.RepositoryNotFoundError), "the hub knows no such model, or it is private"),
+        (hub_error(huggingface_hub.errors.HfHubHTTPError), "the hub answers: "),
+        (RuntimeError("no route"), "the hub cannot be reached"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_model_that_cannot_be_fetched_says_why_and_what_else_there_is(monkeypatch, tmp_path, error, reason):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refuse)
+    message = message_of("pta-tests/not-a-model")
+    assert message.startswith(f"hf:pta-tests/not-a-model is not on this machine and could not be fetched ({reason}")
+    assert "; give a local folder with --model hf:/path/to/folder" in message
+    assert message.endswith("or --model embedded for a trial (it knows clothing only)")
+
+
+def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(encoders, folders, tmp_path):
+    repository, commit = tmp_path / "models--pta-tests--cached", "0" * 40
+    shutil.copytree(folders["clip"], repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NETWORK, str(folders["clip"])],
+        env={**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    from_folder, asked, from_cache, message = done.stdout.splitlines()
+    assert from_folder == from_cache == encoders["clip"].fingerprint
+    assert asked == "0", "a folder was given, and the network was asked"
+    assert "hf:openai/clip-vit-base-patch16 is not on this machine" in message
+    assert "(the hub cannot be reached)" in message
+    assert done.stderr == ""
+
+
+WITHOUT_NETWORK = """
+import socket, sys
+asked = []
+def refuse(*arguments, **_):
+    asked.append(arguments)
+    raise socket.gaierror("no network")
+socket.getaddrinfo = refuse
+
+from pta.encoders.huggingface import HuggingFaceEncoder
+from pta.errors import UnavailableModel
+
+print(HuggingFaceEncoder.load(sys.argv[1]).fingerprint)
+print(len(asked))
+print(HuggingFaceEncoder.load("pta-tests/cached").fingerprint)
+try:
+    HuggingFaceEncoder.load("openai/clip-vit-base-patch16")
+except UnavailableModel as error:
+    print(error)
+"""
+
+
+def test_loading_prints_nothing_and_leaves_the_libraries_as_they_were(folders, capfd):
+    before = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
+    HuggingFaceEncoder.load(str(folders["siglip"]))
+    assert capfd.readouterr() == ("", "")
+    assert (transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()) == before
+
+
+def test_without_transformers_the_line_says_what_to_install(monkeypatch, folders):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert message_of(folders["clip"]) == "hf: models need transformers; pip install 'pta-vlm[hf]'"
+
+
+def test_the_logit_scale_is_read_before_it_loses_precision(folders):
+    encoder = load_encoder(f"hf:{folders['siglip']}", dtype="bfloat16")
+    assert math.isclose(encoder.scale, math.exp(4.7), rel_tol=1e-6)
+    assert math.isclose(encoder.bias, -12.9, rel_tol=1e-6)
