@@ -5,6 +5,7 @@ from pta.adapters.checks import check_adapter
 from pta.classifier import ZeroShotClassifier
 from pta.engines.segment import Segment, compose
 from pta.errors import PtaError
+from pta.pipelines.classifier import Classifier
 from pta.samples import Samples
 
 __version__ = "0.1.0"
@@ -12,6 +13,7 @@ __all__ = [
     "CLIP",
     "PTA",
     "Adapter",
+    "Classifier",
     "PtaError",
     "Samples",
     "Segment",

@@ -1,12 +1,14 @@
 """Writing and reading safetensors: atomically, without pickle, with one JSON object of metadata."""
 
 import json
+import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -14,13 +16,13 @@ from torch import Tensor
 from pta.errors import UnreadableFile
 
 
-def write_atomically(path: str | Path, content: bytes) -> None:
+def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part, even after a kill."""
     target = Path(path)
     temporary = _beside(target)
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -52,6 +54,63 @@ def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping
     """Save tensors with a description of what they are; equal contents give equal files."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomically(path, save(plain, metadata={"about": json.dumps(about, sort_keys=True)}))
+
+
+def join_tensors(
+    path: str | Path,
+    parts: Sequence[Path],
+    joined: Sequence[str],
+    whole: Mapping[str, Tensor],
+    metadata: dict[str, str],
+) -> None:
+    """Save one file with the rows of the `joined` tensors of all parts, and `whole` tensors, reading part after part.
+
+    However long the parts are together, only one is in memory at a time.
+    """
+    first = _shapes(parts[0])
+    header: dict[str, Any] = {"__metadata__": metadata}
+    position = 0
+    for name in joined:
+        rows = sum(_shapes(part)[name].shape[0] for part in parts)
+        position = _declare(header, name, first[name].dtype, [rows, *first[name].shape[1:]], position)
+    for name, tensor in whole.items():
+        position = _declare(header, name, _NAMES[tensor.dtype], list(tensor.shape), position)
+    write_atomically(path, _joined_bytes(header, parts, joined, whole))
+
+
+_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
+_BYTES = {"F32": 4, "F16": 2, "I64": 8, "U8": 1}
+
+
+class _Shape(NamedTuple):
+    dtype: str
+    shape: list[int]
+
+
+def _shapes(path: Path) -> dict[str, _Shape]:
+    with safe_open(path, framework="pt") as file:
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        return {name: _Shape(slice.get_dtype(), slice.get_shape()) for name, slice in slices.items()}
+
+
+def _declare(header: dict[str, Any], name: str, dtype: str, shape: list[int], start: int) -> int:
+    end = start + math.prod(shape) * _BYTES[dtype]
+    header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    return end
+
+
+def _joined_bytes(
+    header: dict[str, Any], parts: Sequence[Path], joined: Sequence[str], whole: Mapping[str, Tensor]
+) -> Iterator[bytes]:
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the format aligns data to eight bytes
+    yield len(text).to_bytes(8, "little") + text
+    for name in joined:
+        for part in parts:
+            with safe_open(part, framework="pt") as file:
+                yield file.get_tensor(name).numpy().tobytes()
+    for tensor in whole.values():
+        yield tensor.detach().cpu().contiguous().numpy().tobytes()
 
 
 def load_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

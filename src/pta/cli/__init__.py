@@ -1,12 +1,14 @@
 """The command `pta`: one small file a subcommand. Exit codes: 0 done, 2 the user's mistake, 1 anything else."""
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
 
 from pta import __version__
-from pta.cli import demo, evaluate, methods
+from pta.cli import datasets, demo, evaluate, extract, methods, predict, verify
+from pta.cli.output import say
 from pta.errors import PtaError
 
 app = typer.Typer(
@@ -19,6 +21,10 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command("eval")(evaluate.evaluate)
 app.command()(methods.methods)
+app.command()(predict.predict)
+app.command()(extract.extract)
+app.command()(verify.verify)
+app.add_typer(datasets.app, name="datasets")
 
 
 def _show_version(wanted: bool) -> None:
@@ -39,6 +45,7 @@ def _options(
 
 def main() -> None:
     """Run the command; a user's mistake becomes one line on stderr and exit code 2."""
+    warnings.showwarning = lambda message, *where, **more: say(f"warning: {message}")
     try:
         code = app(standalone_mode=False)
     except PtaError as error:
@@ -56,5 +63,5 @@ def main() -> None:
 
 def _complain(message: str) -> None:
     if message:  # empty where the help was just shown
-        print(f"pta: {' '.join(message.split())}", file=sys.stderr)
+        say(message)
     sys.exit(2)

@@ -31,6 +31,11 @@ def progress() -> Progress:
     )
 
 
+def say(message: str) -> None:
+    """One line for the person at the terminal, beside whatever goes to stdout."""
+    print(f"pta: {' '.join(message.split())}", file=sys.stderr)
+
+
 def require_place(path: Path | None) -> None:
     """Refuse a place for output that cannot be written to before any work is done."""
     if path is not None and str(path) != STDOUT:

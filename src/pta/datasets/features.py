@@ -46,9 +46,14 @@ class FeatureFile:
     views: Tensor | None = None
 
     @property
+    def zero_shot_logits(self) -> Tensor:
+        """What the classifier alone gives each sample and class, N×C."""
+        return self.classifier.logits(self.samples.features.to(self.classifier.anchors))
+
+    @property
     def zero_shot_predictions(self) -> NDArray[np.int64]:
         """The class that the classifier alone gives each sample."""
-        return self.classifier.logits(self.samples.features.to(self.classifier.anchors)).argmax(dim=1).numpy()
+        return self.zero_shot_logits.argmax(dim=1).cpu().numpy()
 
     @property
     def zero_shot_accuracy(self) -> float | None:

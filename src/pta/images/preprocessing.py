@@ -66,7 +66,7 @@ class Preprocessing:
                 "make one from an array with PIL.Image.fromarray"
             )
         picture = self._resized(image.convert(_MODES[len(self.mean)]))
-        return np.asarray(picture).reshape(self.size, self.size, -1).transpose(2, 0, 1)
+        return np.asarray(picture).reshape(self.size, self.size, -1).transpose(2, 0, 1).copy()
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """A uint8 batch N×channels×size×size to float32, where it is."""

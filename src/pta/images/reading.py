@@ -1,17 +1,17 @@
 """Opening image files that may be damaged, hostile or no images at all."""
 
 import io
-import warnings
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from pta.errors import UnreadableImage
 
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """What is decoded; other formats that Pillow knows have been a source of trouble."""
 
-MAX_PIXELS = 100_000_000
+MAX_PIXELS = 89_478_485  # where Pillow begins to warn
 MAX_BYTES = 256 * 2**20
 
 
@@ -33,9 +33,7 @@ def decode_image(content: bytes, name: str = "the image", *, at_least: int | Non
     several times faster, and a slightly different picture.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit comes next
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
         if image.width * image.height > MAX_PIXELS:
             raise UnreadableImage(
                 f"{name} has {image.width}×{image.height} pixels; at most {MAX_PIXELS // 10**6} million are decoded"
@@ -53,3 +51,15 @@ def decode_image(content: bytes, name: str = "the image", *, at_least: int | Non
         reason = str(error) or type(error).__name__
         raise UnreadableImage(f"{name} cannot be decoded: {reason}") from None
     return image
+
+
+def as_picture(image: object) -> Image.Image:
+    """A Pillow image from a Pillow image, a path, or a uint8 array of rows×columns(×3, red first), such as a frame."""
+    if isinstance(image, Image.Image):
+        return image
+    if isinstance(image, str | Path):
+        return decode_image(read_image(Path(image)), str(image))
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and (image.ndim == 2 or image.shape[2:] == (3,)):
+        return Image.fromarray(image)
+    what = f"{image.dtype} array of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+    raise UnreadableImage(f"expected a path, a Pillow image or a uint8 array rows×columns×3, got {what}")

@@ -1,0 +1,93 @@
+"""`pta extract`: images to a feature file, once."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pta.cli import options
+from pta.cli.output import STDOUT, progress, require_place, say, write_json
+from pta.datasets.open import open_images
+from pta.encoders import DEFAULT_MODEL, load_encoder
+from pta.errors import InvalidParameter
+from pta.files import require_writable
+from pta.pipelines.encoding import Reading, Views
+from pta.pipelines.extract import extract as extract_features
+from pta.prompts import build_classifier, default_cache, load_templates
+
+
+def extract(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET|FOLDER|CSV|TAR",
+            help="A name from pta datasets, a folder with a sub-folder a class, a .csv of path,label, or .tar shards.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The feature file to make, .safetensors.")],
+    data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets, for a name.")] = None,
+    classes: options.Classes = None,
+    model: options.Model = DEFAULT_MODEL,
+    templates: options.Templates = "clip",
+    descriptions: options.Descriptions = None,
+    views: Annotated[int | None, typer.Option(help="Also store so many augmented views of every image.")] = None,
+    view_mode: Annotated[Literal["augmix", "crops"], typer.Option(help="How views are made.")] = "augmix",
+    seed: Annotated[int, typer.Option(min=0, help="Draws the views.")] = 1,
+    shard: Annotated[
+        int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
+    ] = 1024,
+    on_error: options.OnError = "stop",
+    fast_decode: options.FastDecode = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    batch: options.Batch = 64,
+    workers: options.Workers = None,
+    json: Annotated[Path | None, typer.Option(help="Write what was done as JSON; - for stdout.")] = None,
+) -> None:
+    """Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice."""
+    require_place(json)
+    require_writable(out)
+    prompts = load_templates(templates, None)  # a mistake is found before the work begins
+    reading = Reading(batch, workers, fast_decode, None if views is None else Views(views, view_mode, seed))
+    images = open_images(source, root=data, class_names=None if classes is None else options.read_classes(classes))
+    if not images.class_names:
+        raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name a line)")
+    for note in images.notes:
+        say(note)
+    encoder = load_encoder(model, device=device, dtype=dtype)
+    prompts = load_templates(templates, images.prompts)
+    sentences = options.read_descriptions(descriptions)
+    with progress() as bar:
+        task = bar.add_task("texts")
+
+        def texts_done(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        classifier = build_classifier(
+            encoder,
+            images.class_names,
+            prompts,
+            descriptions=sentences,
+            cache=default_cache(),
+            on_progress=texts_done,
+        )
+        bar.update(task, description=images.name, completed=0, total=len(images))
+        done = extract_features(
+            images,
+            encoder,
+            classifier,
+            out,
+            reading,
+            about={"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)},
+            shard=shard,
+            on_error=on_error,
+            on_progress=lambda count: bar.update(task, completed=count),
+        )
+    for line in done.skipped:
+        say(f"skipped: {line}")
+    record = {"file": str(out), "images": done.images, "encoded": done.encoded, "skipped": list(done.skipped)}
+    if json is not None:
+        write_json(json, record)
+    if json is None or str(json) != STDOUT:
+        what = f"{done.encoded:,} encoded now" if done.encoded else "all were there already"
+        print(f"{out}: {done.images:,} images, {len(images.class_names):,} classes, {what}")

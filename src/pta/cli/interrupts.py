@@ -1,0 +1,25 @@
+"""Ctrl-C and a polite kill: finish what is under way, then stop."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def stopping_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether the user wants to stop; a second Ctrl-C stops at once."""
+    wanted = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal wanted
+        if wanted:
+            raise KeyboardInterrupt
+        wanted = True
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: wanted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,57 @@
+"""Options that several commands share, each written once."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pta.errors import UnreadableFile
+from pta.prompts import load_descriptions
+
+Model = Annotated[
+    str,
+    typer.Option(
+        help="hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only)."
+    ),
+]
+Templates = Annotated[
+    str, typer.Option(help="vanilla, clip, coop, clip7, clip80, ulip64, a file, or one template with {}.")
+]
+Descriptions = Annotated[
+    Path | None, typer.Option(help="JSON file of sentences for each class, used beside the templates.")
+]
+Classes = Annotated[
+    str | None, typer.Option(metavar="FILE|A,B,C", help="Class names: a file with one a line, or a list with commas.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU if there is one.")]
+Dtype = Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Precision of the model.")]
+Batch = Annotated[int, typer.Option(min=1, help="Images encoded at once; changes speed, not results.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Threads that decode images.", show_default="one a processor, at most 8")
+]
+FastDecode = Annotated[
+    bool, typer.Option("--fast-decode", help="Decode large JPEG files at a fraction of their size; nearly the same.")
+]
+OnError = Annotated[
+    Literal["stop", "skip"], typer.Option(help="At an image that cannot be read: stop, or skip it and report.")
+]
+
+
+def read_classes(given: str) -> list[str]:
+    """Class names from a file with one a line, or from a list with commas."""
+    path = Path(given)
+    if path.is_file():
+        try:
+            names = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UnreadableFile(f"{path} cannot be read as a list of class names: {error}") from None
+    elif "," in given:
+        names = given.split(",")
+    else:
+        raise UnreadableFile(f"no such file of class names: {given} (or give a list with commas: --classes cat,dog)")
+    return [name.strip() for name in names if name.strip()]
+
+
+def read_descriptions(path: Path | None) -> dict[str, list[str]] | None:
+    """The sentences of a file, if there is one."""
+    return None if path is None else load_descriptions(path)

@@ -1,0 +1,178 @@
+"""`pta predict`: a folder, a list of paths or a camera in, labels out, better as it goes."""
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BufferedReader
+from pathlib import Path
+from typing import Annotated, TextIO, cast
+
+import typer
+
+from pta.cli import options
+from pta.cli.interrupts import stopping_on_interrupt
+from pta.cli.output import STDOUT, progress, say
+from pta.encoders import DEFAULT_MODEL
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
+from pta.files import require_writable
+from pta.pipelines.classifier import Classifier
+from pta.pipelines.encoding import ImageReference, Reading
+from pta.pipelines.predict import Predicted, predict_stream
+from pta.pipelines.rows import CsvRows, JsonLines, Rows
+from pta.pipelines.sources import find_images, frames_from, paths_from
+
+_STDIN = "-"
+
+
+def predict(
+    images: Annotated[
+        list[str], typer.Argument(metavar="PLACE...", help="Folders and files, or - for standard input.")
+    ],
+    classes: options.Classes = None,
+    model: options.Model = DEFAULT_MODEL,
+    templates: options.Templates = "clip",
+    descriptions: options.Descriptions = None,
+    method: Annotated[str | None, typer.Option(help="How to adapt; see pta methods.", show_default="pta")] = None,
+    state: Annotated[Path | None, typer.Option(help="Go on from this file if it exists, and save to it.")] = None,
+    freeze: Annotated[bool, typer.Option("--freeze", help="Answer from the state and learn nothing.")] = False,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to give for each image.")] = 1,
+    out: Annotated[Path, typer.Option(help="Where rows go: a .jsonl or .csv file, or - for stdout.")] = Path(STDOUT),
+    append: Annotated[bool, typer.Option("--append", help="Add rows to a file that exists.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False,
+    frames: Annotated[bool, typer.Option("--frames", help="Standard input holds pictures, not their paths.")] = False,
+    on_error: options.OnError = "stop",
+    fast_decode: options.FastDecode = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    batch: options.Batch = 64,
+    workers: options.Workers = None,
+) -> None:
+    """Label images and learn from them on the way; rows are written as each batch is done."""
+    if classes is None:
+        raise InvalidParameter(
+            "what is there to tell apart? --classes FILE (one name a line) or --classes cat,dog,bird"
+        )
+    names = options.read_classes(classes)
+    source, total = _source(images, frames)
+    _require_places(out, append, state)
+    classifier = Classifier(
+        model,
+        names,
+        templates=templates,
+        descriptions=options.read_descriptions(descriptions),
+        method=method or "pta",
+        device=device,
+        dtype=dtype,
+    )
+    if state is not None and state.exists():
+        _resume(classifier, state, method)
+    tally = _Tally(classifier.adapter.name)
+    with stopping_on_interrupt() as interrupted, _open_rows(out, append, csv, min(top, len(names))) as (rows, file):
+        batches = predict_stream(
+            classifier,
+            source,
+            Reading(batch, workers, fast_decode),
+            learn=not freeze,
+            top=top,
+            on_error=on_error,
+            live=total is None,
+            stopping=interrupted,
+        )
+        try:
+            _follow(batches, rows, file, total, tally)
+        finally:
+            if state is not None and not freeze:
+                classifier.save(state)
+            say(tally.sentence() + (f"; state saved to {state}" if state is not None and not freeze else ""))
+        if interrupted():
+            raise typer.Exit(130)
+
+
+def _source(places: Sequence[str], frames: bool) -> tuple[Iterable[ImageReference], int | None]:
+    """The images, and how many there are, if that can be known."""
+    if _STDIN not in places:
+        if frames:
+            raise InvalidParameter("--frames reads pictures from standard input; say so with -")
+        found = find_images([Path(place) for place in places])
+        return found, len(found)
+    if len(places) > 1:
+        raise InvalidParameter("standard input (-) cannot be mixed with other places")
+    if frames:
+        return frames_from(cast(BufferedReader, sys.stdin.buffer)), None
+    return paths_from(sys.stdin), None
+
+
+def _require_places(out: Path, append: bool, state: Path | None) -> None:
+    """Find out before the work whether its results can be kept."""
+    if str(out) != STDOUT:
+        if out.suffix not in (".jsonl", ".csv"):
+            raise UnreadableFile(f"--out {out}: rows go to a file that ends in .jsonl or .csv")
+        if out.exists() and not append:
+            raise UnreadableFile(f"{out} exists; --append adds to it, or choose another --out")
+        require_writable(out)
+    if state is not None:
+        require_writable(state)
+
+
+def _resume(classifier: Classifier, state: Path, method: str | None) -> None:
+    classifier.load(state)
+    if method not in (None, classifier.adapter.name):
+        raise StateMismatch(f"{state} was learnt by {classifier.adapter.name}, not by {method}; leave --method out")
+
+
+@contextmanager
+def _open_rows(out: Path, append: bool, csv: bool, top: int) -> Iterator[tuple[Rows, TextIO]]:
+    """Somewhere to write rows; names of files may hold bytes that are not text."""
+    if str(out) == STDOUT:
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+        yield (CsvRows(sys.stdout, top) if csv else JsonLines(sys.stdout)), sys.stdout
+        return
+    begun = append and out.exists() and out.stat().st_size > 0
+    with out.open("a", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        yield (CsvRows(file, top, header=not begun) if out.suffix == ".csv" else JsonLines(file)), file
+
+
+@dataclass
+class _Tally:
+    """What has been done so far."""
+
+    method: str
+    images: int = 0
+    changed: int = 0
+    skipped: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    def add(self, part: Predicted) -> None:
+        self.images += len(part.answers)
+        self.changed += sum(answer.changed for _, answer in part.answers)
+        self.skipped += len(part.failures)
+
+    def sentence(self) -> str:
+        speed = self.images / max(time.perf_counter() - self.began, 1e-9)
+        share = 100 * self.changed / max(self.images, 1)
+        skipped = f", {self.skipped:,} skipped" if self.skipped else ""
+        return (
+            f"images: {self.images:,}{skipped}, {speed:,.1f} a second; "
+            f"{self.method} changed the answer for {self.changed:,} ({share:.1f} %)"
+        )
+
+
+def _follow(batches: Iterable[Predicted], rows: Rows, file: TextIO, total: int | None, tally: _Tally) -> None:
+    """Write the rows of every batch as it is done, and show how it goes."""
+    with progress() as bar:
+        task = bar.add_task("reading", total=total)
+        for part in batches:
+            try:
+                for path, answer in part.answers:
+                    rows.write(path, answer)
+                file.flush()
+            except BrokenPipeError:  # whoever was reading has seen enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return
+            for error in part.failures:
+                say(f"skipped: {error}")
+            tally.add(part)
+            bar.update(task, completed=tally.images + tally.skipped, description=tally.sentence())

@@ -1,0 +1,85 @@
+"""`pta verify`: a model's zero-shot accuracies beside the published ones."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pta.cli import options
+from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.encoders import load_encoder
+from pta.errors import InvalidParameter, nearest
+from pta.pipelines.encoding import Reading
+from pta.pipelines.verify import Verdict, find_reference
+from pta.pipelines.verify import verify as verify_model
+
+
+def verify(
+    model: Annotated[str, typer.Argument(help="As for --model: hf:…, openclip:… or file:….")],
+    data: Annotated[Path, typer.Option(help="The folder that holds the datasets; see pta datasets.")],
+    templates: Annotated[
+        str, typer.Option(help="Compare with what was published for: vanilla, clip or coop.")
+    ] = "clip",
+    architecture: Annotated[
+        str | None, typer.Option(help="Compare with ViT-B/16 or RN50.", show_default="what the model is")
+    ] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    tolerance: Annotated[float, typer.Option(min=0, help="Points of difference that are still the same model.")] = 0.5,
+    features: Annotated[Path, typer.Option(help="Folder to keep feature files in.")] = Path("features"),
+    fast_decode: options.FastDecode = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    batch: options.Batch = 64,
+    workers: options.Workers = None,
+    json: Annotated[Path | None, typer.Option(help="Write the table as JSON; - for stdout.")] = None,
+) -> None:
+    """Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."""
+    require_place(json)
+    if not data.is_dir():
+        raise InvalidParameter(f"--data {data}: no such folder")
+    encoder = load_encoder(model, device=device, dtype=dtype)
+    reference = find_reference(architecture or encoder.architecture, templates)
+    chosen = dataset or list(reference.accuracies)
+    for name in chosen:
+        if name not in reference.accuracies:
+            raise InvalidParameter(f"nothing is published for {name!r}; {nearest(name, reference.accuracies)}")
+    features.mkdir(parents=True, exist_ok=True)
+    with progress() as bar:
+        task = bar.add_task("")
+
+        def move(name: str, done: int, total: int) -> None:
+            bar.update(task, description=name, completed=done, total=total)
+
+        reading = Reading(batch, workers, fast_decode)
+        verdicts = list(verify_model(encoder, reference, data, features, chosen, reading, move))
+    if json is not None:
+        write_json(json, [_record(verdict) for verdict in verdicts])
+    if json is None or str(json) != STDOUT:
+        tables().print(_table(verdicts, f"{model} as {reference.architecture}, templates {templates}", tolerance))
+    differences = [abs(verdict.difference) for verdict in verdicts if verdict.difference is not None]
+    if not differences:
+        raise InvalidParameter(f"none of {', '.join(chosen)} could be measured in {data}; see pta datasets check")
+    if max(differences) > tolerance:
+        raise typer.Exit(1)
+
+
+def _record(verdict: Verdict) -> dict[str, object]:
+    return {**vars(verdict), "difference": verdict.difference}
+
+
+def _table(verdicts: list[Verdict], title: str, tolerance: float) -> Table:
+    table = Table("dataset", title=title, title_justify="left")
+    for heading in ("images", "published", "measured", "difference"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for verdict in verdicts:
+        published = f"{verdict.published:.2f}"
+        if verdict.measured is None or verdict.difference is None:
+            table.add_row(verdict.dataset, "", published, "", "", verdict.note)
+            continue
+        same = "the same" if abs(verdict.difference) <= tolerance else "differs"
+        note = f"{same}; {verdict.note}" if verdict.note else same
+        measured = (f"{verdict.measured:.2f}", f"{verdict.difference:+.2f}")
+        table.add_row(verdict.dataset, f"{verdict.images:,}", published, *measured, note)
+    return table

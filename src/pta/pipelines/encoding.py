@@ -1,0 +1,115 @@
+"""From images that are still files to features, decoding and encoding at the same time."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeVar
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pta.encoders import Encoder
+from pta.errors import InvalidParameter, PtaError
+from pta.images import decode_image
+from pta.pipelines.feed import prepare_in_batches
+from pta.views import make_views
+
+FAST_MARGIN = 2
+"""Fast decoding keeps both sides of a JPEG at least so many times as long as the model's; see docs/encoders.md."""
+
+
+class ImageReference(Protocol):
+    """An image that can be read when its turn comes."""
+
+    @property
+    def key(self) -> str:
+        """What the user calls it."""
+
+    def read(self) -> bytes:
+        """Its content, still encoded."""
+
+
+Reference = TypeVar("Reference", bound=ImageReference)
+
+
+@dataclass(frozen=True)
+class Views:
+    """How augmented views are drawn; the views of image number i depend on (seed, i) alone."""
+
+    count: int
+    mode: Literal["augmix", "crops"] = "augmix"
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("augmix", "crops"):
+            raise InvalidParameter(f"unknown view mode {self.mode!r}; there are augmix and crops")
+        if not 2 <= self.count <= 1024:
+            raise InvalidParameter(f"from 2 to 1024 views can be made of an image, not {self.count}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How images are read.
+
+    Args:
+        batch: images, or views, encoded at once.
+        workers: threads that decode; by default as many as there are processors.
+        fast_decode: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`).
+        views: augmented views of every image, instead of the image alone.
+    """
+
+    batch: int = 64
+    workers: int | None = None
+    fast_decode: bool = False
+    views: Views | None = None
+
+
+@dataclass(frozen=True)
+class Encoded(Generic[Reference]):
+    """A batch: the numbered images that could be read with their features, and those that could not be read."""
+
+    images: list[tuple[int, Reference]]
+    features: Tensor  # N×d, or N×V×d with views; float32 on the CPU
+    failures: list[tuple[int, PtaError]]
+
+
+def encode_files(
+    encoder: Encoder,
+    numbered: Iterable[tuple[int, Reference]],
+    reading: Reading,
+    *,
+    live: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Iterator[Encoded[Reference]]:
+    """Batches of features in the order of the numbered images; for `live` and `stopping` see `prepare_in_batches`."""
+    at_least = FAST_MARGIN * encoder.preprocess.size if reading.fast_decode else None
+    views = reading.views
+
+    def prepare(item: tuple[int, Reference]) -> Tensor:
+        number, image = item
+        return pixels_of(encoder, decode_image(image.read(), image.key, at_least=at_least), views, number)
+
+    size = reading.batch if views is None else max(1, reading.batch // views.count)
+    for prepared in prepare_in_batches(
+        numbered, prepare, batch=size, workers=reading.workers, live=live, stopping=stopping
+    ):
+        good = [(one.item, one.result) for one in prepared if one.result is not None]
+        failures = [(one.item[0], one.error) for one in prepared if one.error is not None]
+        features = features_of(encoder, [pixels for _, pixels in good], views)
+        yield Encoded([item for item, _ in good], features, failures)
+
+
+def pixels_of(encoder: Encoder, picture: Image.Image, views: Views | None = None, number: int = 0) -> Tensor:
+    """The uint8 pixels of a picture, or the normalised ones of its views."""
+    if views is None:
+        return torch.from_numpy(encoder.preprocess.pixels(picture))
+    return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=(views.seed, number))
+
+
+def features_of(encoder: Encoder, pixels: list[Tensor], views: Views | None = None) -> Tensor:
+    """The features of several images, on the CPU."""
+    if not pixels:
+        return torch.empty((0, encoder.dim) if views is None else (0, views.count, encoder.dim))
+    if views is None:
+        return encoder.encode_images(torch.stack(pixels)).cpu()
+    return torch.stack([encoder.encode_images(one).cpu() for one in pixels])

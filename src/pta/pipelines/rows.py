@@ -1,0 +1,51 @@
+"""Answers as rows: JSON lines or CSV."""
+
+import csv
+import json
+from typing import Any, Protocol, TextIO
+
+from pta.pipelines.answers import Answer
+
+COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
+
+
+class Rows(Protocol):
+    """Something that answers are written to, one row each."""
+
+    def write(self, path: str, answer: Answer) -> None:
+        """Write the answer for one image."""
+
+
+class JsonLines:
+    """One JSON object a line; with several answers an image, they are in `top`."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, path: str, answer: Answer) -> None:
+        """Write the answer for one image."""
+        row: dict[str, Any] = dict(zip(COLUMNS, _values(path, answer), strict=True))
+        if len(answer.top) > 1:
+            row["top"] = [{"label": label, "probability": round(value, 6)} for label, value in answer.top]
+        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+class CsvRows:
+    """Comma-separated values; with several answers an image, the second is in `label_2` and `probability_2`."""
+
+    def __init__(self, file: TextIO, top: int, *, header: bool = True) -> None:
+        self._writer = csv.writer(file, lineterminator="\n")
+        if header:
+            more = [name for rank in range(2, top + 1) for name in (f"label_{rank}", f"probability_{rank}")]
+            self._writer.writerow([*COLUMNS, *more])
+
+    def write(self, path: str, answer: Answer) -> None:
+        """Write the answer for one image."""
+        more = [field for label, value in answer.top[1:] for field in (label, round(value, 6))]
+        self._writer.writerow([*_values(path, answer), *more])
+
+
+def _values(path: str, answer: Answer) -> tuple[Any, ...]:
+    adapted = (answer.label, round(answer.probability, 6))
+    zero_shot = (answer.zero_shot_label, round(answer.zero_shot_probability, 6))
+    return (path, *adapted, *zero_shot, round(answer.entropy, 6))

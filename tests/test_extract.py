@@ -1,0 +1,239 @@
+"""Feature files are made once, survive a kill, and say where they come from."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from photos import FASHION, write_photos
+from PIL import Image
+from safetensors import safe_open
+
+from pta.datasets.features import load_features, read_about
+from pta.datasets.open import open_images
+from pta.encoders import EmbeddedEncoder
+from pta.errors import PtaError, StateMismatch, UnreadableFile, UnreadableImage
+from pta.images import decode_image
+from pta.pipelines.encoding import Reading, Views
+from pta.pipelines.extract import extract
+from pta.prompts import build_classifier
+from pta.views import make_views
+
+TEMPLATES = ("a photo of a {}.",)
+
+
+class CountingEncoder(EmbeddedEncoder):
+    """The embedded encoder, which remembers how many images it was given."""
+
+    encoded = 0
+
+    def image_features(self, pixels):
+        self.encoded += len(pixels)
+        return super().image_features(pixels)
+
+
+@pytest.fixture
+def encoder():
+    return CountingEncoder.load().ready()
+
+
+@pytest.fixture
+def photos(tmp_path):
+    write_photos(tmp_path / "photos", 40)
+    return tmp_path / "photos"
+
+
+def classifier_for(encoder, images, templates=TEMPLATES):
+    return build_classifier(encoder, images.class_names, templates)
+
+
+def run(encoder, photos, out, templates=TEMPLATES, **how):
+    images = open_images(photos)
+    return extract(images, encoder, classifier_for(encoder, images, templates), out, **how)
+
+
+def test_the_file_holds_what_one_by_one_gives(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    images = open_images(photos)
+    done = run(encoder, photos, out, reading=Reading(batch=7, workers=2), shard=16)
+    assert (done.images, done.encoded, done.skipped) == (40, 40, ())
+    data = load_features(out)
+    one_by_one = [encoder.encode_images(encoder.preprocess(decode_image(image.read()))) for image in images.images]
+    torch.testing.assert_close(data.samples.features, torch.cat(one_by_one), atol=1e-6, rtol=0)
+    assert data.labels.tolist() == images.labels.tolist()
+    assert data.classifier.class_names == images.class_names
+    assert data.classifier.scale == pytest.approx(encoder.scale)
+    assert not (tmp_path / "f.safetensors.parts").exists()
+
+
+def test_the_file_says_where_it_comes_from(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    run(encoder, photos, out, about={"model": "embedded", "prompts": list(TEMPLATES)})
+    about = read_about(out)
+    assert about["images"]["model"] == encoder.fingerprint
+    assert about["images"]["preprocessing"]["size"] == 28
+    assert about["images"]["count"] == about["count"] == 40
+    assert about["model"] == "embedded"
+    assert set(about["versions"]) >= {"python", "torch", "numpy", "pillow", "pta-vlm"}
+    with safe_open(out, framework="pt") as file:
+        paths = json.loads(file.get_tensor("paths").numpy().tobytes())
+    assert paths == [image.key for image in open_images(photos).images]
+
+
+def test_a_second_call_with_the_same_inputs_encodes_nothing(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    run(encoder, photos, out)
+    before = out.read_bytes(), encoder.encoded
+    assert run(encoder, photos, out, reading=Reading(batch=3, workers=1)).encoded == 0
+    assert (out.read_bytes(), encoder.encoded) == before
+
+
+def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    run(encoder, photos, out)
+    before, encoded = load_features(out), encoder.encoded
+    assert run(encoder, photos, out, templates=("a drawing of a {}.",)).encoded == 0
+    after = load_features(out)
+    assert encoder.encoded == encoded
+    assert torch.equal(after.samples.features, before.samples.features)
+    assert after.labels.tolist() == before.labels.tolist()
+    expected = classifier_for(encoder, open_images(photos), ("a drawing of a {}.",))
+    assert after.classifier.fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize("change", ["image", "views", "decoding"])
+def test_other_inputs_are_encoded_again(change, encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    run(encoder, photos, out)
+    reading = Reading(views=Views(2) if change == "views" else None, fast_decode=change == "decoding")
+    if change == "image":
+        Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
+    assert run(encoder, photos, out, reading=reading).encoded == 40
+
+
+def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_reported(encoder, photos, tmp_path):
+    bad = sorted(photos.glob("*/*.jpg"))[5]
+    bad.write_bytes(b"no picture")
+    out = tmp_path / "f.safetensors"
+    with pytest.raises(UnreadableImage, match=rf"{bad.name} is no image.*--on-error skip"):
+        run(encoder, photos, out)
+    assert not out.exists()
+    (tmp_path / "f.safetensors.parts" / "inputs.json").unlink()
+    done = run(encoder, photos, out, on_error="skip", shard=8)
+    assert done.images == 39
+    assert [bad.name in line for line in done.skipped] == [True]
+    data, images = load_features(out), open_images(photos)
+    assert data.labels.tolist() == np.delete(images.labels, 5).tolist()
+    assert run(encoder, photos, out, on_error="skip", shard=8) == done.__class__(out, 39, 0, done.skipped)
+
+
+def test_a_shard_of_nothing_but_unreadable_images_is_no_obstacle(encoder, photos, tmp_path):
+    for path in sorted(photos.glob("*/*.jpg"))[8:16]:
+        path.write_bytes(b"no picture")
+    done = run(encoder, photos, tmp_path / "f.safetensors", on_error="skip", shard=8)
+    assert done.images == len(load_features(done.path).samples) == 32
+
+
+def test_when_nothing_can_be_read_there_is_no_file(encoder, photos, tmp_path):
+    for path in photos.glob("*/*.jpg"):
+        path.write_bytes(b"no picture")
+    with pytest.raises(UnreadableImage, match="none of the 40 images"):
+        run(encoder, photos, tmp_path / "f.safetensors", on_error="skip")
+    assert not (tmp_path / "f.safetensors").exists()
+
+
+def test_views_are_stored_beside_the_plain_features(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    run(encoder, photos, out, reading=Reading(batch=8, views=Views(4, "augmix", seed=3)), shard=16)
+    data, images = load_features(out), open_images(photos)
+    assert data.views.shape == (40, 4, 128)
+    torch.testing.assert_close(data.views[:, 0].float(), data.samples.features, atol=1e-3, rtol=0)
+    number = 17
+    picture = decode_image(images.images[number].read())
+    again = encoder.encode_images(make_views(picture, encoder.preprocess, count=4, mode="augmix", seed=(3, number)))
+    torch.testing.assert_close(data.views[number].float(), again, atol=1e-3, rtol=0)
+
+
+def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, tmp_path):
+    out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
+    bad = sorted(photos.glob("*/*.jpg"))[35]
+    content = bad.read_bytes()
+    bad.write_bytes(b"x" * len(content))
+    with pytest.raises(UnreadableImage):
+        run(encoder, photos, out, shard=8, reading=Reading(batch=4))
+    shards = sorted(parts.glob("*.safetensors"))
+    assert len(shards) == 4
+    shards[1].write_bytes(shards[1].read_bytes()[:-50])
+    (parts / ".half-written").write_bytes(b"x")
+    bad.write_bytes(content)
+    assert run(encoder, photos, out, shard=8).encoded == 16
+    whole = run(encoder, photos, tmp_path / "g.safetensors")
+    torch.testing.assert_close(
+        load_features(out).samples.features, load_features(whole.path).samples.features, atol=1e-6, rtol=0
+    )
+
+
+def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, photos, tmp_path):
+    next(photos.glob("bag/*.jpg")).write_bytes(b"no picture")
+    with pytest.raises(UnreadableImage):
+        run(encoder, photos, tmp_path / "f.safetensors", shard=8)
+    with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
+        run(encoder, photos, tmp_path / "f.safetensors", shard=8, reading=Reading(fast_decode=True))
+
+
+def test_a_feature_file_has_a_proper_name_and_place(encoder, photos, tmp_path):
+    with pytest.raises(UnreadableFile, match=r"ends in \.safetensors"):
+        run(encoder, photos, tmp_path / "f.npz")
+    with pytest.raises(PtaError, match=r"the folder .* does not exist"):
+        run(encoder, photos, tmp_path / "none" / "f.safetensors")
+
+
+def command(*arguments):
+    return [sys.executable, "-c", "from pta.cli import main; main()", *map(str, arguments)]
+
+
+def test_a_killed_extraction_goes_on_where_it_was(tmp_path):
+    write_photos(tmp_path / "photos", 400)
+    out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
+    call = command("extract", tmp_path / "photos", "--model", "embedded", "--out", out, "--shard", 4, "--batch", 4)
+    environment = {**os.environ, "PTA_CACHE": str(tmp_path / "cache")}
+    process = subprocess.Popen(call, env=environment, stdout=subprocess.DEVNULL)
+    while len(list(parts.glob("*.safetensors"))) < 3:
+        assert process.poll() is None, "it was done before it could be killed"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not out.exists()
+    kept = 4 * len(list(parts.glob("*.safetensors")))
+    done = subprocess.run([*call, "--json", "-"], env=environment, capture_output=True, text=True, check=True)
+    record = json.loads(done.stdout)
+    assert record["images"] == 400
+    assert 0 < record["encoded"] <= 400 - kept + 4  # a shard may have been under the hammer
+    again = subprocess.run([*call, "--json", "-"], env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(again.stdout)["encoded"] == 0
+    encoder = EmbeddedEncoder.load().ready()
+    images = open_images(tmp_path / "photos")
+    whole = extract(images, encoder, classifier_for(encoder, images), tmp_path / "whole.safetensors")
+    torch.testing.assert_close(
+        load_features(out).samples.features, load_features(whole.path).samples.features, atol=1e-6, rtol=0
+    )
+
+
+def test_two_processes_do_not_write_into_one_extraction(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    seen = []
+
+    def interfere(done):
+        if not seen:
+            seen.append(done)
+            with pytest.raises(StateMismatch, match="another process"):
+                run(encoder, photos, out)
+
+    run(encoder, photos, out, on_progress=interfere)
+    assert seen
+    assert len(load_features(out).samples) == len(FASHION.images[:40])

@@ -1,0 +1,93 @@
+"""Work done ahead stays in order, bounded, and stops when it is told to."""
+
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pta.errors import InvalidSamples, PtaError
+from pta.pipelines.feed import prepare_in_batches
+
+
+def odd_fails(number):
+    time.sleep((number * 7919 % 5) / 5000)  # later items are often ready first
+    if number % 3 == 1:
+        raise InvalidSamples(f"{number} is bad")
+    return number * number
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 40), st.integers(1, 9), st.integers(1, 4), st.booleans())
+def test_results_come_in_order_and_mistakes_beside_them(count, batch, workers, live):
+    batches = list(prepare_in_batches(range(count), odd_fails, batch=batch, workers=workers, live=live))
+    done = [one for part in batches for one in part]
+    assert [one.item for one in done] == list(range(count))
+    assert [one.result for one in done] == [None if n % 3 == 1 else n * n for n in range(count)]
+    assert [str(one.error) for one in done if one.error] == [f"{n} is bad" for n in range(count) if n % 3 == 1]
+    assert all(0 < len(part) <= batch for part in batches)
+    if not live:
+        assert all(len(part) == batch for part in batches[:-1])
+
+
+def test_no_more_than_two_batches_are_prepared_ahead():
+    taken = []
+
+    def items():
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    batches = prepare_in_batches(items(), lambda number: number, batch=5, workers=2)
+    next(batches)
+    time.sleep(0.3)
+    assert len(taken) <= 5 + 2 * 5 + 2  # given out, waiting, and one in the hand of the producer
+    batches.close()
+
+
+def test_a_live_stream_answers_what_has_arrived_instead_of_waiting_for_more():
+    more = threading.Event()
+
+    def camera():
+        yield from range(3)
+        more.wait(10)
+        yield 3
+
+    batches = prepare_in_batches(camera(), lambda number: number, batch=64, live=True)
+    seen = []
+    while len(seen) < 3:
+        seen += [one.item for one in next(batches)]
+    assert seen == [0, 1, 2]
+    more.set()
+    assert [[one.item for one in part] for part in batches] == [[3]]
+
+
+def test_stopping_ends_the_stream_even_while_it_waits():
+    stop = threading.Event()
+
+    def silent():
+        yield 1
+        threading.Event().wait()
+
+    batches = prepare_in_batches(silent(), lambda number: number, batch=2, live=True, stopping=stop.is_set)
+    assert [one.item for one in next(batches)] == [1]
+    threading.Timer(0.2, stop.set).start()
+    assert list(batches) == []
+
+
+def test_an_error_of_the_source_comes_after_what_was_before_it():
+    def broken():
+        yield 1
+        yield 2
+        raise PtaError("the pipe burst")
+
+    batches = prepare_in_batches(broken(), lambda number: number, batch=64)
+    assert [one.item for one in next(batches)] == [1, 2]
+    with pytest.raises(PtaError, match="the pipe burst"):
+        next(batches)
+
+
+def test_a_programming_error_is_not_taken_for_bad_input():
+    with pytest.raises(ZeroDivisionError):
+        list(prepare_in_batches([0], lambda number: 1 / number, batch=1))

@@ -1,0 +1,70 @@
+"""Pictures in a pipe are cut apart exactly, whatever is inside them."""
+
+import io
+import os
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from pta.errors import UnreadableImage
+from pta.images.frames import split_frames
+
+
+def frame(seed, format, **how):
+    rng = np.random.default_rng(seed)
+    image = Image.fromarray(rng.integers(0, 256, (rng.integers(1, 60), rng.integers(1, 60), 3), np.uint8))
+    buffer = io.BytesIO()
+    image.save(buffer, format, **how)
+    return buffer.getvalue()
+
+
+def thumbnail_exif():
+    """Exif data that hold a whole JPEG file, end marker and all, as cameras write them."""
+    return b"Exif\0\0" + frame(9, "JPEG")
+
+
+KINDS = [
+    ("PNG", {}),
+    ("JPEG", {}),
+    ("JPEG", {"progressive": True, "quality": 95}),
+    ("JPEG", {"restart_marker_blocks": 2}),
+    ("JPEG", {"exif": thumbnail_exif(), "optimize": True}),
+]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 999), st.sampled_from(KINDS)), max_size=6))
+def test_frames_come_out_as_they_went_in(kinds):
+    sent = [frame(seed, format, **how) for seed, (format, how) in kinds]
+    assert list(split_frames(io.BufferedReader(io.BytesIO(b"".join(sent))))) == sent
+
+
+def test_a_frame_is_given_before_the_next_one_arrives():
+    out, into = os.pipe()
+    with os.fdopen(out, "rb") as pipe, os.fdopen(into, "wb", buffering=0) as camera:
+        frames = split_frames(pipe)
+        for seed in range(3):
+            sent = frame(seed, "JPEG")
+            threading.Thread(target=camera.write, args=[sent]).start()
+            assert next(frames) == sent  # would wait for ever if it looked ahead
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"GIF89a......", "neither JPEG nor PNG"),
+        (b"\x89Pnothing", "neither JPEG nor PNG"),
+        (frame(1, "JPEG")[:-1], "ended in the middle"),
+        (frame(1, "PNG")[:-1], "ended in the middle"),
+        (b"\xff\xd8\x00\x00", "damaged"),
+        (b"\xff\xd8\xff\xe0\x00\x01" + b"x" * 9, "damaged"),
+        (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIDAT", "more than 256 MiB"),
+    ],
+)
+def test_what_is_no_stream_of_frames_is_refused(content, complaint):
+    with pytest.raises(UnreadableImage, match=complaint):
+        list(split_frames(io.BufferedReader(io.BytesIO(content))))

@@ -1,0 +1,145 @@
+"""Pictures to pixels: the pipeline of CLIP, bit for bit, and files that are not what they seem."""
+
+import io
+import math
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableImage
+from pta.images import CLIP_PREPROCESSING, Preprocessing, as_picture, decode_image, read_image
+from pta.images.reading import MAX_PIXELS
+
+
+def picture(width, height, mode="RGB", seed=0):
+    """Smooth colours with some grain, so that every filter has something to do."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (5, 7, 3), np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
+    grain = rng.integers(-20, 20, (height, width, 3))
+    return Image.fromarray(np.clip(np.asarray(small) + grain, 0, 255).astype(np.uint8)).convert(mode)
+
+
+def encoded(image, format="JPEG", **how):
+    buffer = io.BytesIO()
+    image.save(buffer, format, **how)
+    return buffer.getvalue()
+
+
+def reference(image, size=224):
+    """Resize (shorter side, bicubic), CenterCrop, ToTensor, Normalize as CLIP's own program does them, in numpy."""
+    image = image.convert("RGB")
+    width, height = image.size
+    short, long = min(width, height), max(width, height)
+    other = int(size * long / short)
+    image = image.resize((size, other) if width <= height else (other, size), Image.Resampling.BICUBIC)
+    left, top = int(round((image.width - size) / 2.0)), int(round((image.height - size) / 2.0))  # noqa: RUF046
+    array = np.asarray(image)[top : top + size, left : left + size].astype(np.float32) / np.float32(255)
+    mean = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
+    std = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
+    return ((array - mean) / std).transpose(2, 0, 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 500), st.integers(1, 500), st.sampled_from(["RGB", "L", "P", "RGBA", "CMYK", "1"]))
+def test_pixels_equal_clips_own_pipeline_bit_for_bit(width, height, mode):
+    image = picture(width, height, mode)
+    assert np.array_equal(CLIP_PREPROCESSING(image)[0].numpy(), reference(image))
+
+
+def test_a_square_resize_squeezes_both_sides():
+    image = picture(300, 100)
+    square = Preprocessing(64, resize="square", resample="bilinear", mean=(0.5,) * 3, std=(0.5,) * 3)
+    expected = np.asarray(image.resize((64, 64), Image.Resampling.BILINEAR)).astype(np.float32) / 255 * 2 - 1
+    np.testing.assert_allclose(square(image)[0].permute(1, 2, 0).numpy(), expected, atol=1e-6)
+
+
+def test_several_pictures_make_one_batch_and_none_an_empty_one():
+    images = [picture(40, 50), picture(60, 30, "L")]
+    assert torch.equal(CLIP_PREPROCESSING(images), torch.cat([CLIP_PREPROCESSING(image) for image in images]))
+    assert CLIP_PREPROCESSING([]).shape == (0, 3, 224, 224)
+
+
+def test_wrong_settings_and_wrong_pixels_are_refused():
+    with pytest.raises(InvalidParameter, match="cannot preprocess"):
+        Preprocessing(resample="magic")
+    with pytest.raises(InvalidParameter, match="one or three numbers"):
+        Preprocessing(mean=(0.5, 0.5), std=(1.0, 1.0))
+    with pytest.raises(InvalidSamples, match="uint8 of shape N×3×224×224"):
+        CLIP_PREPROCESSING.normalise(torch.zeros(1, 3, 224, 224))
+    with pytest.raises(InvalidSamples, match="expected a Pillow image, found str"):
+        CLIP_PREPROCESSING(["a.jpg"])
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+def test_usual_formats_are_decoded(format, tmp_path):
+    image = picture(33, 21)
+    path = tmp_path / f"a.{format.lower()}"
+    image.save(path, format)
+    assert decode_image(read_image(path), str(path)).size == (33, 21)
+
+
+def test_fast_decoding_shrinks_a_large_jpeg_as_far_as_it_may_and_touches_nothing_else():
+    large = encoded(picture(1000, 700))
+    assert decode_image(large, at_least=320).size == (500, 350)
+    assert decode_image(large, at_least=351).size == (1000, 700)
+    assert decode_image(encoded(picture(1000, 700), "PNG"), at_least=100).size == (1000, 700)
+
+
+def bomb(side):
+    """A small PNG file that says it has side×side pixels."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("side", [math.isqrt(MAX_PIXELS) + 1, 60_000])
+def test_a_decompression_bomb_is_refused_before_it_is_decoded(side, monkeypatch):
+    monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("it was decoded"))
+    with pytest.raises(UnreadableImage, match=r"^x\.png (has|would decode to) .*pixels"):
+        decode_image(bomb(side), "x.png")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"hello", "is no image that pta reads"),
+        (b"", "is no image that pta reads"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is no image that pta reads"),
+        (encoded(picture(90, 90))[:500], "cannot be decoded"),
+        (encoded(picture(90, 90), "PNG")[:-300], "cannot be decoded"),
+    ],
+)
+def test_what_is_no_image_is_refused_in_one_line(content, complaint):
+    with pytest.raises(UnreadableImage, match=complaint) as refused:
+        decode_image(content, "photos/x.jpg")
+    assert str(refused.value).startswith("photos/x.jpg")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_or_huge_file_is_refused(tmp_path):
+    with pytest.raises(UnreadableImage, match="no such file"):
+        read_image(tmp_path / "none.jpg")
+    with (tmp_path / "huge.jpg").open("wb") as file:
+        file.truncate(2**40)  # sparse
+    with pytest.raises(UnreadableImage, match="MiB; at most"):
+        read_image(tmp_path / "huge.jpg")
+
+
+def test_a_picture_may_be_given_as_an_image_a_path_or_a_frame(tmp_path):
+    image = picture(20, 10)
+    image.save(tmp_path / "a.png")
+    for given_as in (image, tmp_path / "a.png", str(tmp_path / "a.png"), np.asarray(image)):
+        assert np.array_equal(np.asarray(as_picture(given_as)), np.asarray(image))
+    for wrong in (np.zeros((4, 4), np.float32), np.zeros((4, 4, 4, 3), np.uint8), 7):
+        with pytest.raises(UnreadableImage, match="expected a path, a Pillow image or a uint8 array"):
+            as_picture(wrong)

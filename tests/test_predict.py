@@ -1,0 +1,315 @@
+"""`pta predict` and `pta.Classifier`, as a practitioner uses them: real files, real processes, real interruptions."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from photos import FASHION, write_classes, write_photos
+from PIL import Image
+
+import pta
+from pta.cli import main
+from pta.encoders import EmbeddedEncoder
+from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableImage
+from pta.pipelines.answers import answers_from
+from pta.pipelines.encoding import Reading
+from pta.pipelines.predict import predict_stream
+from pta.pipelines.sources import find_images
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("predict")
+    write_photos(folder / "photos", 60)
+    write_classes(folder / "classes.txt")
+    return folder
+
+
+@pytest.fixture
+def classifier():
+    return pta.Classifier("embedded", FASHION.class_names, cache=None)
+
+
+def call(*arguments):
+    fixed = ["--classes", "classes.txt", "--model", "embedded", "--device", "cpu"]
+    return ["predict", *fixed, *map(str, arguments)]
+
+
+def start(place, *arguments, **how):
+    command = [sys.executable, "-c", "from pta.cli import main; main()", *call(*arguments)]
+    environment = {**os.environ, "PTA_CACHE": str(place / "cache")}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, env=environment, cwd=place, **pipes, **how)
+
+
+def run(place, *arguments, stdin=b""):
+    process = start(place, *arguments)
+    out, err = process.communicate(stdin, timeout=120)
+    return process.returncode, out.decode(), err.decode()
+
+
+def rows_of(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def by_hand(place, **parameters):
+    """The stream one by one, with nothing but the encoder and the adapter."""
+    encoder = EmbeddedEncoder.load()
+    classifier = pta.Classifier(encoder, FASHION.class_names, cache=None).classifier
+    adapter = pta.PTA(classifier, **parameters)
+    for path in sorted((place / "photos").glob("*/*.jpg")):
+        feature = encoder.encode_images(encoder.preprocess(Image.open(path)))
+        yield path, adapter.step(feature)[0], classifier.logits(feature)[0]
+
+
+def test_a_folder_is_labelled_as_one_by_one_by_hand(place):
+    code, out, err = run(place, "photos", "--batch", 7)
+    assert code == 0, err
+    rows = rows_of(out)
+    expected = list(by_hand(place))
+    assert [row["path"] for row in rows] == [str(path.relative_to(place)) for path, _, _ in expected]
+    for row, (_, logits, zero_shot) in zip(rows, expected, strict=True):
+        probabilities = logits.double().softmax(0)
+        assert row["label"] == FASHION.class_names[int(logits.argmax())]
+        assert row["zero_shot_label"] == FASHION.class_names[int(zero_shot.argmax())]
+        assert row["probability"] == pytest.approx(float(probabilities.max()), abs=1e-4)
+        assert row["entropy"] == pytest.approx(float(torch.special.entr(probabilities).sum()), abs=1e-3)
+    changed = sum(row["label"] != row["zero_shot_label"] for row in rows)
+    assert "images: 60, " in err
+    assert f"pta changed the answer for {changed} " in err
+
+
+def test_csv_and_json_lines_say_the_same(place, tmp_path):
+    out = tmp_path / "rows.csv"
+    assert run(place, "photos", "--top", 3, "--out", out)[0] == 0
+    code, lines, _ = run(place, "photos", "--top", 3)
+    assert code == 0
+    with out.open(newline="") as file:
+        table = list(csv.DictReader(file))
+    for row, line in zip(table, rows_of(lines), strict=True):
+        assert row["path"] == line["path"]
+        assert [row["label"], row["label_2"], row["label_3"]] == [one["label"] for one in line["top"]]
+        assert float(row["probability_3"]) == line["top"][2]["probability"]
+
+
+def test_paths_and_frames_from_a_pipe_give_what_the_folder_gives(place):
+    _, folder, _ = run(place, "photos")
+    files = sorted((place / "photos").glob("*/*.jpg"))
+    listed = "\n".join(str(path.relative_to(place)) for path in files)
+    _, paths, _ = run(place, "-", stdin=listed.encode())
+    _, frames, _ = run(place, "-", "--frames", stdin=b"".join(path.read_bytes() for path in files))
+    assert rows_of(paths) == rows_of(folder)
+    assert [row["label"] for row in rows_of(frames)] == [row["label"] for row in rows_of(folder)]
+    assert [row["path"] for row in rows_of(frames)[:2]] == ["frame 0", "frame 1"]
+
+
+def test_a_row_comes_while_the_pipe_is_still_open(place):
+    process = start(place, "-")
+    path = next((place / "photos").glob("bag/*.jpg"))
+    for _ in range(2):
+        process.stdin.write(f"{path}\n".encode())
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["path"] == str(path)
+    process.stdin.close()
+    assert process.wait(timeout=60) == 0
+
+
+def test_yesterdays_state_goes_on_today(place, tmp_path):
+    files = sorted((place / "photos").glob("*/*.jpg"))
+    state = tmp_path / "state.safetensors"
+    first = run(place, *files[:25], "--state", state)
+    second = run(place, *files[25:], "--state", state)
+    assert (first[0], second[0]) == (0, 0)
+    whole = run(place, *files)
+    for row, expected in zip(rows_of(first[1]) + rows_of(second[1]), rows_of(whole[1]), strict=True):
+        assert (row["path"], row["label"]) == (expected["path"], expected["label"])
+        assert row["probability"] == pytest.approx(expected["probability"], abs=1e-4)
+    frozen = state.read_bytes()
+    assert run(place, *files, "--state", state, "--freeze")[0] == 0
+    assert state.read_bytes() == frozen
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_stream_is_saved_as_far_as_it_was_answered(by, place, tmp_path, classifier):
+    state = tmp_path / "state.safetensors"
+    process = start(place, "-", "--state", state)
+    files = sorted((place / "photos").glob("*/*.jpg"))[:3]
+    for path in files:
+        process.stdin.write(f"{path}\n".encode())
+    process.stdin.flush()
+    answered = [json.loads(process.stdout.readline()) for _ in files]
+    process.send_signal(by)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"state saved to {state}" in err.decode()
+    assert [row["path"] for row in answered] == [str(path) for path in files]
+    classifier([str(path) for path in files])
+    saved = pta.load_adapter(state, classifier.classifier)
+    for name, tensor in saved.state().items():
+        torch.testing.assert_close(tensor, getattr(classifier.adapter, name), atol=1e-5, rtol=1e-5)
+
+
+def test_an_unreadable_image_stops_after_what_came_before_it_or_is_skipped(place, tmp_path):
+    write_photos(tmp_path / "photos", 12)
+    bad = sorted((tmp_path / "photos").glob("*/*.jpg"))[4]
+    bad.write_bytes(b"no picture")
+    code, out, err = run(place, tmp_path / "photos")
+    assert code == 2
+    assert len(rows_of(out)) == 4
+    assert f"{bad} is no image" in err
+    assert "--on-error skip" in err
+    code, out, err = run(place, tmp_path / "photos", "--on-error", "skip")
+    assert code == 0
+    assert len(rows_of(out)) == 11
+    assert f"skipped: {bad} is no image" in err
+    assert "1 skipped" in err
+
+
+def test_whoever_reads_the_rows_may_stop_early(place):
+    process = start(place, "photos", "--batch", 1)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_rows_are_added_to_a_file_only_when_asked(place, tmp_path):
+    out = tmp_path / "rows.csv"
+    assert run(place, "photos", "--out", out)[0] == 0
+    code, _, err = run(place, "photos", "--out", out)
+    assert code == 2
+    assert "--append" in err
+    assert run(place, "photos", "--out", out, "--append")[0] == 0
+    lines = out.read_text().splitlines()
+    assert len(lines) == 1 + 2 * 60
+    assert sum(line.startswith("path,") for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nowhere"], "no such file or folder: nowhere"),
+        (["classes.txt", "-"], "cannot be mixed"),
+        (["photos", "--frames"], "--frames reads pictures from standard input"),
+        (["photos", "--out", "rows.txt"], "ends in .jsonl or .csv"),
+        (["photos", "--method", "ptaa"], "did you mean 'pta'"),
+        (["photos", "--state", "none/x.safetensors"], "the folder none does not exist"),
+        (["photos", "--state", "classes.txt"], "not a readable state file"),
+        (["photos", "--templates", "photo"], "photo"),
+        (["photos", "--dtype", "float8"], "float8"),
+        (["photos", "--on-error", "ignore"], "ignore"),
+        (["photos", "--model", "hf:"], "no model is called 'hf:'"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(place, arguments, complaint, monkeypatch, capfd):
+    before = sorted(place.rglob("*.*"))
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("PTA_CACHE", str(place / "cache"))
+    monkeypatch.setattr(sys, "argv", ["pta", *call(*arguments)])
+    with pytest.raises(SystemExit) as exit:
+        main()
+    assert exit.value.code == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert complaint in err
+    assert len(err.splitlines()) == 1
+    assert sorted(place.rglob("*.*")) == before
+
+
+def test_the_default_model_is_never_replaced_silently(place, tmp_path):
+    call = [sys.executable, "-c", "from pta.cli import main; main()", "predict", "photos", "--classes", "classes.txt"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(call, cwd=place, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "hf:openai/clip-vit-base-patch16" in done.stderr
+    assert "--model embedded" in done.stderr
+    assert "clothing only" in done.stderr
+
+
+# -- the same in Python ----------------------------------------------------------------------------------------------
+
+
+def test_one_picture_after_the_other_equals_all_at_once(classifier):
+    together = pta.Classifier("embedded", FASHION.class_names, cache=None)
+    frames = list(FASHION.images[:30])
+    one_by_one = [classifier(frame) for frame in frames]
+    for one, other in zip(one_by_one, together(frames), strict=True):
+        assert (one.label, one.zero_shot_label) == (other.label, other.zero_shot_label)
+        assert one.probability == pytest.approx(other.probability, abs=1e-4)
+
+
+def test_looking_without_learning_changes_nothing(classifier):
+    before = {name: tensor.clone() for name, tensor in classifier.adapter.state().items()}
+    classifier(FASHION.images[0], learn=False)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
+
+
+def test_what_was_learnt_can_be_saved_and_loaded(classifier, tmp_path):
+    classifier(list(FASHION.images[:20]))
+    classifier.save(tmp_path / "s.safetensors")
+    other = pta.Classifier("embedded", FASHION.class_names, cache=None)
+    other.load(tmp_path / "s.safetensors")
+    assert other(FASHION.images[20]) == classifier(FASHION.images[20])
+    wrong = pta.Classifier("embedded", ["cat", "dog"], cache=None)
+    with pytest.raises(StateMismatch):
+        wrong.load(tmp_path / "s.safetensors")
+
+
+def test_the_pipeline_has_the_shape_that_transformers_gives(classifier):
+    classify = classifier.pipeline(top_k=3)
+    pictures = [Image.fromarray(image) for image in FASHION.images[:2]]
+    one = classify(pictures[0])
+    assert [set(score) for score in one] == [{"label", "score"}] * 3
+    assert one[0]["score"] >= one[1]["score"] >= one[2]["score"]
+    several = classify(pictures, top_k=1)
+    assert [len(scores) for scores in several] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("classes", "how", "mistake"),
+    [
+        (["cat"], {}, InvalidClassifier),
+        ("cat", {}, InvalidClassifier),
+        (["cat", "dog"], {"templates": "no place for a name"}, PtaError),
+        (["cat", "dog"], {"method": "none"}, PtaError),
+        (["cat", "dog"], {"hh": 3}, InvalidParameter),
+    ],
+)
+def test_mistakes_in_python_are_pta_errors(classes, how, mistake):
+    with pytest.raises(mistake):
+        pta.Classifier("embedded", classes, cache=None, **how)
+
+
+def test_probabilities_and_entropy_are_those_of_the_adapted_logits():
+    logits, zero_shot = torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([[0.0, 1.0, 0.0]])
+    (answer,) = answers_from(logits, zero_shot, ["a", "b", "c"], top=2)
+    p = np.exp([2.0, 0.0, 1.0]) / np.exp([2.0, 0.0, 1.0]).sum()
+    assert answer.top == (("a", pytest.approx(p[0])), ("c", pytest.approx(p[2])))
+    assert answer.entropy == pytest.approx(-(p * np.log(p)).sum())
+    assert (answer.label, answer.zero_shot_label, answer.changed) == ("a", "b", True)
+    assert answer.zero_shot_probability == pytest.approx(np.e / (np.e + 2))
+
+
+def test_when_a_batch_is_given_out_exactly_that_has_been_learnt(place, classifier):
+    twin = pta.Classifier("embedded", FASHION.class_names, cache=None)
+    images = find_images([place / "photos"])
+    batches = predict_stream(classifier, images, Reading(batch=16))
+    next(batches)
+    time.sleep(0.2)  # more is being decoded meanwhile
+    twin([image.path for image in images[:16]])
+    for name, tensor in twin.adapter.state().items():
+        torch.testing.assert_close(getattr(classifier.adapter, name), tensor, atol=1e-5, rtol=1e-5)
+
+
+def test_a_bad_picture_is_refused_before_anything_is_learnt(classifier):
+    before = {name: tensor.clone() for name, tensor in classifier.adapter.state().items()}
+    with pytest.raises(UnreadableImage):
+        classifier([FASHION.images[0], "nowhere.jpg"])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
