@@ -382,7 +382,7 @@ def test_a_siglip2_model_for_any_resolution_is_refused(tmp_path):
     [
         ("config.json", "its config.json is missing"),
         ("preprocessor_config.json", "its preprocessor_config.json is missing"),
-        ("model.safetensors", "its weights (model.safetensors) are missing"),
+        ("model.safetensors", "its weights (model.safetensors or pytorch_model.bin) are missing"),
     ],
 )
 def test_a_missing_file_is_named(folder_copy, lost, words):

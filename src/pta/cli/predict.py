@@ -28,9 +28,7 @@ _STDIN = "-"
 
 
 def predict(
-    images: Annotated[
-        list[str], typer.Argument(metavar="PLACE...", help="Folders and files, or - for standard input.")
-    ],
+    images: Annotated[list[str], typer.Argument(metavar="PLACE", help="Folders and files, or - for standard input.")],
     classes: options.Classes = None,
     model: options.Model = DEFAULT_MODEL,
     templates: options.Templates = "clip",
@@ -44,7 +42,7 @@ def predict(
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False,
     frames: Annotated[bool, typer.Option("--frames", help="Standard input holds pictures, not their paths.")] = False,
     on_error: options.OnError = "stop",
-    fast_decode: options.FastDecode = False,
+    fast_pixels: options.FastPixels = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
@@ -74,7 +72,7 @@ def predict(
         batches = predict_stream(
             classifier,
             source,
-            Reading(batch, workers, fast_decode),
+            Reading(batch, workers, fast_pixels),
             learn=not freeze,
             top=top,
             on_error=on_error,

@@ -4,7 +4,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ class Encoder(nn.Module, ABC):
 
     preprocess: Preprocessing
     architecture: str  # for people and for finding reference accuracies, e.g. "ViT-B/16"
+    settings: Any = None  # whatever else changes features and shows in no weight, such as the activation
 
     @property
     @abstractmethod
@@ -89,7 +90,7 @@ class Encoder(nn.Module, ABC):
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of architecture, preprocessing and weights: equal exactly for equal encoders.
+        """The sha256 of architecture, settings, preprocessing and weights: equal exactly for equal encoders.
 
         It is that of the weights as they were loaded, in whatever precision they run.
         """
@@ -117,8 +118,8 @@ class Encoder(nn.Module, ABC):
         return next(self.parameters()).dtype
 
     def _hash(self) -> str:
-        about = {"architecture": self.architecture, "preprocessing": self.preprocess.describe()}
-        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+        about = [self.architecture, self.settings, self.preprocess.describe()]
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
         for name, value in sorted(self.state_dict().items()):
             digest.update(name.encode())
             digest.update(value.float().cpu().contiguous().numpy().data)

@@ -1,6 +1,5 @@
 """CLIP in OpenAI's layout: a ViT or modified ResNet for images, a causal transformer for texts."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,7 +37,7 @@ class ClipEncoder(Encoder):
         preprocess: Preprocessing = CLIP_PREPROCESSING,
     ) -> None:
         super().__init__()
-        self._unseen = (quick_gelu, image_head_width, text_head_width)  # changes features, but no weight
+        self.settings = (quick_gelu, image_head_width, text_head_width)
         with torch.device("meta"):
             self.visual = (
                 ModifiedResNet(state, head_width=image_head_width)
@@ -118,9 +117,6 @@ class ClipEncoder(Encoder):
         last = (mask * torch.arange(length, device=mask.device)).argmax(dim=1)
         pooled = self.ln_final(x[torch.arange(rows, device=x.device), last])
         return normalize(pooled @ self.text_projection, dim=-1)
-
-    def _hash(self) -> str:
-        return hashlib.sha256(f"{super()._hash()} {self._unseen}".encode()).hexdigest()
 
 
 def _used(name: str) -> bool:

@@ -4,7 +4,6 @@ It was trained contrastively on Fashion-MNIST by `training/embedded.py` and know
 that everything in `pta` can be tried on real image and text features with nothing to download.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -140,7 +139,7 @@ class EmbeddedEncoder(Encoder):
     def __init__(self, config: EmbeddedConfig | None = None) -> None:
         super().__init__()
         self.config = config = config or EmbeddedConfig()
-        self.architecture = f"embedded {json.dumps(asdict(config), sort_keys=True)}"
+        self.architecture, self.settings = "embedded", asdict(config)
         self.preprocess = Preprocessing(
             config.image_size, resize="square", mean=(config.pixel_mean,), std=(config.pixel_std,)
         )

@@ -1,6 +1,5 @@
 """`hf:` models: CLIP, SigLIP and SigLIP 2 of fixed resolution, by transformers, without torchvision."""
 
-import hashlib
 import math
 import string
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ class HuggingFaceEncoder(Encoder):
         self.preprocess = files.preprocessing
         self.architecture = _architecture(family, files.config.vision_config)
         self.text_length: int = files.config.text_config.max_position_embeddings
-        self._shape = [
+        self.settings = [
             [getattr(tower, name) for name in ("hidden_act", "num_attention_heads", "layer_norm_eps")]
             for tower in (files.config.text_config, files.config.vision_config)
         ]
@@ -38,7 +37,7 @@ class HuggingFaceEncoder(Encoder):
     def load(cls, name: str) -> "HuggingFaceEncoder":
         """The model in a local folder, or of that name on the hub, for inference in float32."""
         files = HuggingFaceFiles.read(name)
-        return ClipEncoder(files) if files.config.model_type == "clip" else SiglipEncoder(files)
+        return HuggingFaceClip(files) if files.config.model_type == "clip" else HuggingFaceSiglip(files)
 
     @property
     def scale(self) -> float:
@@ -49,10 +48,6 @@ class HuggingFaceEncoder(Encoder):
         """Token ids N×L to token embeddings N×L×width, without positions."""
         embeddings: Tensor = self.model.text_model.embeddings.token_embedding(ids)
         return embeddings
-
-    def _hash(self) -> str:
-        """That of the base class, with what the shapes of the weights do not tell."""
-        return hashlib.sha256(f"{super()._hash()} {self._shape}".encode()).hexdigest()
 
     def _see(self, pixels: Tensor) -> Any:
         """Pixels through the image tower: its tokens and what it pools of them."""
@@ -78,7 +73,7 @@ class HuggingFaceEncoder(Encoder):
         return ids, torch.arange(length, device=self.device) < lengths[:, None]
 
 
-class ClipEncoder(HuggingFaceEncoder):
+class HuggingFaceClip(HuggingFaceEncoder):
     """CLIP: a causal text tower, read at the end token."""
 
     def __init__(self, files: HuggingFaceFiles) -> None:
@@ -121,7 +116,7 @@ class ClipEncoder(HuggingFaceEncoder):
         return normalize(self.model.text_projection(read), dim=-1)
 
 
-class SiglipEncoder(HuggingFaceEncoder):
+class HuggingFaceSiglip(HuggingFaceEncoder):
     """SigLIP and SigLIP 2: a text tower that sees every position, padding too, and is read at the last.
 
     SigLIP was trained on lower-case texts without punctuation, SigLIP 2 on lower-case texts. The tokenizers that

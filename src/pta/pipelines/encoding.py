@@ -15,7 +15,7 @@ from pta.pipelines.feed import prepare_in_batches
 from pta.views import make_views
 
 FAST_MARGIN = 2
-"""Fast decoding keeps both sides of a JPEG at least so many times as long as the model's; see docs/encoders.md."""
+"""With fast pixels, both sides of a decoded JPEG are at least so many times as long as the model's."""
 
 
 class ImageReference(Protocol):
@@ -54,13 +54,13 @@ class Reading:
     Args:
         batch: images, or views, encoded at once.
         workers: threads that decode; by default as many as there are processors.
-        fast_decode: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`).
+        fast_pixels: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`), and resize by torch.
         views: augmented views of every image, instead of the image alone.
     """
 
     batch: int = 64
     workers: int | None = None
-    fast_decode: bool = False
+    fast_pixels: bool = False
     views: Views | None = None
 
 
@@ -82,12 +82,16 @@ def encode_files(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Encoded[Reference]]:
     """Batches of features in the order of the numbered images; for `live` and `stopping` see `prepare_in_batches`."""
-    at_least = FAST_MARGIN * encoder.preprocess.size if reading.fast_decode else None
-    views = reading.views
+    fast, views = reading.fast_pixels, reading.views
+    at_least = FAST_MARGIN * encoder.preprocess.size if fast else None
 
     def prepare(item: tuple[int, Reference]) -> Tensor:
         number, image = item
-        return pixels_of(encoder, decode_image(image.read(), image.key, at_least=at_least), views, number)
+        picture = decode_image(image.read(), image.key, at_least=at_least)
+        if views is None:
+            return pixels_of(encoder, picture, fast=fast)
+        seed = (views.seed, number)
+        return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=seed)
 
     size = reading.batch if views is None else max(1, reading.batch // views.count)
     for prepared in prepare_in_batches(
@@ -99,11 +103,9 @@ def encode_files(
         yield Encoded([item for item, _ in good], features, failures)
 
 
-def pixels_of(encoder: Encoder, picture: Image.Image, views: Views | None = None, number: int = 0) -> Tensor:
-    """The uint8 pixels of a picture, or the normalised ones of its views."""
-    if views is None:
-        return torch.from_numpy(encoder.preprocess.pixels(picture))
-    return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=(views.seed, number))
+def pixels_of(encoder: Encoder, picture: Image.Image, *, fast: bool = False) -> Tensor:
+    """The bytes of a picture as the encoder wants them, channels×size×size."""
+    return torch.from_numpy(encoder.preprocess.pixels(picture, fast=fast))
 
 
 def features_of(encoder: Encoder, pixels: list[Tensor], views: Views | None = None) -> Tensor:

@@ -2,6 +2,7 @@
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,12 +15,19 @@ from pta.errors import PtaError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_POLITE = 19
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 
 
 def default_workers() -> int:
     """As many threads as there are processors, up to eight: beyond that the encoder is the narrow place."""
     return min(8, os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count() or 1)
+
+
+def _step_back() -> None:
+    """Let an encoder on the same processors go first: all its threads wait for the one that is disturbed."""
+    if sys.platform == "linux":  # where priorities belong to threads
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _POLITE)
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ def prepare_in_batches(
     """
     waiting: queue.Queue[tuple[Item, Future[Result]] | BaseException | None] = queue.Queue(maxsize=2 * batch)
     stopped = threading.Event()
-    pool = ThreadPoolExecutor(workers or default_workers(), thread_name_prefix="prepare")
+    pool = ThreadPoolExecutor(workers or default_workers(), thread_name_prefix="prepare", initializer=_step_back)
 
     def put(entry: tuple[Item, Future[Result]] | BaseException | None) -> None:
         while not stopped.is_set():

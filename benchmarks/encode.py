@@ -1,0 +1,159 @@
+"""How fast images become features: one by one, our way, and the encoder alone, side by side in one run.
+
+    python benchmarks/encode.py            writes benchmarks/results/encode-cpu.csv and encode-fast-pixels.csv
+
+The roads take turns, so that a busy machine slows all of them alike: trust the ratios. Weights are random (ViT-B/32) or
+the packaged ones (embedded); photographs are synthetic, with the spectrum, size and compression of real ones.
+"""
+
+import argparse
+import csv
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from machine import hardware
+from PIL import Image
+
+from pta.datasets.images import FileImage
+from pta.encoders import EmbeddedEncoder, Encoder
+from pta.encoders.clip import ClipEncoder
+from pta.encoders.layouts import in_openai_layout
+from pta.pipelines.encoding import FAST_MARGIN, Reading, encode_files
+
+RESULTS = Path(__file__).parent / "results"
+BATCH = 64
+SIZE = (500, 375)  # of a usual photograph in ImageNet
+
+
+def random_vit_b32() -> Encoder:
+    """ViT-B/32 with random weights, made by transformers and run by us."""
+    from transformers import CLIPConfig, CLIPModel
+
+    torch.manual_seed(0)
+    return ClipEncoder(in_openai_layout(CLIPModel(CLIPConfig()).state_dict()), quick_gelu=True).ready()
+
+
+def photograph(rng: np.random.Generator, size: tuple[int, int] = SIZE) -> Image.Image:
+    """A picture whose energy falls with frequency as in nature, slightly coloured."""
+    width, height = size
+    frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(width), np.fft.fftfreq(height)))
+    frequency[0, 0] = 1
+    grey, *colours = (
+        np.fft.ifft2(np.fft.fft2(rng.standard_normal((height, width))) / frequency).real for _ in range(4)
+    )
+    channels = [grey + 0.3 * colour for colour in colours]
+    scaled = [128 + 55 * (channel - channel.mean()) / channel.std() for channel in channels]
+    return Image.fromarray(np.clip(np.stack(scaled, axis=2), 0, 255).astype(np.uint8))
+
+
+def one_by_one(encoder: Encoder, paths: Iterable[Path]) -> torch.Tensor:
+    """What a first program does."""
+    return torch.cat([encoder.encode_images(encoder.preprocess(Image.open(path))) for path in paths])
+
+
+def our_way(encoder: Encoder, paths: Iterable[Path], fast_pixels: bool = False) -> torch.Tensor:
+    """What `pta extract` and `pta predict` do."""
+    images = enumerate(FileImage(path, path.name) for path in paths)
+    return torch.cat([part.features for part in encode_files(encoder, images, Reading(BATCH, fast_pixels=fast_pixels))])
+
+
+def encoder_alone(encoder: Encoder, ready: torch.Tensor) -> torch.Tensor:
+    """What would be left if decoding cost nothing."""
+    return torch.cat([encoder.encode_images(batch) for batch in ready.split(BATCH)])
+
+
+def measure(roads: dict[str, Callable[[], torch.Tensor]], repeats: int) -> dict[str, float]:
+    """The median seconds of each road; they take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in roads}
+    for _ in range(repeats + 1):
+        for name, road in roads.items():
+            begun = time.perf_counter()
+            road()
+            seconds[name].append(time.perf_counter() - begun)
+    return {name: statistics.median(times[1:]) for name, times in seconds.items()}  # the first round warms up
+
+
+def compare(name: str, encoder: Encoder, paths: list[Path], repeats: int) -> list[dict[str, object]]:
+    """All roads over the same files with one model."""
+    ready = encoder.preprocess([Image.open(path) for path in paths])
+    roads = {
+        "one by one": lambda: one_by_one(encoder, paths),
+        "ours": lambda: our_way(encoder, paths),
+        "ours, fast pixels": lambda: our_way(encoder, paths, fast_pixels=True),
+        "encoder alone": lambda: encoder_alone(encoder, ready),
+    }
+    seconds = measure(roads, repeats)
+    return [
+        {
+            "model": name,
+            "road": road,
+            "images": len(paths),
+            "images_per_second": round(len(paths) / seconds[road], 1),
+            "of_encoder_alone": round(seconds["encoder alone"] / seconds[road], 3),
+            "of_one_by_one": round(seconds["one by one"] / seconds[road], 3),
+            "hardware": hardware(),
+        }
+        for road in roads
+    ]
+
+
+def distances(name: str, encoder: Encoder, folder: Path) -> list[dict[str, object]]:
+    """How far fast pixels move features, for photographs of several sizes."""
+    rows = []
+    for size in ((500, 375), (1000, 750), (2000, 1500), (4000, 3000)):
+        rng = np.random.default_rng(size[0])
+        paths = [folder / f"{size[0]}-{number}.jpg" for number in range(8)]
+        for path in paths:
+            photograph(rng, size).save(path, quality=90)
+        exact, fast = (our_way(encoder, paths, fast_pixels=fast) for fast in (False, True))
+        cosines = (exact * fast).sum(dim=1)
+        among = (exact @ exact.T)[~torch.eye(len(paths), dtype=torch.bool)]
+        rows.append(
+            {
+                "model": name,
+                "width": size[0],
+                "height": size[1],
+                "margin": FAST_MARGIN,
+                "least_cosine": round(cosines.min().item(), 6),
+                "mean_cosine": round(cosines.mean().item(), 6),
+                "mean_cosine_between_pictures": round(among.mean().item(), 6),
+            }
+        )
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    """Write rows as CSV, and show them."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    for row in rows:
+        print(*row.values(), sep="\t")
+
+
+def main() -> None:
+    """Measure both models, then what fast pixels cost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder, rng = Path(place), np.random.default_rng(1)
+        paths = [folder / f"{number:04d}.jpg" for number in range(arguments.images)]
+        for path in paths:
+            photograph(rng).save(path, quality=90)
+        models = {"ViT-B/32, random weights": random_vit_b32(), "embedded": EmbeddedEncoder.load().ready()}
+        rows = [row for name, model in models.items() for row in compare(name, model, paths, arguments.repeats)]
+        write(RESULTS / "encode-cpu.csv", rows)
+        moved = [row for name, model in models.items() for row in distances(name, model, folder)]
+        write(RESULTS / "encode-fast-pixels.csv", moved)
+
+
+if __name__ == "__main__":
+    main()

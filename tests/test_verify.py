@@ -1,0 +1,84 @@
+"""`pta verify`: measured beside published, and never a pass without a measurement."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from miniatures import build
+
+from pta.encoders import EmbeddedEncoder
+from pta.errors import InvalidParameter
+from pta.pipelines.verify import find_reference, verify
+
+TEN = (
+    *("oxford_flowers", "dtd", "oxford_pets", "stanford_cars", "ucf101"),
+    *("caltech101", "food101", "sun397", "fgvc_aircraft", "eurosat"),
+)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "templates", "mean"),
+    [("ViT-B/16", "vanilla", 63.60), ("ViT-B/16", "clip", 65.64), ("RN50", "clip", 59.21)],
+)
+def test_published_rows_have_their_published_mean(architecture, templates, mean):
+    accuracies = find_reference(architecture, templates).accuracies
+    assert sum(accuracies[name] for name in TEN) / 10 == pytest.approx(mean, abs=0.006)
+
+
+def test_an_architecture_that_nobody_published_is_refused_with_the_list():
+    with pytest.raises(InvalidParameter, match=r"no published accuracies of SigLIP with templates clip; there are ViT"):
+        find_reference("SigLIP", "clip")
+
+
+def test_what_is_there_is_measured_and_what_is_not_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
+    root, features = tmp_path / "data", tmp_path / "features"
+    root.mkdir()
+    features.mkdir()
+    build("dtd", root)
+    encoder = EmbeddedEncoder.load().ready()
+    reference = find_reference("RN50", "clip")
+    there, absent = verify(encoder, reference, root, features, ["dtd", "eurosat"])
+    assert there.published == 42.2
+    assert there.images > 0
+    assert there.difference == pytest.approx(there.measured - 42.2)
+    assert (absent.measured, absent.difference) == (None, None)
+    assert "eurosat" in absent.note
+    encoder.image_features = None  # a second time nothing is encoded
+    assert list(verify(encoder, reference, root, features, ["dtd"])) == [there]
+
+
+def run(place, *arguments):
+    command = [sys.executable, "-c", "from pta.cli import main; main()", "verify", "embedded", *map(str, arguments)]
+    environment = {**os.environ, "PTA_CACHE": str(place / "cache")}
+    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_command_tells_the_same_from_the_different_by_its_exit_code(tmp_path):
+    build("dtd", tmp_path / "data")
+    fixed = ("--data", "data", "--architecture", "RN50", "--dataset", "dtd")
+    differs = run(tmp_path, *fixed, "--tolerance", 0)
+    assert differs.returncode == 1, differs.stderr
+    assert "differs" in differs.stdout
+    same = run(tmp_path, *fixed, "--tolerance", 100, "--json", "-")
+    assert same.returncode == 0
+    (record,) = json.loads(same.stdout)
+    assert record["dataset"] == "dtd"
+    assert record["difference"] == pytest.approx(record["measured"] - 42.2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--data", "nowhere"), "--data nowhere: no such folder"),
+        (("--data", "."), "no published accuracies of embedded"),
+        (("--data", ".", "--architecture", "RN50"), "could be measured"),
+        (("--data", ".", "--architecture", "RN50", "--dataset", "dtdd"), "did you mean 'dtd'?"),
+    ],
+)
+def test_nothing_to_compare_is_the_users_mistake(tmp_path, arguments, complaint):
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
