@@ -110,7 +110,7 @@ def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, ph
 def test_other_inputs_are_encoded_again(change, encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     run(encoder, photos, out)
-    reading = Reading(views=Views(2) if change == "views" else None, fast_pixels=change == "decoding")
+    reading = Reading(views=Views(2) if change == "views" else None, fast_decode=change == "decoding")
     if change == "image":
         Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
     assert run(encoder, photos, out, reading=reading).encoded == 40
@@ -183,7 +183,7 @@ def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, pho
     with pytest.raises(UnreadableImage):
         run(encoder, photos, tmp_path / "f.safetensors", shard=8)
     with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
-        run(encoder, photos, tmp_path / "f.safetensors", shard=8, reading=Reading(fast_pixels=True))
+        run(encoder, photos, tmp_path / "f.safetensors", shard=8, reading=Reading(fast_decode=True))
 
 
 def test_a_feature_file_has_a_proper_name_and_place(encoder, photos, tmp_path):

@@ -37,7 +37,7 @@ def extract(
         int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
     ] = 1024,
     on_error: options.OnError = "stop",
-    fast_pixels: options.FastPixels = False,
+    fast_decode: options.FastDecode = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
@@ -48,7 +48,7 @@ def extract(
     require_place(json)
     require_writable(out)
     prompts = load_templates(templates, None)  # a mistake is found before the work begins
-    reading = Reading(batch, workers, fast_pixels, None if views is None else Views(views, view_mode, seed))
+    reading = Reading(batch, workers, fast_decode, None if views is None else Views(views, view_mode, seed))
     images = open_images(source, root=data, class_names=None if classes is None else options.read_classes(classes))
     if not images.class_names:
         raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name a line)")

@@ -29,11 +29,9 @@ Batch = Annotated[int, typer.Option(min=1, help="Images encoded at once; changes
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Threads that decode images.", show_default="one a processor, at most 8")
 ]
-FastPixels = Annotated[
+FastDecode = Annotated[
     bool,
-    typer.Option(
-        "--fast-pixels", help="Shrink large JPEG files while decoding, resize by torch: nearly the same pixels."
-    ),
+    typer.Option("--fast-decode", help="Decode large JPEG files at a fraction of their size: nearly the same pixels."),
 ]
 OnError = Annotated[
     Literal["stop", "skip"], typer.Option(help="At an image that cannot be read: stop, or skip it and report.")

@@ -42,7 +42,7 @@ def predict(
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False,
     frames: Annotated[bool, typer.Option("--frames", help="Standard input holds pictures, not their paths.")] = False,
     on_error: options.OnError = "stop",
-    fast_pixels: options.FastPixels = False,
+    fast_decode: options.FastDecode = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
@@ -72,7 +72,7 @@ def predict(
         batches = predict_stream(
             classifier,
             source,
-            Reading(batch, workers, fast_pixels),
+            Reading(batch, workers, fast_decode),
             learn=not freeze,
             top=top,
             on_error=on_error,

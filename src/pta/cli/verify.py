@@ -27,7 +27,7 @@ def verify(
     dataset: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Points of difference that are still the same model.")] = 0.5,
     features: Annotated[Path, typer.Option(help="Folder to keep feature files in.")] = Path("features"),
-    fast_pixels: options.FastPixels = False,
+    fast_decode: options.FastDecode = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
@@ -51,7 +51,7 @@ def verify(
         def move(name: str, done: int, total: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
-        reading = Reading(batch, workers, fast_pixels)
+        reading = Reading(batch, workers, fast_decode)
         verdicts = list(verify_model(encoder, reference, data, features, chosen, reading, move))
     if json is not None:
         write_json(json, [_record(verdict) for verdict in verdicts])

@@ -13,7 +13,7 @@ from pta.adapters.base import create_adapter, load_adapter
 from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.images import as_picture
 from pta.pipelines.answers import Answer, answers_from
-from pta.pipelines.encoding import features_of, pixels_of
+from pta.pipelines.encoding import features_of
 from pta.prompts import build_classifier, default_cache, load_templates
 
 Picture = Image.Image | str | Path | npt.NDArray[np.uint8]
@@ -76,7 +76,7 @@ class Classifier:
         """What a picture shows, or several; each is learnt from in turn, unless `learn` is False."""
         if isinstance(images, _ONE):
             return self([images], learn=learn, top=top)[0]
-        pixels = [pixels_of(self.encoder, as_picture(image)) for image in images]
+        pixels = [self.encoder.preprocess.pixels(as_picture(image)) for image in images]
         return self.answer(features_of(self.encoder, pixels), learn=learn, top=top)
 
     def answer(self, features: Tensor, *, learn: bool = True, top: int = 1) -> list[Answer]:

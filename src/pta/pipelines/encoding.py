@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
+import numpy as np
 import torch
-from PIL import Image
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.encoders import Encoder
@@ -15,7 +16,7 @@ from pta.pipelines.feed import prepare_in_batches
 from pta.views import make_views
 
 FAST_MARGIN = 2
-"""With fast pixels, both sides of a decoded JPEG are at least so many times as long as the model's."""
+"""Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""
 
 
 class ImageReference(Protocol):
@@ -54,13 +55,13 @@ class Reading:
     Args:
         batch: images, or views, encoded at once.
         workers: threads that decode; by default as many as there are processors.
-        fast_pixels: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`), and resize by torch.
+        fast_decode: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`).
         views: augmented views of every image, instead of the image alone.
     """
 
     batch: int = 64
     workers: int | None = None
-    fast_pixels: bool = False
+    fast_decode: bool = False
     views: Views | None = None
 
 
@@ -82,16 +83,16 @@ def encode_files(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Encoded[Reference]]:
     """Batches of features in the order of the numbered images; for `live` and `stopping` see `prepare_in_batches`."""
-    fast, views = reading.fast_pixels, reading.views
-    at_least = FAST_MARGIN * encoder.preprocess.size if fast else None
+    views = reading.views
+    at_least = FAST_MARGIN * encoder.preprocess.size if reading.fast_decode else None
 
-    def prepare(item: tuple[int, Reference]) -> Tensor:
+    def prepare(item: tuple[int, Reference]) -> NDArray[Any]:
         number, image = item
         picture = decode_image(image.read(), image.key, at_least=at_least)
         if views is None:
-            return pixels_of(encoder, picture, fast=fast)
+            return encoder.preprocess.pixels(picture)
         seed = (views.seed, number)
-        return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=seed)
+        return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=seed).numpy()
 
     size = reading.batch if views is None else max(1, reading.batch // views.count)
     for prepared in prepare_in_batches(
@@ -103,15 +104,11 @@ def encode_files(
         yield Encoded([item for item, _ in good], features, failures)
 
 
-def pixels_of(encoder: Encoder, picture: Image.Image, *, fast: bool = False) -> Tensor:
-    """The bytes of a picture as the encoder wants them, channels×size×size."""
-    return torch.from_numpy(encoder.preprocess.pixels(picture, fast=fast))
-
-
-def features_of(encoder: Encoder, pixels: list[Tensor], views: Views | None = None) -> Tensor:
-    """The features of several images, on the CPU."""
+def features_of(encoder: Encoder, pixels: list[NDArray[Any]], views: Views | None = None) -> Tensor:
+    """The features of several images, given as bytes or, with views, as normalised pixels; on the CPU."""
     if not pixels:
         return torch.empty((0, encoder.dim) if views is None else (0, views.count, encoder.dim))
     if views is None:
-        return encoder.encode_images(torch.stack(pixels)).cpu()
-    return torch.stack([encoder.encode_images(one).cpu() for one in pixels])
+        # numpy stacks: torch would wake all its threads for it, which fight with those that decode
+        return encoder.encode_images(torch.from_numpy(np.stack(pixels))).cpu()
+    return torch.stack([encoder.encode_images(torch.from_numpy(one)).cpu() for one in pixels])

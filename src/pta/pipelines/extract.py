@@ -96,7 +96,7 @@ def _inputs(images: ImageSet, encoder: Encoder, reading: Reading, on_error: str)
         "architecture": encoder.architecture,
         "dtype": str(encoder.dtype).removeprefix("torch."),
         "preprocessing": encoder.preprocess.describe(),
-        "fast_pixels": reading.fast_pixels,
+        "fast_decode": reading.fast_decode,
         "views": None if reading.views is None else asdict(reading.views),
         "on_error": on_error,
     }
