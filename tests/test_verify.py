@@ -6,11 +6,15 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from miniatures import build
 
+from pta.datasets.catalogue import find_entry
+from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter
 from pta.pipelines.verify import find_reference, verify
+from pta.prompts import build_classifier
 
 TEN = (
     *("oxford_flowers", "dtd", "oxford_pets", "stanford_cars", "ucf101"),
@@ -20,7 +24,7 @@ TEN = (
 
 @pytest.mark.parametrize(
     ("architecture", "templates", "mean"),
-    [("ViT-B/16", "vanilla", 63.60), ("ViT-B/16", "clip", 65.64), ("RN50", "clip", 59.21)],
+    [("ViT-B/16", "vanilla", 63.60), ("ViT-B/16", "clip", 65.64), ("ViT-B/16", "dpe", 67.77), ("RN50", "clip", 59.21)],
 )
 def test_published_rows_have_their_published_mean(architecture, templates, mean):
     accuracies = find_reference(architecture, templates).accuracies
@@ -48,6 +52,24 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(tmp_path, monkeypatch
     assert "eurosat" in absent.note
     encoder.image_features = None  # a second time nothing is encoded
     assert list(verify(encoder, reference, root, features, ["dtd"])) == [there]
+
+
+def test_a_row_that_was_made_with_descriptions_is_measured_with_descriptions(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
+    build("dtd", tmp_path)
+    names = find_entry("dtd").class_names
+    encoder, reference = EmbeddedEncoder.load().ready(), find_reference("ViT-B/16", "dpe")
+    with pytest.raises(InvalidParameter, match="needs --descriptions FOLDER"):
+        list(verify(encoder, reference, tmp_path, tmp_path, ["dtd"]))
+    (verdict,) = verify(encoder, reference, tmp_path, tmp_path, ["dtd"], descriptions=tmp_path)
+    assert "dtd.json" in verdict.note
+    sentences = {name: [f"Something {name}."] for name in names}
+    (tmp_path / "dtd.json").write_text(json.dumps(sentences))
+    (verdict,) = verify(encoder, reference, tmp_path, tmp_path, ["dtd"], descriptions=tmp_path)
+    expected = build_classifier(encoder, names, ("{} texture.",), descriptions=sentences)
+    (file,) = tmp_path.glob("dtd-*.safetensors")
+    torch.testing.assert_close(load_features(file).classifier.anchors, expected.anchors)
+    assert verdict.difference == pytest.approx(verdict.measured - 53.25)
 
 
 def run(place, *arguments):

@@ -15,7 +15,7 @@ Model = Annotated[
     ),
 ]
 Templates = Annotated[
-    str, typer.Option(help="vanilla, clip, coop, clip7, clip80, ulip64, a file, or one template with {}.")
+    str, typer.Option(help="vanilla, clip, coop, dpe, clip7, clip80, ulip64, a file, or one template with {}.")
 ]
 Descriptions = Annotated[
     Path | None, typer.Option(help="JSON file of sentences for each class, used beside the templates.")

@@ -19,10 +19,13 @@ def verify(
     model: Annotated[str, typer.Argument(help="As for --model: hf:…, openclip:… or file:….")],
     data: Annotated[Path, typer.Option(help="The folder that holds the datasets; see pta datasets.")],
     templates: Annotated[
-        str, typer.Option(help="Compare with what was published for: vanilla, clip or coop.")
+        str, typer.Option(help="Compare with what was published for: vanilla, clip, coop or dpe.")
     ] = "clip",
     architecture: Annotated[
         str | None, typer.Option(help="Compare with ViT-B/16 or RN50.", show_default="what the model is")
+    ] = None,
+    descriptions: Annotated[
+        Path | None, typer.Option(help="For dpe: a folder with the sentences of each set, DATASET.json.")
     ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Points of difference that are still the same model.")] = 0.5,
@@ -48,11 +51,15 @@ def verify(
     with progress() as bar:
         task = bar.add_task("")
 
-        def move(name: str, done: int, total: int) -> None:
+        def move(name: str, total: int, done: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
         reading = Reading(batch, workers, fast_decode)
-        verdicts = list(verify_model(encoder, reference, data, features, chosen, reading, move))
+        verdicts = list(
+            verify_model(
+                encoder, reference, data, features, chosen, reading, descriptions=descriptions, on_progress=move
+            )
+        )
     if json is not None:
         write_json(json, [_record(verdict) for verdict in verdicts])
     if json is None or str(json) != STDOUT:

@@ -3,16 +3,17 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
 from pta.datasets.features import load_features
 from pta.datasets.open import open_images
 from pta.encoders import Encoder
-from pta.errors import InvalidParameter, PtaError, UnreadableFile
+from pta.errors import InvalidParameter, PtaError
 from pta.pipelines.encoding import Reading
 from pta.pipelines.extract import extract
-from pta.prompts import build_classifier, default_cache, load_templates
+from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Reference:
     architecture: str
     templates: str
     accuracies: Mapping[str, float]
+    descriptions: bool = False  # whether each class had sentences of its own
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -63,25 +65,28 @@ def verify(
     features: Path,
     datasets: Sequence[str],
     reading: Reading | None = None,
-    on_progress: Callable[[str, int, int], None] = lambda dataset, done, total: None,
+    *,
+    descriptions: Path | None = None,
+    on_progress: Callable[[str, int, int], None] = lambda dataset, total, done: None,
 ) -> Iterator[Verdict]:
-    """Measure the datasets that are in `root`, keeping their feature files in the folder `features`."""
-    prompts = {dataset: load_templates(reference.templates, dataset) for dataset in datasets}
+    """Measure the datasets that are in `root`, keeping their feature files in the folder `features`.
+
+    A reference that was made with descriptions needs the folder `descriptions`, with a file DATASET.json for each.
+    """
+    if reference.descriptions != (descriptions is not None):
+        need = "needs --descriptions FOLDER" if reference.descriptions else "was made without descriptions"
+        raise InvalidParameter(f"the reference for templates {reference.templates} {need}")
     for dataset in datasets:
         published, note = reference.accuracies[dataset], reference.notes.get(dataset, "")
         try:
             images = open_images(dataset, root=root)
-        except UnreadableFile as error:
-            yield Verdict(dataset, published, None, 0, str(error))
-            continue
-        classifier = build_classifier(encoder, images.class_names, prompts[dataset], cache=default_cache())
-        out = features / f"{dataset}-{encoder.fingerprint[:12]}-{reference.templates}.safetensors"
-
-        def move(done: int, dataset: str = dataset, total: int = len(images)) -> None:
-            on_progress(dataset, done, total)
-
-        try:
-            extract(images, encoder, classifier, out, reading, on_progress=move)
+            sentences = None if descriptions is None else load_descriptions(descriptions / f"{dataset}.json")
+            templates = load_templates(reference.templates, dataset)
+            classifier = build_classifier(
+                encoder, images.class_names, templates, descriptions=sentences, cache=default_cache()
+            )
+            out = features / f"{dataset}-{encoder.fingerprint[:12]}.safetensors"
+            extract(images, encoder, classifier, out, reading, on_progress=partial(on_progress, dataset, len(images)))
         except PtaError as error:
             yield Verdict(dataset, published, None, 0, str(error))
             continue

@@ -11,7 +11,7 @@ from pta.errors import InvalidParameter, UnreadableFile, nearest
 from pta.prompts.reading import read_json, read_text
 
 _ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
-_MIXTURES = {"clip": "clip7", "coop": "vanilla"}  # what each is for classes of no known dataset
+_MIXTURES = {"clip": "clip7", "coop": "vanilla", "dpe": "clip7"}  # what each is for classes of no known dataset
 _LARGEST = 2**20
 
 
@@ -19,10 +19,10 @@ def load_templates(name: str, dataset: str | None = None) -> tuple[str, ...]:
     """The templates of a name, each with one `{}` where the class name goes.
 
     Args:
-        name: `vanilla`, `clip7`, `clip80`, `ulip64`; `clip` (the mixture of the paper's experiments) or `coop`, which
-            depend on the dataset; a .txt file with one template a line or a .json file with a list of them; or the one
-            template itself.
-        dataset: whose templates `clip` and `coop` are; without it they are `clip7` and `vanilla`.
+        name: `vanilla`, `clip7`, `clip80`, `ulip64`; `clip` (the mixture of the paper's experiments), `coop` or `dpe`
+            (DPE's, beside descriptions), which depend on the dataset; a .txt file with one template a line or a .json
+            file with a list of them; or the one template itself.
+        dataset: whose templates `clip`, `coop` and `dpe` are; without it they are `clip7`, `vanilla` and `clip7`.
 
     >>> load_templates("clip", "dtd")
     ('{} texture.',)
