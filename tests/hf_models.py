@@ -62,13 +62,13 @@ def write_hf_clip(folder: Path, seed: int = 0, *, legacy_end: bool = False) -> P
     return folder
 
 
-def write_hf_siglip(folder: Path, seed: int = 0) -> Path:
+def write_hf_siglip(folder: Path, seed: int = 0, *, pieces: int = 150) -> Path:
     """A SigLIP folder, its tokenizer a sentencepiece model of characters and a few words."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([*_SENTENCES, " ".join(_PRINTABLE)] * 4),
         model_writer=model,
-        vocab_size=150,
+        vocab_size=pieces,
         hard_vocab_limit=False,
         unk_id=2,
         eos_id=1,

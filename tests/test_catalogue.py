@@ -13,6 +13,7 @@ from pta.datasets.catalogue import catalogue, find_entry
 from pta.datasets.check import check
 from pta.datasets.layouts import LAYOUTS
 from pta.errors import InvalidParameter, PtaError, UnreadableFile
+from pta.prompts import load_templates
 
 
 def message(call, *arguments, **named):
@@ -35,8 +36,9 @@ def test_an_entry_agrees_with_its_own_lists(entry):
     assert len(entry.class_names) == entry.classes
     assert len(set(entry.class_names)) >= entry.classes - 2  # ImageNet has two missiles and two pairs of sunglasses
     assert entry.layout in LAYOUTS
-    assert all(getattr(entry, what) for what in LAYOUTS[entry.layout].needs)
-    assert bool(entry.test_list) == bool(entry.test_list_from)
+    layout = LAYOUTS[entry.layout]
+    assert bool(entry.test_list) == bool(entry.test_list_from) == layout.needs_test_list
+    assert entry.names_file or not layout.needs_names_file
     if entry.layout == "wnid_tree":
         assert len(set(entry.wnids)) == entry.classes
         assert list(entry.wnids) == sorted(entry.wnids)
@@ -106,7 +108,10 @@ def test_an_empty_data_folder_is_told_what_to_get(source, tmp_path):
     assert f"no folder of images {tmp_path / entry.images[0]}; get it from {entry.images_from}" in said
     assert f"'pta datasets check {source} --data {tmp_path}'" in said
     report = check(source, tmp_path)
-    assert len(report.problems) == len(LAYOUTS[entry.layout].needs)
+    needed = {"folder of images", *(["list of test images"] if entry.test_list else [])}
+    needed |= {"list of class names"} if source == "fgvc_aircraft" else set()
+    assert {what for what in needed if any(f"no {what} " in problem for problem in report.problems)} == needed
+    assert len(report.problems) == len(needed)
     assert (report.images, report.classes, report.complete) == (0, 0, False)
 
 
@@ -114,6 +119,8 @@ def test_prompts_are_those_of_the_set(tmp_path):
     for source, prompts in (("dtd", "dtd"), ("imagenet_r", "imagenet_r"), ("imagenet_c/fog/5", "imagenet")):
         build(source, tmp_path)
         assert open_images(source, root=tmp_path).prompts == prompts
+    for entry in catalogue().values():
+        assert all(load_templates(mixture, entry.prompts) for mixture in ("clip", "coop", "dpe"))
 
 
 def test_class_names_of_ones_own_replace_those_of_the_set(tmp_path):
@@ -134,6 +141,19 @@ def test_other_programs_folder_names_are_found(tmp_path):
     build("dtd", tmp_path)
     (tmp_path / "dtd").rename(tmp_path / "DTD")
     assert len(open_images("dtd", root=tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [("oxford_pets", "OxfordPets"), ("ucf101", "UCF101"), ("caltech101", "Caltech101"), ("sun397", "SUN397")],
+)
+def test_images_may_lie_right_in_the_folder_that_tpt_calls_them_by(source, folder, tmp_path):
+    rows = build(source, tmp_path)
+    entry = find_entry(source)
+    (tmp_path / entry.images[0]).rename(tmp_path / folder)
+    (tmp_path / entry.test_list[0]).rename(tmp_path / folder / (tmp_path / entry.test_list[0]).name)
+    found = open_images(source, root=tmp_path)
+    assert [image.path for image in found.images] == [tmp_path / folder / key for key, _, _ in rows]
 
 
 def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
@@ -164,6 +184,8 @@ def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
         ('{"test": [["/etc/passwd", 0, "banded"]]}', "points to '/etc/passwd', outside of"),
         ('{"test": [["a\\u0000.jpg", 0, "banded"]]}', "outside of"),
         ('{"test": [["gone.jpg", 0, "banded"]]}', "1 of 1 images, the first is"),
+        ('{"test": [["banded", 0, "banded"]]}', "1 of 1 images, the first is"),  # a folder
+        (json.dumps({"test": [["long" * 2000, 0, "banded"]]}), "1 of 1 images, the first is"),
     ],
 )
 def test_a_wrong_split_file_is_one_clear_line(tmp_path, content, said):

@@ -3,6 +3,7 @@
 import json
 import pickle
 import warnings
+import zipfile
 
 import pytest
 import torch
@@ -51,6 +52,47 @@ def test_an_archive_of_openai_is_its_weights_with_quickgelu(tmp_path, kind):
         encoder = load_encoder(f"file:{tmp_path / 'model.pt'}")
     assert encoder.dtype == torch.float32
     assert encoder.fingerprint == ClipEncoder(rounded, quick_gelu=True).fingerprint
+
+
+class RunsWhenLoaded(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(2))
+
+    @torch.jit.export
+    def __getstate__(self):
+        return self.weight, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[torch.Tensor, bool]):
+        print("the code in the archive ran")
+        self.weight, self.training = state[0], state[1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_archive_whose_code_would_run_at_loading_is_refused_and_its_code_does_not_run(tmp_path, capfd):
+    path = tmp_path / "model.pt"
+    torch.jit.script(torch.nn.ModuleDict({"deep": RunsWhenLoaded()})).save(str(path))
+    capfd.readouterr()
+    torch.jit.load(path)
+    assert "ran" in capfd.readouterr().out, "nothing runs at loading, so this shows nothing"
+    with pytest.raises(
+        UnavailableModel, match=r"model\.pt is .* code might run when it is loaded; save .* safetensors"
+    ):
+        load_checkpoint(str(path))
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("code/more.py", b" " * (16 * 2**20)), ("model.json", b"{}")], ids=["too long", "too old"]
+)
+def test_an_archive_whose_code_cannot_be_checked_is_refused(tmp_path, state, name, content):
+    path = tmp_path / "model.pt"
+    write_openai_archive(path, state)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"model/{name}", content)
+    with pytest.raises(UnavailableModel, match="code might run"):
+        load_checkpoint(str(path))
 
 
 # -- open_clip -------------------------------------------------------------------------------------------------------
@@ -230,7 +272,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path, state):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("open_clip_config.json", "{", "is not readable JSON"),
+        ("open_clip_config.json", "{", "is not JSON"),
         ("open_clip_config.json", "[]", "holds no JSON object"),
         ("open_clip_config.json", '{"model_cfg": 3}', "model_cfg is not an object"),
         ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 0}}}', "does not describe a CLIP model"),

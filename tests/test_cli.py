@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from pta import PTA, ZeroShotClassifier
+from pta.datasets.features import load_features
 from pta.streams import dirichlet
+from pta.views import confident_mean
 
 
 def run(*arguments):
@@ -104,6 +106,24 @@ def test_json_to_stdout_is_nothing_but_json(pets):
     done = run("eval", "--features", pets, "--method", "all", "--json", "-")
     assert {record["method"] for record in json.loads(done.stdout)} == {"clip", "pta"}
     assert {record["method"] for record in json.loads(run("methods", "--json", "-").stdout)} == {"clip", "pta"}
+
+
+def test_views_are_averaged_where_there_are_some(pets, tmp_path):
+    with np.load(pets) as arrays:
+        given = dict(arrays)
+    clean = given["text_features"][given["labels"]][:, None]
+    noisy = clean + 3 * np.random.default_rng(2).standard_normal((300, 20, 16))
+    np.savez(tmp_path / "pets.npz", **given, view_features=np.concatenate([clean, noisy], axis=1))
+    done = run("eval", "--features", tmp_path / "pets.npz", "--method", "clip", "--views", "--json", "-")
+    (record,) = json.loads(done.stdout)
+    data = load_features(tmp_path / "pets.npz")
+    expected = confident_mean(data.views, data.classifier)
+    right = data.classifier.logits(expected.features).argmax(dim=1).numpy() == data.labels
+    assert record["dataset"] == "pets, views"
+    assert record["accuracy"] == pytest.approx(100 * right.mean())
+    done = run("eval", "--features", pets, "--views")
+    assert done.returncode == 2
+    assert "pta extract --views" in done.stderr
 
 
 def test_without_labels_there_are_predictions_but_no_accuracy(pets, tmp_path):

@@ -1,4 +1,4 @@
-"""Our CLIP, by independent roads: transformers for the ViT and the texts, a float64 formula for the modified ResNet."""
+"""Our CLIP against other code: transformers for the ViT and the texts, a float64 formula for the modified ResNet."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def vit():
     return ClipEncoder(random_state("ViT"), quick_gelu=True)
 
 
-# -- the same features by another road -------------------------------------------------------------------------------
+# -- the same features by other code ----------------------------------------------------------------------------------
 
 
 def assert_equals_transformers(encoder, model):
@@ -237,11 +237,11 @@ def test_a_resnet_whose_third_stage_has_other_channels_gives_no_patch_tokens():
         encoder.encode_tokens(some_images(64))
 
 
-def test_a_text_of_77_tokens_is_read_and_one_of_78_is_refused(vit):
+def test_77_tokens_with_start_and_end_are_read_and_78_are_refused(vit):
     assert vit.encode_texts(["cat " * 75]).isfinite().all()
-    with pytest.raises(InvalidParameter, match=r"a text has 78 tokens.*at most 77; shorten 'cat cat"):
+    with pytest.raises(InvalidParameter, match=r"a text has 76 tokens, ViT .* reads at most 75; shorten 'cat cat"):
         vit.encode_texts(["dog", "cat " * 76])
-    with pytest.raises(InvalidParameter, match="78 tokens are more than the 77"):
+    with pytest.raises(InvalidParameter, match="78 token embeddings are more than the 77 that ViT"):
         vit.text_from_embeddings(torch.zeros(1, 78, 64), torch.ones(1, 78, dtype=torch.bool))
 
 

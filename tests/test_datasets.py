@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from miniatures import build, jpeg, write_images
 from PIL import Image
 
 from pta.datasets import FileImage, ImageSet, TarImage, open_images
-from pta.datasets.names import ClassIndex, plain_name
+from pta.datasets.class_index import ClassIndex, matching_name
 from pta.datasets.trees import image_files, is_inside
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableImage
 
@@ -54,7 +55,7 @@ def test_a_folder_that_is_no_class_is_refused_with_the_nearest(tree):
         open_images, tree, class_names=["cat", "dog", "hot dogs"]
     )
     many = list(map(str, range(100)))
-    assert message(open_images, tree, class_names=many).endswith("the first are 0, 1, 2, 3, 4")
+    assert message(open_images, tree, class_names=many).endswith("known: " + ", ".join(many[:20]) + ", …")
 
 
 def test_two_classes_of_one_name_cannot_be_told_apart_by_folders(tree):
@@ -96,7 +97,7 @@ def test_links_are_followed_but_not_in_circles(tree):
     (tree / "cat" / "broken.jpg").symlink_to(tree / "gone.jpg")
     assert image_files(tree) == sorted([*KEYS, "cow/1.jpg", "cat/broken.jpg"])
     broken = FileImage(tree / "cat" / "broken.jpg", "cat/broken.jpg")
-    assert broken.size == -1
+    assert broken.stamp == (-1, -1)
     with pytest.raises(UnreadableImage, match="no such file"):
         broken.read()
 
@@ -177,7 +178,7 @@ def test_an_unknown_label_in_a_csv_is_refused_with_the_nearest(tree):
 def test_a_csv_that_is_not_text_is_refused(tree):
     path = tree / "list.csv"
     path.write_bytes(b"path\n\xff\xfe.jpg\n")
-    assert "not text in UTF-8" in message(open_images, path)
+    assert "is not UTF-8 text" in message(open_images, path)
 
 
 def test_absolute_paths_in_a_csv_are_taken_as_they_are(tree, tmp_path):
@@ -221,13 +222,34 @@ def test_what_is_no_source_is_refused(tmp_path):
 
 def test_the_fingerprint_is_that_of_the_list_and_not_of_its_place(tree, tmp_path):
     first = open_images(tree)
-    write_images(tmp_path / "copied", KEYS)
+    shutil.copytree(tree, tmp_path / "copied")  # which keeps times
     assert open_images(tmp_path / "copied").fingerprint == first.fingerprint
-    (tmp_path / "copied" / KEYS[0]).write_bytes(jpeg(1) + b"longer")
+    (tmp_path / "copied" / KEYS[0]).rename(tmp_path / "copied/cat/other.jpg")
     assert open_images(tmp_path / "copied").fingerprint != first.fingerprint
     assert open_images(tree, class_names=["dog", "cat", "hot dog"]).fingerprint != first.fingerprint
     without = ImageSet(first.name, first.class_names, first.images, None)
     assert without.fingerprint != first.fingerprint
+
+
+def test_the_fingerprint_notices_a_changed_picture_of_the_same_size(tree):
+    first, picture = open_images(tree).fingerprint, tree / KEYS[0]
+    before, content = picture.stat(), picture.read_bytes()
+    picture.write_bytes(content[:-3] + b"x" + content[-2:])
+    os.utime(picture, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert picture.stat().st_size == before.st_size
+    assert open_images(tree).fingerprint != first
+    os.utime(picture, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert open_images(tree).fingerprint == first
+    picture.write_bytes(jpeg(1) + b"longer")
+    os.utime(picture, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert open_images(tree).fingerprint != first
+
+
+def test_the_fingerprint_of_images_that_are_gone_can_be_had(tree, tmp_path):
+    image = TarImage(tmp_path / "gone.tar", "gone.tar/a.jpg", 0, 2)
+    assert image.stamp == (2, -1)
+    gone = (FileImage(tree / "gone.jpg", "gone.jpg"), image)
+    assert len(ImageSet("x", (), gone, None).fingerprint) == 64
 
 
 def test_labels_that_do_not_fit_are_refused(tmp_path):
@@ -268,7 +290,7 @@ def test_a_path_is_inside_exactly_when_it_stays_below_the_folder(path):
 def test_a_name_is_found_in_every_spelling(names):
     index = ClassIndex(names)
     for label, name in enumerate(names):
-        same = [i for i, other in enumerate(names) if plain_name(other) == plain_name(name)]
+        same = [i for i, other in enumerate(names) if matching_name(other) == matching_name(name)]
         for spelling in (name, name.upper(), name.replace("_", " "), name.replace(" ", "_"), f" {name} "):
             assert spelling in index
             if len(same) == 1:

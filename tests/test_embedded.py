@@ -11,8 +11,8 @@ from PIL import Image
 from torch.nn.functional import normalize
 
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder, load_encoder
+from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel
 
 TEXTS = ["a photo of a coat.", "bag", "the ankle boot that she wanted, seen from above"]
 
@@ -124,8 +124,27 @@ def test_a_bare_string_is_rejected_as_texts(encoder):
 def test_a_text_too_long_is_rejected_and_the_longest_is_not(encoder):
     longest = encoder.config.text_length - 2
     assert encoder.encode_texts(["x" * longest]).isfinite().all()
-    with pytest.raises(InvalidParameter, match=f"at most {longest}"):
+    with pytest.raises(
+        InvalidParameter, match=f"has {longest + 1} bytes, embedded reads at most {longest}; shorten 'xx"
+    ):
         encoder.encode_texts(["x" * (longest + 1)])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"name": "embeded"}, r"no model is called 'embeded'; models are embedded .*, file:PATH"),
+        ({"name": "embedded", "dtype": "float61"}, r"unknown precision 'float61'; did you mean 'float16'\?"),
+        ({"name": "embedded", "device": "gpu"}, r"unknown device 'gpu'; cpu, cuda, cuda:1, mps or auto"),
+        ({"name": "embedded", "device": "cuda"}, r"--device cpu \(device=\"cpu\" in Python\) works everywhere"),
+    ],
+    ids=["name", "precision", "device", "no GPU"],
+)
+def test_a_model_that_cannot_be_had_as_asked_is_told_in_one_line(monkeypatch, asked, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises((InvalidParameter, UnavailableModel), match=message) as caught:
+        load_encoder(**asked)
+    assert "\n" not in str(caught.value)
 
 
 def test_logits_have_a_scale_as_in_clip(encoder):
@@ -146,6 +165,19 @@ def test_another_weight_or_configuration_has_another_fingerprint(encoder):
     two_heads = EmbeddedEncoder(EmbeddedConfig(image_heads=2))
     two_heads.load_state_dict(four_heads.state_dict())
     assert len({encoder.fingerprint, four_heads.fingerprint, two_heads.fingerprint}) == 3
+
+
+def test_the_recipe_and_the_shapes_of_weights_are_part_of_the_fingerprint(encoder, monkeypatch):
+    class Reshaped(EmbeddedEncoder):
+        def state_dict(self):
+            return {name: weight.flatten() for name, weight in super().state_dict().items()}
+
+    reshaped = Reshaped()
+    reshaped.load_state_dict(encoder.state_dict())
+    before = encoder.fingerprint
+    assert reshaped.fingerprint != before
+    monkeypatch.setattr("pta.encoders.base.RECIPE", 2)
+    assert encoder.fingerprint != before
 
 
 def test_a_file_carries_the_configuration_it_is_read_with(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from safetensors import safe_open
 from pta.datasets.features import load_features, read_about
 from pta.datasets.open import open_images
 from pta.encoders import EmbeddedEncoder
-from pta.errors import PtaError, StateMismatch, UnreadableFile, UnreadableImage
+from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableImage
 from pta.images import decode_image
 from pta.pipelines.encoding import Reading, Views
 from pta.pipelines.extract import extract
@@ -123,13 +124,14 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
     with pytest.raises(UnreadableImage, match=rf"{bad.name} is no image.*--on-error skip"):
         run(encoder, photos, out)
     assert not out.exists()
-    (tmp_path / "f.safetensors.parts" / "inputs.json").unlink()
-    done = run(encoder, photos, out, on_error="skip", shard=8)
+    done = run(encoder, photos, out, on_error="skip")
     assert done.images == 39
     assert [bad.name in line for line in done.skipped] == [True]
     data, images = load_features(out), open_images(photos)
     assert data.labels.tolist() == np.delete(images.labels, 5).tolist()
-    assert run(encoder, photos, out, on_error="skip", shard=8) == done.__class__(out, 39, 0, done.skipped)
+    assert run(encoder, photos, out, on_error="skip") == done.__class__(out, 39, 0, done.skipped)
+    with pytest.raises(UnreadableImage, match=rf"{bad.name} is no image"):
+        run(encoder, photos, out)  # what was skipped then is not silently missing now
 
 
 def test_a_shard_of_nothing_but_unreadable_images_is_no_obstacle(encoder, photos, tmp_path):
@@ -159,11 +161,19 @@ def test_views_are_stored_beside_the_plain_features(encoder, photos, tmp_path):
     torch.testing.assert_close(data.views[number].float(), again, atol=1e-3, rtol=0)
 
 
+def test_views_are_cut_out_of_whole_pictures_only():
+    with pytest.raises(InvalidParameter, match="whole picture"):
+        Reading(fast_decode=True, views=Views(4))
+    with pytest.raises(InvalidParameter, match="from 1"):
+        Reading(batch=0)
+
+
 def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, tmp_path):
     out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
     bad = sorted(photos.glob("*/*.jpg"))[35]
-    content = bad.read_bytes()
+    content, written = bad.read_bytes(), bad.stat().st_mtime_ns
     bad.write_bytes(b"x" * len(content))
+    os.utime(bad, ns=(written, written))  # so that it is the same extraction
     with pytest.raises(UnreadableImage):
         run(encoder, photos, out, shard=8, reading=Reading(batch=4))
     shards = sorted(parts.glob("*.safetensors"))
@@ -171,11 +181,42 @@ def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, 
     shards[1].write_bytes(shards[1].read_bytes()[:-50])
     (parts / ".half-written").write_bytes(b"x")
     bad.write_bytes(content)
+    os.utime(bad, ns=(written, written))
     assert run(encoder, photos, out, shard=8).encoded == 16
     whole = run(encoder, photos, tmp_path / "g.safetensors")
     torch.testing.assert_close(
         load_features(out).samples.features, load_features(whole.path).samples.features, atol=1e-6, rtol=0
     )
+
+
+def test_another_shard_size_goes_on_with_the_first(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    bad = sorted(photos.glob("*/*.jpg"))[35]
+    bad.write_bytes(b"no picture")
+    with pytest.raises(UnreadableImage):
+        run(encoder, photos, out, shard=8, reading=Reading(batch=4))
+    assert run(encoder, photos, out, shard=100, on_error="skip").encoded == 8
+
+
+def test_what_a_kill_after_the_last_write_leaves_behind_is_removed(encoder, photos, tmp_path):
+    out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
+    next(photos.glob("bag/*.jpg")).write_bytes(b"no picture")
+    with pytest.raises(UnreadableImage):
+        run(encoder, photos, out)
+    kept = shutil.copytree(parts, tmp_path / "kept")
+    run(encoder, photos, out, on_error="skip")
+    assert not parts.exists()
+    kept.rename(parts)
+    assert run(encoder, photos, out, on_error="skip").encoded == 0
+    assert not parts.exists()
+
+
+def test_names_that_are_no_text_are_no_obstacle(encoder, photos, tmp_path):
+    odd = photos / "bag" / os.fsdecode(b"caf\xe9 \n.jpg")
+    next(photos.glob("bag/*.jpg")).rename(odd)
+    run(encoder, photos, tmp_path / "f.safetensors")
+    with safe_open(tmp_path / "f.safetensors", framework="pt") as file:
+        assert "bag/" + odd.name in json.loads(file.get_tensor("paths").numpy().tobytes())
 
 
 def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, photos, tmp_path):
@@ -213,7 +254,7 @@ def test_a_killed_extraction_goes_on_where_it_was(tmp_path):
     done = subprocess.run([*call, "--json", "-"], env=environment, capture_output=True, text=True, check=True)
     record = json.loads(done.stdout)
     assert record["images"] == 400
-    assert 0 < record["encoded"] <= 400 - kept + 4  # a shard may have been under the hammer
+    assert 0 < record["encoded"] <= 400 - kept + 4  # a shard may have been half written
     again = subprocess.run([*call, "--json", "-"], env=environment, capture_output=True, text=True, check=True)
     assert json.loads(again.stdout)["encoded"] == 0
     encoder = EmbeddedEncoder.load().ready()

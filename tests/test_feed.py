@@ -46,6 +46,12 @@ def test_no_more_than_two_batches_are_prepared_ahead():
     batches.close()
 
 
+def test_no_thread_is_idle_when_batches_are_small():
+    together = threading.Barrier(4, timeout=10)  # breaks unless four items are prepared at once
+    batches = prepare_in_batches(range(8), lambda number: together.wait() and number, batch=1, workers=4)
+    assert [one.error for part in batches for one in part] == [None] * 8
+
+
 def test_a_live_stream_answers_what_has_arrived_instead_of_waiting_for_more():
     more = threading.Event()
 

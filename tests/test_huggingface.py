@@ -1,4 +1,4 @@
-"""`hf:` encoders against transformers' own roads, on small random models in folders."""
+"""`hf:` encoders against transformers' own code, on small random models in folders."""
 
 import json
 import math
@@ -156,7 +156,7 @@ def test_texts_equal_the_path_from_their_embeddings_and_gradients_reach_these(en
     assert (after_the_end == 0).all() if kind == "clip" else (after_the_end > 0).all()
 
 
-def test_clips_patches_take_the_class_tokens_road_and_come_row_by_row(encoders, reference):
+def test_clips_patches_are_projected_like_the_class_token_and_come_row_by_row(encoders, reference):
     encoder, model = encoders["clip"], reference["clip"]
     batch = pixels(encoder)
     with torch.no_grad():
@@ -209,6 +209,37 @@ def test_another_activation_has_another_fingerprint(encoders, folder_copy):
     config = json.loads((folder / "config.json").read_text())
     edit_json(folder / "config.json", vision_config={**config["vision_config"], "hidden_act": "gelu"})
     assert HuggingFaceEncoder.load(str(folder)).fingerprint != encoders["clip"].fingerprint
+
+
+def without_a_merge(folder):
+    lines = (folder / "merges.txt").read_text().splitlines()
+    (folder / "merges.txt").write_text("\n".join(line for line in lines if line != "a t</w>") + "\n")
+
+
+def with_other_pieces(folder):
+    other = write_hf_siglip(folder / "other", pieces=110)
+    shutil.copy(other / "spiece.model", folder / "spiece.model")
+
+
+def without_a_merge_in_its_only_file(folder):
+    rules = json.loads((folder / "tokenizer.json").read_text())
+    rules["model"]["merges"].pop()
+    (folder / "tokenizer.json").write_text(json.dumps(rules))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [("clip", without_a_merge), ("siglip", with_other_pieces), ("siglip2", without_a_merge_in_its_only_file)],
+)
+def test_another_tokenizer_has_another_fingerprint(encoders, folder_copy, kind, change):
+    folder, texts = folder_copy(kind), ["a cat jumps over that"]
+    moved = HuggingFaceEncoder.load(str(folder))
+    assert moved.fingerprint == encoders[kind].fingerprint, "the folder's name is part of it"
+    change(folder)
+    changed = HuggingFaceEncoder.load(str(folder))
+    assert changed.tokenize(texts)[0].tolist() != moved.tokenize(texts)[0].tolist()
+    assert changed.fingerprint != moved.fingerprint
+    assert HuggingFaceEncoder.load(str(folder)).fingerprint == changed.fingerprint
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------

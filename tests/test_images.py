@@ -32,7 +32,10 @@ def encoded(image, format="JPEG", **how):
 
 
 def reference(image, size=224):
-    """Resize (shorter side, bicubic), CenterCrop, ToTensor, Normalize as CLIP's own program does them, in numpy."""
+    """Resize (shorter side, bicubic), CenterCrop, ToTensor, Normalize as CLIP's own program does them, in numpy.
+
+    Colours come first: the loaders of TDA and PTA convert to RGB before anything else.
+    """
     image = image.convert("RGB")
     width, height = image.size
     short, long = min(width, height), max(width, height)
@@ -107,6 +110,12 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(side, monkeypatch)
     monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("it was decoded"))
     with pytest.raises(UnreadableImage, match=r"^x\.png (has|would decode to) .*pixels"):
         decode_image(bomb(side), "x.png")
+
+
+def test_a_thin_picture_is_refused_before_it_is_blown_up():
+    with pytest.raises(UnreadableImage, match="1×600000 pixels are too thin"):
+        CLIP_PREPROCESSING(Image.new("RGB", (1, 600_000)))
+    assert CLIP_PREPROCESSING(Image.new("RGB", (2, 3000))).shape == (1, 3, 224, 224)
 
 
 @pytest.mark.parametrize(

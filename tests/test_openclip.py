@@ -1,4 +1,4 @@
-"""`openclip:` encoders against open_clip's own roads.
+"""`openclip:` encoders against open_clip's own code.
 
 open_clip runs for real, in a process of its own, because it imports torchvision: there torchvision is a STAND-IN
 (`stand_in_torchvision.py`) that has only the names open_clip imports. No pixel goes through it.
@@ -25,8 +25,9 @@ import json, sys
 from pathlib import Path
 import stand_in_torchvision
 stand_in_torchvision.install()
-import numpy as np, open_clip, torch
-from safetensors.torch import save_file
+import numpy as np, open_clip, torch, transformers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, UnavailableModel
 
@@ -86,7 +87,7 @@ for name in CONFIGURATIONS:
         "spread": difference(texts[0], texts[1]),
         "scale": [encoder.scale, float(own.logit_scale.exp())],
         "bias": encoder.bias,
-        "none": list(encoder.encode_texts([]).shape) if name != "Tiny-ClassToken" else [0, 16],
+        "none": list(encoder.encode_texts([]).shape),
         "half": float((half.encode_texts(TEXTS) * encoder.encode_texts(TEXTS)).sum(dim=1).min()),
         "half scale": half.scale,
         "fingerprint": encoder.fingerprint,
@@ -100,7 +101,7 @@ for name in CONFIGURATIONS:
         features[:, 0].sum().backward()
         reached = embeddings.grad.norm(dim=2) > 0
         found[name]["gradients"] = [bool(reached[mask].all()), bool(reached[~mask].any())]
-        found[name]["road"] = difference(features.detach(), encoder.encode_texts(TEXTS))
+        found[name]["from embeddings"] = difference(features.detach(), encoder.encode_texts(TEXTS))
         found[name]["length"] = ids.shape[1]
 
 own, address = written("Tiny-CLIP")
@@ -118,12 +119,21 @@ snapshot.mkdir(parents=True)
 (repository / "refs").mkdir()
 (repository / "refs" / "main").write_text("0" * 40)
 save_file(own.state_dict(), snapshot / "open_clip_model.safetensors")
+torch.save(load_file(folder / "Tiny-CLIP-1.safetensors"), snapshot / "pytorch_model.bin")
 about = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bilinear", "resize_mode": "squash"}
 configuration = {"model_cfg": {"embed_dim": 16, **CONFIGURATIONS["Tiny-CLIP"]}, "preprocess_cfg": about}
 (snapshot / "open_clip_config.json").write_text(json.dumps(configuration))
-open_clip.pretrained._PRETRAINED["Tiny-CLIP"] = {"openai": {"hf_hub": "pta-tests/tiny/", "quick_gelu": True, **about}}
+open_clip.pretrained._PRETRAINED["Tiny-CLIP"] = {
+    "openai": {"hf_hub": "pta-tests/tiny/", "quick_gelu": True, **about},
+    "named": {"hf_hub": "pta-tests/tiny/pytorch_model.bin", **about},
+}
 quick = load_encoder(address.replace("Tiny-CLIP/", "Tiny-CLIP-quickgelu/"))
-for name, same in (("openclip:hf-hub:pta-tests/tiny", encoder), ("openclip:Tiny-CLIP/openai", quick)):
+other_seed = load_encoder(f"openclip:Tiny-CLIP/{folder / 'Tiny-CLIP-1.safetensors'}")
+for name, same in (
+    ("openclip:hf-hub:pta-tests/tiny", encoder),
+    ("openclip:Tiny-CLIP/openai", quick),
+    ("openclip:Tiny-CLIP/named", other_seed),
+):
     cached = load_encoder(name)
     found[name] = {
         "texts": difference(cached.encode_texts(TEXTS), same.encode_texts(TEXTS)),
@@ -132,6 +142,31 @@ for name, same in (("openclip:hf-hub:pta-tests/tiny", encoder), ("openclip:Tiny-
         "architecture": cached.architecture,
     }
 found["activation matters"] = difference(quick.encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+found["file matters"] = difference(other_seed.encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+
+
+def with_text_settings(**settings):
+    configuration["model_cfg"]["text_cfg"] = {**TEXT, **settings}
+    (snapshot / "open_clip_config.json").write_text(json.dumps(configuration))
+    encoder = load_encoder("openclip:hf-hub:pta-tests/tiny")
+    return {"ids": encoder.tokenize(["a photo!"])[0].tolist(), "fingerprint": encoder.fingerprint}
+
+
+def with_words(*words):
+    vocabulary = {word: number for number, word in enumerate(["<end>", "<unknown>", *words])}
+    rules = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))
+    rules.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"eos_token": "<end>", "pad_token": "<end>", "unk_token": "<unknown>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=rules, **special).save_pretrained(snapshot)
+    return with_text_settings(hf_tokenizer_name="words")
+
+
+found["tokenizers"] = {
+    "by files": [with_words("a", "photo"), with_words("photo", "a"), with_words("a", "photo")],
+    "by configuration": [
+        with_text_settings(tokenizer_kwargs={"clean": how}) for how in ("lower", "canonicalize", "lower")
+    ],
+}
 
 
 class Evil:
@@ -194,7 +229,7 @@ def test_features_equal_open_clips_own(found, name):
 
 @pytest.mark.parametrize("name", WITH_EMBEDDINGS)
 def test_texts_equal_the_path_from_their_embeddings_and_gradients_reach_these(found, name):
-    assert found[name]["road"] < 1e-6
+    assert found[name]["from embeddings"] < 1e-6
     padding_is_read = name == "Tiny-Sigmoid"
     assert found[name]["gradients"] == [True, padding_is_read]
     assert found[name]["length"] == 64 if padding_is_read else found[name]["length"] < 77
@@ -216,6 +251,14 @@ def test_the_fingerprint_is_that_of_weights_and_configuration(found):
     assert len({first, found["other seed"], found["other activation"]}) == 3
 
 
+@pytest.mark.parametrize("kind", ["by files", "by configuration"])
+def test_another_tokenizer_has_another_fingerprint(found, kind):
+    first, other, again = found["tokenizers"][kind]
+    assert first["ids"] != other["ids"], "the tokenizers are alike, so this shows nothing"
+    assert first["fingerprint"] != other["fingerprint"]
+    assert first == again
+
+
 def test_images_are_prepared_as_open_clip_says(found):
     assert found["Tiny-CLIP"]["preprocess"] == {
         "size": 32,
@@ -228,9 +271,16 @@ def test_images_are_prepared_as_open_clip_says(found):
 
 @pytest.mark.parametrize(
     ("name", "architecture"),
-    [("openclip:hf-hub:pta-tests/tiny", "pta-tests/tiny"), ("openclip:Tiny-CLIP/openai", "Tiny-CLIP")],
+    [
+        ("openclip:hf-hub:pta-tests/tiny", "pta-tests/tiny"),
+        ("openclip:Tiny-CLIP/openai", "Tiny-CLIP"),
+        ("openclip:Tiny-CLIP/named", "Tiny-CLIP"),
+    ],
 )
-def test_cached_repositories_and_tags_load_without_network_with_their_activation_and_pixels(found, name, architecture):
+def test_cached_repositories_and_tags_load_without_network_with_their_file_activation_and_pixels(
+    found, name, architecture
+):
+    assert found["file matters"] > 1e-4, "the file makes no difference, so this shows nothing"
     assert found["activation matters"] > 1e-4, "the activation makes no difference, so this shows nothing"
     assert found[name]["texts"] < 1e-6
     assert found[name]["images"] < 1e-6

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from PIL import Image
 
 import pta
 from pta.cli import main
+from pta.cli.options import read_classes
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableImage
 from pta.pipelines.answers import answers_from
@@ -136,20 +138,21 @@ def test_yesterdays_state_goes_on_today(place, tmp_path):
     assert state.read_bytes() == frozen
 
 
+@pytest.mark.parametrize("frames", [False, True])
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_stream_is_saved_as_far_as_it_was_answered(by, place, tmp_path, classifier):
+def test_an_interrupted_stream_is_saved_as_far_as_it_was_answered(by, frames, place, tmp_path, classifier):
     state = tmp_path / "state.safetensors"
-    process = start(place, "-", "--state", state)
+    process = start(place, "-", "--state", state, *(["--frames"] if frames else []))
     files = sorted((place / "photos").glob("*/*.jpg"))[:3]
     for path in files:
-        process.stdin.write(f"{path}\n".encode())
+        process.stdin.write(path.read_bytes() if frames else f"{path}\n".encode())
     process.stdin.flush()
     answered = [json.loads(process.stdout.readline()) for _ in files]
-    process.send_signal(by)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"state saved to {state}" in err.decode()
-    assert [row["path"] for row in answered] == [str(path) for path in files]
+    process.send_signal(by)  # the pipe stays open: it is still waiting for the next picture
+    assert process.wait(timeout=60) == 130
+    assert f"state saved to {state}" in process.stderr.read().decode()
+    expected = [f"frame {number}" for number in range(3)] if frames else [str(path) for path in files]
+    assert [row["path"] for row in answered] == expected
     classifier([str(path) for path in files])
     saved = pta.load_adapter(state, classifier.classifier)
     for name, tensor in saved.state().items():
@@ -190,6 +193,19 @@ def test_rows_are_added_to_a_file_only_when_asked(place, tmp_path):
     lines = out.read_text().splitlines()
     assert len(lines) == 1 + 2 * 60
     assert sum(line.startswith("path,") for line in lines) == 1
+    code, _, err = run(place, "photos", "--out", out, "--append", "--top", 3)
+    assert code == 2
+    assert "other columns" in err
+    assert out.read_text().splitlines() == lines
+
+
+def test_rows_that_cannot_be_written_end_the_work_with_one_line(place):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", "from pta.cli import main; main()", *call("photos")]
+        done = subprocess.run(command, cwd=place, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "rows cannot be written: no space left" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -202,6 +218,10 @@ def test_rows_are_added_to_a_file_only_when_asked(place, tmp_path):
         (["photos", "--method", "ptaa"], "did you mean 'pta'"),
         (["photos", "--state", "none/x.safetensors"], "the folder none does not exist"),
         (["photos", "--state", "classes.txt"], "not a readable state file"),
+        (["photos", "--state", "none.safetensors", "--freeze"], "answers from a state, but there is none"),
+        (["photos", "--classes", "cat"], "no such file of class names: cat"),
+        (["photos", "--classes", "x" * 5000], "no such file of class names"),
+        (["photos", "--classes", "cat,"], "at least two"),
         (["photos", "--templates", "photo"], "photo"),
         (["photos", "--dtype", "float8"], "float8"),
         (["photos", "--on-error", "ignore"], "ignore"),
@@ -221,6 +241,13 @@ def test_mistakes_are_one_line_and_exit_code_2(place, arguments, complaint, monk
     assert complaint in err
     assert len(err.splitlines()) == 1
     assert sorted(place.rglob("*.*")) == before
+
+
+def test_a_class_file_may_come_from_another_system(place, tmp_path, monkeypatch):
+    odd = tmp_path / "classes.txt"
+    odd.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(["coat", "", " bag "]).encode())
+    assert read_classes(str(odd)) == ["coat", "bag"]
+    assert read_classes("coat, bag") == ["coat", "bag"]
 
 
 def test_the_default_model_is_never_replaced_silently(place, tmp_path):

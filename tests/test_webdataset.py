@@ -3,6 +3,8 @@
 import contextlib
 import gzip
 import io
+import os
+import re
 import subprocess
 import tarfile
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from miniatures import jpeg, write_images
 
 from pta.datasets import open_images
-from pta.datasets.shards import expand_range
+from pta.datasets.shard_names import expand_range
 from pta.errors import PtaError, UnreadableFile
 
 NAMES = ["cat", "dog"]
@@ -79,11 +81,34 @@ def test_labels_may_stand_anywhere_in_the_shard_and_other_members_are_passed_ove
     assert found.labels.tolist() == [1, 0]
 
 
-def test_keys_with_dots_in_them_are_whole(tmp_path):
-    path = write_tar(tmp_path / "a.tar", sample("n01/0.0003_box turtle_0.55", 1))
+def test_a_key_ends_at_the_first_dot_of_the_file_name(tmp_path):
+    masks = [("v1.0/0001.seg.png", b"mask"), ("v1.0/0001.seg.cls", b"0"), ("v1.0/0002.thumb.jpg", b"small")]
+    path = write_tar(tmp_path / "a.tar", [*masks, *sample("v1.0/0001", 1)])
     found = open_images(path, class_names=NAMES)
-    assert found.images[0].key == "a.tar/n01/0.0003_box turtle_0.55.jpg"
+    assert [image.key for image in found.images] == ["a.tar/v1.0/0001.jpg"]
+    assert found.images[0].read() == jpeg(1)
     assert found.labels.tolist() == [1]
+
+
+@given(st.from_regex(r"[a-c.]{1,4}", fullmatch=True), st.sampled_from(["jpg", "JPEG", "cls", "seg.png", "txt"]))
+def test_an_image_is_what_the_formats_own_pattern_takes_for_one(tmp_path_factory, stem, extension):
+    name = f"{stem}.{extension}"
+    path = write_tar(tmp_path_factory.getbasetemp() / "pattern.tar", [(name, b"x"), ("always.png", b"y")])
+    parts = re.match(r"^((?:.*/|)[^.]+)[.]([^/]*)$", name)  # as webdataset divides names
+    expected = [name] if parts and parts[2].lower() in ("jpg", "jpeg", "png", "webp") else []
+    if extension == "cls" and "." not in stem:
+        assert "must hold a class number" in message(path)
+    else:
+        assert [image.key.partition("/")[2] for image in open_images(path).images] == [*expected, "always.png"]
+
+
+def test_the_fingerprint_notices_a_changed_archive_of_the_same_size(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("a.jpg", b"one")])
+    before, first = path.stat(), open_images(path).fingerprint
+    write_tar(path, [("a.jpg", b"two")])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert path.stat().st_size == before.st_size
+    assert open_images(path).fingerprint != first
 
 
 def test_shards_without_labels_need_no_class_names(tmp_path):
@@ -120,6 +145,7 @@ def test_links_and_long_names_are_no_trouble(tmp_path):
     ("members", "names", "said"),
     [
         ([("a.txt", b"x")], NAMES, "holds no images"),
+        (sample("0.0003_box turtle_0.55", 1), NAMES, "no dot in KEY"),
         (sample("a", 1), None, "has labels, which are numbers; give the class names"),
         (sample("a", 2), NAMES, "x.tar/a.jpg has label 2, but there are 2 class names (0…1)"),
         ([*sample("a", 1), ("b.jpg", b"x")], NAMES, "x.tar/b.jpg has no .cls beside it"),

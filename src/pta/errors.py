@@ -43,14 +43,27 @@ class UnavailableModel(PtaError):
     """A model cannot be had: its weights are not here, or what reads them is not installed."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The tail of an error message about an unknown name: the closest known one, or all of them.
+def reason(error: OSError) -> str:
+    """Why the system refused something, as the tail of an error message.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory"))
+    'no such file or directory'
+    """
+    return (error.strerror or "unknown reason").lower()
+
+
+def nearest(name: str, known: Iterable[str], most: int = 20) -> str:
+    """The tail of an error message about an unknown name: the closest known one, or all of them, or the first `most`.
 
     >>> nearest("min_probabilty", ["h", "w", "min_probability"])
     "did you mean 'min_probability'?"
     >>> nearest("zzz", ["h", "w"])
     'known: h, w'
+    >>> nearest("zzz", ["h", "w", "min_probability"], most=2)
+    'known: h, w, …'
     """
     known = list(known)
     close = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known: {', '.join(known[:most])}" + (", …" if len(known) > most else "")

@@ -1,10 +1,12 @@
-"""Writing and reading safetensors: atomically, without pickle, with one JSON object of metadata."""
+"""Writing files atomically, and reading them with one clear line for whatever is wrong: text, JSON and safetensors."""
 
 import json
 import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pta.errors import UnreadableFile
+from pta.errors import UnreadableFile, reason
+
+_LARGEST_TEXT = 64 * 2**20
 
 
 def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
@@ -46,8 +50,43 @@ def _beside(target: Path) -> Path:
     try:
         temporary.touch(exist_ok=False)
     except OSError as error:
-        raise UnreadableFile(f"cannot write {target}: {(error.strerror or 'impossible').lower()}") from None
+        raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None
     return temporary
+
+
+def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
+    """The UTF-8 text of a file of at most `largest` bytes; `kind` is what messages call it, e.g. "template"."""
+    try:
+        if not path.is_file():
+            raise UnreadableFile(f"no such {kind} file: {path}")
+        size = path.stat().st_size
+        if size > largest:
+            raise UnreadableFile(f"{path} has {size:,} bytes; a {kind} file has at most {largest:,}")
+        return path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark in front
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
+    except UnicodeDecodeError:
+        raise UnreadableFile(f"{path} is not UTF-8 text") from None
+
+
+def read_json(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> Any:
+    """What a JSON file of at most `largest` bytes holds; `kind` is what messages call it."""
+    text = read_text(path, kind, largest)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFile(f"{path} is not JSON (truncated or damaged?): {error}") from None
+
+
+@cache
+def packaged_json(name: str) -> dict[str, Any]:
+    """A JSON object of the package's own data, read once; whoever asks shares it, so nobody may change it.
+
+    >>> packaged_json("datasets.json")["dtd"]["classes"]
+    47
+    """
+    content: dict[str, Any] = json.loads((resources.files("pta") / "data" / name).read_text(encoding="utf-8"))
+    return content
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -65,7 +104,7 @@ def join_tensors(
 ) -> None:
     """Save one file with the rows of the `joined` tensors of all parts, and `whole` tensors, reading part after part.
 
-    However long the parts are together, only one is in memory at a time.
+    However long the parts are, only a few rows are in memory at a time.
     """
     first = _shapes(parts[0])
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -78,6 +117,7 @@ def join_tensors(
     write_atomically(path, _joined_bytes(header, parts, joined, whole))
 
 
+_ROWS_AT_ONCE = 1024
 _NAMES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
 _BYTES = {"F32": 4, "F16": 2, "I64": 8, "U8": 1}
 
@@ -108,19 +148,23 @@ def _joined_bytes(
     for name in joined:
         for part in parts:
             with safe_open(part, framework="pt") as file:
-                yield file.get_tensor(name).numpy().tobytes()
+                rows = file.get_slice(name)
+                for start in range(0, rows.get_shape()[0], _ROWS_AT_ONCE):
+                    yield rows[start : start + _ROWS_AT_ONCE].numpy().tobytes()
     for tensor in whole.values():
         yield tensor.detach().cpu().contiguous().numpy().tobytes()
 
 
-def load_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Load what `save_tensors` wrote; `kind` is what the file should be, for the message when it is not."""
+def load_tensors(
+    path: str | Path, kind: str, only: Sequence[str] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Load what `save_tensors` wrote, or `only` some tensors of it; `kind` is what the file should be, for messages."""
     if not Path(path).is_file():
         raise UnreadableFile(f"no such {kind} file: {path}")
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("about", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            tensors = {name: file.get_tensor(name) for name in (only or file.keys())}
     except (SafetensorError, ValueError, OSError) as error:
         raise UnreadableFile(f"{path} is not a readable {kind} file (truncated or damaged?): {error}") from None
     if not isinstance(about, dict) or about.get("kind") != kind:

@@ -4,6 +4,7 @@ import csv
 import io
 import json as json_module
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +14,12 @@ from rich.table import Table
 from pta.adapters.base import adapter_class, create_adapter, list_adapters
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile, load_features
-from pta.errors import InvalidParameter, UnreadableFile
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, reason
 from pta.experiments.evaluate import Evaluation, Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
 from pta.experiments.stream import KINDS, Stream
 from pta.files import write_atomically
+from pta.views import confident_mean
 
 
 def evaluate(
@@ -42,6 +44,9 @@ def evaluate(
     ] = None,
     drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")] = False,
     lookahead: Annotated[bool, typer.Option("--lookahead", help="Learn a whole batch, then predict it.")] = False,
+    views: Annotated[
+        bool, typer.Option("--views", help="Take each sample as the mean of its most confident tenth of views.")
+    ] = False,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -59,7 +64,7 @@ def evaluate(
     require_place(json)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     size = batch or order.usual_batch
-    datasets = [load_features(path) for path in features]
+    datasets = [_with_confident_views(data) if views else data for data in map(load_features, features)]
     names = [data.name for data in datasets]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")
@@ -81,6 +86,12 @@ def evaluate(
         write_json(json, [evaluation.record() for evaluation in done])
     if json is None or str(json) != STDOUT:
         tables().print(_table(datasets, list(chosen), len(seeds), done))
+
+
+def _with_confident_views(data: FeatureFile) -> FeatureFile:
+    if data.views is None:
+        raise InvalidSamples(f"{data.name} holds no views; make them with pta extract --views 64")
+    return replace(data, name=f"{data.name}, views", samples=confident_mean(data.views, data.classifier))
 
 
 def _methods(asked: Sequence[str]) -> list[str]:
@@ -119,7 +130,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UnreadableFile(f"cannot make the folder {folder}: {error.strerror}") from None
+        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
 
 
 def _run(

@@ -1,7 +1,7 @@
 """`pta extract`: images to a feature file, once."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -10,10 +10,11 @@ from pta.cli.output import STDOUT, progress, require_place, say, write_json
 from pta.datasets.open import open_images
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter
-from pta.files import require_writable
 from pta.pipelines.encoding import Reading, Views
+from pta.pipelines.extract import Extraction, require_feature_file
 from pta.pipelines.extract import extract as extract_features
 from pta.prompts import build_classifier, default_cache, load_templates
+from pta.views import Mode
 
 
 def extract(
@@ -31,7 +32,7 @@ def extract(
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
     views: Annotated[int | None, typer.Option(help="Also store so many augmented views of every image.")] = None,
-    view_mode: Annotated[Literal["augmix", "crops"], typer.Option(help="How views are made.")] = "augmix",
+    view_mode: Annotated[Mode, typer.Option(help="How views are made.")] = "augmix",
     seed: Annotated[int, typer.Option(min=0, help="Draws the views.")] = 1,
     shard: Annotated[
         int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
@@ -46,17 +47,17 @@ def extract(
 ) -> None:
     """Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice."""
     require_place(json)
-    require_writable(out)
-    prompts = load_templates(templates, None)  # a mistake is found before the work begins
+    require_feature_file(out)
+    load_templates(templates)  # mistakes are found before the work begins
+    sentences = options.read_descriptions(descriptions)
     reading = Reading(batch, workers, fast_decode, None if views is None else Views(views, view_mode, seed))
     images = open_images(source, root=data, class_names=None if classes is None else options.read_classes(classes))
     if not images.class_names:
         raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name a line)")
     for note in images.notes:
         say(note)
-    encoder = load_encoder(model, device=device, dtype=dtype)
     prompts = load_templates(templates, images.prompts)
-    sentences = options.read_descriptions(descriptions)
+    encoder = load_encoder(model, device=device, dtype=dtype)
     with progress() as bar:
         task = bar.add_task("texts")
 
@@ -83,11 +84,15 @@ def extract(
             on_error=on_error,
             on_progress=lambda count: bar.update(task, completed=count),
         )
+    _report(done, json)
+
+
+def _report(done: Extraction, json: Path | None) -> None:
     for line in done.skipped:
         say(f"skipped: {line}")
-    record = {"file": str(out), "images": done.images, "encoded": done.encoded, "skipped": list(done.skipped)}
     if json is not None:
-        write_json(json, record)
+        skipped = list(done.skipped)
+        write_json(json, {"file": str(done.path), "images": done.images, "encoded": done.encoded, "skipped": skipped})
     if json is None or str(json) != STDOUT:
         what = f"{done.encoded:,} encoded now" if done.encoded else "all were there already"
-        print(f"{out}: {done.images:,} images, {len(images.class_names):,} classes, {what}")
+        print(f"{done.path}: {done.images:,} images, {what}")

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from pta.errors import UnreadableFile
+from pta.files import read_text
 from pta.prompts import load_descriptions
 
 Model = Annotated[
@@ -25,7 +26,7 @@ Classes = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU if there is one.")]
 Dtype = Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Precision of the model.")]
-Batch = Annotated[int, typer.Option(min=1, help="Images encoded at once; changes speed, not results.")]
+Batch = Annotated[int, typer.Option(min=1, help="Images encoded at once; changes speed, and at most the last bits.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Threads that decode images.", show_default="one a processor, at most 8")
 ]
@@ -38,19 +39,25 @@ OnError = Annotated[
 ]
 
 
+_LARGEST = 16 * 2**20  # bytes of class names
+
+
 def read_classes(given: str) -> list[str]:
     """Class names from a file with one a line, or from a list with commas."""
-    path = Path(given)
-    if path.is_file():
-        try:
-            names = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UnreadableFile(f"{path} cannot be read as a list of class names: {error}") from None
+    if _is_file(given):
+        names = read_text(Path(given), "class name", _LARGEST).splitlines()
     elif "," in given:
         names = given.split(",")
     else:
         raise UnreadableFile(f"no such file of class names: {given} (or give a list with commas: --classes cat,dog)")
     return [name.strip() for name in names if name.strip()]
+
+
+def _is_file(given: str) -> bool:
+    try:
+        return Path(given).is_file()
+    except OSError:  # too long to be one
+        return False
 
 
 def read_descriptions(path: Path | None) -> dict[str, list[str]] | None:

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, TextIO, cast
+from typing import Annotated, TextIO
 
 import typer
 
@@ -16,12 +15,12 @@ from pta.cli import options
 from pta.cli.interrupts import stopping_on_interrupt
 from pta.cli.output import STDOUT, progress, say
 from pta.encoders import DEFAULT_MODEL
-from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, reason
 from pta.files import require_writable
 from pta.pipelines.classifier import Classifier
 from pta.pipelines.encoding import ImageReference, Reading
 from pta.pipelines.predict import Predicted, predict_stream
-from pta.pipelines.rows import CsvRows, JsonLines, Rows
+from pta.pipelines.rows import CsvRows, JsonLines, Rows, columns
 from pta.pipelines.sources import find_images, frames_from, paths_from
 
 _STDIN = "-"
@@ -54,8 +53,10 @@ def predict(
             "what is there to tell apart? --classes FILE (one name a line) or --classes cat,dog,bird"
         )
     names = options.read_classes(classes)
+    top = min(top, len(names))
     source, total = _source(images, frames)
-    _require_places(out, append, state)
+    _require_places(out, append, state, freeze)
+    _require_same_columns(out, top)
     classifier = Classifier(
         model,
         names,
@@ -68,7 +69,7 @@ def predict(
     if state is not None and state.exists():
         _resume(classifier, state, method)
     tally = _Tally(classifier.adapter.name)
-    with stopping_on_interrupt() as interrupted, _open_rows(out, append, csv, min(top, len(names))) as (rows, file):
+    with stopping_on_interrupt() as interrupted, _open_rows(out, csv, top) as (rows, file):
         batches = predict_stream(
             classifier,
             source,
@@ -81,10 +82,10 @@ def predict(
         )
         try:
             _follow(batches, rows, file, total, tally)
-        finally:
-            if state is not None and not freeze:
-                classifier.save(state)
-            say(tally.sentence() + (f"; state saved to {state}" if state is not None and not freeze else ""))
+        except Exception:
+            _finish(classifier, None if freeze else state, tally)
+            raise
+        _finish(classifier, None if freeze else state, tally)
         if interrupted():
             raise typer.Exit(130)
 
@@ -98,12 +99,14 @@ def _source(places: Sequence[str], frames: bool) -> tuple[Iterable[ImageReferenc
         return found, len(found)
     if len(places) > 1:
         raise InvalidParameter("standard input (-) cannot be mixed with other places")
+    # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
+    stdin = os.dup(sys.stdin.fileno())
     if frames:
-        return frames_from(cast(BufferedReader, sys.stdin.buffer)), None
-    return paths_from(sys.stdin), None
+        return frames_from(os.fdopen(stdin, "rb")), None
+    return paths_from(os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")), None
 
 
-def _require_places(out: Path, append: bool, state: Path | None) -> None:
+def _require_places(out: Path, append: bool, state: Path | None, freeze: bool) -> None:
     """Find out before the work whether its results can be kept."""
     if str(out) != STDOUT:
         if out.suffix not in (".jsonl", ".csv"):
@@ -111,8 +114,20 @@ def _require_places(out: Path, append: bool, state: Path | None) -> None:
         if out.exists() and not append:
             raise UnreadableFile(f"{out} exists; --append adds to it, or choose another --out")
         require_writable(out)
-    if state is not None:
+    if state is not None and freeze and not state.exists():
+        raise UnreadableFile(f"--freeze answers from a state, but there is none: {state}")
+    if state is not None and not freeze:
         require_writable(state)
+
+
+def _require_same_columns(out: Path, top: int) -> None:
+    """Refuse to add rows under a header that is not theirs."""
+    if out.suffix != ".csv" or not out.exists():
+        return
+    with out.open(encoding="utf-8", errors="surrogateescape") as file:
+        header = file.readline().rstrip("\r\n")
+    if header and header != ",".join(columns(top)):
+        raise UnreadableFile(f"{out} has other columns ({header}); use the same --top, or choose another --out")
 
 
 def _resume(classifier: Classifier, state: Path, method: str | None) -> None:
@@ -122,13 +137,13 @@ def _resume(classifier: Classifier, state: Path, method: str | None) -> None:
 
 
 @contextmanager
-def _open_rows(out: Path, append: bool, csv: bool, top: int) -> Iterator[tuple[Rows, TextIO]]:
+def _open_rows(out: Path, csv: bool, top: int) -> Iterator[tuple[Rows, TextIO]]:
     """Somewhere to write rows; names of files may hold bytes that are not text."""
     if str(out) == STDOUT:
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
         yield (CsvRows(sys.stdout, top) if csv else JsonLines(sys.stdout)), sys.stdout
         return
-    begun = append and out.exists() and out.stat().st_size > 0
+    begun = out.exists() and out.stat().st_size > 0
     with out.open("a", encoding="utf-8", errors="surrogateescape", newline="") as file:
         yield (CsvRows(file, top, header=not begun) if out.suffix == ".csv" else JsonLines(file)), file
 
@@ -158,6 +173,13 @@ class _Tally:
         )
 
 
+def _finish(classifier: Classifier, state: Path | None, tally: _Tally) -> None:
+    """Save what was learnt, and say what was done."""
+    if state is not None:
+        classifier.save(state)
+    say(tally.sentence() + (f"; state saved to {state}" if state is not None else ""))
+
+
 def _follow(batches: Iterable[Predicted], rows: Rows, file: TextIO, total: int | None, tally: _Tally) -> None:
     """Write the rows of every batch as it is done, and show how it goes."""
     with progress() as bar:
@@ -170,7 +192,9 @@ def _follow(batches: Iterable[Predicted], rows: Rows, file: TextIO, total: int |
             except BrokenPipeError:  # whoever was reading has seen enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return
-            for error in part.failures:
-                say(f"skipped: {error}")
+            except OSError as error:
+                raise UnreadableFile(f"rows cannot be written: {reason(error)}") from None
+            for failure in part.failures:
+                say(f"skipped: {failure}")
             tally.add(part)
             bar.update(task, completed=tally.images + tally.skipped, description=tally.sentence())

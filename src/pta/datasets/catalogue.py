@@ -1,14 +1,13 @@
 """The sixteen image sets of this field, as data: where their parts lie, what they are called, how many there are."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pta.errors import InvalidParameter, nearest
+from pta.files import packaged_json
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Entry:
         layout: which reader of `pta.datasets.layouts` understands it.
         images: the folder of the images.
         test_list: the file that says which images are the test set.
-        names_file: a file with class names.
+        names_file: a file with class names; unless the layout needs it, a set is whole without it.
         names: which of our own lists of class names belongs to it.
         subset: which part of ImageNet's classes it has, if not all.
         classes, count: how many classes and images the full set has; count is None where nobody has said.
@@ -51,19 +50,29 @@ class Entry:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Our own list of class names, in the order of the labels."""
-        names = _packaged("classnames.json")[self.names]
-        return tuple(names if self.subset is None else (names[i] for i in _packaged("imagenet.json")[self.subset]))
+        return self._of_subset(packaged_json("classnames.json")[self.names])
 
     @property
     def wnids(self) -> tuple[str, ...]:
         """The WordNet ids that ImageNet's folders are called by, in the order of the labels."""
-        wnids = _packaged("imagenet.json")["wnids"]
-        return tuple(wnids if self.subset is None else (wnids[i] for i in _packaged("imagenet.json")[self.subset]))
+        return self._of_subset(packaged_json("imagenet.json")["wnids"])
 
-    def place(self, root: Path, what: str) -> Path | None:
-        """Where the folder or file `what` (`images`, `test_list`, `names_file`) of this set is, if it is there."""
-        places = (root / place for place in getattr(self, what))
-        return next((place for place in places if (place.is_dir() if what == "images" else place.is_file())), None)
+    def _of_subset(self, of_all: Sequence[str]) -> tuple[str, ...]:
+        if self.subset is None:
+            return tuple(of_all)
+        return tuple(of_all[label] for label in packaged_json("imagenet.json")[self.subset])
+
+    def image_folder(self, root: Path) -> Path:
+        """Where the folder of the images is, or should be."""
+        return _first_existing(root, self.images)
+
+    def test_list_file(self, root: Path) -> Path:
+        """Where the list of test images is, or should be; for a set that has one."""
+        return _first_existing(root, self.test_list)
+
+    def class_names_file(self, root: Path) -> Path:
+        """Where the file with class names is, or should be; for a set that has one."""
+        return _first_existing(root, self.names_file)
 
     def part(self, *chosen: str) -> "Entry":
         """The set below the folders chosen from `parts`."""
@@ -80,7 +89,7 @@ def catalogue() -> dict[str, Entry]:
     >>> catalogue()["dtd"].count
     1692
     """
-    return {id: _entry(id, about) for id, about in _packaged("datasets.json").items() if not id.startswith("_")}
+    return {id: _entry(id, about) for id, about in packaged_json("datasets.json").items() if not id.startswith("_")}
 
 
 def is_catalogued(source: str) -> bool:
@@ -123,7 +132,6 @@ def _entry(id: str, about: dict[str, Any]) -> Entry:
     return Entry(id=id, **fixed | {"parts": tuple(tuple(part) for part in about.get("parts", []))})
 
 
-@cache
-def _packaged(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((resources.files("pta") / "data" / name).read_text(encoding="utf-8"))
-    return content
+def _first_existing(root: Path, places: Sequence[str]) -> Path:
+    """The first place that exists, else the first of all."""
+    return next((root / place for place in places if (root / place).exists()), root / places[0])

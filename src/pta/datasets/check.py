@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pta.datasets.catalogue import Entry, find_entry
-from pta.datasets.layouts import list_images, missing_images, missing_places
+from pta.datasets.layouts import list_images, missing_places
 from pta.datasets.listing import Listing, Watch, unwatched
 from pta.errors import PtaError, UnreadableFile
 
@@ -53,20 +53,17 @@ def check(name: str | Entry, root: str | Path, watch: Watch = unwatched) -> Repo
 def _check_one(entry: Entry, root: Path, watch: Watch) -> Report:
     problems = missing_places(entry, root)
     listing = Listing([], [], ())
-    present = 0
     if not problems:
         try:
             listing = list_images(entry, root, watch=watch)
-            missing = missing_images(entry, listing, watch)
-            present = len(listing.images) - len(missing)
-            problems += _gaps(entry, listing, [image.key for image in missing])
+            problems += _gaps(entry, listing)
         except PtaError as error:
             problems.append(str(error))
     return Report(
         name=entry.id,
         title=entry.title,
-        folder=str(entry.place(root, "images") or root / entry.images[0]),
-        images=present,
+        folder=str(entry.image_folder(root)),
+        images=len(listing.images) - len(listing.missing),
         expected_images=entry.count,
         classes=len(set(listing.labels)),
         expected_classes=entry.classes,
@@ -75,9 +72,10 @@ def _check_one(entry: Entry, root: Path, watch: Watch) -> Report:
     )
 
 
-def _gaps(entry: Entry, listing: Listing, missing: Sequence[str]) -> list[str]:
+def _gaps(entry: Entry, listing: Listing) -> list[str]:
     problems = []
-    if missing:
+    if listing.missing:
+        missing = [image.key for image in listing.missing]
         problems.append(f"{len(missing):,} images are listed but not there: {_some(missing)}")
     occurring = set(listing.labels)
     absent = [name for label, name in enumerate(listing.class_names) if label not in occurring]
@@ -91,7 +89,7 @@ def _gaps(entry: Entry, listing: Listing, missing: Sequence[str]) -> list[str]:
 
 def _check_parts(entry: Entry, root: Path, watch: Watch) -> Report:
     parts = ["/".join(chosen) for chosen in product(*entry.parts)]
-    there = [part for part in parts if entry.part(part).place(root, "images") is not None]
+    there = [part for part in parts if entry.part(part).image_folder(root).is_dir()]
     reports = []
     for number, part in enumerate(there):
 
@@ -114,7 +112,7 @@ def _check_parts(entry: Entry, root: Path, watch: Watch) -> Report:
     return Report(
         name=entry.id,
         title=entry.title,
-        folder=str(entry.place(root, "images") or root / entry.images[0]),
+        folder=str(entry.image_folder(root)),
         images=sum(report.images for report in reports),
         expected_images=None if entry.count is None else entry.count * max(len(there), 1),
         classes=min((report.classes for report in reports), default=0),

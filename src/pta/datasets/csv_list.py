@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.datasets.class_index import ClassIndex, whole_number
 from pta.datasets.images import FileImage, ImageSet
-from pta.datasets.listing import read_text
-from pta.datasets.names import ClassIndex, whole_number
 from pta.datasets.trees import is_inside
 from pta.errors import InvalidParameter, UnreadableFile
+from pta.files import read_text
 
+_LARGEST = 2**30  # millions of rows
 Rows = list[tuple[int, str, str | None]]  # line number, path, label
 
 
@@ -37,7 +38,7 @@ def open_csv(file: Path, class_names: Sequence[str] | None = None) -> ImageSet:
 
 
 def _rows(file: Path) -> Rows:
-    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(file, "CSV", _LARGEST), newline=""), strict=True)
     rows: Rows = []
     try:
         header = [cell.strip().lower() for cell in next(reader, [])]

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import InvalidSamples, UnreadableImage
+from pta.errors import InvalidSamples, UnreadableImage, reason
 from pta.images import read_image
 from pta.images.reading import MAX_BYTES
 
@@ -25,12 +26,13 @@ class FileImage:
         return read_image(self.path)
 
     @property
-    def size(self) -> int:
-        """Bytes of the encoded image; -1 where the file is gone."""
+    def stamp(self) -> tuple[int, int]:
+        """Size of the file and time of its last change in nanoseconds; (-1, -1) where there is no file."""
         try:
-            return self.path.stat().st_size
+            status = self.path.stat()
         except OSError:
-            return -1
+            return -1, -1
+        return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else (-1, -1)
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,18 @@ class TarImage:
                 file.seek(self.offset)
                 content = file.read(self.size)
         except OSError as error:
-            raise UnreadableImage(
-                f"{self.key} cannot be read: {(error.strerror or 'unknown reason').lower()}"
-            ) from None
+            raise UnreadableImage(f"{self.key} cannot be read: {reason(error)}") from None
         if len(content) < self.size:
             raise UnreadableImage(f"{self.key} cannot be read: {self.archive} ends too early")
         return content
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Size of the image and time of the archive's last change in nanoseconds, -1 where it is gone."""
+        try:
+            return self.size, self.archive.stat().st_mtime_ns
+        except OSError:
+            return self.size, -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +103,12 @@ class ImageSet:
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of class names, labels, keys and file sizes: the same list gives the same, wherever it lies."""
+        """The sha256 of class names and of each image's name, label, size and time of last change.
+
+        The same list gives the same wherever it lies, if copying kept the times; a changed picture gives another.
+        """
         labels = [None] * len(self) if self.labels is None else self.labels.tolist()
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
         for image, label in zip(self.images, labels, strict=True):
-            digest.update(b"\n" + json.dumps([image.key, label, image.size]).encode())
+            digest.update(b"\n" + json.dumps([image.key, label, *image.stamp]).encode())
         return digest.hexdigest()

@@ -1,35 +1,34 @@
 """From an entry of the catalogue and a folder to the images of the set."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pta.datasets.catalogue import Entry
-from pta.datasets.class_trees import list_index_tree, list_wnid_tree
-from pta.datasets.images import FileImage
+from pta.datasets.imagenet import list_index_tree, list_wnid_tree
 from pta.datasets.listing import Listing, Watch, unwatched
 from pta.datasets.split_files import list_aircraft, list_split
 from pta.errors import InvalidParameter
 
-Reader = Callable[[Entry, dict[str, Path], Sequence[str] | None, Watch], Listing]
+Reader = Callable[[Entry, Path, Sequence[str] | None, Watch], Listing]
+"""Takes a set, the folder of all datasets, class names of the user's own, and who wants to know of the progress."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What must be there, and how it is read."""
+    """How the images of a set are listed, and what must be there beside them."""
 
-    needs: tuple[str, ...]
     read: Reader
+    needs_test_list: bool = False
+    needs_names_file: bool = False
 
 
 LAYOUTS = {
-    "split_file": Layout(("images", "test_list"), list_split),
-    "aircraft": Layout(("images", "test_list", "names_file"), list_aircraft),
-    "wnid_tree": Layout(("images",), list_wnid_tree),
-    "index_tree": Layout(("images",), list_index_tree),
+    "split_file": Layout(list_split, needs_test_list=True),
+    "aircraft": Layout(list_aircraft, needs_test_list=True, needs_names_file=True),
+    "wnid_tree": Layout(list_wnid_tree),
+    "index_tree": Layout(list_index_tree),
 }
-
-_WHAT = {"images": "folder of images", "test_list": "list of test images", "names_file": "list of class names"}
 
 
 def list_images(
@@ -38,33 +37,28 @@ def list_images(
     """The images of a set whose parts are all there; `class_names` are used instead of the set's."""
     if class_names is not None and len(class_names) != entry.classes:
         raise InvalidParameter(f"{entry.id} has {entry.classes} classes, but {len(class_names)} class names were given")
-    places = {what: place for what in _WHAT if (place := entry.place(root, what)) is not None}
-    return LAYOUTS[entry.layout].read(entry, places, class_names, watch)
+    return LAYOUTS[entry.layout].read(entry, root, class_names, watch)
 
 
 def missing_places(entry: Entry, root: Path) -> list[str]:
     """What is not there at all, a sentence each: what it is, where it should be, where one gets it."""
-    return [_absence(entry, root, what) for what in LAYOUTS[entry.layout].needs if entry.place(root, what) is None]
-
-
-def missing_images(entry: Entry, listing: Listing, watch: Watch = unwatched) -> list[FileImage]:
-    """Which of the images that a file lists are not there; a tree lists only what it has."""
-    if not entry.test_list:
-        return []
-    missing = []
-    for done, image in enumerate(listing.images, start=1):
-        if not image.path.is_file():
-            missing.append(image)
-        watch(done, len(listing.images))
-    return missing
-
-
-def _absence(entry: Entry, root: Path, what: str) -> str:
-    source = entry.images_from if what == "images" else entry.test_list_from
-    first = getattr(entry, what)[0]
     above = root.absolute().parent
-    if entry.place(above, what) is not None:
-        return (
-            f"no {_WHAT[what]} {root / first}; there is {entry.place(above, what)}, so give {above} as the data folder"
-        )
-    return f"no {_WHAT[what]} {root / first}; get it from {source}"
+    absences = []
+    for what, place, source in _needs(entry):
+        if place(root).exists():
+            continue
+        advice = f"get it from {source}"
+        if place(above).exists():
+            advice = f"there is {place(above)}, so give {above} as the data folder"
+        absences.append(f"no {what} {place(root)}; {advice}")
+    return absences
+
+
+def _needs(entry: Entry) -> Iterator[tuple[str, Callable[[Path], Path], str]]:
+    """Everything that must be there: what it is, its place below the folder of all datasets, where one gets it."""
+    layout = LAYOUTS[entry.layout]
+    yield "folder of images", entry.image_folder, entry.images_from
+    if layout.needs_test_list:
+        yield "list of test images", entry.test_list_file, entry.test_list_from
+    if layout.needs_names_file:
+        yield "list of class names", entry.class_names_file, entry.test_list_from

@@ -7,11 +7,11 @@ import numpy as np
 
 from pta.datasets.catalogue import Entry, catalogue, find_entry, is_catalogued
 from pta.datasets.csv_list import open_csv
-from pta.datasets.folder import open_folder
 from pta.datasets.images import ImageSet
-from pta.datasets.layouts import list_images, missing_images, missing_places
+from pta.datasets.layouts import list_images, missing_places
 from pta.datasets.listing import Listing
-from pta.datasets.shards import is_shards
+from pta.datasets.own_folder import open_folder
+from pta.datasets.shard_names import is_shards
 from pta.datasets.webdataset import open_shards
 from pta.errors import InvalidParameter, UnreadableFile, nearest
 
@@ -58,14 +58,13 @@ def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] 
     if absent:
         raise UnreadableFile(f"{source}: {absent[0]}; {advice}")
     listing = list_images(entry, root, class_names)
-    missing = missing_images(entry, listing)
-    if missing:
+    if listing.missing:
         raise UnreadableFile(
-            f"{source}: {len(missing):,} of {len(listing.images):,} images, the first is {missing[0].path}, "
-            f"are missing; {advice}"
+            f"{source}: {len(listing.missing):,} of {len(listing.images):,} images, "
+            f"the first is {listing.missing[0].path}, are missing; {advice}"
         )
     if not listing.images:
-        raise UnreadableFile(f"{source}: no images in {entry.place(root, 'images')}; {advice}")
+        raise UnreadableFile(f"{source}: no images in {entry.image_folder(root)}; {advice}")
     notes = (*listing.notes, *_shortage(entry, listing))
     labels = np.array(listing.labels, np.int64)
     return ImageSet(source, listing.class_names, tuple(listing.images), labels, entry.prompts, notes)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from pta.errors import UnreadableFile
+from pta.errors import UnreadableFile, reason
 
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"))
 
@@ -70,4 +70,4 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             yield from (entry for entry in entries if not entry.name.startswith("."))
     except OSError as error:
-        raise UnreadableFile(f"cannot list {folder}: {(error.strerror or 'unknown reason').lower()}") from None
+        raise UnreadableFile(f"cannot list {folder}: {reason(error)}") from None

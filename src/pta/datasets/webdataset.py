@@ -1,7 +1,8 @@
-"""Webdataset shards: tar archives with `KEY.jpg` (or png, webp) and perhaps `KEY.cls`, the label, beside it.
+"""Webdataset shards: tar archives with `KEY.jpg` (or jpeg, png, webp) and perhaps `KEY.cls`, the label, beside it.
 
-Only headers are read to find the images; nothing is unpacked. What is neither, such as `KEY.txt`, is passed over, and
-so are links and devices.
+As everywhere in this format, a key ends at the first dot of a file's name and the rest is its extension: `1.seg.png` is
+not the image of sample 1, and a name with dots inside, such as `v1.5_cat.jpg`, cannot be a key. What has another
+extension is passed over, and so are links and devices. Only headers are read to find the images; nothing is unpacked.
 """
 
 import os
@@ -12,12 +13,12 @@ from typing import BinaryIO
 
 import numpy as np
 
+from pta.datasets.class_index import whole_number
 from pta.datasets.images import ImageSet, TarImage
-from pta.datasets.names import whole_number
-from pta.datasets.shards import find_shards
-from pta.errors import InvalidParameter, PtaError, UnreadableFile
+from pta.datasets.shard_names import find_shards
+from pta.errors import InvalidParameter, PtaError, UnreadableFile, reason
 
-_IMAGES, _LABEL = frozenset((".jpg", ".jpeg", ".png", ".webp")), ".cls"
+_IMAGES, _LABEL = frozenset(("jpg", "jpeg", "png", "webp")), "cls"
 _LONGEST_LABEL = 64
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -35,13 +36,13 @@ def open_shards(source: str, class_names: Sequence[str] | None = None) -> ImageS
             labels.append(label)
     name = Path(source).name.split(".")[0]
     if not images:
-        raise UnreadableFile(f"{source} holds no images: a shard has members KEY.jpg, .jpeg, .png or .webp")
+        raise UnreadableFile(f"{source} holds no images: members must be KEY.jpg, .jpeg, .png or .webp, no dot in KEY")
     known = [label for label in labels if label is not None]
     if not known:
         return ImageSet(name, tuple(class_names or ()), tuple(images), None)
     if len(known) < len(images):
         unlabelled = images[labels.index(None)].key
-        raise UnreadableFile(f"{unlabelled} has no {_LABEL} beside it, other images have; either all or none need one")
+        raise UnreadableFile(f"{unlabelled} has no .{_LABEL} beside it, other images have; either all or none need one")
     if class_names is None:
         raise InvalidParameter(f"{source} has labels, which are numbers; give the class names that they stand for")
     _require_range(images, known, len(class_names))
@@ -55,7 +56,7 @@ def _samples(archive: Path, prefix: str) -> list[tuple[TarImage, int | None]]:
             _refuse_compressed(archive, file)
             return _read_samples(archive, prefix, file)
     except OSError as error:
-        raise UnreadableFile(f"cannot read {archive}: {(error.strerror or 'unknown reason').lower()}") from None
+        raise UnreadableFile(f"cannot read {archive}: {reason(error)}") from None
     except (tarfile.TarError, ValueError, OverflowError) as error:  # hostile headers raise whatever they like
         if isinstance(error, PtaError):
             raise
@@ -67,13 +68,14 @@ def _read_samples(archive: Path, prefix: str, file: BinaryIO) -> list[tuple[TarI
     labels: dict[str, int] = {}
     for member in list(_members(file)):  # to its end, before anything in it is believed
         path = PurePosixPath(member.name)
-        suffix = path.suffix.lower()
-        if path.name.startswith(".") or suffix not in (*_IMAGES, _LABEL):
+        stem, _, extension = path.name.partition(".")
+        extension = extension.lower()
+        if not stem or extension not in (*_IMAGES, _LABEL):
             continue
-        key = str(path.with_suffix(""))
-        if key in (images if suffix in _IMAGES else labels):
+        key = str(path.with_name(stem))
+        if key in (images if extension in _IMAGES else labels):
             raise UnreadableFile(f"{archive}: {member.name} is not the only one of its kind called {key}")
-        if suffix == _LABEL:
+        if extension == _LABEL:
             file.seek(member.offset_data)
             labels[key] = _label(file.read(min(member.size, _LONGEST_LABEL)), f"{archive}: {member.name}")
         else:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import torch
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from pta.errors import InvalidParameter
 from pta.images import Preprocessing
+
+RECIPE = 1
+"""Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""
 
 _IMAGES_AT_ONCE, _TEXTS_AT_ONCE = 256, 256  # bound memory, change no result
 
@@ -20,12 +23,13 @@ class Encoder(nn.Module, ABC):
 
     A model says how its pixels are made (`preprocess`), how cosines become logits (`scale`, `bias`), and implements
     the differentiable half: `image_features`, `tokenize`, `embed_ids`, `text_from_embeddings`, and `patch_features`
-    if its image tower has patches. What is asked of it in daily use, the `encode_…` functions, follows.
+    if its image tower has patches; `text_features` only if its text tower takes no embeddings. What is asked of it in
+    daily use, the `encode_…` functions, follows.
     """
 
     preprocess: Preprocessing
     architecture: str  # for people and for finding reference accuracies, e.g. "ViT-B/16"
-    settings: Any = None  # whatever else changes features and shows in no weight, such as the activation
+    settings: Any = None  # whatever else changes features and shows in no weight: the activation, a tokenizer's digest
 
     @property
     @abstractmethod
@@ -62,7 +66,12 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """Token embeddings N×L×width and their mask N×L to N×dim unit rows: the road that prompts are tuned on."""
+        """Token embeddings N×L×width and their mask N×L to N×dim unit rows; prompts are tuned through this."""
+
+    def text_features(self, texts: Sequence[str]) -> Tensor:
+        """Texts, at least one, to N×dim unit rows."""
+        ids, mask = self.tokenize(texts)
+        return self.text_from_embeddings(self.embed_ids(ids), mask)
 
     # -- what a user calls: no gradients, any number at once, float32 out ---------------------------------------------
     # `no_grad` and not `inference_mode`: features that a prompt is tuned against must be allowed in a graph.
@@ -82,17 +91,16 @@ class Encoder(nn.Module, ABC):
         """Texts to N×dim unit rows."""
         if isinstance(texts, str):
             raise InvalidParameter(f"texts must be a list of strings; for one text pass [{texts!r}]")
-        rows = []
-        for start in range(0, max(len(texts), 1), _TEXTS_AT_ONCE):
-            ids, mask = self.tokenize(texts[start : start + _TEXTS_AT_ONCE])
-            rows.append(self.text_from_embeddings(self.embed_ids(ids), mask))
-        return self._rows(rows)
+        if not len(texts):
+            return torch.empty(0, self.dim, device=self.device)
+        starts = range(0, len(texts), _TEXTS_AT_ONCE)
+        return self._rows([self.text_features(texts[start : start + _TEXTS_AT_ONCE]) for start in starts])
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of architecture, settings, preprocessing and weights: equal exactly for equal encoders.
+        """The sha256 of recipe, architecture, settings, preprocessing and weights: equal exactly for equal encoders.
 
-        It is that of the weights as they were loaded, in whatever precision they run.
+        The weights count by name, shape and value, as they were loaded, in whatever precision they run.
         """
         if self._fingerprint is None:
             return self._hash()
@@ -118,12 +126,29 @@ class Encoder(nn.Module, ABC):
         return next(self.parameters()).dtype
 
     def _hash(self) -> str:
-        about = [self.architecture, self.settings, self.preprocess.describe()]
+        about = [RECIPE, self.architecture, self.settings, self.preprocess.describe()]
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
         for name, value in sorted(self.state_dict().items()):
-            digest.update(name.encode())
+            digest.update(f"{name} {tuple(value.shape)}".encode())
             digest.update(value.float().cpu().contiguous().numpy().data)
         return digest.hexdigest()
+
+    # -- what tokenizing and reading texts have in common --------------------------------------------------------------
+
+    def _require_short(self, texts: Sequence[str], lengths: Iterable[int], most: int, unit: str = "tokens") -> None:
+        """Refuse the first text that is too long; a start and an end token are counted in neither number."""
+        for text, length in zip(texts, lengths, strict=True):
+            if length > most:
+                raise InvalidParameter(
+                    f"a text has {length} {unit}, {self.architecture} reads at most {most}; shorten {text[:40]!r}…"
+                )
+
+    def _padded(self, rows: Sequence[Sequence[int]], length: int, pad: int) -> tuple[Tensor, Tensor]:
+        """Rows of ids, padded on the right, and their mask."""
+        padded = [[*row, *[pad] * (length - len(row))] for row in rows]
+        ids = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), length)
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=self.device)
+        return ids, torch.arange(length, device=self.device) < lengths[:, None]
 
     def _ready(self, batch: Tensor) -> Tensor:
         moved = batch.to(self.device, non_blocking=True)
@@ -131,6 +156,12 @@ class Encoder(nn.Module, ABC):
 
     def _rows(self, parts: Sequence[Tensor]) -> Tensor:
         return nn.functional.normalize(torch.cat([part.float() for part in parts]), dim=-1)
+
+
+def at_end(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Of N×L×width the N×width where each row of the mask is True last."""
+    ends = (mask * torch.arange(mask.shape[1], device=mask.device)).amax(dim=1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), ends]
 
 
 def _parts(batch: Tensor, size: int) -> tuple[Tensor, ...]:

@@ -17,12 +17,16 @@ from pta.encoders.clip_state import State, shape_of
 from pta.encoders.layouts import in_openai_layout, is_huggingface
 from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, nearest
 
+_MOST_CODE = 16 * 2**20  # bytes in a TorchScript archive; a CLIP model's code is far below a million
 ACTIVATIONS = {"quickgelu": True, "gelu": False}
 _WIDEST_WITH_USUAL_HEADS = 1024  # up to ViT-L every head has 64 channels; larger models all differ
 
 
 def load_checkpoint(path: str) -> ClipEncoder:
-    """The CLIP model in a file, in float32; `#quickgelu` or `#gelu` behind the path says its activation."""
+    """The CLIP model in a file, in float32.
+
+    `#quickgelu` or `#gelu` behind the path says its activation, whatever the JSON file beside it says.
+    """
     file, activation = _split(path)
     if file.is_dir():
         raise UnreadableFile(f"{file} is a folder; name the file in it as file:PATH, or the whole folder as hf:{file}")
@@ -80,13 +84,35 @@ def _is_torchscript(file: Path) -> bool:
 
 
 def _torchscript_weights(file: Path) -> dict[str, Tensor]:
-    """The weights of an archive; its code is never run."""
+    """The weights of an archive; its code is never run, so one whose code might be is refused."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, which OpenAI's files need
-            return dict(torch.jit.load(file, map_location="cpu").state_dict())  # type: ignore[no-untyped-call]
+            weights = None if _might_run(file) else torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
     except Exception:  # damaged archives fail in many ways
         raise UnreadableFile(f"{file} is no readable TorchScript archive (truncated or damaged?)") from None
+    if weights is None:
+        raise UnavailableModel(
+            f"{file} is a TorchScript archive whose code might run when it is loaded; "
+            "save the model's state_dict() as safetensors"
+        )
+    return dict(weights)
+
+
+def _might_run(file: Path) -> bool:
+    """Whether torch.jit.load might call a function in the archive; the only kind it calls is `__setstate__`."""
+    with zipfile.ZipFile(file) as archive:
+        if sum(entry.file_size for entry in archive.infolist() if _is_code(entry.filename)) > _MOST_CODE:
+            return True
+    reader = torch._C.PyTorchFileReader(str(file))  # finds the very entries that torch.jit.load does
+    names = reader.get_all_records()
+    if "model.json" in names:  # from before torch 1.4: code may lie anywhere in it
+        return True
+    return any(b"__setstate__" in reader.get_record(name) for name in names if _is_code(name))
+
+
+def _is_code(name: str) -> bool:
+    return name.lower().endswith(".py")
 
 
 def _plain_weights(file: Path) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pta.encoders.base import Encoder
+from pta.encoders.base import Encoder, at_end
 from pta.encoders.clip_resnet import ModifiedResNet
 from pta.encoders.clip_state import State, fill, shape_of
 from pta.encoders.clip_transformer import Transformer
@@ -80,7 +80,7 @@ class ClipEncoder(Encoder):
     def patch_features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, differentiably.
 
-        A ViT's patches take the road of the class token. A ResNet's are its third stage, if that has `dim` channels.
+        A ViT's patches are projected like its class token. A ResNet's are its third stage, if that has `dim` channels.
         """
         if isinstance(self.visual, ModifiedResNet) and self.visual.patch_dim != self.dim:
             return super().patch_features(pixels)
@@ -89,17 +89,8 @@ class ClipEncoder(Encoder):
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Texts to ids and mask, both N×L, padded to the longest: nothing that follows the end is ever seen."""
         rows = clip_ids(texts)
-        longest = max(map(len, rows), default=2)
-        if longest > len(self.positional_embedding):
-            text = next(text for text, row in zip(texts, rows, strict=True) if len(row) == longest)
-            raise InvalidParameter(
-                f"a text has {longest} tokens, the model reads at most {len(self.positional_embedding)}; "
-                f"shorten '{text[:40]}…'"
-            )
-        padded = [row + [END] * (longest - len(row)) for row in rows]
-        lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        ids = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), longest)
-        return ids, torch.arange(longest, device=self.device) < lengths[:, None]
+        self._require_short(texts, (len(row) - 2 for row in rows), len(self.positional_embedding) - 2)
+        return self._padded(rows, max(map(len, rows), default=2), END)
 
     def embed_ids(self, ids: Tensor) -> Tensor:
         """Token ids N×L to token embeddings N×L×width, without positions."""
@@ -108,15 +99,11 @@ class ClipEncoder(Encoder):
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """Token embeddings N×L×width and their mask N×L to N×dim unit rows, read at the last unmasked token."""
-        rows, length = mask.shape
-        if length > len(self.positional_embedding):
-            raise InvalidParameter(
-                f"{length} tokens are more than the {len(self.positional_embedding)} the model reads"
-            )
+        length, most = embeddings.shape[1], len(self.positional_embedding)
+        if length > most:
+            raise InvalidParameter(f"{length} token embeddings are more than the {most} that {self.architecture} reads")
         x = self.transformer(embeddings + self.positional_embedding[:length], causal=True)
-        last = (mask * torch.arange(length, device=mask.device)).argmax(dim=1)
-        pooled = self.ln_final(x[torch.arange(rows, device=x.device), last])
-        return normalize(pooled @ self.text_projection, dim=-1)
+        return normalize(self.ln_final(at_end(x, mask)) @ self.text_projection, dim=-1)
 
 
 def _used(name: str) -> bool:

@@ -1,11 +1,11 @@
 """What weights cannot say about their CLIP model, from the JSON file that open_clip or transformers put beside them."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile
+from pta.files import read_json
 from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 OPEN_CLIP, TRANSFORMERS = "open_clip_config.json", "config.json"
@@ -109,10 +109,7 @@ def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{path} is not readable JSON: {error}") from None
+    config = read_json(path, "configuration")
     if not isinstance(config, dict):
         raise UnreadableFile(f"{path} holds no JSON object")
     return config

@@ -51,7 +51,7 @@ class VisionTransformer(nn.Module):
         return self._projected(self._tokens(pixels)[:, 0])
 
     def patches(self, pixels: Tensor) -> Tensor:
-        """N×3×size×size to N×patches×dim, on the road that the class token takes."""
+        """N×3×size×size to N×patches×dim, projected like the class token."""
         return self._projected(self._tokens(pixels)[:, 1:])
 
     def _tokens(self, pixels: Tensor) -> Tensor:

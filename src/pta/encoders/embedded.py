@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
 
 from pta.encoders.base import Encoder
-from pta.errors import InvalidParameter
 from pta.files import load_tensors, save_tensors
 from pta.images import Preprocessing
 
@@ -189,15 +188,8 @@ class EmbeddedEncoder(Encoder):
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Lower-cased UTF-8 bytes between start and end, padded to the longest: ids and mask, both N×L."""
         rows = [[START, *text.lower().encode(), END] for text in texts]
-        longest = max(map(len, rows), default=2)
-        if longest > self.config.text_length:
-            raise InvalidParameter(
-                f"a text has {longest - 2} bytes, the embedded model reads at most "
-                f"{self.config.text_length - 2}; shorten the prompt"
-            )
-        padded = [row + [PAD] * (longest - len(row)) for row in rows]
-        ids = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), longest)
-        return ids, ids != PAD
+        self._require_short(texts, (len(row) - 2 for row in rows), self.config.text_length - 2, unit="bytes")
+        return self._padded(rows, max(map(len, rows), default=2), PAD)
 
     def embed_ids(self, ids: Tensor) -> Tensor:
         """Token ids N×L to their embeddings N×L×text_width."""

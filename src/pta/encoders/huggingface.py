@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.encoders.base import Encoder
+from pta.encoders.base import Encoder, at_end
 from pta.encoders.huggingface_files import HuggingFaceFiles
+from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter
 
 _SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H", (1536, 40): "g"}  # width, depth
@@ -27,10 +28,11 @@ class HuggingFaceEncoder(Encoder):
         self.preprocess = files.preprocessing
         self.architecture = _architecture(family, files.config.vision_config)
         self.text_length: int = files.config.text_config.max_position_embeddings
-        self.settings = [
+        towers = [
             [getattr(tower, name) for name in ("hidden_act", "num_attention_heads", "layer_norm_eps")]
             for tower in (files.config.text_config, files.config.vision_config)
         ]
+        self.settings = {"towers": towers, "tokenizer": tokenizer_digest(files.tokenizer)}
         self._scale = math.exp(float(self.model.logit_scale))  # now, while it is float32
 
     @classmethod
@@ -66,12 +68,6 @@ class HuggingFaceEncoder(Encoder):
         hidden: Tensor = tower.final_layer_norm(read)
         return hidden
 
-    def _padded(self, rows: Sequence[Sequence[int]], length: int, pad: int) -> tuple[Tensor, Tensor]:
-        padded = [[*row, *[pad] * (length - len(row))] for row in rows]
-        ids = torch.tensor(padded, dtype=torch.long, device=self.device).reshape(len(rows), length)
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=self.device)
-        return ids, torch.arange(length, device=self.device) < lengths[:, None]
-
 
 class HuggingFaceClip(HuggingFaceEncoder):
     """CLIP: a causal text tower, read at the end token."""
@@ -89,7 +85,7 @@ class HuggingFaceClip(HuggingFaceEncoder):
         return normalize(self.model.visual_projection(self._see(pixels).pooler_output), dim=-1)
 
     def patch_features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×patches×dim unit rows, each patch on the road the class token takes."""
+        """Preprocessed pixels to N×patches×dim unit rows, each patch projected like the class token."""
         patches = self.model.vision_model.post_layernorm(self._see(pixels).last_hidden_state[:, 1:])
         return normalize(self.model.visual_projection(patches), dim=-1)
 
@@ -98,12 +94,7 @@ class HuggingFaceClip(HuggingFaceEncoder):
         end = self.tokenizer.eos_token_id
         rows = self.tokenizer(list(texts), verbose=False).input_ids if texts else []
         rows = [row[: row.index(end) + 1] for row in rows]
-        for text, row in zip(texts, rows, strict=True):
-            if len(row) > self.text_length:
-                raise InvalidParameter(
-                    f"a text has {len(row) - 2} tokens, {self.architecture} reads at most {self.text_length - 2}; "
-                    f"shorten {text[:40]!r}…"
-                )
+        self._require_short(texts, (len(row) - 2 for row in rows), self.text_length - 2)
         return self._padded(rows, max(map(len, rows), default=2), end)
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
@@ -111,9 +102,7 @@ class HuggingFaceClip(HuggingFaceEncoder):
         length = embeddings.shape[1]
         causal = torch.full((length, length), -torch.inf, dtype=self.dtype, device=self.device).triu(1)
         hidden = self._read_text(embeddings, causal[None, None])
-        ends = (mask * torch.arange(length, device=mask.device)).amax(dim=1)
-        read = hidden[torch.arange(len(hidden), device=hidden.device), ends]
-        return normalize(self.model.text_projection(read), dim=-1)
+        return normalize(self.model.text_projection(at_end(hidden, mask)), dim=-1)
 
 
 class HuggingFaceSiglip(HuggingFaceEncoder):

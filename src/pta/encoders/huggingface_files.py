@@ -35,7 +35,7 @@ class HuggingFaceFiles:
         """From a local folder, or by the hub's own client: from its cache, and by network if that does not do."""
         _require_transformers()
         os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")  # transformers would ask the hub to convert files
-        with _quiet():
+        with _silent_libraries():
             if Path(name).expanduser().is_dir():
                 return _read(str(Path(name).expanduser()), name, local=True)
             _require_hub_name(name)
@@ -178,7 +178,7 @@ def _unusable(name: str, what: str, error: Exception) -> _Unreadable:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silent_libraries() -> Iterator[None]:
     """No reports and no bars from the libraries while they load; the bar of a real download stays."""
     from huggingface_hub.utils import logging as hub
     from transformers.utils import logging

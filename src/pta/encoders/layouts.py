@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pta.encoders.clip_state import State
+from pta.encoders.clip_state import State, shape_of
 from pta.errors import UnavailableModel
 
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
@@ -79,10 +79,6 @@ def _is_part(name: str) -> bool:
 def _join(state: State, query: str) -> Tensor:
     """Query, key and value in one matrix, as OpenAI keeps them."""
     names = [query.replace(".q_proj.", f".{part}_proj.") for part in "qkv"]
-    for name in names:
-        if name not in state:
-            raise UnavailableModel(f"these are not the weights of a CLIP model: '{name}' is missing")
-    parts = [state[name] for name in names]
-    if len({part.shape for part in parts}) > 1:
+    if len({shape_of(state, name, state[query].ndim) for name in names}) > 1:
         raise UnavailableModel(f"the weights do not fit together: '{query}' is not as large as its key or value")
-    return torch.cat(parts)
+    return torch.cat([state[name] for name in names])

@@ -10,7 +10,7 @@ DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
-_KINDS = """embedded (small, knows clothing only), hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH"""
+_KINDS = "embedded (small, knows clothing only), hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH"
 
 
 def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> Encoder:
@@ -51,5 +51,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError:
         raise InvalidParameter(f"unknown device {name!r}; cpu, cuda, cuda:1, mps or auto") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidParameter("this machine has no GPU that torch can use; --device cpu works everywhere")
+        raise InvalidParameter(
+            'this machine has no GPU that torch can use; --device cpu (device="cpu" in Python) works everywhere'
+        )
     return device

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pta.encoders.base import Encoder
+from pta.encoders.base import Encoder, at_end
 from pta.encoders.hub import first_line, require_reachable
+from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter, UnavailableModel, nearest
 from pta.images import Preprocessing
 
-_TEXTS_AT_ONCE = 256
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
+_WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection", "attn_mask")
 
 
@@ -34,7 +35,10 @@ class OpenClipEncoder(Encoder):
         self.tokenizer = tokenizer
         self.preprocess = _preprocessing(architecture, model.visual.preprocess_cfg)
         self.architecture = re.sub(r"^ViT-(\w)-(\d+)", r"ViT-\1/\2", architecture)
-        self.settings = config
+        # CLIP's own tokenizer comes with open_clip and is described by the configuration, one of transformers by files.
+        self._of_transformers = getattr(tokenizer, "tokenizer", None)
+        digest = None if self._of_transformers is None else tokenizer_digest(self._of_transformers)
+        self.settings = {"model": config, "tokenizer": digest}
         self._scale = math.exp(float(model.logit_scale))  # now, while it is float32
         self._bias = 0.0 if model.logit_bias is None else float(model.logit_bias)
 
@@ -42,7 +46,7 @@ class OpenClipEncoder(Encoder):
     def load(cls, name: str) -> "OpenClipEncoder":
         """`ARCHITECTURE/TAG`, `ARCHITECTURE/FILE` or `hf-hub:REPOSITORY`, for inference in float32."""
         open_clip = _open_clip()
-        with _quiet():
+        with _weights_only_without_warnings():
             on_hub = name.startswith("hf-hub:")
             source, options = _repository(name) if on_hub else _architecture_and_weights(open_clip, name)
             try:
@@ -57,7 +61,7 @@ class OpenClipEncoder(Encoder):
     @property
     def dim(self) -> int:
         """Length of a feature."""
-        return int(self.settings["embed_dim"])
+        return int(self.settings["model"]["embed_dim"])
 
     @property
     def scale(self) -> float:
@@ -74,21 +78,22 @@ class OpenClipEncoder(Encoder):
         features: Tensor = self.model.encode_image(pixels, normalize=True)
         return features
 
-    @torch.no_grad()
-    def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Texts to N×dim unit rows, also by text towers that do not take embeddings."""
-        if isinstance(texts, str) or self._reads_embeddings or not texts:
-            return super().encode_texts(texts)
-        starts = range(0, len(texts), _TEXTS_AT_ONCE)
-        parts = [self.tokenize(texts[start : start + _TEXTS_AT_ONCE])[0] for start in starts]
-        return normalize(torch.cat([self.model.encode_text(ids).float() for ids in parts]), dim=-1)
+    def text_features(self, texts: Sequence[str]) -> Tensor:
+        """Texts, at least one, to N×dim unit rows, also by text towers that do not take embeddings."""
+        if self._reads_embeddings:
+            return super().text_features(texts)
+        ids, _ = self.tokenize(texts)
+        return normalize(self.model.encode_text(ids), dim=-1)
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token ids and mask, up to the first end token; too long a text is refused by CLIP's own tokenizer."""
-        self._require_short(texts)
+        if self._of_transformers is None:  # the others cut texts as in their model's training
+            lengths = (len(self.tokenizer.encode(text)) for text in texts)
+            self._require_short(texts, lengths, self.tokenizer.context_length - 2)
+            end = self.tokenizer.eot_token_id
+        else:
+            end = self._of_transformers.eos_token_id
         ids = self.tokenizer(list(texts)).to(self.device)
-        hugging_face = getattr(self.tokenizer, "tokenizer", None)
-        end = getattr(self.tokenizer, "eot_token_id", getattr(hugging_face, "eos_token_id", None))
         ends = ids == end
         mask = ends.cumsum(dim=1) - ends.long() == 0
         if getattr(self._text, "attn_mask", None) is not None and self._reads_embeddings:
@@ -109,11 +114,7 @@ class OpenClipEncoder(Encoder):
         visible = None if text.attn_mask is None else text.attn_mask[:length, :length]
         positioned = embeddings.to(self.dtype) + text.positional_embedding[:length]
         hidden = text.ln_final(text.transformer(positioned, attn_mask=visible))
-        if self._pooling == "last":
-            read = hidden[:, -1]
-        else:
-            ends = (mask * torch.arange(length, device=mask.device)).amax(dim=1)
-            read = hidden[torch.arange(len(hidden), device=hidden.device), ends]
+        read = hidden[:, -1] if self._pooling == "last" else at_end(hidden, mask)
         projection = text.text_projection
         return normalize(projection(read) if isinstance(projection, nn.Module) else read @ projection, dim=-1)
 
@@ -136,16 +137,6 @@ class OpenClipEncoder(Encoder):
     def _require_reading_embeddings(self) -> None:
         if not self._reads_embeddings:
             raise InvalidParameter(f"the text tower of {self.architecture} takes texts only, no token embeddings")
-
-    def _require_short(self, texts: Sequence[str]) -> None:
-        if not hasattr(self.tokenizer, "sot_token_id"):
-            return  # a tokenizer that cuts texts as in the model's training
-        most = self.tokenizer.context_length - 2
-        for text in texts:
-            if (tokens := len(self.tokenizer.encode(text))) > most:
-                raise InvalidParameter(
-                    f"a text has {tokens} tokens, {self.architecture} reads at most {most}; shorten {text[:40]!r}…"
-                )
 
 
 def _open_clip() -> Any:
@@ -184,8 +175,9 @@ def _fetched(open_clip: Any, name: str, about: dict[str, Any]) -> str:
 
     repository, _, file = about.get("hf_hub", "").rpartition("/")
     if repository:
-        for candidate in ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", file):
-            if candidate and isinstance(cached := try_to_load_from_cache(repository, candidate), str):
+        named = (file, f"{Path(file).stem}.safetensors")  # which open_clip takes in its place where there is one
+        for candidate in named if file else (_SAFE_WEIGHTS, _WEIGHTS):
+            if isinstance(cached := try_to_load_from_cache(repository, candidate), str):
                 return cached
         require_reachable(repository, model=f"openclip:{name}", instead="file: --model openclip:ARCHITECTURE/FILE")
     try:
@@ -228,7 +220,7 @@ def _preprocessing(architecture: str, about: dict[str, Any]) -> Preprocessing:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _weights_only_without_warnings() -> Iterator[None]:
     """No warnings; and weights only from files, even where open_clip would try again without that promise."""
     before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableImage
+from pta.images.reading import MAX_PIXELS
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -67,6 +68,8 @@ class Preprocessing:
             )
         picture = image.convert(_MODES[len(self.mean)])
         width, height = self._resized_to(*picture.size)
+        if width * height > MAX_PIXELS:
+            raise UnreadableImage(f"{image.width}×{image.height} pixels are too thin a picture to be resized")
         left, top = round((width - self.size) / 2), round((height - self.size) / 2)
         resized = picture.resize((width, height), _FILTERS[self.resample])
         central = resized.crop((left, top, left + self.size, top + self.size))

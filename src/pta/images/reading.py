@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from pta.errors import UnreadableImage
+from pta.errors import UnreadableImage, reason
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """What is decoded; other formats that Pillow knows have been a source of trouble."""
@@ -23,7 +23,7 @@ def read_image(path: Path) -> bytes:
             raise UnreadableImage(f"{path} has {size >> 20} MiB; at most {MAX_BYTES >> 20} are read")
         return path.read_bytes()
     except OSError as error:
-        raise UnreadableImage(f"{path} cannot be read: {(error.strerror or 'unknown reason').lower()}") from None
+        raise UnreadableImage(f"{path} cannot be read: {reason(error)}") from None
 
 
 def decode_image(content: bytes, name: str = "the image", *, at_least: int | None = None) -> Image.Image:
@@ -48,8 +48,7 @@ def decode_image(content: bytes, name: str = "the image", *, at_least: int | Non
     except UnidentifiedImageError:
         raise UnreadableImage(f"{name} is no image that pta reads ({', '.join(FORMATS)})") from None
     except Exception as error:  # decoders of damaged files raise whatever they like
-        reason = str(error) or type(error).__name__
-        raise UnreadableImage(f"{name} cannot be decoded: {reason}") from None
+        raise UnreadableImage(f"{name} cannot be decoded: {str(error) or type(error).__name__}") from None
     return image
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from pta.adapters.base import create_adapter, load_adapter
-from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
+from pta.encoders import Encoder, load_encoder
 from pta.images import as_picture
 from pta.pipelines.answers import Answer, answers_from
 from pta.pipelines.encoding import features_of
@@ -45,8 +45,8 @@ class Classifier:
 
     def __init__(
         self,
-        model: str | Encoder = DEFAULT_MODEL,
-        classes: Sequence[str] = (),
+        model: str | Encoder,
+        classes: Sequence[str],
         *,
         templates: str | Sequence[str] = "clip",
         descriptions: Mapping[str, Sequence[str]] | None = None,

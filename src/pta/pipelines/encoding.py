@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.encoders import Encoder
-from pta.errors import InvalidParameter, PtaError
+from pta.errors import InvalidParameter, PtaError, UnreadableImage
 from pta.images import decode_image
 from pta.pipelines.feed import prepare_in_batches
-from pta.views import make_views
+from pta.views import Mode, make_views
 
 FAST_MARGIN = 2
 """Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""
@@ -38,12 +38,10 @@ class Views:
     """How augmented views are drawn; the views of image number i depend on (seed, i) alone."""
 
     count: int
-    mode: Literal["augmix", "crops"] = "augmix"
+    mode: Mode = "augmix"
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.mode not in ("augmix", "crops"):
-            raise InvalidParameter(f"unknown view mode {self.mode!r}; there are augmix and crops")
         if not 2 <= self.count <= 1024:
             raise InvalidParameter(f"from 2 to 1024 views can be made of an image, not {self.count}")
 
@@ -54,7 +52,7 @@ class Reading:
 
     Args:
         batch: images, or views, encoded at once.
-        workers: threads that decode; by default as many as there are processors.
+        workers: threads that decode; see `pta.pipelines.feed.default_workers`.
         fast_decode: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`).
         views: augmented views of every image, instead of the image alone.
     """
@@ -63,6 +61,14 @@ class Reading:
     workers: int | None = None
     fast_decode: bool = False
     views: Views | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or (self.workers is not None and self.workers < 1):
+            raise InvalidParameter(f"batch and workers must be whole numbers from 1, not {self.batch}, {self.workers}")
+        if self.fast_decode and self.views is not None:
+            raise InvalidParameter(
+                "views are cut out of the whole picture, so it cannot be decoded at a fraction of its size"
+            )
 
 
 @dataclass(frozen=True)
@@ -89,10 +95,13 @@ def encode_files(
     def prepare(item: tuple[int, Reference]) -> NDArray[Any]:
         number, image = item
         picture = decode_image(image.read(), image.key, at_least=at_least)
-        if views is None:
-            return encoder.preprocess.pixels(picture)
-        seed = (views.seed, number)
-        return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=seed).numpy()
+        try:
+            if views is None:
+                return encoder.preprocess.pixels(picture)
+            seed = (views.seed, number)
+            return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=seed).numpy()
+        except UnreadableImage as error:
+            raise UnreadableImage(f"{image.key} cannot be used: {error}") from None
 
     size = reading.batch if views is None else max(1, reading.batch // views.count)
     for prepared in prepare_in_batches(

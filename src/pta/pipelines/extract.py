@@ -6,7 +6,6 @@ the folder disappears.
 
 import json
 import platform
-import shutil
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +24,7 @@ from pta.encoders import Encoder
 from pta.errors import UnreadableFile, UnreadableImage
 from pta.files import join_tensors, require_writable
 from pta.pipelines.encoding import Reading, Views, encode_files
-from pta.pipelines.shards import Shards, claim_shards
+from pta.pipelines.shards import Shards, claim_shards, discard_shards
 
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
@@ -67,38 +66,61 @@ def extract(
         on_error: `stop` at the first image that cannot be read, or `skip` and report it.
         on_progress: told how many images are done.
     """
-    if out.suffix != ".safetensors":
-        raise UnreadableFile(f"a feature file that pta writes ends in .safetensors, not {out.name!r}")
+    require_feature_file(out)
     reading = reading or Reading()
-    inputs = _inputs(images, encoder, reading, on_error)
+    inputs = _inputs(images, encoder, reading)
     known = read_about(out)
     if known is not None and known["images"] == inputs:
+        _refuse_skipped(known["skipped"], on_error)
+        discard_shards(out, inputs)
         if known["classifier"] != classifier.fingerprint:
             _replace_anchors(out, known, classifier, about or {})
         return Extraction(out, known["count"], 0, tuple(known["skipped"]))
-    require_writable(out)
-    folder = out.with_name(f"{out.name}.parts")
-    with claim_shards(folder, inputs, len(images), shard) as shards:
+    with claim_shards(out, inputs, len(images), shard) as shards:
         encoded = _fill(shards, images, encoder, reading, on_error, on_progress)
-        count, skipped = _join(out, shards, images, classifier, {"images": inputs, **(about or {})})
-    shutil.rmtree(folder)
-    return Extraction(out, count, encoded, skipped)
+        contents = [shards.contents(numbers) for numbers in shards.ranges]
+        kept = [number for numbers, _ in contents for number in numbers]
+        skipped = [line for _, lines in contents for line in lines]
+        _refuse_skipped(skipped, on_error)
+        if not kept:
+            raise UnreadableImage(f"none of the {len(images)} images of {images.name} could be read: {skipped[0]}")
+        record = {
+            "dataset": images.name,
+            "notes": images.notes,
+            "images": inputs,
+            "count": len(kept),
+            "skipped": skipped,
+            "versions": _versions(),
+            **(about or {}),
+        }
+        parts = [shards.path(numbers) for numbers in shards.ranges]
+        _write(out, parts, _described(images, kept), classifier, record)
+    return Extraction(out, len(kept), encoded, tuple(skipped))
 
 
-def _inputs(images: ImageSet, encoder: Encoder, reading: Reading, on_error: str) -> dict[str, Any]:
+def require_feature_file(out: Path) -> None:
+    """Refuse a place that a feature file cannot be written to."""
+    if out.suffix != ".safetensors":
+        raise UnreadableFile(f"a feature file that pta writes ends in .safetensors, not {out.name!r}")
+    require_writable(out)
+
+
+def _refuse_skipped(skipped: Sequence[str], on_error: str) -> None:
+    if skipped and on_error == "stop":
+        raise UnreadableImage(f"{skipped[0]}; --on-error skip goes on without it")
+
+
+def _inputs(images: ImageSet, encoder: Encoder, reading: Reading) -> dict[str, Any]:
     """Everything that decides what the features are."""
     described = {
-        "dataset": images.name,
         "listing": images.fingerprint,
         "count": len(images),
-        "notes": images.notes,
         "model": encoder.fingerprint,
         "architecture": encoder.architecture,
         "dtype": str(encoder.dtype).removeprefix("torch."),
         "preprocessing": encoder.preprocess.describe(),
         "fast_decode": reading.fast_decode,
         "views": None if reading.views is None else asdict(reading.views),
-        "on_error": on_error,
     }
     return json.loads(json.dumps(described))  # type: ignore[no-any-return] # as it will be read back
 
@@ -120,8 +142,7 @@ def _fill(
     skipped: dict[int, str] = {}
     for part in encode_files(encoder, ((number, images.images[number]) for number in to_do), reading):
         for number, error in part.failures:
-            if on_error == "stop":
-                raise UnreadableImage(f"{error}; --on-error skip goes on without it")
+            _refuse_skipped([str(error)], on_error)
             skipped[number] = str(error)
         rows.update({number: row for (number, _), row in zip(part.images, part.features, strict=True)})
         done += len(part.images) + len(part.failures)
@@ -142,21 +163,13 @@ def _shard_tensors(kept: list[int], rows: list[Tensor], encoder: Encoder, views:
     return {"kept": numbers, "image_features": stacked[:, 0], "view_features": stacked.half()}
 
 
-def _join(
-    out: Path, shards: Shards, images: ImageSet, classifier: ZeroShotClassifier, about: dict[str, Any]
-) -> tuple[int, tuple[str, ...]]:
-    read = [shards.read(numbers) for numbers in shards.ranges]
-    kept = [number for tensors, _ in read for number in tensors["kept"].tolist()]
-    skipped = [line for _, lines in read for line in lines]
-    if not kept:
-        raise UnreadableImage(f"none of the {len(images)} images of {images.name} could be read: {skipped[0]}")
-    keys = json.dumps([images.images[number].key for number in kept], ensure_ascii=False).encode()
+def _described(images: ImageSet, kept: Sequence[int]) -> dict[str, Tensor]:
+    """What is known about the images that could be read, beside their features."""
+    keys = json.dumps([images.images[number].key for number in kept]).encode()
     described = {"paths": torch.frombuffer(bytearray(keys), dtype=torch.uint8)}
     if images.labels is not None:
         described["labels"] = torch.from_numpy(images.labels[kept])
-    record = {"kind": "features", "version": 1, "count": len(kept), "skipped": skipped, **about}
-    _write(out, [shards.path(numbers) for numbers in shards.ranges], described, classifier, record)
-    return len(kept), tuple(skipped)
+    return described
 
 
 def _replace_anchors(
@@ -182,7 +195,7 @@ def _write(
         "bias": torch.tensor(classifier.bias),
         **described,
     }
-    about = {**record, "classifier": classifier.fingerprint, "versions": _versions()}
+    about = {**record, "kind": "features", "version": 1, "classifier": classifier.fingerprint}
     rows = ["image_features"] + (["view_features"] if record["images"]["views"] else [])
     names = json.dumps(classifier.class_names, ensure_ascii=False)
     join_tensors(out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})

@@ -15,19 +15,19 @@ from pta.errors import PtaError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_POLITE = 19
+_LOWEST_PRIORITY = 19
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 
 
 def default_workers() -> int:
-    """As many threads as there are processors, up to eight: beyond that the encoder is the narrow place."""
-    return min(8, os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count() or 1)
+    """One thread a processor, at most eight: beyond that they wait for each other."""
+    return min(8, os.cpu_count() or 1)
 
 
 def _step_back() -> None:
-    """Let an encoder on the same processors go first: all its threads wait for the one that is disturbed."""
+    """Run at the lowest priority: an encoder on the same processors waits for whichever of its threads is disturbed."""
     if sys.platform == "linux":  # where priorities belong to threads
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _POLITE)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,13 @@ class Prepared(Generic[Item, Result]):
     item: Item
     result: Result | None
     error: PtaError | None
+
+
+@dataclass(frozen=True)
+class _End:
+    """The source has nothing more to give, perhaps because something went wrong in it."""
+
+    error: BaseException | None = None
 
 
 def prepare_in_batches(
@@ -54,15 +61,17 @@ def prepare_in_batches(
         items: taken from a thread of its own, so that it may wait for a camera or a pipe.
         prepare: called in worker threads; a `PtaError` becomes the item's `error`.
         batch: the most items given at once.
-        workers: threads; by default as many as there are processors.
+        workers: threads; see `default_workers`.
         live: give what has arrived instead of waiting for a full batch.
         stopping: looked at between batches and while waiting; True ends the stream.
     """
-    waiting: queue.Queue[tuple[Item, Future[Result]] | BaseException | None] = queue.Queue(maxsize=2 * batch)
+    threads = workers or default_workers()
+    ahead = 2 * max(batch, threads)  # no thread is idle, however small the batches
+    waiting: queue.Queue[tuple[Item, Future[Result]] | _End] = queue.Queue(maxsize=ahead)
     stopped = threading.Event()
-    pool = ThreadPoolExecutor(workers or default_workers(), thread_name_prefix="prepare", initializer=_step_back)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="prepare", initializer=_step_back)
 
-    def put(entry: tuple[Item, Future[Result]] | BaseException | None) -> None:
+    def put(entry: tuple[Item, Future[Result]] | _End) -> None:
         while not stopped.is_set():
             with suppress(queue.Full):
                 waiting.put(entry, timeout=_POLL)
@@ -74,30 +83,28 @@ def prepare_in_batches(
                 if stopped.is_set():
                     return
                 put((item, pool.submit(prepare, item)))
+            put(_End())
         except BaseException as error:  # whatever the source raises belongs to the one who reads the batches
-            put(error)
-        else:
-            put(None)
+            put(_End(error))
 
     threading.Thread(target=produce, name="produce", daemon=True).start()
     try:
-        ended = False
-        while not ended and not stopping():
-            entries, ended = _collect(waiting, batch, live, stopping)
+        end = None
+        while end is None and not stopping():
+            entries, end = _collect(waiting, batch, live, stopping)
             if entries:
                 yield [_finish(item, future) for item, future in entries]
+        if end is not None and end.error is not None:
+            raise end.error
     finally:
         stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _collect(
-    waiting: "queue.Queue[tuple[Item, Future[Result]] | BaseException | None]",
-    batch: int,
-    live: bool,
-    stopping: Callable[[], bool],
-) -> tuple[list[tuple[Item, Future[Result]]], bool]:
-    """The next entries in order, and whether the source has ended."""
+    waiting: "queue.Queue[tuple[Item, Future[Result]] | _End]", batch: int, live: bool, stopping: Callable[[], bool]
+) -> tuple[list[tuple[Item, Future[Result]]], _End | None]:
+    """The next entries in order, and the end if it was among them."""
     entries: list[tuple[Item, Future[Result]]] = []
     while len(entries) < batch:
         try:
@@ -106,15 +113,10 @@ def _collect(
             if stopping() or (live and entries):
                 break
             continue
-        if entry is None:
-            return entries, True
-        if isinstance(entry, BaseException):
-            if entries:  # what came before the trouble is still worth an answer
-                waiting.queue.appendleft(entry)
-                break
-            raise entry
+        if isinstance(entry, _End):
+            return entries, entry
         entries.append(entry)
-    return entries, False
+    return entries, None
 
 
 def _finish(item: Item, future: "Future[Result]") -> Prepared[Item, Result]:

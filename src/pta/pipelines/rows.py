@@ -6,7 +6,16 @@ from typing import Any, Protocol, TextIO
 
 from pta.pipelines.answers import Answer
 
-COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
+_COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
+
+
+def columns(top: int) -> list[str]:
+    """The columns of a CSV file with so many answers an image.
+
+    >>> columns(2)[-3:]
+    ['entropy', 'label_2', 'probability_2']
+    """
+    return [*_COLUMNS, *(name for rank in range(2, top + 1) for name in (f"label_{rank}", f"probability_{rank}"))]
 
 
 class Rows(Protocol):
@@ -24,7 +33,7 @@ class JsonLines:
 
     def write(self, path: str, answer: Answer) -> None:
         """Write the answer for one image."""
-        row: dict[str, Any] = dict(zip(COLUMNS, _values(path, answer), strict=True))
+        row: dict[str, Any] = dict(zip(_COLUMNS, _values(path, answer), strict=True))
         if len(answer.top) > 1:
             row["top"] = [{"label": label, "probability": round(value, 6)} for label, value in answer.top]
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -36,8 +45,7 @@ class CsvRows:
     def __init__(self, file: TextIO, top: int, *, header: bool = True) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
         if header:
-            more = [name for rank in range(2, top + 1) for name in (f"label_{rank}", f"probability_{rank}")]
-            self._writer.writerow([*COLUMNS, *more])
+            self._writer.writerow(columns(top))
 
     def write(self, path: str, answer: Answer) -> None:
         """Write the answer for one image."""

@@ -4,8 +4,9 @@ A shard is written whole or not at all. One process works in a folder at a time.
 """
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,10 @@ class Shards:
         """Finish a shard."""
         save_tensors(self.path(numbers), tensors, {"kind": "shard", "skipped": list(skipped)})
 
-    def read(self, numbers: range) -> tuple[dict[str, Tensor], list[str]]:
-        """The tensors of a finished shard, and what was skipped in it."""
-        tensors, about = load_tensors(self.path(numbers), kind="shard")
-        return tensors, about["skipped"]
+    def contents(self, numbers: range) -> tuple[list[int], list[str]]:
+        """Which images are in a finished shard, and what was skipped in it."""
+        tensors, about = load_tensors(self.path(numbers), kind="shard", only=["kept"])
+        return tensors["kept"].tolist(), about["skipped"]
 
     def missing(self) -> list[range]:
         """The ranges that still have to be done; a file that cannot be read counts as missing."""
@@ -43,15 +44,19 @@ class Shards:
 
     def _is_whole(self, numbers: range) -> bool:
         try:
-            self.read(numbers)
+            load_tensors(self.path(numbers), kind="shard")
         except UnreadableFile:
             return False
         return True
 
 
 @contextmanager
-def claim_shards(folder: Path, inputs: Mapping[str, Any], count: int, size: int) -> Iterator[Shards]:
-    """The shards of `count` images made from `inputs`, for this process alone."""
+def claim_shards(out: Path, inputs: Mapping[str, Any], count: int, size: int) -> Iterator[Shards]:
+    """The shards of `count` images made from `inputs` for the file `out`, for this process alone.
+
+    They are kept if something goes wrong, and removed when the work is done.
+    """
+    folder = folder_of_shards(out)
     folder.mkdir(exist_ok=True)
     lock = FileLock(folder / "lock")
     try:
@@ -59,20 +64,36 @@ def claim_shards(folder: Path, inputs: Mapping[str, Any], count: int, size: int)
     except Timeout:
         raise StateMismatch(f"another process is extracting into {folder} right now") from None
     try:
-        _require_same(folder, {**inputs, "shard": size})
-        for leftover in folder.glob(".*"):  # of writes that were killed
+        size = _shard_size(folder, inputs, size)
+        for leftover in (*folder.glob(".*"), *out.parent.glob(f".{out.name}.*")):  # of writes that were killed
             leftover.unlink()
         yield Shards(folder, [range(start, min(start + size, count)) for start in range(0, count, size)])
+        shutil.rmtree(folder)
     finally:
         lock.release()
 
 
-def _require_same(folder: Path, inputs: dict[str, Any]) -> None:
+def discard_shards(out: Path, inputs: Mapping[str, Any]) -> None:
+    """Remove what a process left behind that was killed just after it had finished."""
+    if folder_of_shards(out).exists():
+        with suppress(StateMismatch), claim_shards(out, inputs, 0, 1):
+            pass
+
+
+def folder_of_shards(out: Path) -> Path:
+    """Where the shards for a file are collected."""
+    return out.with_name(f"{out.name}.parts")
+
+
+def _shard_size(folder: Path, inputs: Mapping[str, Any], wanted: int) -> int:
+    """The size that a new extraction is to have, or that of the one which is to go on."""
     record = folder / "inputs.json"
     if not record.exists():
-        write_atomically(record, json.dumps(inputs, indent=2).encode())
-    elif json.loads(record.read_bytes()) != inputs:
+        write_atomically(record, json.dumps({"shard": wanted, "images": inputs}, indent=2).encode())
+    begun = json.loads(record.read_bytes())
+    if begun["images"] != inputs:
         raise StateMismatch(
             f"{folder} holds an unfinished extraction of other images or by other means; "
             "delete that folder, or write to another file"
         )
+    return int(begun["shard"])

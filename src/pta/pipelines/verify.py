@@ -1,16 +1,15 @@
 """Is this model the one the papers used? Zero-shot accuracies beside the published ones."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import resources
 from pathlib import Path
 
 from pta.datasets.features import load_features
 from pta.datasets.open import open_images
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError
+from pta.files import packaged_json
 from pta.pipelines.encoding import Reading
 from pta.pipelines.extract import extract
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
@@ -49,8 +48,7 @@ def find_reference(architecture: str, templates: str) -> Reference:
     >>> find_reference("RN50", "clip").accuracies["dtd"]
     42.2
     """
-    packaged = json.loads((resources.files("pta") / "data" / "acceptance.json").read_text(encoding="utf-8"))
-    known = [Reference(**row) for row in packaged["rows"]]
+    known = [Reference(**row) for row in packaged_json("acceptance.json")["rows"]]
     for reference in known:
         if (reference.architecture, reference.templates) == (architecture, templates):
             return reference
@@ -91,4 +89,5 @@ def verify(
             yield Verdict(dataset, published, None, 0, str(error))
             continue
         measured = load_features(out)
+        note = "; ".join([*([note] if note else []), *images.notes])
         yield Verdict(dataset, published, measured.zero_shot_accuracy, len(measured.samples), note)

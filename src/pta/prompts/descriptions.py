@@ -4,16 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pta.errors import InvalidParameter, UnreadableFile, nearest
+from pta.files import read_json
 from pta.prompts.names import clean_name
-from pta.prompts.reading import read_json
-
-_LARGEST = 64 * 2**20
 
 
 def load_descriptions(path: str | Path) -> dict[str, list[str]]:
     """Read a file of the form that CuPL and DPE publish; keys are cleaned names (`_` is a blank)."""
     path = Path(path)
-    found = read_json(path, "description", _LARGEST)
+    found = read_json(path, "description")
     if not isinstance(found, dict) or not found:
         raise UnreadableFile(f"{path} must hold a JSON object, class name → list of sentences")
     descriptions: dict[str, list[str]] = {}
@@ -29,7 +27,7 @@ def load_descriptions(path: str | Path) -> dict[str, list[str]]:
 def sentences_of(class_name: str, descriptions: Mapping[str, Sequence[str]]) -> Sequence[str]:
     """The sentences of a class, by its cleaned name."""
     if class_name not in descriptions:
-        raise InvalidParameter(f"the descriptions have no class {class_name!r}; {_nearest(class_name, descriptions)}")
+        raise InvalidParameter(f"the descriptions have no class {class_name!r}; {nearest(class_name, descriptions)}")
     sentences = descriptions[class_name]
     if isinstance(sentences, str):
         raise InvalidParameter(f"the description of {class_name!r} must be a list of sentences, not one string")
@@ -38,9 +36,3 @@ def sentences_of(class_name: str, descriptions: Mapping[str, Sequence[str]]) -> 
 
 def _is_sentence(found: object) -> bool:
     return isinstance(found, str) and bool(found.strip())
-
-
-def _nearest(class_name: str, descriptions: Mapping[str, Sequence[str]]) -> str:
-    """The closest key; a long list of all keys would help nobody."""
-    hint = nearest(class_name, descriptions)
-    return hint if hint.startswith("did") or len(descriptions) <= 10 else f"there are {len(descriptions)} others"

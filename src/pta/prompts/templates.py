@@ -1,14 +1,10 @@
 """Prompt templates: those that ship with the package, by name, and a user's own."""
 
-import json
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from pta.errors import InvalidParameter, UnreadableFile, nearest
-from pta.prompts.reading import read_json, read_text
+from pta.files import packaged_json, read_json, read_text
 
 _ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
 _MIXTURES = {"clip": "clip7", "coop": "vanilla", "dpe": "clip7"}  # what each is for classes of no known dataset
@@ -59,18 +55,13 @@ def require_templates(templates: Sequence[str]) -> tuple[str, ...]:
     return tuple(templates)
 
 
-@cache
-def _packaged() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((resources.files("pta") / "data" / "templates.json").read_text("utf-8"))
-    return found
-
-
 def _ensemble(name: str) -> tuple[str, ...]:
-    return tuple(_packaged()["ensembles"][name])
+    return tuple(packaged_json("templates.json")["ensembles"][name])
 
 
 def _of_dataset(mixture: str, dataset: str) -> tuple[str, ...]:
-    ensembles, own = _packaged()[mixture], _packaged()["dataset"]
+    packaged = packaged_json("templates.json")
+    ensembles, own = packaged[mixture], packaged["dataset"]
     if dataset in own:
         return (own[dataset],)
     if dataset not in ensembles:

@@ -4,29 +4,28 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from pta.datasets.catalogue import Entry
+from pta.datasets.class_index import matching_name
 from pta.datasets.images import FileImage
-from pta.datasets.listing import Listing, Watch, read_text
-from pta.datasets.names import plain_name
+from pta.datasets.listing import Listing, Watch
 from pta.datasets.trees import image_files, loose_images, sub_folders
 from pta.errors import UnreadableFile
+from pta.files import read_text
 
 
-def list_wnid_tree(entry: Entry, places: dict[str, Path], names: Sequence[str] | None, watch: Watch) -> Listing:
+def list_wnid_tree(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch) -> Listing:
     """Folders called by wnid; a label is the place of the wnid among those of the set, sorted."""
     labels = {wnid: label for label, wnid in enumerate(entry.wnids)}
-    return _listing(entry, places, labels, names, watch)
+    return _listing(entry, root, labels, names, watch)
 
 
-def list_index_tree(entry: Entry, places: dict[str, Path], names: Sequence[str] | None, watch: Watch) -> Listing:
+def list_index_tree(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch) -> Listing:
     """Folders called by the number of the class, which must not be sorted as text."""
     labels = {str(label): label for label in range(entry.classes)}
-    return _listing(entry, places, labels, names, watch)
+    return _listing(entry, root, labels, names, watch)
 
 
-def _listing(
-    entry: Entry, places: dict[str, Path], labels: dict[str, int], names: Sequence[str] | None, watch: Watch
-) -> Listing:
-    folder = places["images"]
+def _listing(entry: Entry, root: Path, labels: dict[str, int], names: Sequence[str] | None, watch: Watch) -> Listing:
+    folder = entry.image_folder(root)
     loose = loose_images(folder)
     if loose:
         raise UnreadableFile(
@@ -35,7 +34,7 @@ def _listing(
         )
     keys, remarks = _filtered(entry, _keys(entry, folder, labels, watch))
     if names is None:
-        names, more = _class_names(entry, places.get("names_file"))
+        names, more = _class_names(entry, root)
         remarks += more
     images = [FileImage(folder / key, key) for key in keys]
     return Listing(images, [labels[key.partition("/")[0]] for key in keys], tuple(names), remarks)
@@ -67,12 +66,13 @@ def _filtered(entry: Entry, keys: list[str]) -> tuple[list[str], tuple[str, ...]
     return keys, tuple(remarks)
 
 
-def _class_names(entry: Entry, file: Path | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _class_names(entry: Entry, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names from the user's file "<wnid> <name>" if there is one, and a remark if they are not ours."""
     ours = entry.class_names
-    if file is None:
+    file = entry.class_names_file(root) if entry.names_file else None
+    if file is None or not file.exists():
         return ours, ()
-    lines = (line.split(maxsplit=1) for line in read_text(file).splitlines())
+    lines = (line.split(maxsplit=1) for line in read_text(file, "class name").splitlines())
     theirs = {line[0]: line[1].strip() for line in lines if len(line) == 2}
     missing = [wnid for wnid in entry.wnids if wnid not in theirs]
     if missing:
@@ -81,7 +81,7 @@ def _class_names(entry: Entry, file: Path | None) -> tuple[tuple[str, ...], tupl
             "or take the file away to use pta's own names"
         )
     names = tuple(theirs[wnid] for wnid in entry.wnids)
-    differing = [i for i, name in enumerate(names) if plain_name(name) != plain_name(ours[i])]
+    differing = [i for i, name in enumerate(names) if matching_name(name) != matching_name(ours[i])]
     if not differing:
         return names, ()
     first = differing[0]

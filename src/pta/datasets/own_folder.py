@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pta.datasets.class_index import ClassIndex
 from pta.datasets.images import FileImage, ImageSet
-from pta.datasets.names import ClassIndex
 from pta.datasets.trees import image_files, sub_folders
 from pta.errors import UnreadableFile
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pta.errors import InvalidParameter, nearest
 
 
-def plain_name(name: str) -> str:
-    """A name without what does not tell classes apart: underscores and upper case.
+def matching_name(name: str) -> str:
+    """What names of one class have in common: without underscores, upper case and extra blanks. Never for texts.
 
-    >>> plain_name("Apply_Eye_Makeup")
+    >>> matching_name("Apply_Eye_Makeup")
     'apply eye makeup'
     """
     return " ".join(name.replace("_", " ").split()).casefold()
@@ -33,16 +33,16 @@ class ClassIndex:
     def __init__(self, class_names: Sequence[str]) -> None:
         self._labels: dict[str, list[int]] = {}
         for label, name in enumerate(class_names):
-            self._labels.setdefault(plain_name(name), []).append(label)
+            self._labels.setdefault(matching_name(name), []).append(label)
 
     def __contains__(self, name: str) -> bool:
-        return plain_name(name) in self._labels
+        return matching_name(name) in self._labels
 
     def label(self, name: str, what: str) -> int:
         """The position of a name in the list; `what` has this name, for the message if it is not there or not alone."""
-        labels = self._labels.get(plain_name(name), [])
+        labels = self._labels.get(matching_name(name), [])
         if not labels:
-            known = nearest(plain_name(name), self._labels) if len(self._labels) <= 20 else _close(name, self._labels)
+            known = nearest(matching_name(name), self._labels)
             raise InvalidParameter(f"{what} {name!r} is none of the {len(self._labels)} classes; {known}")
         if len(labels) > 1:
             raise InvalidParameter(
@@ -50,9 +50,3 @@ class ClassIndex:
                 "give labels as numbers in a CSV instead"
             )
         return labels[0]
-
-
-def _close(name: str, known: dict[str, list[int]]) -> str:
-    """As `nearest`, for lists too long to print."""
-    said = nearest(plain_name(name), known)
-    return said if said.startswith("did you mean") else f"the first are {', '.join(list(known)[:5])}"
