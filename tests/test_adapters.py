@@ -83,7 +83,8 @@ def rewrite(path, change_about=None, change_tensors=None):
     [
         ({"version": 99}, "state version 99"),
         ({"class_names": ["x"]}, "another list of classes"),
-        ({"classifier": "other"}, "other text anchors"),
+        ({"scale": 7.0}, "another model or other templates"),
+        ({"bias": None}, "another model or other templates"),
         ({"method": "clip", "parameters": {}}, "clip keeps"),
         ({"parameters": None}, "does not say"),
     ],
@@ -92,6 +93,16 @@ def test_a_state_of_something_else_is_refused(classifier, saved, about, complain
     rewrite(saved, change_about=about)
     with pytest.raises(StateMismatch, match=complaint):
         pta.load_adapter(saved, classifier)
+
+
+def test_a_state_belongs_to_its_anchors_but_not_to_their_last_bits(classifier, saved):
+    nudged = classifier.anchors + 1e-6 * torch.randn(classifier.anchors.shape)
+    pta.load_adapter(saved, pta.ZeroShotClassifier(nudged, classifier.class_names, classifier.scale, classifier.bias))
+    turned = classifier.anchors.clone()
+    turned[1] += 0.05 * turned[0]
+    other = pta.ZeroShotClassifier(turned, classifier.class_names, classifier.scale, classifier.bias)
+    with pytest.raises(StateMismatch, match="another model or other templates"):
+        pta.load_adapter(saved, other)
 
 
 def test_a_state_of_an_unknown_method_is_refused(classifier, saved):

@@ -108,13 +108,26 @@ def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, ph
 
 
 @pytest.mark.parametrize("change", ["image", "views", "decoding"])
-def test_other_inputs_are_encoded_again(change, encoder, photos, tmp_path):
+def test_other_inputs_are_encoded_again_if_that_is_wanted(change, encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     run(encoder, photos, out)
     reading = Reading(views=Views(2) if change == "views" else None, fast_decode=change == "decoding")
     if change == "image":
         Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
-    assert run(encoder, photos, out, reading=reading).encoded == 40
+    before = out.read_bytes()
+    with pytest.raises(StateMismatch, match=r"features of other images or by other means; .*--replace"):
+        run(encoder, photos, out, reading=reading)
+    assert out.read_bytes() == before
+    assert run(encoder, photos, out, reading=reading, replace=True).encoded == 40
+
+
+def test_a_file_of_another_kind_is_not_overwritten(encoder, photos, tmp_path):
+    out = tmp_path / "precious.safetensors"
+    encoder.write(out)
+    before = out.read_bytes()
+    with pytest.raises(StateMismatch, match="no feature file of pta extract"):
+        run(encoder, photos, out)
+    assert out.read_bytes() == before
 
 
 def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_reported(encoder, photos, tmp_path):

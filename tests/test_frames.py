@@ -43,6 +43,12 @@ def test_frames_come_out_as_they_went_in(kinds):
     assert list(split_frames(io.BufferedReader(io.BytesIO(b"".join(sent))))) == sent
 
 
+def test_padding_between_frames_is_passed_over():
+    sent = [frame(1, "JPEG"), frame(2, "PNG")]
+    piped = b"\0\0" + sent[0] + b"\r\n\0" + sent[1] + b"\n"
+    assert list(split_frames(io.BufferedReader(io.BytesIO(piped)))) == sent
+
+
 def test_a_frame_is_given_before_the_next_one_arrives():
     out, into = os.pipe()
     with os.fdopen(out, "rb") as pipe, os.fdopen(into, "wb", buffering=0) as camera:

@@ -4,6 +4,7 @@ import io
 import math
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +113,17 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(side, monkeypatch)
         decode_image(bomb(side), "x.png")
 
 
+def test_sixteen_bits_are_scaled_and_thirty_two_refused():
+    values = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
+    grey = Preprocessing(64, mean=(0.5,), std=(0.5,))
+    assert np.array_equal(grey.pixels(Image.fromarray(values))[0], values >> 8)
+    for mode in ("I", "F"):
+        with pytest.raises(UnreadableImage, match="32 bits"):
+            grey(Image.new(mode, (9, 9)))
+    with pytest.raises(UnreadableImage, match="LAB"):
+        grey(Image.new("LAB", (9, 9)))
+
+
 def test_a_thin_picture_is_refused_before_it_is_blown_up():
     with pytest.raises(UnreadableImage, match="1×600000 pixels are too thin"):
         CLIP_PREPROCESSING(Image.new("RGB", (1, 600_000)))
@@ -138,6 +150,10 @@ def test_what_is_no_image_is_refused_in_one_line(content, complaint):
 def test_a_missing_or_huge_file_is_refused(tmp_path):
     with pytest.raises(UnreadableImage, match="no such file"):
         read_image(tmp_path / "none.jpg")
+    with pytest.raises(UnreadableImage, match="is no file"):
+        read_image(Path("/dev/zero"))
+    with pytest.raises(UnreadableImage, match="zero byte"):
+        read_image(Path("a.jpg\0b.jpg"))
     with (tmp_path / "huge.jpg").open("wb") as file:
         file.truncate(2**40)  # sparse
     with pytest.raises(UnreadableImage, match="MiB; at most"):

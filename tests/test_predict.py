@@ -31,6 +31,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("predict")
     write_photos(folder / "photos", 60)
     write_classes(folder / "classes.txt")
+    (folder / "one-line.txt").write_text("cat,dog\n")
     return folder
 
 
@@ -148,8 +149,11 @@ def test_an_interrupted_stream_is_saved_as_far_as_it_was_answered(by, frames, pl
         process.stdin.write(path.read_bytes() if frames else f"{path}\n".encode())
     process.stdin.flush()
     answered = [json.loads(process.stdout.readline()) for _ in files]
-    process.send_signal(by)  # the pipe stays open: it is still waiting for the next picture
-    assert process.wait(timeout=60) == 130
+    if frames:
+        process.stdin.write(files[0].read_bytes()[:300])  # half a picture, and no more
+        process.stdin.flush()
+    process.send_signal(by)  # the pipe stays open: it is still waiting
+    assert process.wait(timeout=60) == 128 + by
     assert f"state saved to {state}" in process.stderr.read().decode()
     expected = [f"frame {number}" for number in range(3)] if frames else [str(path) for path in files]
     assert [row["path"] for row in answered] == expected
@@ -175,6 +179,17 @@ def test_an_unreadable_image_stops_after_what_came_before_it_or_is_skipped(place
     assert "1 skipped" in err
 
 
+def test_a_picture_that_cannot_be_resized_is_skipped_like_one_that_cannot_be_read(place, tmp_path):
+    write_photos(tmp_path / "photos", 3)
+    Image.new("LAB", (30, 30)).save(tmp_path / "photos" / "lab.tif")
+    (tmp_path / "photos" / "loop.jpg").symlink_to("loop.jpg")
+    (tmp_path / "photos" / "self").symlink_to("self")
+    code, out, err = run(place, tmp_path / "photos", "--on-error", "skip")
+    assert (code, len(rows_of(out))) == (0, 3)
+    assert "lab.tif cannot be used" in err
+    assert "loop.jpg cannot be read" in err
+
+
 def test_whoever_reads_the_rows_may_stop_early(place):
     process = start(place, "photos", "--batch", 1)
     process.stdout.readline()
@@ -197,6 +212,11 @@ def test_rows_are_added_to_a_file_only_when_asked(place, tmp_path):
     assert code == 2
     assert "other columns" in err
     assert out.read_text().splitlines() == lines
+    with out.open("a") as file:
+        file.write("half a row")  # as a kill leaves it
+    assert run(place, "photos", "--out", out, "--append")[0] == 0
+    assert out.read_text().splitlines()[: len(lines) + 1] == [*lines, "half a row"]
+    assert len(out.read_text().splitlines()) == len(lines) + 1 + 60
 
 
 def test_rows_that_cannot_be_written_end_the_work_with_one_line(place):
@@ -222,6 +242,12 @@ def test_rows_that_cannot_be_written_end_the_work_with_one_line(place):
         (["photos", "--classes", "cat"], "no such file of class names: cat"),
         (["photos", "--classes", "x" * 5000], "no such file of class names"),
         (["photos", "--classes", "cat,"], "at least two"),
+        (["photos", "--classes", "one-line.txt"], "stand one a line"),
+        (["", "photos"], "empty name"),
+        (["photos", "--csv", "--out", "rows.csv"], "--csv is for standard output"),
+        (["photos", "--append"], "--append adds to a file"),
+        (["photos", "--out", "same.csv", "--state", "same.csv"], "must be two files"),
+        (["photos", "--device", "mps"], "torch cannot use the device 'mps' here"),
         (["photos", "--templates", "photo"], "photo"),
         (["photos", "--dtype", "float8"], "float8"),
         (["photos", "--on-error", "ignore"], "ignore"),

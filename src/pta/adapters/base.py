@@ -5,6 +5,7 @@ and comparing follow from the declaration.
 """
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnknownA
 from pta.files import load_tensors, save_tensors
 from pta.samples import Samples
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
+_ANCHORS = "classifier.anchors"  # saved with a state, so that it is only used with the classifier it belongs to
+_SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,11 @@ class Adapter(ABC):
             "version": _STATE_VERSION,
             "method": self.name,
             "parameters": self.parameters,
-            "classifier": self.classifier.fingerprint,
             "class_names": self.classifier.class_names,
+            "scale": self.classifier.scale,
+            "bias": self.classifier.bias,
         }
-        save_tensors(path, self.state(), about)
+        save_tensors(path, {**self.state(), _ANCHORS: self.classifier.anchors.half()}, about)
 
     def state(self) -> dict[str, Tensor]:
         """Every declared piece of state by name; the tensors themselves, not copies."""
@@ -193,11 +197,23 @@ def load_adapter(path: str | Path, classifier: ZeroShotClassifier) -> Adapter:
         raise StateMismatch(f"{path} has state version {about.get('version')}; this pta reads {_STATE_VERSION}")
     if tuple(about.get("class_names", ())) != classifier.class_names:
         raise StateMismatch(f"{path} was saved for another list of classes")
-    if about.get("classifier") != classifier.fingerprint:
-        raise StateMismatch(f"{path} was saved for the same classes but other text anchors, scale or bias")
+    if not _was_saved_for(classifier, tensors.pop(_ANCHORS, None), about):
+        raise StateMismatch(f"{path} was saved for the same classes but another model or other templates")
     parameters = about.get("parameters")
     if not isinstance(parameters, dict) or not isinstance(about.get("method"), str):
         raise StateMismatch(f"{path} does not say which method and parameters it belongs to")
     adapter = create_adapter(about["method"], classifier, **parameters)
     adapter._restore(tensors, path)
     return adapter
+
+
+def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:
+    """Whether a state was saved for this classifier, but for the last bits that differ between machines."""
+    if anchors is None or anchors.shape != classifier.anchors.shape:
+        return False
+    for name in ("scale", "bias"):
+        value = about.get(name)
+        if not isinstance(value, float) or not math.isclose(value, getattr(classifier, name), rel_tol=1e-3):
+            return False
+    saved = torch.nn.functional.normalize(anchors.to(classifier.anchors), dim=1)
+    return bool(((saved * classifier.anchors).sum(dim=1) > _SAME_DIRECTION).all())

@@ -12,9 +12,9 @@ import typer
 from rich.table import Table
 
 from pta.adapters.base import adapter_class, create_adapter, list_adapters
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.output import STDOUT, make_folder, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile, load_features
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, reason
+from pta.errors import InvalidParameter, InvalidSamples
 from pta.experiments.evaluate import Evaluation, Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
 from pta.experiments.stream import KINDS, Stream
@@ -73,7 +73,7 @@ def evaluate(
         for name, parameters in chosen.items():
             create_adapter(name, data.classifier, **parameters)  # every mistake is found before the work begins
     if predictions is not None:
-        _make_folder(predictions)
+        make_folder(predictions)
 
     seeds = list(dict.fromkeys(seed or [1]))
     done = _run(datasets, chosen, seeds, order, size)
@@ -124,13 +124,6 @@ def _require_used(settings: Sequence[str], chosen: dict[str, dict[str, Any]]) ->
         adapter_class(owner)
         if owner not in chosen:
             raise InvalidParameter(f"--set {setting}: {owner} is not among the methods {', '.join(chosen)}")
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
 
 
 def _run(

@@ -37,6 +37,7 @@ def extract(
     shard: Annotated[
         int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
     ] = 1024,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite a file that holds something else.")] = False,
     on_error: options.OnError = "stop",
     fast_decode: options.FastDecode = False,
     device: options.Device = "auto",
@@ -81,6 +82,7 @@ def extract(
             reading,
             about={"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)},
             shard=shard,
+            replace=replace,
             on_error=on_error,
             on_progress=lambda count: bar.update(task, completed=count),
         )
@@ -94,5 +96,6 @@ def _report(done: Extraction, json: Path | None) -> None:
         skipped = list(done.skipped)
         write_json(json, {"file": str(done.path), "images": done.images, "encoded": done.encoded, "skipped": skipped})
     if json is None or str(json) != STDOUT:
-        what = f"{done.encoded:,} encoded now" if done.encoded else "all were there already"
+        there = "all were there already" + (", text features renewed" if done.texts_renewed else "")
+        what = f"{done.encoded:,} encoded now" if done.encoded else there
         print(f"{done.path}: {done.images:,} images, {what}")

@@ -7,15 +7,15 @@ from types import FrameType
 
 
 @contextmanager
-def stopping_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether the user wants to stop; a second Ctrl-C stops at once."""
-    wanted = False
+def stopping_on_interrupt() -> Iterator[Callable[[], int | None]]:
+    """Gives a function that says by which signal the user wants to stop, if so; a second Ctrl-C stops at once."""
+    wanted: int | None = None
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal wanted
         if wanted:
             raise KeyboardInterrupt
-        wanted = True
+        wanted = number
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

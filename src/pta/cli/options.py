@@ -46,6 +46,8 @@ def read_classes(given: str) -> list[str]:
     """Class names from a file with one a line, or from a list with commas."""
     if _is_file(given):
         names = read_text(Path(given), "class name", _LARGEST).splitlines()
+        if len(names) == 1 and "," in names[0]:
+            raise UnreadableFile(f"{given} has one line with commas; class names stand one a line")
     elif "," in given:
         names = given.split(",")
     else:

@@ -3,8 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -14,13 +13,14 @@ import typer
 from pta.cli import options
 from pta.cli.interrupts import stopping_on_interrupt
 from pta.cli.output import STDOUT, progress, say
+from pta.cli.row_files import open_row_file, require_row_file
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, reason
 from pta.files import require_writable
 from pta.pipelines.classifier import Classifier
 from pta.pipelines.encoding import ImageReference, Reading
 from pta.pipelines.predict import Predicted, predict_stream
-from pta.pipelines.rows import CsvRows, JsonLines, Rows, columns
+from pta.pipelines.rows import Rows
 from pta.pipelines.sources import find_images, frames_from, paths_from
 
 _STDIN = "-"
@@ -55,8 +55,11 @@ def predict(
     names = options.read_classes(classes)
     top = min(top, len(names))
     source, total = _source(images, frames)
-    _require_places(out, append, state, freeze)
-    _require_same_columns(out, top)
+    require_row_file(out, append, csv, top)
+    if state is not None:
+        _require_state(state, freeze)
+        if state.resolve() == out.resolve():
+            raise InvalidParameter("--out and --state must be two files")
     classifier = Classifier(
         model,
         names,
@@ -69,7 +72,7 @@ def predict(
     if state is not None and state.exists():
         _resume(classifier, state, method)
     tally = _Tally(classifier.adapter.name)
-    with stopping_on_interrupt() as interrupted, _open_rows(out, csv, top) as (rows, file):
+    with stopping_on_interrupt() as interrupted, open_row_file(out, csv, top) as (rows, file):
         batches = predict_stream(
             classifier,
             source,
@@ -78,7 +81,7 @@ def predict(
             top=top,
             on_error=on_error,
             live=total is None,
-            stopping=interrupted,
+            stopping=lambda: interrupted() is not None,
         )
         try:
             _follow(batches, rows, file, total, tally)
@@ -86,8 +89,8 @@ def predict(
             _finish(classifier, None if freeze else state, tally)
             raise
         _finish(classifier, None if freeze else state, tally)
-        if interrupted():
-            raise typer.Exit(130)
+        if signal := interrupted():
+            raise typer.Exit(128 + signal)
 
 
 def _source(places: Sequence[str], frames: bool) -> tuple[Iterable[ImageReference], int | None]:
@@ -95,10 +98,12 @@ def _source(places: Sequence[str], frames: bool) -> tuple[Iterable[ImageReferenc
     if _STDIN not in places:
         if frames:
             raise InvalidParameter("--frames reads pictures from standard input; say so with -")
-        found = find_images([Path(place) for place in places])
+        found = find_images(places)
         return found, len(found)
     if len(places) > 1:
         raise InvalidParameter("standard input (-) cannot be mixed with other places")
+    if sys.stdin is None:
+        raise InvalidParameter("there is no standard input to read from")
     # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
     stdin = os.dup(sys.stdin.fileno())
     if frames:
@@ -106,46 +111,18 @@ def _source(places: Sequence[str], frames: bool) -> tuple[Iterable[ImageReferenc
     return paths_from(os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")), None
 
 
-def _require_places(out: Path, append: bool, state: Path | None, freeze: bool) -> None:
-    """Find out before the work whether its results can be kept."""
-    if str(out) != STDOUT:
-        if out.suffix not in (".jsonl", ".csv"):
-            raise UnreadableFile(f"--out {out}: rows go to a file that ends in .jsonl or .csv")
-        if out.exists() and not append:
-            raise UnreadableFile(f"{out} exists; --append adds to it, or choose another --out")
-        require_writable(out)
-    if state is not None and freeze and not state.exists():
-        raise UnreadableFile(f"--freeze answers from a state, but there is none: {state}")
-    if state is not None and not freeze:
+def _require_state(state: Path, freeze: bool) -> None:
+    """Find out before the work whether there is something to answer from, or a place for what is learnt."""
+    if not freeze:
         require_writable(state)
-
-
-def _require_same_columns(out: Path, top: int) -> None:
-    """Refuse to add rows under a header that is not theirs."""
-    if out.suffix != ".csv" or not out.exists():
-        return
-    with out.open(encoding="utf-8", errors="surrogateescape") as file:
-        header = file.readline().rstrip("\r\n")
-    if header and header != ",".join(columns(top)):
-        raise UnreadableFile(f"{out} has other columns ({header}); use the same --top, or choose another --out")
+    elif not state.exists():
+        raise UnreadableFile(f"--freeze answers from a state, but there is none: {state}")
 
 
 def _resume(classifier: Classifier, state: Path, method: str | None) -> None:
     classifier.load(state)
     if method not in (None, classifier.adapter.name):
         raise StateMismatch(f"{state} was learnt by {classifier.adapter.name}, not by {method}; leave --method out")
-
-
-@contextmanager
-def _open_rows(out: Path, csv: bool, top: int) -> Iterator[tuple[Rows, TextIO]]:
-    """Somewhere to write rows; names of files may hold bytes that are not text."""
-    if str(out) == STDOUT:
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-        yield (CsvRows(sys.stdout, top) if csv else JsonLines(sys.stdout)), sys.stdout
-        return
-    begun = out.exists() and out.stat().st_size > 0
-    with out.open("a", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        yield (CsvRows(file, top, header=not begun) if out.suffix == ".csv" else JsonLines(file)), file
 
 
 @dataclass

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.output import STDOUT, make_folder, progress, require_place, tables, write_json
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, nearest
 from pta.pipelines.encoding import Reading
@@ -47,7 +47,7 @@ def verify(
     for name in chosen:
         if name not in reference.accuracies:
             raise InvalidParameter(f"nothing is published for {name!r}; {nearest(name, reference.accuracies)}")
-    features.mkdir(parents=True, exist_ok=True)
+    make_folder(features)
     with progress() as bar:
         task = bar.add_task("")
 

@@ -30,21 +30,21 @@ def image_files(folder: Path) -> list[str]:
         if (status.st_dev, status.st_ino) in above:
             continue  # a link to a folder that it lies in
         for entry in entries:
-            if entry.is_dir():
+            if _is_folder(entry):
                 waiting.append((f"{prefix}{entry.name}/", above | {(status.st_dev, status.st_ino)}))
-            elif is_image_name(entry.name) and (entry.is_file() or entry.is_symlink()):
+            elif is_image_name(entry.name) and not _is_special(entry):
                 found.append(prefix + entry.name)  # a broken link, too: reading it will say so
     return sorted(found)
 
 
 def sub_folders(folder: Path) -> list[str]:
     """The sorted names of the folders in a folder."""
-    return sorted(entry.name for entry in _entries(folder) if entry.is_dir())
+    return sorted(entry.name for entry in _entries(folder) if _is_folder(entry))
 
 
 def loose_images(folder: Path) -> list[str]:
     """The sorted names of the images that lie directly in a folder."""
-    return sorted(entry.name for entry in _entries(folder) if is_image_name(entry.name) and not entry.is_dir())
+    return sorted(entry.name for entry in _entries(folder) if is_image_name(entry.name) and not _is_folder(entry))
 
 
 def is_inside(path: str) -> bool:
@@ -63,6 +63,18 @@ def _depth_stays(path: str) -> bool:
         if depth < 0:
             return False
     return depth > 0
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _is_special(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a pipe, a device or the like."""
+    return not entry.is_symlink() and not entry.is_file()
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:

@@ -50,8 +50,10 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise InvalidParameter(f"unknown device {name!r}; cpu, cuda, cuda:1, mps or auto") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
+    try:
+        torch.zeros(1, device=device).item()
+    except Exception:  # every kind of device fails in its own way
         raise InvalidParameter(
-            'this machine has no GPU that torch can use; --device cpu (device="cpu" in Python) works everywhere'
-        )
+            f'torch cannot use the device {name!r} here; --device cpu (device="cpu" in Python) works everywhere'
+        ) from None
     return device

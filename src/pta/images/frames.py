@@ -9,6 +9,7 @@ from pta.images.reading import MAX_BYTES
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8"
 _END_OF_IMAGE, _START_OF_SCAN = 0xD9, 0xDA
+_PADDING = b"\0\r\n"  # what some cameras put between pictures
 _WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD8)}  # TEM and the restart markers stand alone
 
 
@@ -45,8 +46,11 @@ class _Frame:
         self.content = bytearray()
 
     def begin(self, count: int) -> bytes:
-        """The first bytes of the next picture; nothing when the pipe is at its end."""
-        self.content = bytearray(self.pipe.read(count))
+        """The first bytes of the next picture, after any padding; nothing when the pipe is at its end."""
+        first = self.pipe.read(1)
+        while first in _PADDING and first:
+            first = self.pipe.read(1)
+        self.content = bytearray(first + self.pipe.read(count - 1) if first else b"")
         return bytes(self.content)
 
     def take(self, count: int) -> bytes:

@@ -15,7 +15,7 @@ from pta.images.reading import MAX_PIXELS
 
 Pixels = npt.NDArray[np.uint8]
 
-_MODES = {1: "L", 3: "RGB"}
+_COLOURS = {1: "L", 3: "RGB"}
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -47,7 +47,11 @@ class Preprocessing:
     def __post_init__(self) -> None:
         if self.resize not in ("shortest", "square") or self.resample not in _FILTERS or self.size < 1:
             raise InvalidParameter(f"cannot preprocess images by {self}")
-        if len(self.mean) not in _MODES or len(self.std) != len(self.mean) or not all(value > 0 for value in self.std):
+        if (
+            len(self.mean) not in _COLOURS
+            or len(self.std) != len(self.mean)
+            or not all(value > 0 for value in self.std)
+        ):
             raise InvalidParameter(f"mean and std must be one or three numbers, std above 0: {self.mean}, {self.std}")
 
     def __call__(self, images: Image.Image | Sequence[Image.Image] | Pixels) -> Tensor:
@@ -61,12 +65,7 @@ class Preprocessing:
 
     def pixels(self, image: Image.Image) -> Pixels:
         """A picture of any size and mode to channels×size×size bytes."""
-        if not isinstance(image, Image.Image):
-            raise InvalidSamples(
-                f"expected a Pillow image, found {type(image).__name__}; open files with PIL.Image.open, "
-                "make one from an array with PIL.Image.fromarray"
-            )
-        picture = image.convert(_MODES[len(self.mean)])
+        picture = self.coloured(image)
         width, height = self._resized_to(*picture.size)
         if width * height > MAX_PIXELS:
             raise UnreadableImage(f"{image.width}×{image.height} pixels are too thin a picture to be resized")
@@ -74,6 +73,22 @@ class Preprocessing:
         resized = picture.resize((width, height), _FILTERS[self.resample])
         central = resized.crop((left, top, left + self.size, top + self.size))
         return np.asarray(central).reshape(self.size, self.size, -1).transpose(2, 0, 1).copy()
+
+    def coloured(self, image: Image.Image) -> Image.Image:
+        """A picture of any mode in the model's colours, 8 bits a channel."""
+        if not isinstance(image, Image.Image):
+            raise InvalidSamples(
+                f"expected a Pillow image, found {type(image).__name__}; open files with PIL.Image.open, "
+                "make one from an array with PIL.Image.fromarray"
+            )
+        if image.mode.startswith("I;16"):  # Pillow would cut off what is above 255
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        if image.mode in ("I", "F"):
+            raise UnreadableImage("its values have 32 bits, of which nobody knows the range; save it with 8 or 16")
+        try:
+            return image.convert(_COLOURS[len(self.mean)])
+        except ValueError as error:
+            raise UnreadableImage(str(error)) from None
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """A uint8 batch N×channels×size×size to float32, where it is."""

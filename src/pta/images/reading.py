@@ -1,6 +1,7 @@
 """Opening image files that may be damaged, hostile or no images at all."""
 
 import io
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,14 @@ MAX_BYTES = 256 * 2**20
 
 def read_image(path: Path) -> bytes:
     """The content of an image file, still encoded, unless it is absurdly large."""
+    if "\0" in str(path):
+        raise UnreadableImage(f"{str(path)[:100]!a}… is no path: it holds a zero byte (paths stand one a line)")
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise UnreadableImage(f"{path} has {size >> 20} MiB; at most {MAX_BYTES >> 20} are read")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableImage(f"{path} is no file")
+        if status.st_size > MAX_BYTES:
+            raise UnreadableImage(f"{path} has {status.st_size >> 20} MiB; at most {MAX_BYTES >> 20} are read")
         return path.read_bytes()
     except OSError as error:
         raise UnreadableImage(f"{path} cannot be read: {reason(error)}") from None

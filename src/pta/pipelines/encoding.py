@@ -100,8 +100,8 @@ def encode_files(
                 return encoder.preprocess.pixels(picture)
             seed = (views.seed, number)
             return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=seed).numpy()
-        except UnreadableImage as error:
-            raise UnreadableImage(f"{image.key} cannot be used: {error}") from None
+        except (PtaError, MemoryError) as error:
+            raise UnreadableImage(f"{image.key} cannot be used: {str(error) or 'it needs too much memory'}") from None
 
     size = reading.batch if views is None else max(1, reading.batch // views.count)
     for prepared in prepare_in_batches(

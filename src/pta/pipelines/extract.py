@@ -21,7 +21,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.datasets.features import read_about
 from pta.datasets.images import ImageSet
 from pta.encoders import Encoder
-from pta.errors import UnreadableFile, UnreadableImage
+from pta.errors import StateMismatch, UnreadableFile, UnreadableImage
 from pta.files import join_tensors, require_writable
 from pta.pipelines.encoding import Reading, Views, encode_files
 from pta.pipelines.shards import Shards, claim_shards, discard_shards
@@ -36,14 +36,16 @@ class Extraction:
     Attributes:
         path: the file.
         images: how many features it holds.
-        encoded: how many images were encoded now; 0 when everything was there.
+        encoded: how many images were encoded now; 0 when all of them were there.
         skipped: what could not be read, in words.
+        texts_renewed: whether the images were there, but other text features.
     """
 
     path: Path
     images: int
     encoded: int
     skipped: tuple[str, ...]
+    texts_renewed: bool = False
 
 
 def extract(
@@ -55,6 +57,7 @@ def extract(
     *,
     about: Mapping[str, Any] | None = None,
     shard: int = 1024,
+    replace: bool = False,
     on_error: Literal["stop", "skip"] = "stop",
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
@@ -63,6 +66,7 @@ def extract(
     Args:
         about: what else is to be recorded, for example how model and templates are called.
         shard: images a shard: what a kill costs at most.
+        replace: a file that holds something else.
         on_error: `stop` at the first image that cannot be read, or `skip` and report it.
         on_progress: told how many images are done.
     """
@@ -70,12 +74,16 @@ def extract(
     reading = reading or Reading()
     inputs = _inputs(images, encoder, reading)
     known = read_about(out)
+    if out.exists() and not replace and (known is None or known["images"] != inputs):
+        what = "no feature file of pta extract" if known is None else "the features of other images or by other means"
+        raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
     if known is not None and known["images"] == inputs:
         _refuse_skipped(known["skipped"], on_error)
         discard_shards(out, inputs)
-        if known["classifier"] != classifier.fingerprint:
+        renew = known["classifier"] != classifier.fingerprint
+        if renew:
             _replace_anchors(out, known, classifier, about or {})
-        return Extraction(out, known["count"], 0, tuple(known["skipped"]))
+        return Extraction(out, known["count"], 0, tuple(known["skipped"]), renew)
     with claim_shards(out, inputs, len(images), shard) as shards:
         encoded = _fill(shards, images, encoder, reading, on_error, on_progress)
         contents = [shards.contents(numbers) for numbers in shards.ranges]
@@ -141,10 +149,12 @@ def _fill(
     rows: dict[int, Tensor] = {}
     skipped: dict[int, str] = {}
     for part in encode_files(encoder, ((number, images.images[number]) for number in to_do), reading):
-        for number, error in part.failures:
-            _refuse_skipped([str(error)], on_error)
-            skipped[number] = str(error)
-        rows.update({number: row for (number, _), row in zip(part.images, part.features, strict=True)})
+        stop = part.failures[0] if part.failures and on_error == "stop" else None
+        for (number, _), row in zip(part.images, part.features, strict=True):
+            if stop is None or number < stop[0]:
+                rows[number] = row
+        if stop is None:
+            skipped.update({number: str(error) for number, error in part.failures})
         done += len(part.images) + len(part.failures)
         while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in skipped):
             numbers = missing.popleft()
@@ -152,6 +162,8 @@ def _fill(
             tensors = _shard_tensors(kept, [rows.pop(number) for number in kept], encoder, reading.views)
             shards.write(numbers, tensors, [skipped.pop(number) for number in numbers if number in skipped])
         on_progress(done)
+        if stop is not None:
+            _refuse_skipped([str(stop[1])], on_error)
     return len(to_do)
 
 

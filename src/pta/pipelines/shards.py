@@ -14,7 +14,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from pta.errors import StateMismatch, UnreadableFile
+from pta.errors import StateMismatch, UnreadableFile, reason
 from pta.files import load_tensors, save_tensors, write_atomically
 
 
@@ -57,7 +57,10 @@ def claim_shards(out: Path, inputs: Mapping[str, Any], count: int, size: int) ->
     They are kept if something goes wrong, and removed when the work is done.
     """
     folder = folder_of_shards(out)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
     lock = FileLock(folder / "lock")
     try:
         lock.acquire(timeout=0)
@@ -85,13 +88,20 @@ def folder_of_shards(out: Path) -> Path:
     return out.with_name(f"{out.name}.parts")
 
 
+def _read(record: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(record.read_bytes()))
+    except (ValueError, TypeError):  # damaged: then it is not known to be the same
+        return {}
+
+
 def _shard_size(folder: Path, inputs: Mapping[str, Any], wanted: int) -> int:
     """The size that a new extraction is to have, or that of the one which is to go on."""
     record = folder / "inputs.json"
     if not record.exists():
         write_atomically(record, json.dumps({"shard": wanted, "images": inputs}, indent=2).encode())
-    begun = json.loads(record.read_bytes())
-    if begun["images"] != inputs:
+    begun = _read(record)
+    if begun.get("images") != inputs:
         raise StateMismatch(
             f"{folder} holds an unfinished extraction of other images or by other means; "
             "delete that folder, or write to another file"

@@ -23,10 +23,12 @@ class Frame:
         return self.content
 
 
-def find_images(places: Sequence[Path]) -> list[FileImage]:
+def find_images(places: Sequence[str | Path]) -> list[FileImage]:
     """The given files, and all images in the given folders and below them, sorted by path within each."""
+    if not all(map(str, places)):
+        raise UnreadableFile("one of the given places has an empty name")
     found: list[FileImage] = []
-    for place in places:
+    for place in map(Path, places):
         if place.is_dir():
             inside = [place / name for name in image_files(place)]
             if not inside:

@@ -84,7 +84,11 @@ def verify(
                 encoder, images.class_names, templates, descriptions=sentences, cache=default_cache()
             )
             out = features / f"{dataset}-{encoder.fingerprint[:12]}.safetensors"
-            extract(images, encoder, classifier, out, reading, on_progress=partial(on_progress, dataset, len(images)))
+            extract(
+                *(images, encoder, classifier, out, reading),
+                replace=True,
+                on_progress=partial(on_progress, dataset, len(images)),
+            )
         except PtaError as error:
             yield Verdict(dataset, published, None, 0, str(error))
             continue

@@ -38,7 +38,7 @@ def make_views(
         raise InvalidParameter(f"no views are called {mode!r}; {nearest(mode, MODES)}")
     rng = np.random.default_rng(seed)
     first = preprocessing(image)
-    picture = image.convert("RGB" if len(preprocessing.mean) == 3 else "L")
+    picture = preprocessing.coloured(image)
     make: Callable[..., Tensor] = _augmixed if mode == "augmix" else _cropped
     return torch.cat([first, *(make(picture, preprocessing, rng) for _ in range(count - 1))])
 
