@@ -214,7 +214,7 @@ def test_what_is_no_source_is_refused(tmp_path):
     assert "neither a folder nor a known dataset; did you mean 'imagenet'?" in message(open_images, "imagnet")
     assert "no such file or folder" in message(open_images, tmp_path / "nothing")
     assert "give a folder, a .csv" in message(open_images, tmp_path / "photo.txt")
-    assert "say in which folder the datasets are" in message(open_images, "dtd")
+    assert "give the folder of all datasets, --data ROOT" in message(open_images, "dtd")
 
 
 # -- ImageSet ----------------------------------------------------------------------------------------------------------

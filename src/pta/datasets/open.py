@@ -46,7 +46,7 @@ def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] 
     entry = find_entry(source)
     if root is None:
         raise InvalidParameter(
-            f"{source} is a known dataset: say in which folder the datasets are (for a folder: ./{source})"
+            f"{source} is a known dataset: give the folder of all datasets, --data ROOT (for a folder: ./{source})"
         )
     if entry.parts:
         example = "/".join(known[0] for known in entry.parts[:-1])

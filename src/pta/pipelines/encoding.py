@@ -105,7 +105,13 @@ def encode_files(
 
     size = reading.batch if views is None else max(1, reading.batch // views.count)
     for prepared in prepare_in_batches(
-        numbered, prepare, batch=size, workers=reading.workers, live=live, stopping=stopping
+        numbered,
+        prepare,
+        batch=size,
+        workers=reading.workers,
+        live=live,
+        step_back=encoder.device.type == "cpu",
+        stopping=stopping,
     ):
         good = [(one.item, one.result) for one in prepared if one.result is not None]
         failures = [(one.item[0], one.error) for one in prepared if one.error is not None]

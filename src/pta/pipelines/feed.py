@@ -15,7 +15,8 @@ from pta.errors import PtaError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_LOWEST_PRIORITY = 19
+_NICENESS = 19
+_FIRST_SHARE = 8  # the first batch is an eighth, so that nobody waits long for the first results
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 
 
@@ -25,9 +26,9 @@ def default_workers() -> int:
 
 
 def _step_back() -> None:
-    """Run at the lowest priority: an encoder on the same processors waits for whichever of its threads is disturbed."""
+    """Run at the lowest priority."""
     if sys.platform == "linux":  # where priorities belong to threads
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,12 @@ def prepare_in_batches(
     batch: int,
     workers: int | None = None,
     live: bool = False,
+    step_back: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[Prepared[Item, Result]]]:
     """Batches of prepared items, in the order of the items, prepared by threads up to two batches ahead.
+
+    The first batch is a small one.
 
     Args:
         items: taken from a thread of its own, so that it may wait for a camera or a pipe.
@@ -63,13 +67,15 @@ def prepare_in_batches(
         batch: the most items given at once.
         workers: threads; see `default_workers`.
         live: give what has arrived instead of waiting for a full batch.
+        step_back: prepare at the lowest priority, for a caller that computes on the same processors: its threads wait for
+            whichever of them is disturbed.
         stopping: looked at between batches and while waiting; True ends the stream.
     """
     threads = workers or default_workers()
     ahead = 2 * max(batch, threads)  # no thread is idle, however small the batches
     waiting: queue.Queue[tuple[Item, Future[Result]] | _End] = queue.Queue(maxsize=ahead)
     stopped = threading.Event()
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="prepare", initializer=_step_back)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="prepare", initializer=_step_back if step_back else None)
 
     def put(entry: tuple[Item, Future[Result]] | _End) -> None:
         while not stopped.is_set():
@@ -89,9 +95,10 @@ def prepare_in_batches(
 
     threading.Thread(target=produce, name="produce", daemon=True).start()
     try:
-        end = None
+        end, size = None, max(1, batch // _FIRST_SHARE)
         while end is None and not stopping():
-            entries, end = _collect(waiting, batch, live, stopping)
+            entries, end = _collect(waiting, size, live, stopping)
+            size = batch
             if entries:
                 yield [_finish(item, future) for item, future in entries]
         if end is not None and end.error is not None:
