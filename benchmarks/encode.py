@@ -3,8 +3,8 @@
     python benchmarks/encode.py            writes benchmarks/results/encode-cpu.csv and encode-fast-decode.csv
 
 The ways take turns, and ratios are medians over the rounds: a busy machine slows all of them, so trust the ratios, to
-within a few per cent. Weights are random (ViT-B/32) or the packaged ones (embedded); photographs are synthetic, with the
-spectrum, size and compression of real ones.
+within a few per cent. Weights are random (ViT-B/32) or the packaged ones (embedded); photographs are synthetic, with
+the spectrum, size and compression of real ones.
 """
 
 import argparse

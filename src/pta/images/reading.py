@@ -35,7 +35,7 @@ def decode_image(content: bytes, name: str = "the image", *, at_least: int | Non
     """Decode an image, after its size was found to be sane; `name` is what messages call it.
 
     With `at_least`, a JPEG file is decoded at ½, ¼ or ⅛ of its size where that leaves both sides at least so long:
-    several times faster, and a slightly different picture.
+    faster, and a slightly different picture.
     """
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)

@@ -67,8 +67,8 @@ def prepare_in_batches(
         batch: the most items given at once.
         workers: threads; see `default_workers`.
         live: give what has arrived instead of waiting for a full batch.
-        step_back: prepare at the lowest priority, for a caller that computes on the same processors: its threads wait for
-            whichever of them is disturbed.
+        step_back: prepare at the lowest priority, for a caller that computes on the same processors: all its threads
+            wait for the one that is disturbed.
         stopping: looked at between batches and while waiting; True ends the stream.
     """
     threads = workers or default_workers()
