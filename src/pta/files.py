@@ -35,6 +35,14 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
         raise
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, with those above it, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
+
+
 def require_writable(path: str | Path) -> None:
     """Refuse a place that `write_atomically` could not write to, before any work is done for it."""
     _beside(Path(path)).unlink()
@@ -164,7 +172,7 @@ def load_tensors(
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("about", "null"))
-            tensors = {name: file.get_tensor(name) for name in (only or file.keys())}
+            tensors = {name: file.get_tensor(name) for name in (file.keys() if only is None else only)}
     except (SafetensorError, ValueError, OSError) as error:
         raise UnreadableFile(f"{path} is not a readable {kind} file (truncated or damaged?): {error}") from None
     if not isinstance(about, dict) or about.get("kind") != kind:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pta.errors import InvalidSamples
 
-_SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
+SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,6 @@ def _norms_of_checked(features: object) -> Tensor:
     if not math.isfinite(most):
         row = int(torch.nonzero(~torch.isfinite(norms))[0])
         raise InvalidSamples(f"row {row} of the features is not finite (NaN or Inf)")
-    if least < _SMALLEST_NORM:
+    if least < SMALLEST_NORM:
         raise InvalidSamples(f"row {int(norms.argmin())} of the features is zero and has no direction")
     return norms

@@ -12,13 +12,13 @@ import typer
 from rich.table import Table
 
 from pta.adapters.base import adapter_class, create_adapter, list_adapters
-from pta.cli.output import STDOUT, make_folder, progress, require_place, tables, write_json
+from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile, load_features
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.experiments.evaluate import Evaluation, Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
 from pta.experiments.stream import KINDS, Stream
-from pta.files import write_atomically
+from pta.files import make_folder, write_atomically
 from pta.views import confident_mean
 
 

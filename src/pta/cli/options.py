@@ -7,6 +7,7 @@ import typer
 
 from pta.errors import UnreadableFile
 from pta.files import read_text
+from pta.pipelines import encoding
 from pta.prompts import load_descriptions
 
 Model = Annotated[
@@ -35,7 +36,7 @@ FastDecode = Annotated[
     typer.Option("--fast-decode", help="Decode large JPEG files at a fraction of their size: nearly the same pixels."),
 ]
 OnError = Annotated[
-    Literal["stop", "skip"], typer.Option(help="At an image that cannot be read: stop, or skip it and report.")
+    encoding.OnError, typer.Option(help="At an image that cannot be read: stop, or skip it and report.")
 ]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pta.errors import UnreadableFile, reason
 from pta.files import require_writable, write_atomically
 
 STDOUT = "-"
@@ -35,14 +34,6 @@ def progress() -> Progress:
 def say(message: str) -> None:
     """One line for the person at the terminal, beside whatever goes to stdout."""
     print(f"pta: {' '.join(message.split())}", file=sys.stderr)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, with those above it, unless it is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
 
 
 def require_place(path: Path | None) -> None:

@@ -7,9 +7,10 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.output import STDOUT, make_folder, progress, require_place, tables, write_json
+from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, nearest
+from pta.files import make_folder
 from pta.pipelines.encoding import Reading
 from pta.pipelines.verify import Verdict, find_reference
 from pta.pipelines.verify import verify as verify_model

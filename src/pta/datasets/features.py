@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidSamples, PtaError, UnreadableFile
+from pta.files import load_tensors
 from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
@@ -94,11 +95,9 @@ def load_features(path: str | Path) -> FeatureFile:
 def read_about(path: Path) -> dict[str, Any] | None:
     """Where a feature file comes from, if `pta extract` wrote it."""
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("about", "null"))
-    except (SafetensorError, ValueError, OSError):
+        return load_tensors(path, kind="features", only=())[1]
+    except UnreadableFile:
         return None
-    return about if isinstance(about, dict) and about.get("kind") == "features" else None
 
 
 def _read(path: Path) -> dict[str, Any]:

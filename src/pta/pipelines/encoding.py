@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from pta.views import Mode, make_views
 
 FAST_MARGIN = 2
 """Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""
+
+
+OnError = Literal["stop", "skip"]
 
 
 class ImageReference(Protocol):
@@ -85,10 +88,15 @@ def encode_files(
     numbered: Iterable[tuple[int, Reference]],
     reading: Reading,
     *,
+    on_error: OnError = "stop",
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Encoded[Reference]]:
-    """Batches of features in the order of the numbered images; for `live` and `stopping` see `prepare_in_batches`."""
+    """Batches of features in the order of the numbered images; for `live` and `stopping` see `prepare_in_batches`.
+
+    With `on_error="stop"`, everything before an image that cannot be read is given out, then its error is raised; with
+    `skip` it is among the failures of its batch.
+    """
     views = reading.views
     at_least = FAST_MARGIN * encoder.preprocess.size if reading.fast_decode else None
 
@@ -115,8 +123,18 @@ def encode_files(
     ):
         good = [(one.item, one.result) for one in prepared if one.result is not None]
         failures = [(one.item[0], one.error) for one in prepared if one.error is not None]
+        stop = failures[0] if failures and on_error == "stop" else None
+        if stop is not None:
+            good, failures = [(item, pixels) for item, pixels in good if item[0] < stop[0]], []
         features = features_of(encoder, [pixels for _, pixels in good], views)
         yield Encoded([item for item, _ in good], features, failures)
+        if stop is not None:
+            raise unless_skipped(str(stop[1]))
+
+
+def unless_skipped(complaint: str) -> UnreadableImage:
+    """The error about an image that cannot be read, with the way out."""
+    return UnreadableImage(f"{complaint}; --on-error skip goes on without it")
 
 
 def features_of(encoder: Encoder, pixels: list[NDArray[Any]], views: Views | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -23,7 +23,7 @@ from pta.datasets.images import ImageSet
 from pta.encoders import Encoder
 from pta.errors import StateMismatch, UnreadableFile, UnreadableImage
 from pta.files import join_tensors, require_writable
-from pta.pipelines.encoding import Reading, Views, encode_files
+from pta.pipelines.encoding import OnError, Reading, Views, encode_files, unless_skipped
 from pta.pipelines.shards import Shards, claim_shards, discard_shards
 
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
@@ -58,7 +58,7 @@ def extract(
     about: Mapping[str, Any] | None = None,
     shard: int = 1024,
     replace: bool = False,
-    on_error: Literal["stop", "skip"] = "stop",
+    on_error: OnError = "stop",
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
     """Encode the images and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
@@ -115,7 +115,7 @@ def require_feature_file(out: Path) -> None:
 
 def _refuse_skipped(skipped: Sequence[str], on_error: str) -> None:
     if skipped and on_error == "stop":
-        raise UnreadableImage(f"{skipped[0]}; --on-error skip goes on without it")
+        raise unless_skipped(skipped[0])
 
 
 def _inputs(images: ImageSet, encoder: Encoder, reading: Reading) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _fill(
     images: ImageSet,
     encoder: Encoder,
     reading: Reading,
-    on_error: str,
+    on_error: OnError,
     on_progress: Callable[[int], None],
 ) -> int:
     """Encode what the shards still miss, in one go, finishing each as soon as its last image is done."""
@@ -148,13 +148,11 @@ def _fill(
     on_progress(done)
     rows: dict[int, Tensor] = {}
     skipped: dict[int, str] = {}
-    for part in encode_files(encoder, ((number, images.images[number]) for number in to_do), reading):
-        stop = part.failures[0] if part.failures and on_error == "stop" else None
-        for (number, _), row in zip(part.images, part.features, strict=True):
-            if stop is None or number < stop[0]:
-                rows[number] = row
-        if stop is None:
-            skipped.update({number: str(error) for number, error in part.failures})
+    for part in encode_files(
+        encoder, ((number, images.images[number]) for number in to_do), reading, on_error=on_error
+    ):
+        rows.update({number: row for (number, _), row in zip(part.images, part.features, strict=True)})
+        skipped.update({number: str(error) for number, error in part.failures})
         done += len(part.images) + len(part.failures)
         while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in skipped):
             numbers = missing.popleft()
@@ -162,8 +160,6 @@ def _fill(
             tensors = _shard_tensors(kept, [rows.pop(number) for number in kept], encoder, reading.views)
             shards.write(numbers, tensors, [skipped.pop(number) for number in numbers if number in skipped])
         on_progress(done)
-        if stop is not None:
-            _refuse_skipped([str(stop[1])], on_error)
     return len(to_do)
 
 

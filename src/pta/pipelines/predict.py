@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
-from pta.errors import PtaError, UnreadableImage
+from pta.errors import PtaError
 from pta.pipelines.answers import Answer
 from pta.pipelines.classifier import Classifier
-from pta.pipelines.encoding import ImageReference, Reading, encode_files
+from pta.pipelines.encoding import ImageReference, OnError, Reading, encode_files
 
 
 @dataclass(frozen=True)
@@ -25,22 +24,24 @@ def predict_stream(
     *,
     learn: bool = True,
     top: int = 1,
-    on_error: Literal["stop", "skip"] = "stop",
+    on_error: OnError = "stop",
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Predicted]:
     """Batches of answers in the order of the images.
 
-    With `on_error="stop"`, everything before an image that cannot be read is answered, then its error is raised.
-    When a batch is given out, the classifier has learnt exactly what was given out so far. For `live` and `stopping`
-    see `pta.pipelines.feed`.
+    When a batch is given out, the classifier has learnt exactly what was given out so far. For `on_error`, `live` and
+    `stopping` see `encode_files`.
     """
-    for part in encode_files(classifier.encoder, enumerate(images), reading or Reading(), live=live, stopping=stopping):
-        stop = part.failures[0] if part.failures and on_error == "stop" else None
-        good = [row for row, (number, _) in enumerate(part.images) if stop is None or number < stop[0]]
-        answers = classifier.answer(part.features[good], learn=learn, top=top)
-        keys = [part.images[row][1].key for row in good]
-        skipped = [] if stop else [error for _, error in part.failures]
-        yield Predicted(list(zip(keys, answers, strict=True)), skipped)
-        if stop:
-            raise UnreadableImage(f"{stop[1]}; --on-error skip goes on without it")
+    encoded = encode_files(
+        classifier.encoder,
+        enumerate(images),
+        reading or Reading(),
+        on_error=on_error,
+        live=live,
+        stopping=stopping,
+    )
+    for part in encoded:
+        answers = classifier.answer(part.features, learn=learn, top=top)
+        keys = [image.key for _, image in part.images]
+        yield Predicted(list(zip(keys, answers, strict=True)), [error for _, error in part.failures])

@@ -14,8 +14,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from pta.errors import StateMismatch, UnreadableFile, reason
-from pta.files import load_tensors, save_tensors, write_atomically
+from pta.errors import StateMismatch, UnreadableFile
+from pta.files import load_tensors, make_folder, read_json, save_tensors, write_atomically
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Shards:
 
     def _is_whole(self, numbers: range) -> bool:
         try:
-            load_tensors(self.path(numbers), kind="shard")
+            self.contents(numbers)
         except UnreadableFile:
             return False
         return True
@@ -57,10 +57,7 @@ def claim_shards(out: Path, inputs: Mapping[str, Any], count: int, size: int) ->
     They are kept if something goes wrong, and removed when the work is done.
     """
     folder = folder_of_shards(out)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
+    make_folder(folder)
     lock = FileLock(folder / "lock")
     try:
         lock.acquire(timeout=0)
@@ -88,20 +85,16 @@ def folder_of_shards(out: Path) -> Path:
     return out.with_name(f"{out.name}.parts")
 
 
-def _read(record: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(record.read_bytes()))
-    except (ValueError, TypeError):  # damaged: then it is not known to be the same
-        return {}
-
-
 def _shard_size(folder: Path, inputs: Mapping[str, Any], wanted: int) -> int:
     """The size that a new extraction is to have, or that of the one which is to go on."""
     record = folder / "inputs.json"
     if not record.exists():
         write_atomically(record, json.dumps({"shard": wanted, "images": inputs}, indent=2).encode())
-    begun = _read(record)
-    if begun.get("images") != inputs:
+    try:
+        begun = read_json(record, "record")
+    except UnreadableFile:
+        begun = None  # damaged: then it is not known to be the same
+    if not isinstance(begun, dict) or begun.get("images") != inputs:
         raise StateMismatch(
             f"{folder} holds an unfinished extraction of other images or by other means; "
             "delete that folder, or write to another file"

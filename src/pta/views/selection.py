@@ -5,9 +5,8 @@ from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.samples import Samples
+from pta.samples import SMALLEST_NORM, Samples
 
-_SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
 _LOGITS_AT_ONCE = 2**24  # bounds memory, changes no result
 
 
@@ -54,7 +53,7 @@ def _require_views(views: object, classifier: ZeroShotClassifier) -> None:
             "both must come from the same model"
         )
     norms = torch.linalg.vector_norm(views, dim=2, dtype=torch.promote_types(views.dtype, torch.float32))
-    usable = torch.isfinite(norms) & (norms >= _SMALLEST_NORM)
+    usable = torch.isfinite(norms) & (norms >= SMALLEST_NORM)
     if not bool(usable.all()):
         sample, view = torch.nonzero(~usable)[0].tolist()
         raise InvalidSamples(f"view {view} of sample {sample} is zero, NaN or Inf and has no direction")
