@@ -35,14 +35,14 @@ def test_the_methods_obey_every_law(factory):
 class LearnsFromBatches(PTA):
     """Learns a batch before it scores any of it."""
 
-    def _step(self, features):
-        super()._step(features)
-        return self._predict(features)
+    def _step(self, samples):
+        super()._step(samples)
+        return self._predict(samples)
 
 
 class LearnsWhilePredicting(PTA):
-    def _predict(self, features):
-        return self._step(features)
+    def _predict(self, samples):
+        return self._step(samples)
 
 
 class ForgetsWhenSaved(PTA):
@@ -59,23 +59,22 @@ class RemembersAfterReset(PTA):
 
 
 class WritesToTheCallersFeatures(PTA):
-    def _features(self, samples):
-        features = super()._features(samples)
-        if isinstance(samples, torch.Tensor) and samples.ndim == 2:
-            samples.mul_(1.5)
-        return features
+    def _checked(self, samples):
+        checked = super()._checked(samples)
+        checked.features.mul_(1.5)
+        return checked
 
 
 class Grows(PTA):
-    def _step(self, features):
-        logits = super()._step(features)
-        self.seen = torch.cat([self.seen.reshape(-1), torch.zeros(len(features), dtype=torch.int64)])
+    def _step(self, samples):
+        logits = super()._step(samples)
+        self.seen = torch.cat([self.seen.reshape(-1), torch.zeros(len(samples), dtype=torch.int64)])
         return logits
 
 
 class IsRandom(PTA):
-    def _step(self, features):
-        return super()._step(features) + 1e-4 * torch.rand(1)
+    def _step(self, samples):
+        return super()._step(samples) + 1e-4 * torch.rand(1)
 
 
 class LearnsBeforeChecking(PTA):
@@ -85,14 +84,14 @@ class LearnsBeforeChecking(PTA):
 
 
 class IsCoarseInFloat32(PTA):
-    def _step(self, features):
-        logits = super()._step(features)
+    def _step(self, samples):
+        logits = super()._step(samples)
         return logits.half().to(logits.dtype) if logits.dtype == torch.float32 else logits
 
 
 class DividesByZero(PTA):
-    def _step(self, features):
-        return super()._step(features).masked_fill_(features[:, :1] < 0, float("nan"))
+    def _step(self, samples):
+        return super()._step(samples).masked_fill_(samples.features[:, :1] < 0, float("nan"))
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(pets, tmp_path):
 
     records = json.loads(out.read_text())
     keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
+    keys.add("state_bytes")
     assert [(record["method"], record["seed"]) for record in records] == [
         ("clip", 1),
         ("clip", 2),
@@ -117,7 +118,7 @@ def test_views_are_averaged_where_there_are_some(pets, tmp_path):
     done = run("eval", "--features", tmp_path / "pets.npz", "--method", "clip", "--views", "--json", "-")
     (record,) = json.loads(done.stdout)
     data = load_features(tmp_path / "pets.npz")
-    expected = confident_mean(data.views, data.classifier)
+    expected = confident_mean(data.samples, data.classifier)
     right = data.classifier.logits(expected.features).argmax(dim=1).numpy() == data.labels
     assert record["dataset"] == "pets, views"
     assert record["accuracy"] == pytest.approx(100 * right.mean())

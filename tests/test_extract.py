@@ -166,12 +166,12 @@ def test_views_are_stored_beside_the_plain_features(encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     run(encoder, photos, out, reading=Reading(batch=8, views=Views(4, "augmix", seed=3)), shard=16)
     data, images = load_features(out), open_images(photos)
-    assert data.views.shape == (40, 4, 128)
-    torch.testing.assert_close(data.views[:, 0].float(), data.samples.features, atol=1e-3, rtol=0)
+    assert data.samples.views.shape == (40, 4, 128)
+    torch.testing.assert_close(data.samples.views[:, 0].float(), data.samples.features, atol=1e-3, rtol=0)
     number = 17
     picture = decode_image(images.images[number].read())
     again = encoder.encode_images(make_views(picture, encoder.preprocess, count=4, mode="augmix", seed=(3, number)))
-    torch.testing.assert_close(data.views[number].float(), again, atol=1e-3, rtol=0)
+    torch.testing.assert_close(data.samples.views[number].float(), again, atol=1e-3, rtol=0)
 
 
 def test_views_are_cut_out_of_whole_pictures_only():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pta import ZeroShotClassifier
+from pta import Samples, ZeroShotClassifier
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.images import Preprocessing, decode_image
 from pta.views import augmix, confident_mean, crops, make_views
@@ -353,12 +353,17 @@ def slow_mean(views, anchors, scale, keep):
     return np.array(means)
 
 
+def mean_of(views, classifier, **options):
+    plain = views[:, 0] if isinstance(views, torch.Tensor) and views.ndim == 3 and views.numel() else torch.ones(3, 6)
+    return confident_mean(Samples.of(plain.nan_to_num(1.0), views=views), classifier, **options)
+
+
 @given(st.integers(1, 5), st.integers(1, 20), st.sampled_from([0.05, 0.1, 0.5, 1.0]), SEEDS)
 def test_the_confident_mean_equals_the_slow_one(count, views, keep, seed):
     rng = np.random.default_rng(seed)
     anchors, features = rng.standard_normal((4, 6)), rng.standard_normal((count, views, 6))
     classifier = ZeroShotClassifier(anchors, list("abcd"), scale=5.0, bias=-2.0)
-    found = confident_mean(torch.tensor(features), classifier, keep=keep)
+    found = mean_of(torch.tensor(features), classifier, keep=keep)
     expected = slow_mean(features, classifier.anchors.numpy(), 5.0, keep)
     assert np.abs(found.features.numpy() - expected).max() < 1e-12
 
@@ -367,7 +372,7 @@ def test_of_64_views_six_are_kept_and_their_mean_is_not_scaled_again():
     rng = np.random.default_rng(1)
     classifier = ZeroShotClassifier(np.eye(8), list("abcdefgh"), scale=10.0)
     views = torch.tensor(rng.standard_normal((3, 64, 8)))
-    found = confident_mean(views, classifier)
+    found = mean_of(views, classifier)
     for own, mean in zip(views, found.features, strict=True):
         unit = own / own.norm(dim=1, keepdim=True)
         probabilities = (10 * unit).softmax(dim=1)
@@ -379,38 +384,36 @@ def test_of_64_views_six_are_kept_and_their_mean_is_not_scaled_again():
 def test_equal_views_give_their_feature_back_and_ties_go_to_the_first():
     classifier = ZeroShotClassifier(np.eye(3), list("abc"))
     one = torch.tensor([0.0, 0.6, 0.8])
-    assert torch.allclose(
-        confident_mean(one.expand(2, 10, 3), classifier, keep=0.5).features, one.expand(2, 3).double()
-    )
+    assert torch.allclose(mean_of(one.expand(2, 10, 3), classifier, keep=0.5).features, one.expand(2, 3).double())
     mirrored = torch.tensor([[[0.9, 0.1, 0.0], [0.1, 0.9, 0.0]]])  # equally sure
-    assert confident_mean(mirrored, classifier).features.argmax() == 0
+    assert mean_of(mirrored, classifier).features.argmax() == 0
 
 
 def test_samples_are_taken_part_by_part_without_changing_anything(monkeypatch):
     rng = np.random.default_rng(1)
     classifier = ZeroShotClassifier(rng.standard_normal((4, 6)), list("abcd"))
     views = torch.tensor(rng.standard_normal((9, 7, 6)))
-    whole = confident_mean(views, classifier, keep=0.5).features
+    whole = mean_of(views, classifier, keep=0.5).features
     monkeypatch.setattr("pta.views.selection._LOGITS_AT_ONCE", 2 * 7 * 4)
-    assert torch.equal(confident_mean(views, classifier, keep=0.5).features, whole)
+    assert torch.equal(mean_of(views, classifier, keep=0.5).features, whole)
 
 
 def test_half_precision_views_are_averaged_in_the_classifiers_precision():
     rng = np.random.default_rng(1)
     classifier = ZeroShotClassifier(rng.standard_normal((4, 6)).astype(np.float32), list("abcd"))
     views = torch.tensor(rng.standard_normal((9, 20, 6))).half()
-    found = confident_mean(views, classifier).features
+    found = mean_of(views, classifier).features
     assert found.dtype == torch.float32
-    assert (found - confident_mean(views.float(), classifier).features).abs().max() < 1e-6
+    assert (found - mean_of(views.float(), classifier).features).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(
     ("views", "complaint"),
     [
-        (torch.ones(3, 6), "must be a floating-point tensor N×views×d"),
-        (torch.ones(3, 0, 6), "must be a floating-point tensor N×views×d"),
-        (torch.ones(3, 2, 6, dtype=torch.int64), "must be a floating-point tensor N×views×d"),
-        ([[[1.0] * 6]], "must be a floating-point tensor N×views×d"),
+        (torch.ones(3, 6), "must be a floating-point tensor B×views×d"),
+        (torch.ones(3, 0, 6), "must be a floating-point tensor B×views×d"),
+        (torch.ones(3, 2, 6, dtype=torch.int64), "must be a floating-point tensor B×views×d"),
+        ([[[1.0] * 6]], "must be a floating-point tensor B×views×d"),
         (torch.ones(3, 2, 5), "5 dimensions but the classifier's anchors have 6"),
         (torch.ones(3, 2, 6).index_fill(1, torch.tensor([1]), 0.0), "view 1 of sample 0"),
         (torch.ones(3, 2, 6).index_fill(0, torch.tensor([2]), math.nan), "view 0 of sample 2"),
@@ -418,10 +421,10 @@ def test_half_precision_views_are_averaged_in_the_classifiers_precision():
 )
 def test_views_that_cannot_be_used_are_one_clear_line(views, complaint):
     with pytest.raises(InvalidSamples, match=complaint):
-        confident_mean(views, ZeroShotClassifier(np.eye(6), list("abcdef")))
+        mean_of(views, ZeroShotClassifier(np.eye(6), list("abcdef")))
 
 
 @pytest.mark.parametrize("keep", [0.0, 1.1, -1.0, math.nan])
 def test_the_share_that_is_kept_is_a_share(keep):
     with pytest.raises(InvalidParameter, match="keep must be a share"):
-        confident_mean(torch.ones(1, 1, 2), ZeroShotClassifier(np.eye(2), list("ab")), keep=keep)
+        mean_of(torch.ones(1, 1, 2), ZeroShotClassifier(np.eye(2), list("ab")), keep=keep)

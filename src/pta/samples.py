@@ -14,23 +14,47 @@ SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
 
 @dataclass(frozen=True)
 class Samples:
-    """A batch of B features of dimension d, finite and with a direction each.
+    """A batch of B features of dimension d, finite and with a direction each, and what else is known of the samples.
 
     `Samples.of` makes one from whatever the caller has and scales rows to unit length. Features that are
     already a mean over views are shorter than one on purpose: pass `normalise=False` to keep them so.
+
+    Attributes:
+        features: B×d.
+        views: B×V×d features of augmented views, the plain image first; of any length, only directions count.
+        surest: B×n×d, those views whose mean the features are, if they are one.
+        pixels: B×channels×height×width, for methods that look inside the image tower.
 
     >>> Samples.of([[3.0, 4.0]]).features
     tensor([[0.6000, 0.8000]])
     """
 
     features: Tensor
+    views: Tensor | None = None
+    surest: Tensor | None = None
+    pixels: Tensor | None = None
 
     def __post_init__(self) -> None:
         _norms_of_checked(self.features)
+        for name, views in (("views", self.views), ("surest views", self.surest)):
+            if views is not None:
+                _require_views(name, views, self.features)
+        if self.pixels is not None and (self.pixels.ndim != 4 or len(self.pixels) != len(self)):
+            raise InvalidSamples(
+                f"pixels must be B×channels×height×width for {len(self)} samples, got shape {tuple(self.pixels.shape)}"
+            )
 
     @classmethod
-    def of(cls, features: object, *, normalise: bool = True) -> "Samples":
-        """Samples from a tensor, array or list; a copy, never a view of the caller's memory."""
+    def of(
+        cls,
+        features: object,
+        *,
+        views: Tensor | None = None,
+        surest: Tensor | None = None,
+        pixels: Tensor | None = None,
+        normalise: bool = True,
+    ) -> "Samples":
+        """Samples from a tensor, array or list of features, which is copied, and tensors beside it, which are not."""
         try:
             tensor = torch.as_tensor(features)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -40,13 +64,19 @@ class Samples:
         wide = tensor.dtype if tensor.dtype == torch.float64 else torch.float32
         copied = tensor.detach().to(wide, copy=True)
         norms = _norms_of_checked(copied)
-        return cls._trusted(copied.div_(norms[:, None]) if normalise else copied)
+        if normalise:
+            copied.div_(norms[:, None])
+        if views is None and surest is None and pixels is None:
+            return cls._trusted(copied)
+        return cls(copied, views, surest, pixels)
 
     @classmethod
-    def _trusted(cls, features: Tensor) -> "Samples":
-        """Samples from features that were checked before."""
+    def _trusted(cls, features: Tensor, *others: Tensor | None) -> "Samples":
+        """Samples from tensors that were checked before."""
         samples = object.__new__(cls)
-        object.__setattr__(samples, "features", features)
+        given = (features, *others, *[None] * (3 - len(others)))
+        for name, tensor in zip(("features", "views", "surest", "pixels"), given, strict=True):
+            object.__setattr__(samples, name, tensor)
         return samples
 
     def __len__(self) -> int:
@@ -57,8 +87,23 @@ class Samples:
         """The length d of a feature."""
         return self.features.shape[1]
 
+    @property
+    def provides(self) -> frozenset[str]:
+        """What a method can be given of these samples."""
+        optional = {"views": self.views, "pixels": self.pixels}
+        return frozenset({"features"} | {name for name, tensor in optional.items() if tensor is not None})
+
     def __getitem__(self, rows: slice | Tensor) -> "Samples":
-        return Samples._trusted(self.features[rows])
+        optional = (self.views, self.surest, self.pixels)
+        return Samples._trusted(self.features[rows], *(None if one is None else one[rows] for one in optional))
+
+    def to(self, like: Tensor) -> "Samples":
+        """The same on the device and in the precision of another tensor; views become unit rows, pixels stay."""
+        views, surest = (
+            None if one is None else torch.nn.functional.normalize(one.to(like), dim=2)
+            for one in (self.views, self.surest)
+        )
+        return Samples._trusted(self.features.to(like), views, surest, self.pixels)
 
     def batches(self, size: int) -> Iterator["Samples"]:
         """Consecutive batches of at most `size` samples."""
@@ -77,11 +122,31 @@ def _norms_of_checked(features: object) -> Tensor:
         )
     if features.numel() == 0:
         raise InvalidSamples(f"no samples: features have shape {tuple(features.shape)}")
-    norms: Tensor = torch.linalg.vector_norm(features, dim=1, dtype=torch.promote_types(features.dtype, torch.float32))
+    norms = _norms(features)
     least, most = norms.aminmax()
     if not math.isfinite(most):
         row = int(torch.nonzero(~torch.isfinite(norms))[0])
         raise InvalidSamples(f"row {row} of the features is not finite (NaN or Inf)")
     if least < SMALLEST_NORM:
         raise InvalidSamples(f"row {int(norms.argmin())} of the features is zero and has no direction")
+    return norms
+
+
+def _require_views(name: str, views: object, features: Tensor) -> None:
+    if not isinstance(views, Tensor) or not views.is_floating_point() or views.ndim != 3 or views.numel() == 0:
+        shape = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
+        raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {shape}")
+    if (views.shape[0], views.shape[2]) != tuple(features.shape):
+        raise InvalidSamples(
+            f"{name} have shape {tuple(views.shape)}, expected {features.shape[0]}×views×{features.shape[1]}"
+        )
+    norms = _norms(views)
+    usable = torch.isfinite(norms) & (norms >= SMALLEST_NORM)
+    if not bool(usable.all()):
+        sample, view = torch.nonzero(~usable)[0].tolist()
+        raise InvalidSamples(f"view {view} of sample {sample} is zero, NaN or Inf and has no direction")
+
+
+def _norms(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.promote_types(rows.dtype, torch.float32))
     return norms

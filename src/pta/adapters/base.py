@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from pta.samples import Samples
 _STATE_VERSION = 2
 _ANCHORS = "classifier.anchors"  # saved with a state, so that it is only used with the classifier it belongs to
 _SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
+_MADE_BY = {"views": "pta extract --views 64", "pixels": "pta extract --pixels"}
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,23 @@ class Adapter(ABC):
     """A method that learns from a stream of samples and gives logits for them.
 
     Subclasses set `name`, declare their state in `__init__` after calling `super().__init__` with every parameter,
-    and implement `_step` and `_predict` on checked features.
+    and implement `_step` and `_predict` on checked samples.
+
+    Attributes:
+        needs: what samples must provide: "features", "views", "pixels". A method that needs "pixels" looks inside an
+            image tower, which it is given as `tower` beside the classifier.
+        scope: what an answer depends on beside the state: its own "sample" (then a batch gives what one by one gives),
+            the "batch" it comes in, or the whole "stream", which must then come as one batch.
+        bounded: state does not grow with the stream.
+        at_once: the samples that `_step` and `_predict` are given at most, if the scope is "sample"; bounds memory,
+            changes no answer.
     """
 
     name: ClassVar[str]
-    needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    bounded: ClassVar[bool] = True  # state does not grow with the stream
+    needs: frozenset[str] = frozenset({"features"})
+    scope: ClassVar[Literal["sample", "batch", "stream"]] = "sample"
+    bounded: ClassVar[bool] = True
+    at_once: ClassVar[int] = 1024
 
     def __init__(self, classifier: ZeroShotClassifier, **parameters: Any) -> None:
         self.classifier = classifier
@@ -52,12 +64,12 @@ class Adapter(ABC):
     @torch.no_grad()
     def step(self, samples: object) -> Tensor:
         """Learn from the samples in order and give their logits, B×C: exactly what one by one would give."""
-        return self._step(self._features(samples))
+        return self._in_parts(self._step, samples)
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
         """Give the logits of the samples as the state is now, and learn nothing."""
-        return self._predict(self._features(samples))
+        return self._in_parts(self._predict, samples)
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only what was learnt about some classes."""
@@ -67,12 +79,14 @@ class Adapter(ABC):
                 setattr(self, name, declared.initial())
             elif declared.per_class:
                 getattr(self, name)[chosen] = declared.initial()[chosen]
+        self._state_replaced()
 
     def to(self, device: torch.device | str) -> Self:
         """Move classifier and state to a device; samples follow them there by themselves."""
         self.classifier = self.classifier.to(device=torch.device(device))
         for name, tensor in self.state().items():
             setattr(self, name, tensor.to(device))
+        self._state_replaced()
         return self
 
     def save(self, path: str | Path) -> None:
@@ -105,19 +119,40 @@ class Adapter(ABC):
         setattr(self, name, initial())
 
     @abstractmethod
-    def _step(self, features: Tensor) -> Tensor: ...
+    def _step(self, samples: Samples) -> Tensor: ...
 
     @abstractmethod
-    def _predict(self, features: Tensor) -> Tensor: ...
+    def _predict(self, samples: Samples) -> Tensor: ...
 
-    def _features(self, samples: object) -> Tensor:
+    def _state_replaced(self) -> None:  # noqa: B027 (most compute nothing from it)
+        """State was reset, loaded or moved: forget whatever was computed from it."""
+
+    def refined(self, samples: Samples) -> Tensor:
+        """The features that the method's answers are about, B×d; those of the samples, unless it makes its own."""
+        return samples.features
+
+    def require(self, provided: frozenset[str]) -> None:
+        """Refuse a source of samples that does not provide what the method needs."""
+        for missing in sorted(self.needs - provided):
+            raise InvalidSamples(f"{self.name} needs {missing}, which are missing; make them with {_MADE_BY[missing]}")
+
+    def _in_parts(self, use: Callable[[Samples], Tensor], samples: object) -> Tensor:
+        checked = self._checked(samples)
+        if self.scope != "sample" or len(checked) <= self.at_once:
+            return use(checked.to(self.classifier.anchors))
+        return torch.cat([use(part.to(self.classifier.anchors)) for part in checked.batches(self.at_once)])
+
+    def _checked(self, samples: object) -> Samples:
         batch = samples if isinstance(samples, Samples) else Samples.of(samples)
+        if not len(batch):
+            raise InvalidSamples("no samples: the batch is empty")
         if batch.dim != self.classifier.dim:
             raise InvalidSamples(
                 f"features have {batch.dim} dimensions but the classifier's anchors have {self.classifier.dim}; "
                 "both must come from the same model"
             )
-        return batch.features.to(self.classifier.anchors)
+        self.require(batch.provides)
+        return batch
 
     def _class_rows(self, classes: Iterable[int]) -> list[int]:
         rows = list(classes)
@@ -141,6 +176,7 @@ class Adapter(ABC):
                 raise StateMismatch(f"{path}: {name} holds NaN or Inf; the file is damaged")
         for name, tensor in tensors.items():
             setattr(self, name, tensor.to(own[name].device))
+        self._state_replaced()
 
 
 _REGISTRY: dict[str, type[Adapter]] = {}
@@ -175,8 +211,17 @@ def parameters_of(name: str) -> dict[str, inspect.Parameter]:
     return {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def create_adapter(name: str, classifier: ZeroShotClassifier, **parameters: Any) -> Adapter:
+def create_adapter(
+    name: str, classifier: ZeroShotClassifier, *, source: Samples | None = None, tower: Any = None, **parameters: Any
+) -> Adapter:
     """Make a method by name.
+
+    Args:
+        name: as `list_adapters` gives it.
+        classifier: what it starts from.
+        source: the samples it will be given; if they lack something that the method needs, it is refused now.
+        tower: the image tower, for a method that looks inside it; `Encoder.token_tower()` gives it.
+        parameters: of the method; `length`, where a method has it, is that of the source unless given.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> create_adapter("pta", classifier, hh=3)
@@ -187,10 +232,21 @@ def create_adapter(name: str, classifier: ZeroShotClassifier, **parameters: Any)
     for key in parameters:
         if key not in known:
             raise InvalidParameter(f"{name} has no parameter {key!r}; {nearest(key, known)}")
-    return adapter_class(name)(classifier, **parameters)
+    if "length" in known and source is not None:
+        parameters.setdefault("length", len(source))
+    method: Callable[..., Adapter] = adapter_class(name)
+    if "pixels" not in adapter_class(name).needs:
+        adapter = method(classifier, **parameters)
+    elif tower is not None:
+        adapter = method(classifier, tower, **parameters)
+    else:
+        raise InvalidParameter(f"{name} looks inside an image tower; give the model (--model, tower=…)")
+    if source is not None:
+        adapter.require(source.provides)
+    return adapter
 
 
-def load_adapter(path: str | Path, classifier: ZeroShotClassifier) -> Adapter:
+def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, tower: Any = None) -> Adapter:
     """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
     tensors, about = load_tensors(path, kind="state")
     if about.get("version") != _STATE_VERSION:
@@ -202,7 +258,7 @@ def load_adapter(path: str | Path, classifier: ZeroShotClassifier) -> Adapter:
     parameters = about.get("parameters")
     if not isinstance(parameters, dict) or not isinstance(about.get("method"), str):
         raise StateMismatch(f"{path} does not say which method and parameters it belongs to")
-    adapter = create_adapter(about["method"], classifier, **parameters)
+    adapter = create_adapter(about["method"], classifier, tower=tower, **parameters)
     adapter._restore(tensors, path)
     return adapter
 

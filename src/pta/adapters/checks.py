@@ -7,7 +7,8 @@ excepted, and the reason stands beside it.
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from torch import Tensor
 from pta.adapters.base import Adapter, load_adapter
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, InvalidSamples, nearest
+from pta.samples import Samples
 
 Factory = Callable[[ZeroShotClassifier], Adapter]
 
 _TOLERANCE = 2e-3  # of logits of size 100: what the engines promise in float32
-_CLASSES, _DIM, _SAMPLES = 12, 32, 96
+_CLASSES, _DIM, _SAMPLES, _VIEWS = 12, 32, 96, 20
 
 
 class BrokenLaw(AssertionError):
@@ -61,10 +63,13 @@ def _check(function: Callable[[Factory], None]) -> Callable[[Factory], None]:
 
 @dataclass(frozen=True)
 class _Stream:
-    """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors."""
+    """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors.
+
+    Every sample has views around it, and pixels (noise, 3×16×16) for methods that are given an image tower.
+    """
 
     classifier: ZeroShotClassifier
-    features: Tensor
+    samples: Samples
 
     @classmethod
     def make(cls, seed: int, dtype: torch.dtype = torch.float32) -> "_Stream":
@@ -74,17 +79,22 @@ class _Stream:
         features = anchors[labels] + 0.8 * rng.standard_normal((_SAMPLES, _DIM)) + rng.standard_normal(_DIM)
         features[1::7] = features[0]  # the same sample again and again
         features /= np.linalg.norm(features, axis=1, keepdims=True)
+        views = features[:, None] + 0.1 * rng.standard_normal((_SAMPLES, _VIEWS, _DIM))
+        views[:, 0] = features
+        pixels = rng.standard_normal((_SAMPLES, 3, 16, 16))
         names = [f"class {number}" for number in range(_CLASSES)]
         # float64 streams are exact copies of float32 ones, so that both precisions see the same numbers
-        text, images = (torch.tensor(array, dtype=torch.float32).to(dtype) for array in (anchors, features))
-        return cls(ZeroShotClassifier(text, names, scale=50.0), images)
+        text, *images = (
+            torch.tensor(array, dtype=torch.float32).to(dtype) for array in (anchors, features, views, pixels)
+        )
+        return cls(ZeroShotClassifier(text, names, scale=50.0), Samples(images[0], views=images[1], pixels=images[2]))
 
-    def cuts(self, seed: int) -> Iterator[Tensor]:
+    def cuts(self, seed: int) -> Iterator[Samples]:
         rng = np.random.default_rng(seed)
         start = 0
-        while start < len(self.features):
+        while start < len(self.samples):
             end = start + int(rng.choice([1, 2, 3, 5, 17, 40]))
-            yield self.features[start:end]
+            yield self.samples[start:end]
             start = end
 
 
@@ -94,11 +104,11 @@ def batch_equals_loop(factory: Factory) -> None:
     for seed in range(3):
         stream = _Stream.make(seed)
         single, whole, cut = (factory(stream.classifier) for _ in range(3))
-        expected = torch.cat([single.step(feature[None]) for feature in stream.features])
-        _require_equal(whole.step(stream.features), expected, single, "one batch gives other logits than a loop")
+        expected = torch.cat([single.step(sample) for sample in stream.samples.batches(1)])
+        _require_equal(whole.step(stream.samples), expected, single, "one batch gives other logits than a loop")
         pieces = torch.cat([cut.step(batch) for batch in stream.cuts(seed)])
         _require_equal(pieces, expected, single, "batches give other logits than a loop")
-        probe = stream.features[:5]
+        probe = stream.samples[:5]
         _require_equal(whole.predict(probe), single.predict(probe), single, "a batch leaves another state")
 
 
@@ -107,9 +117,9 @@ def predict_is_pure(factory: Factory) -> None:
     """`predict` learns nothing and gives the same answer twice."""
     stream = _Stream.make(1)
     adapter = factory(stream.classifier)
-    adapter.step(stream.features[:40])
+    adapter.step(stream.samples[:40])
     before = _copy_of_state(adapter)
-    first, second = adapter.predict(stream.features), adapter.predict(stream.features)
+    first, second = adapter.predict(stream.samples), adapter.predict(stream.samples)
     _require(torch.equal(first, second), adapter, "predict gives two answers to one question")
     _require(_same_state(adapter, before), adapter, "predict changes the state")
 
@@ -119,7 +129,7 @@ def saving_changes_nothing(factory: Factory) -> None:
     """Saving and loading in the middle of a stream leaves the rest of the stream as it was."""
     stream = _Stream.make(2)
     kept = factory(stream.classifier)
-    kept.step(stream.features[:50])
+    kept.step(stream.samples[:50])
     before = _copy_of_state(kept)
     with tempfile.TemporaryDirectory() as folder:
         kept.save(Path(folder) / "state.safetensors")
@@ -127,7 +137,7 @@ def saving_changes_nothing(factory: Factory) -> None:
     _require(loaded.parameters == kept.parameters, kept, "parameters are lost in saving")
     _require(_same_state(kept, before), kept, "saving changes the state")
     _require(_same_state(loaded, before), kept, "state is lost in saving")
-    rest = stream.features[50:]
+    rest = stream.samples[50:]
     _require(torch.equal(loaded.step(rest), kept.step(rest)), kept, "a loaded adapter goes on differently")
 
 
@@ -136,7 +146,7 @@ def reset_equals_new(factory: Factory) -> None:
     """After `reset` an adapter is as good as new; after `reset(classes)` only those classes are."""
     stream = _Stream.make(3)
     used, new = factory(stream.classifier), factory(stream.classifier)
-    used.step(stream.features)
+    used.step(stream.samples)
     learnt = _copy_of_state(used)
     used.reset(classes=[1, 4])
     for name, declared in used._declared.items():
@@ -151,7 +161,7 @@ def reset_equals_new(factory: Factory) -> None:
             )
     used.reset()
     _require(_same_state(used, new.state()), used, "reset leaves something behind")
-    _require(torch.equal(used.step(stream.features), new.step(stream.features)), used, "reset is not a new start")
+    _require(torch.equal(used.step(stream.samples), new.step(stream.samples)), used, "reset is not a new start")
 
 
 @_check
@@ -160,14 +170,15 @@ def nothing_is_shared_with_the_caller(factory: Factory) -> None:
     stream = _Stream.make(4)
     adapter, reference = factory(stream.classifier), factory(stream.classifier)
     anchors = stream.classifier.anchors.clone()
-    given = stream.features.clone()
-    logits = adapter.step(given)
-    _require(torch.equal(given, stream.features), adapter, "step writes to the caller's features")
-    expected = reference.step(stream.features)
+    own = {name: tensor.clone() for name, tensor in vars(stream.samples).items() if tensor is not None}
+    logits = adapter.step(Samples(**own))
+    for name, tensor in own.items():
+        _require(torch.equal(tensor, getattr(stream.samples, name)), adapter, f"step writes to the caller's {name}")
+    expected = reference.step(stream.samples)
     _require(torch.equal(logits, expected), adapter, "the same stream gives other logits")
-    given.fill_(0.5)
-    logits.fill_(0.5)
-    probe = stream.features[:7]
+    for tensor in (*own.values(), logits):
+        tensor.fill_(0.5)
+    probe = stream.samples[:7]
     _require(torch.equal(adapter.predict(probe), reference.predict(probe)), adapter, "state aliases what was given")
     _require(torch.equal(stream.classifier.anchors, anchors), adapter, "the classifier's anchors were changed")
 
@@ -179,10 +190,10 @@ def memory_is_bounded(factory: Factory) -> None:
     adapter = factory(stream.classifier)
     if not adapter.bounded:
         return
-    adapter.step(stream.features)
+    adapter.step(stream.samples)
     early = adapter.state_bytes
     for _ in range(5):
-        adapter.step(stream.features)
+        adapter.step(stream.samples)
     _require(adapter.state_bytes == early, adapter, f"state grew from {early} to {adapter.state_bytes} bytes")
 
 
@@ -191,7 +202,7 @@ def the_same_stream_gives_the_same_answers(factory: Factory) -> None:
     """Two new adapters on one stream agree bit for bit."""
     stream = _Stream.make(6)
     one, two = factory(stream.classifier), factory(stream.classifier)
-    _require(torch.equal(one.step(stream.features), two.step(stream.features)), one, "two runs differ")
+    _require(torch.equal(one.step(stream.samples), two.step(stream.samples)), one, "two runs differ")
     _require(_same_state(one, two.state()), one, "two runs leave different states")
 
 
@@ -200,12 +211,12 @@ def a_bad_batch_changes_no_state(factory: Factory) -> None:
     """A batch that cannot be used raises `InvalidSamples` before anything is learnt from its good rows."""
     stream = _Stream.make(7)
     adapter = factory(stream.classifier)
-    adapter.step(stream.features[:30])
+    adapter.step(stream.samples[:30])
     before = _copy_of_state(adapter)
-    for what, batch in _bad_batches(stream.features[:4]):
+    for what, batch in _bad_batches(stream.samples[:4]):
         for use in (adapter.step, adapter.predict):
             try:
-                use(batch)
+                use(batch())
             except InvalidSamples:
                 pass
             else:
@@ -219,8 +230,8 @@ def float32_agrees_with_float64(factory: Factory) -> None:
     for seed in range(3):
         narrow, wide = _Stream.make(seed), _Stream.make(seed, torch.float64)
         adapter = factory(narrow.classifier)
-        expected = factory(wide.classifier).step(wide.features)
-        _require_equal(adapter.step(narrow.features), expected, adapter, "float32 gives other logits than float64")
+        expected = factory(wide.classifier).step(wide.samples)
+        _require_equal(adapter.step(narrow.samples), expected, adapter, "float32 gives other logits than float64")
 
 
 @_check
@@ -228,23 +239,30 @@ def logits_are_finite(factory: Factory) -> None:
     """Logits are B×C and finite, also for samples unlike any class."""
     stream = _Stream.make(8)
     adapter = factory(stream.classifier)
-    for batch in (stream.features, -stream.features, torch.eye(_DIM), stream.features[:1]):
+    unlike = [replace(stream.samples, features=-stream.samples.features, views=-_views_of(stream.samples))]
+    unlike.append(replace(stream.samples[:_DIM], features=torch.eye(_DIM)))
+    for batch in (stream.samples, *unlike, stream.samples[:1]):
         for logits in (adapter.step(batch), adapter.predict(batch)):
             _require(tuple(logits.shape) == (len(batch), _CLASSES), adapter, f"logits have shape {logits.shape}")
             _require(bool(torch.isfinite(logits).all()), adapter, "logits are not finite")
 
 
-def _bad_batches(good: Tensor) -> Iterator[tuple[str, Tensor]]:
-    for name, value in (("NaN", math.nan), ("Inf", math.inf)):
-        spoilt = good.clone()
-        spoilt[-1, 0] = value
-        yield f"a batch with {name}", spoilt
-    zero = good.clone()
-    zero[-1] = 0
-    yield "a batch with a zero row", zero
-    yield "an empty batch", good[:0]
-    yield "a batch of another dimension", good[:, :-1]
-    yield "a single vector", good[0]
+def _bad_batches(good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:
+    for name, value in (("NaN", math.nan), ("Inf", math.inf), ("a zero row", 0.0)):
+        spoilt, views = good.features.clone(), _views_of(good).clone()
+        spoilt[-1, :] = value
+        views[-1, -1] = value
+        yield f"a batch with {name}", partial(replace, good, features=spoilt)
+        yield f"a batch with {name} among its views", partial(replace, good, views=views)
+        yield f"an array with {name}", lambda spoilt=spoilt: spoilt  # type: ignore[misc]
+    yield "an empty batch", lambda: good[:0]
+    yield "a batch of another dimension", lambda: Samples(good.features[:, :-1])
+    yield "a single vector", lambda: good.features[0]
+
+
+def _views_of(samples: Samples) -> Tensor:
+    assert samples.views is not None
+    return samples.views
 
 
 def _copy_of_state(adapter: Adapter) -> dict[str, Tensor]:

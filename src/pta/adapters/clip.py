@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.samples import Samples
 
 
 @register
@@ -25,7 +26,7 @@ class CLIP(Adapter):
     def __init__(self, classifier: ZeroShotClassifier) -> None:
         super().__init__(classifier)
 
-    def _step(self, features: Tensor) -> Tensor:
-        return self.classifier.logits(features)
+    def _step(self, samples: Samples) -> Tensor:
+        return self.classifier.logits(samples.features)
 
     _predict = _step

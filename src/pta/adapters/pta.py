@@ -28,8 +28,10 @@ from torch import Tensor
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule, Touches, advance, find_touches, find_touches_exactly
-from pta.engines.rule import Anchor, Order, Weight, require_choice
+from pta.engines.rule import Anchor, Order, Weight
 from pta.engines.segment import Segment, apply_segment, compose
+from pta.parameters import require_choice
+from pta.samples import Samples
 
 Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]
@@ -47,7 +49,6 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     "released": _RELEASED,
     "paper": _RELEASED | {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False},
 }
-_AT_ONCE = 1024  # samples, so that a batch of any length needs little memory beside its logits; changes no answer
 _COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β between s = 0.1 and 1
 
 
@@ -142,19 +143,20 @@ class PTA(Adapter):
         """The state as the engines see it."""
         return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
 
-    def _step(self, features: Tensor) -> Tensor:
-        parts = [self._learn_and_score(part) for part in torch.split(features, _AT_ONCE)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    def _step(self, samples: Samples) -> Tensor:
+        z = self.classifier.logits(samples.features)
+        return self._learn_and_score(samples.features, z, self._touches(samples.features, z))
 
-    def _learn_and_score(self, features: Tensor) -> Tensor:
-        z = self.classifier.logits(features)
-        touches = self._touches(features, z)
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._score(samples.features, self.classifier.logits(samples.features))
+
+    def _learn_and_score(self, features: Tensor, z: Tensor, touches: Touches) -> Tensor:
         cosines = advance(self.prototypes, self.classifier.anchors, features, touches, self.rule)
         self.seen += len(features)
         return self._fuse(z, cosines.to(z.dtype))
 
-    def _predict(self, features: Tensor) -> Tensor:
-        return self._fuse(self.classifier.logits(features), features @ self.anchored.to(features.dtype).T)
+    def _score(self, features: Tensor, z: Tensor) -> Tensor:
+        return self._fuse(z, features @ self.anchored.to(features.dtype).T)
 
     def _touches(self, features: Tensor, z: Tensor) -> Touches:
         if self.knowledge.dtype == features.dtype:
@@ -172,11 +174,12 @@ class PTA(Adapter):
         """What these samples would do to the knowledge prototypes, from wherever; changes nothing."""
         fingerprint = self.classifier.fingerprint
 
-        def summary(features: Tensor) -> Segment:
+        def summary(part: Samples) -> Segment:
+            features = part.to(self.classifier.anchors).features
             touches = self._touches(features, self.classifier.logits(features))
             return Segment.of(features, touches, self.rule, self.classifier.classes, fingerprint)
 
-        return reduce(compose, map(summary, torch.split(self._features(samples), _AT_ONCE)))
+        return reduce(compose, map(summary, self._checked(samples).batches(self.at_once)))
 
     @torch.no_grad()
     def apply(self, segment: Segment) -> None:

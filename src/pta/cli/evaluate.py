@@ -89,9 +89,9 @@ def evaluate(
 
 
 def _with_confident_views(data: FeatureFile) -> FeatureFile:
-    if data.views is None:
+    if data.samples.views is None:
         raise InvalidSamples(f"{data.name} holds no views; make them with pta extract --views 64")
-    return replace(data, name=f"{data.name}, views", samples=confident_mean(data.views, data.classifier))
+    return replace(data, name=f"{data.name}, views", samples=confident_mean(data.samples, data.classifier))
 
 
 def _methods(asked: Sequence[str]) -> list[str]:

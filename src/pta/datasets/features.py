@@ -1,8 +1,9 @@
 """Feature files: image features, text anchors, class names and perhaps labels, computed once and used by everything.
 
 `.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
-in the metadata), and optionally `labels` (N), `scale`, `bias` and `view_features` (N×views×d). Files that `pta extract`
-wrote also hold the `paths` of their images and, in the metadata, `about`: where everything in them comes from.
+in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d) and `pixels`
+(N×channels×height×width, as the model's image tower takes them, in bytes). Files that `pta extract` wrote also hold
+the `paths` of their images and, in the metadata, `about`: where everything in them comes from.
 """
 
 import json
@@ -24,7 +25,7 @@ from pta.files import load_tensors
 from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
-_OPTIONAL = ("labels", "scale", "bias", "view_features")
+_OPTIONAL = ("labels", "scale", "bias", "view_features", "pixels")
 _LARGEST = 64 * 2**30  # bytes after decompression; more is a mistake or an attack
 
 
@@ -34,17 +35,15 @@ class FeatureFile:
 
     Attributes:
         name: the file's name without its ending.
-        samples: N unit features.
+        samples: N unit features, with their views or pixels if the file has them.
         classifier: the zero-shot classifier of the file's text features.
         labels: N class numbers, if the file has them.
-        views: N×V×d unit features of augmented views, if the file has them.
     """
 
     name: str
     samples: Samples
     classifier: ZeroShotClassifier
     labels: NDArray[np.int64] | None
-    views: Tensor | None = None
 
     @property
     def zero_shot_logits(self) -> Tensor:
@@ -73,7 +72,11 @@ def load_features(path: str | Path) -> FeatureFile:
             f"and optionally labels, this one has {', '.join(sorted(arrays)) or 'nothing'}"
         )
     try:
-        samples = Samples.of(arrays["image_features"])
+        samples = Samples.of(
+            arrays["image_features"],
+            views=_tensor(arrays.get("view_features")),
+            pixels=_tensor(arrays.get("pixels")),
+        )
         classifier = ZeroShotClassifier(
             arrays["text_features"],
             [str(name) for name in arrays["classnames"]],
@@ -86,10 +89,9 @@ def load_features(path: str | Path) -> FeatureFile:
                 "both must come from the same model"
             )
         labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
-        views = _views(arrays.get("view_features"), samples)
     except PtaError as error:
         raise type(error)(f"{path}: {error}") from None
-    return FeatureFile(path.stem, samples, classifier, labels, views)
+    return FeatureFile(path.stem, samples, classifier, labels)
 
 
 def read_about(path: Path) -> dict[str, Any] | None:
@@ -151,12 +153,5 @@ def _labels(given: Any, count: int, classes: int) -> NDArray[np.int64] | None:
     return labels.astype(np.int64)
 
 
-def _views(given: Any, samples: Samples) -> Tensor | None:
-    if given is None:
-        return None
-    views = torch.as_tensor(given)
-    if views.ndim != 3 or views.shape[0] != len(samples) or views.shape[1] == 0 or views.shape[2] != samples.dim:
-        raise InvalidSamples(
-            f"view_features have shape {tuple(views.shape)}, expected {len(samples)}×views×{samples.dim}"
-        )
-    return views
+def _tensor(given: Any) -> Tensor | None:
+    return None if given is None else torch.as_tensor(given)

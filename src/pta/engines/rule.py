@@ -1,13 +1,12 @@
 """The numbers and switches of PTA's recurrence, apart from any implementation of it."""
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import InvalidParameter, nearest
+from pta.parameters import require_choice, require_number, require_switch
 
 Anchor = Literal["recursive", "fixed"]
 Order = Literal["update-first", "predict-first"]
@@ -42,12 +41,11 @@ class Rule:
 
     def __post_init__(self) -> None:
         for name, low, high in (("h", 1e-3, 1e9), ("w", 0.0, 1.0), ("min_probability", 0.0, 1.0)):
-            object.__setattr__(self, name, _number(name, getattr(self, name), low, high))
+            object.__setattr__(self, name, require_number(name, getattr(self, name), low, high))
         require_choice("anchor", self.anchor, get_args(Anchor))
         require_choice("order", self.order, get_args(Order))
         require_choice("weight", self.weight, get_args(Weight))
-        if not isinstance(self.renormalise, bool):
-            raise InvalidParameter(f"renormalise must be True or False, got {self.renormalise!r}")
+        require_switch("renormalise", self.renormalise)
 
     @property
     def threshold(self) -> float:
@@ -60,16 +58,3 @@ class Rule:
             return probabilities / -self.h
         with np.errstate(divide="ignore"):
             return np.maximum(np.log1p(-np.minimum(probabilities, 1.0)), np.log(SMALLEST_DECAY))
-
-
-def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of the choices, naming the nearest."""
-    if value not in choices:
-        raise InvalidParameter(f"{name}={value!r} is not a choice; {nearest(str(value), choices)}")
-
-
-def _number(name: str, value: object, low: float, high: float) -> float:
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
-    if not low <= number <= high:
-        raise InvalidParameter(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
-    return number

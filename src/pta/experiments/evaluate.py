@@ -10,6 +10,8 @@ from pta.datasets.features import FeatureFile
 from pta.experiments.run import Run, run_stream
 from pta.experiments.stream import Stream
 
+_WARM_UP = 16  # samples
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -33,6 +35,7 @@ class Evaluation:
             "accuracy": self.run.accuracy,
             "zero_shot_accuracy": self.zero_shot_accuracy,
             "seconds": self.run.seconds,
+            "state_bytes": self.run.state_bytes,
         }
 
 
@@ -46,6 +49,7 @@ class Summary:
     deviation: float | None
     gain: float | None
     samples_per_second: float
+    state_bytes: int
 
     @classmethod
     def of(cls, evaluations: Sequence[Evaluation]) -> "Summary":
@@ -60,6 +64,7 @@ class Summary:
             stdev(found) if len(found) > 1 else None,
             fmean(found) - fmean(before) if found and before else None,
             sum(len(e.run.order) for e in evaluations) / max(sum(e.run.seconds for e in evaluations), 1e-9),
+            first.run.state_bytes,
         )
 
 
@@ -70,23 +75,29 @@ def evaluate(
     *,
     stream: Stream | None = None,
     batch: int | None = None,
+    tower: Any = None,
     on_batch: Callable[[str, int, int], None] | None = None,
 ) -> Iterator[Evaluation]:
     """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.
 
-    `batch` is the stream's usual one unless given; `on_batch` is told method, seed and number of samples as batches
-    are done. The zero-shot accuracy is that on the very samples of the run.
+    `batch` is the stream's usual one unless given; `tower` is for methods that look inside the model; `on_batch` is
+    told method, seed and number of samples as batches are done. The zero-shot accuracy is that on the very samples of
+    the run.
     """
     stream = stream or Stream()
     batch = batch or stream.usual_batch
     stream.require(data, batch)
     right = None if data.labels is None else data.zero_shot_predictions == data.labels
     orders = {seed: stream.order(data, seed, batch) for seed in seeds}
+    seen = data.samples[: stream.length(data, batch)]
     for method, parameters in methods.items():
-        # compiled code is loaded once, and that is not the method's speed
-        create_adapter(method, data.classifier, **parameters).step(data.samples[:batch])
+
+        def new(name: str = method, parameters: Mapping[str, Any] = parameters) -> Adapter:
+            return create_adapter(name, data.classifier, source=seen, tower=tower, **parameters)
+
+        new().step(data.samples[:_WARM_UP])  # compiled code is loaded once, and that is not the method's speed
         for seed in seeds:
-            adapter: Adapter = create_adapter(method, data.classifier, **parameters)
+            adapter = new()
             run = run_stream(
                 adapter,
                 data.samples,

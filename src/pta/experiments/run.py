@@ -28,6 +28,7 @@ class Run:
         predictions: the predicted class at each position.
         labels: the true class at each position, if known.
         seconds: time spent in the method's steps.
+        state_bytes: the memory of what it had learnt at the end.
     """
 
     method: str
@@ -36,6 +37,7 @@ class Run:
     predictions: NDArray[np.int64]
     labels: Labels | None
     seconds: float
+    state_bytes: int
 
     @property
     def correct(self) -> NDArray[np.bool_] | None:
@@ -66,7 +68,7 @@ def run_stream(
         samples: all of them.
         labels: the class of each, if known; only counted with.
         order: in which order they come.
-        batch: how many at a time.
+        batch: how many at a time; a method whose scope is the whole stream gets it all at once.
         drop_last: leave out what does not fill a batch at the end; the run's order is then shorter.
         lookahead: learn a whole batch before predicting any of it.
         on_batch: told the predictions of each batch as it is done.
@@ -75,7 +77,9 @@ def run_stream(
     if not len(order):
         raise InvalidParameter(f"nothing is left of {len(samples)} samples without the last batch of {batch}")
     predictions, seconds = [], 0.0
-    for part in samples[torch.from_numpy(order)].batches(batch):
+    at_once = len(order) if adapter.scope == "stream" else batch
+    for rows in torch.split(torch.from_numpy(order), at_once):
+        part = samples[rows]
         begun = time.perf_counter()
         logits = adapter.step(part)
         predicted = (adapter.predict(part) if lookahead else logits).argmax(dim=1)
@@ -84,4 +88,6 @@ def run_stream(
         if on_batch:
             on_batch(predictions[-1])
     known = None if labels is None else labels[order]
-    return Run(adapter.name, adapter.parameters, order, np.concatenate(predictions), known, seconds)
+    return Run(
+        adapter.name, adapter.parameters, order, np.concatenate(predictions), known, seconds, adapter.state_bytes
+    )
