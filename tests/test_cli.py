@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from pta import PTA, ZeroShotClassifier
+from pta import PTA, ZeroShotClassifier, list_adapters
 from pta.datasets.features import load_features
 from pta.streams import dirichlet
 from pta.views import confident_mean
@@ -104,9 +104,54 @@ def test_a_stream_made_of_labels_needs_labels(pets, tmp_path):
 
 
 def test_json_to_stdout_is_nothing_but_json(pets):
+    done = run("eval", "--features", pets, "--json", "-")
+    assert [record["method"] for record in json.loads(done.stdout)] == ["clip", "pta"]
+    assert [record["method"] for record in json.loads(run("methods", "--json", "-").stdout)] == list_adapters()
+
+
+def test_all_methods_are_those_that_the_file_has_everything_for(pets):
     done = run("eval", "--features", pets, "--method", "all", "--json", "-")
-    assert {record["method"] for record in json.loads(done.stdout)} == {"clip", "pta"}
-    assert {record["method"] for record in json.loads(run("methods", "--json", "-").stdout)} == {"clip", "pta"}
+    assert done.returncode == 0, done.stderr
+    run_methods = {record["method"] for record in json.loads(done.stdout)}
+    left_out = {"boostadapter", "mta", "zero", "tca"}
+    assert run_methods == set(list_adapters()) - left_out
+    assert done.stderr.count("\n") == len(left_out)
+    assert (
+        "pets: mta is left out: mta needs views, which are missing; make them with pta extract --views 64"
+        in done.stderr
+    )
+    assert "pets: tca is left out: tca looks inside an image tower; give the model" in done.stderr
+
+
+def test_a_method_that_the_file_cannot_feed_is_refused_with_the_command_that_helps(pets):
+    done = run("eval", "--features", pets, "--method", "zero")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "pets: zero needs views, which are missing; make them with pta extract --views 64" in done.stderr
+
+
+def test_a_preset_gives_the_values_of_a_dataset_and_set_comes_on_top(pets):
+    done = run("eval", "--features", pets, "--method", "pta", "--preset", "paper/caltech101", "--json", "-")
+    assert [record["params"]["h"] for record in json.loads(done.stdout)] == [50.0]
+    done = run(
+        *("eval", "--features", pets, "--method", "pta", "--preset", "paper/caltech101", "--json", "-"),
+        *("--set", "pta.h=7"),
+    )
+    assert [record["params"]["h"] for record in json.loads(done.stdout)] == [7.0]
+
+
+def test_a_preset_for_a_dataset_that_has_none_is_the_defaults_and_one_line(pets):
+    done = run("eval", "--features", pets, "--method", "pta", "--method", "mca", "--preset", "paper")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    done = run(*("eval", "--features", pets, "--method", "pta", "--method", "tda", "--preset", "paper", "--json", "-"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["params"]["h"] == 20.0
+    assert done.stderr == "pta: no preset 'paper' for pets and pta, tda: their defaults are used\n"
+
+
+def test_an_unknown_preset_is_refused(pets):
+    done = run("eval", "--features", pets, "--preset", "papper")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "no preset is called 'papper'; did you mean 'paper'" in done.stderr
 
 
 def test_views_are_averaged_where_there_are_some(pets, tmp_path):
@@ -141,7 +186,7 @@ def test_without_labels_there_are_predictions_but_no_accuracy(pets, tmp_path):
 
 def test_methods_lists_what_each_needs_and_its_parameters():
     text = run("methods").stdout
-    assert all(word in text for word in ("clip", "pta", "features", "h=20.0", "w=0.01", "min_probability=0.1"))
+    assert all(word in text for word in ("clip", "pta", "features", "h=20.0", "w=0.01", "min_probability"))
 
 
 @pytest.mark.parametrize(

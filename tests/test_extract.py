@@ -107,11 +107,13 @@ def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, ph
     assert after.classifier.fingerprint == expected.fingerprint
 
 
-@pytest.mark.parametrize("change", ["image", "views", "decoding"])
+@pytest.mark.parametrize("change", ["image", "views", "decoding", "pixels"])
 def test_other_inputs_are_encoded_again_if_that_is_wanted(change, encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     run(encoder, photos, out)
-    reading = Reading(views=Views(2) if change == "views" else None, fast_decode=change == "decoding")
+    reading = Reading(
+        views=Views(2) if change == "views" else None, fast_decode=change == "decoding", pixels=change == "pixels"
+    )
     if change == "image":
         Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
     before = out.read_bytes()
@@ -172,6 +174,55 @@ def test_views_are_stored_beside_the_plain_features(encoder, photos, tmp_path):
     picture = decode_image(images.images[number].read())
     again = encoder.encode_images(make_views(picture, encoder.preprocess, count=4, mode="augmix", seed=(3, number)))
     torch.testing.assert_close(data.samples.views[number].float(), again, atol=1e-3, rtol=0)
+
+
+def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    for path in sorted(photos.glob("*/*.jpg"))[8:16]:
+        path.write_bytes(b"no picture")
+    run(encoder, photos, out, reading=Reading(batch=5, pixels=True), shard=8, on_error="skip")
+    samples = load_features(out).samples
+    assert samples.pixels.shape == (32, 1, 28, 28)
+    assert samples.pixels.dtype == torch.uint8
+    last = decode_image(open_images(photos).images[-1].read())
+    assert samples.pixels[-1].numpy().tolist() == encoder.preprocess.pixels(last).tolist()
+    torch.testing.assert_close(encoder.encode_images(samples.pixels), samples.features, atol=1e-6, rtol=0)
+
+
+def test_pixels_survive_a_stop_and_other_templates(encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    how = {"reading": Reading(batch=4, pixels=True), "shard": 8}
+    bad = sorted(photos.glob("*/*.jpg"))[35]
+    bad.write_bytes(b"no picture")
+    with pytest.raises(UnreadableImage):
+        run(encoder, photos, out, **how)
+    assert run(encoder, photos, out, on_error="skip", **how).encoded == 8
+    before = load_features(out).samples
+    assert run(encoder, photos, out, templates=("a drawing of a {}.",), on_error="skip", **how).texts_renewed
+    after = load_features(out).samples
+    assert len(after) == 39
+    assert torch.equal(after.pixels, before.pixels)
+    torch.testing.assert_close(encoder.encode_images(after.pixels), after.features, atol=1e-6, rtol=0)
+
+
+def test_files_without_pixels_are_described_as_before_there_were_any(encoder, photos, tmp_path):
+    run(encoder, photos, tmp_path / "f.safetensors")
+    assert "pixels" not in read_about(tmp_path / "f.safetensors")["images"]
+
+
+def test_pixels_and_views_do_not_go_together():
+    with pytest.raises(InvalidParameter, match=r"pixels .* cannot be kept together with views"):
+        Reading(pixels=True, views=Views(4))
+
+
+def test_the_command_stores_pixels_if_asked(photos, tmp_path):
+    call = command("extract", photos, "--model", "embedded", "--out", tmp_path / "f.safetensors")
+    environment = {**os.environ, "PTA_CACHE": str(tmp_path / "cache")}
+    subprocess.run([*call, "--pixels"], env=environment, capture_output=True, check=True)
+    assert load_features(tmp_path / "f.safetensors").samples.pixels.shape == (40, 1, 28, 28)
+    other = subprocess.run([*call, "--pixels", "--views", "4"], env=environment, capture_output=True, text=True)
+    assert other.returncode == 2
+    assert other.stderr.startswith("pta: pixels are those of the plain image")
 
 
 def test_views_are_cut_out_of_whole_pictures_only():

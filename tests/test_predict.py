@@ -12,18 +12,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from openai_checkpoints import random_state
 from photos import FASHION, write_classes, write_photos
 from PIL import Image
 
 import pta
+from pta.adapters.base import create_adapter
 from pta.cli import main
 from pta.cli.options import read_classes
 from pta.encoders import EmbeddedEncoder
+from pta.encoders.clip import ClipEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableImage
 from pta.pipelines.answers import answers_from
 from pta.pipelines.encoding import Reading
 from pta.pipelines.predict import predict_stream
 from pta.pipelines.sources import find_images
+from pta.samples import Samples
+from pta.views import make_views
 
 
 @pytest.fixture(scope="module")
@@ -368,3 +373,77 @@ def test_a_bad_picture_is_refused_before_anything_is_learnt(classifier):
     with pytest.raises(UnreadableImage):
         classifier([FASHION.images[0], "nowhere.jpg"])
     assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
+
+
+# -- methods that need more than features ------------------------------------------------------------------------------
+
+
+def expected_answers(place, method, count, views=None, tower=None):
+    """The first pictures one by one: the adapter's labels and those of the plain images."""
+    encoder = EmbeddedEncoder.load()
+    classifier = pta.Classifier(encoder, FASHION.class_names, cache=None).classifier
+    adapter = create_adapter(method, classifier, tower=tower)
+    for number, path in enumerate(sorted((place / "photos").glob("*/*.jpg"))[:count]):
+        picture = Image.open(path)
+        plain = encoder.encode_images(encoder.preprocess(picture))
+        seen = pixels = None
+        if views is not None:
+            made = make_views(picture, encoder.preprocess, count=views, mode="crops", seed=(1, number))
+            seen = encoder.encode_images(made)[None]
+        if tower is not None:
+            pixels = torch.from_numpy(encoder.preprocess.pixels(picture))[None]
+        logits = adapter.step(Samples.of(plain, views=seen, pixels=pixels))
+        yield (FASHION.class_names[int(row.argmax())] for row in (logits, classifier.logits(plain)))
+
+
+def test_a_method_of_views_is_given_views_of_every_picture(place):
+    classifier = pta.Classifier("embedded", FASHION.class_names, cache=None, method="zero", views=8)
+    paths = sorted((place / "photos").glob("*/*.jpg"))[:6]
+    answers = [*classifier(paths[:4]), *classifier(paths[4:])]
+    expected = [tuple(labels) for labels in expected_answers(place, "zero", 6, views=8)]
+    assert [(answer.label, answer.zero_shot_label) for answer in answers] == expected
+    streamed = pta.Classifier("embedded", FASHION.class_names, cache=None, method="zero", views=8)
+    batches = predict_stream(streamed, find_images([place / "photos"])[:6], Reading(batch=16))
+    labels = [(answer.label, answer.zero_shot_label) for part in batches for _, answer in part.answers]
+    assert labels == expected
+
+
+def test_a_method_of_pixels_is_given_the_tower_and_the_pixels(place, tmp_path):
+    tower = EmbeddedEncoder.load().token_tower()
+    expected = [tuple(labels) for labels in expected_answers(place, "tca", 12, tower=tower)]
+    classifier = pta.Classifier("embedded", FASHION.class_names, cache=None, method="tca")
+    paths = sorted((place / "photos").glob("*/*.jpg"))[:12]
+    first = classifier(paths[:8])
+    classifier.save(tmp_path / "state.safetensors")
+    other = pta.Classifier("embedded", FASHION.class_names, cache=None)  # by another method, until it loads
+    other.load(tmp_path / "state.safetensors")
+    answers = [*first, *other(paths[8:])]
+    assert [(answer.label, answer.zero_shot_label) for answer in answers] == expected
+
+
+def test_the_command_runs_methods_of_pixels_and_of_views(place):
+    for method in (["tca"], ["mta", "--views", "16"]):
+        code, out, err = run(place, "photos/bag", "--method", *method)
+        assert code == 0, err
+        rows = rows_of(out)
+        assert len(rows) == len(list((place / "photos" / "bag").iterdir()))
+        assert f"{method[0]} changed the answer" in err
+
+
+def test_the_command_says_when_answers_depend_on_the_batch(place):
+    code, _, err = run(place, "photos/bag", "--method", "stata", "--batch", 16)
+    assert code == 0, err
+    assert "pta: stata answers a batch at a time: its answers depend on --batch 16\n" in err
+    assert "batch at a time" not in run(place, "photos/bag")[2]
+
+
+def test_views_are_not_made_of_pictures_decoded_at_a_fraction(place):
+    code, _, err = run(place, "photos/bag", "--method", "mta", "--fast-decode")
+    assert code == 2
+    assert "whole picture" in err
+
+
+def test_a_model_without_tokens_is_refused_for_a_method_of_pixels():
+    encoder = ClipEncoder(random_state("RN50"), quick_gelu=True)
+    with pytest.raises(InvalidParameter, match=r"image tower of .* cannot be run block by block"):
+        pta.Classifier(encoder, ["cat", "dog"], cache=None, method="tca")

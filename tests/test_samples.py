@@ -53,3 +53,101 @@ def test_batches_cover_the_samples_in_order():
     samples = Samples.of(torch.eye(5))
     assert [len(batch) for batch in samples.batches(2)] == [2, 2, 1]
     assert torch.equal(torch.cat([batch.features for batch in samples.batches(2)]), torch.eye(5))
+
+
+# -- views and pixels -------------------------------------------------------------------------------------------------
+
+
+def full_samples(count=5, dim=4):
+    random = torch.manual_seed(0)
+    return Samples(
+        torch.randn(count, dim, generator=random),
+        views=torch.randn(count, 7, dim, generator=random),
+        surest=torch.randn(count, 2, dim, generator=random),
+        pixels=torch.randn(count, 3, 6, 6, generator=random),
+    )
+
+
+@pytest.mark.parametrize("rows", [slice(1, 3), torch.tensor([4, 0, 2])], ids=["slice", "rows"])
+def test_everything_known_of_a_sample_stays_with_it(rows):
+    samples = full_samples()
+    chosen = samples[rows]
+    for name in ("features", "views", "surest", "pixels"):
+        assert torch.equal(getattr(chosen, name), getattr(samples, name)[rows]), name
+
+
+def test_batches_carry_everything():
+    samples = full_samples()
+    for name in ("features", "views", "surest", "pixels"):
+        together = torch.cat([getattr(batch, name) for batch in samples.batches(2)])
+        assert torch.equal(together, getattr(samples, name)), name
+
+
+@pytest.mark.parametrize(
+    ("names", "provided"),
+    [
+        ([], {"features"}),
+        (["views"], {"features", "views"}),
+        (["pixels"], {"features", "pixels"}),
+        (["surest"], {"features"}),
+        (["views", "surest", "pixels"], {"features", "views", "pixels"}),
+    ],
+)
+def test_samples_provide_what_they_were_given(names, provided):
+    samples = full_samples()
+    given = Samples(samples.features, **{name: getattr(samples, name) for name in names})
+    assert given.provides == given[1:3].provides == given.to(torch.zeros(1)).provides == provided
+
+
+def test_views_become_unit_rows_where_they_are_used_and_features_stay():
+    samples = full_samples()
+    used = samples.to(torch.zeros(1, dtype=torch.float64))
+    for name in ("views", "surest"):
+        expected = torch.nn.functional.normalize(getattr(samples, name).double(), dim=2)
+        torch.testing.assert_close(getattr(used, name), expected)
+    assert torch.equal(used.features, samples.features.double())
+    assert used.pixels is samples.pixels
+
+
+def test_views_and_pixels_are_kept_beside_converted_features():
+    samples = full_samples()
+    made = Samples.of(samples.features.numpy(), views=samples.views, surest=samples.surest, pixels=samples.pixels)
+    assert torch.allclose(made.features.norm(dim=1), torch.ones(5))
+    assert made.views is samples.views
+    assert made.surest is samples.surest
+    assert made.pixels is samples.pixels
+
+
+@pytest.mark.parametrize("name", ["views", "surest"])
+@pytest.mark.parametrize(
+    ("views", "complaint"),
+    [
+        (torch.ones(5, 4), r"must be a floating-point tensor B×views×d, got \(5, 4\)"),
+        (torch.ones(5, 3, 4, dtype=torch.int64), r"must be a floating-point tensor B×views×d, got \(5, 3, 4\)"),
+        (torch.ones(5, 0, 4), r"must be a floating-point tensor B×views×d, got \(5, 0, 4\)"),
+        ([[1.0]], "must be a floating-point tensor B×views×d, got list"),
+        (torch.ones(4, 3, 4), r"have shape \(4, 3, 4\), expected 5×views×4"),
+        (torch.ones(5, 3, 6), r"have shape \(5, 3, 6\), expected 5×views×4"),
+    ],
+    ids=["two dimensions", "integers", "no view", "a list", "other samples", "another dimension"],
+)
+def test_views_of_another_shape_are_refused_in_one_line(name, views, complaint):
+    with pytest.raises(InvalidSamples, match=rf"^(surest )?views {complaint}$"):
+        Samples(full_samples().features, **{name: views})
+
+
+@pytest.mark.parametrize("name", ["views", "surest"])
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -math.inf])
+def test_a_view_without_direction_is_refused_with_its_place(name, value):
+    views = torch.ones(5, 3, 4)
+    views[2, 1] = value
+    with pytest.raises(InvalidSamples, match=r"^view 1 of sample 2 is zero, NaN or Inf and has no direction$"):
+        Samples.of(torch.ones(5, 4), **{name: views})
+
+
+@pytest.mark.parametrize("shape", [(5, 6, 6), (4, 3, 6, 6)], ids=["three dimensions", "other samples"])
+def test_pixels_of_another_shape_are_refused_in_one_line(shape):
+    with pytest.raises(
+        InvalidSamples, match=r"^pixels must be B×channels×height×width for 5 samples, got shape \([^\n]*$"
+    ):
+        Samples.of(torch.ones(5, 4), pixels=torch.ones(shape))

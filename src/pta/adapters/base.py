@@ -52,7 +52,7 @@ class Adapter(ABC):
     needs: frozenset[str] = frozenset({"features"})
     scope: ClassVar[Literal["sample", "batch", "stream"]] = "sample"
     bounded: ClassVar[bool] = True
-    at_once: ClassVar[int] = 1024
+    at_once: int = 1024
 
     def __init__(self, classifier: ZeroShotClassifier, **parameters: Any) -> None:
         self.classifier = classifier
@@ -85,7 +85,7 @@ class Adapter(ABC):
         """Move classifier and state to a device; samples follow them there by themselves."""
         self.classifier = self.classifier.to(device=torch.device(device))
         for name, tensor in self.state().items():
-            setattr(self, name, tensor.to(device))
+            self._replace(name, tensor.to(device))
         self._state_replaced()
         return self
 
@@ -124,12 +124,20 @@ class Adapter(ABC):
     @abstractmethod
     def _predict(self, samples: Samples) -> Tensor: ...
 
+    def _replace(self, name: str, tensor: Tensor) -> None:
+        """Put a tensor in the place of a piece of state."""
+        setattr(self, name, tensor)
+
     def _state_replaced(self) -> None:  # noqa: B027 (most compute nothing from it)
         """State was reset, loaded or moved: forget whatever was computed from it."""
 
     def refined(self, samples: Samples) -> Tensor:
         """The features that the method's answers are about, B×d; those of the samples, unless it makes its own."""
         return samples.features
+
+    def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
+        """Refined features and logits, for a method that stands on this one."""
+        return self.refined(samples), (self._step if learn else self._predict)(samples)
 
     def require(self, provided: frozenset[str]) -> None:
         """Refuse a source of samples that does not provide what the method needs."""
@@ -175,7 +183,7 @@ class Adapter(ABC):
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise StateMismatch(f"{path}: {name} holds NaN or Inf; the file is damaged")
         for name, tensor in tensors.items():
-            setattr(self, name, tensor.to(own[name].device))
+            self._replace(name, tensor.to(own[name].device))
         self._state_replaced()
 
 
@@ -193,7 +201,7 @@ def list_adapters() -> list[str]:
     """The names of all methods.
 
     >>> list_adapters()
-    ['clip', 'pta']
+    ['adapt', ..., 'zero']
     """
     return sorted(_REGISTRY)
 

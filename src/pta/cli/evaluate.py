@@ -2,18 +2,19 @@
 
 import csv
 import io
-import json as json_module
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 from rich.table import Table
 
-from pta.adapters.base import adapter_class, create_adapter, list_adapters
+from pta.cli.method_choice import MethodChoice, Methods
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile, load_features
+from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.experiments.evaluate import Evaluation, Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
@@ -25,7 +26,10 @@ from pta.views import confident_mean
 def evaluate(
     features: Annotated[list[Path], typer.Option(help="Feature file (.npz or .safetensors); may be repeated.")],
     method: Annotated[
-        list[str] | None, typer.Option(help="Method, or 'all'; may be repeated.", show_default="clip, pta")
+        list[str] | None,
+        typer.Option(
+            help="Method, or 'all' that the file has everything for; may be repeated.", show_default="clip, pta"
+        ),
     ] = None,
     seed: Annotated[
         list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")
@@ -33,6 +37,17 @@ def evaluate(
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter, e.g. pta.h=50."),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[/DATASET]",
+            help="Values for the file's dataset, or for a named one, e.g. paper or paper/dtd; --set comes on top.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The model that made the features, for methods that look inside it (tca)."),
     ] = None,
     stream: Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid",
     gamma: Annotated[
@@ -51,7 +66,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
-            help="Samples per step; changes results only with dirichlet, --drop-last or --lookahead, else speed.",
+            help="Samples per step; changes results only with dirichlet, --drop-last, --lookahead and stata.",
             show_default="128 with one of these, else 256",
         ),
     ] = None,
@@ -59,8 +74,8 @@ def evaluate(
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv, in stream order.")] = None,
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, and speed."""
-    chosen = {name: _parameters(name, set_ or []) for name in _methods(method or ["clip", "pta"])}
-    _require_used(set_ or [], chosen)
+    asked = method or ["clip", "pta"]
+    choice = MethodChoice(asked, set_ or [], preset, None if model is None else load_encoder(model).token_tower())
     require_place(json)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     size = batch or order.usual_batch
@@ -70,13 +85,12 @@ def evaluate(
         raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")
     for data in datasets:
         order.require(data, size)
-        for name, parameters in chosen.items():
-            create_adapter(name, data.classifier, **parameters)  # every mistake is found before the work begins
+    work = [(data, choice.for_file(data)) for data in datasets]
     if predictions is not None:
         make_folder(predictions)
 
     seeds = list(dict.fromkeys(seed or [1]))
-    done = _run(datasets, chosen, seeds, order, size)
+    done = _run(work, seeds, order, size, choice.tower)
     if predictions is not None:
         for evaluation in done:
             folder = predictions if len(datasets) == 1 else predictions / evaluation.dataset
@@ -85,7 +99,7 @@ def evaluate(
     if json is not None:
         write_json(json, [evaluation.record() for evaluation in done])
     if json is None or str(json) != STDOUT:
-        tables().print(_table(datasets, list(chosen), len(seeds), done))
+        tables().print(_table(work, len(seeds), done))
 
 
 def _with_confident_views(data: FeatureFile) -> FeatureFile:
@@ -94,55 +108,21 @@ def _with_confident_views(data: FeatureFile) -> FeatureFile:
     return replace(data, name=f"{data.name}, views", samples=confident_mean(data.samples, data.classifier))
 
 
-def _methods(asked: Sequence[str]) -> list[str]:
-    names = [name for one in asked for name in (list_adapters() if one == "all" else [one])]
-    return [adapter_class(name).name for name in dict.fromkeys(names)]
-
-
-def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
-    found = {}
-    for setting in settings:
-        target, equals, value = setting.partition("=")
-        owner, dot, name = target.partition(".")
-        if not (equals and dot and owner and name and value):
-            raise InvalidParameter(f"--set {setting}: expected METHOD.NAME=VALUE, for example pta.h=50")
-        if owner == method:
-            found[name] = _value(value)
-    return found
-
-
-def _value(text: str) -> Any:
-    try:
-        return json_module.loads(text.lower() if text in ("True", "False") else text)
-    except ValueError:
-        return text
-
-
-def _require_used(settings: Sequence[str], chosen: dict[str, dict[str, Any]]) -> None:
-    for setting in settings:
-        owner = setting.partition(".")[0]
-        adapter_class(owner)
-        if owner not in chosen:
-            raise InvalidParameter(f"--set {setting}: {owner} is not among the methods {', '.join(chosen)}")
-
-
 def _run(
-    datasets: Sequence[FeatureFile],
-    methods: dict[str, dict[str, Any]],
-    seeds: Sequence[int],
-    stream: Stream,
-    batch: int,
+    work: Sequence[tuple[FeatureFile, Methods]], seeds: Sequence[int], stream: Stream, batch: int, tower: Any
 ) -> list[Evaluation]:
     done: list[Evaluation] = []
     with progress() as bar:
-        total = sum(stream.length(data, batch) for data in datasets) * len(methods) * len(seeds)
+        total = sum(stream.length(data, batch) * len(methods) for data, methods in work) * len(seeds)
         task = bar.add_task("", total=total)
-        for data in datasets:
+        for data, methods in work:
 
             def advance(method: str, seed: int, samples: int, name: str = data.name) -> None:
                 bar.update(task, advance=samples, description=f"{name}: {method}, seed {seed}")
 
-            done.extend(evaluate_methods(data, methods, seeds, stream=stream, batch=batch, on_batch=advance))
+            done.extend(
+                evaluate_methods(data, methods, seeds, stream=stream, batch=batch, tower=tower, on_batch=advance)
+            )
     return done
 
 
@@ -156,11 +136,11 @@ def _write_predictions(path: Path, evaluation: Evaluation) -> None:
     write_atomically(path, text.getvalue().encode())
 
 
-def _table(datasets: Sequence[FeatureFile], methods: Sequence[str], seeds: int, done: Sequence[Evaluation]) -> Table:
+def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequence[Evaluation]) -> Table:
     table = Table("dataset", "method", title=f"accuracy in %, mean ± standard deviation over {seeds} seed(s)")
-    for heading in ("accuracy", "gain over zero-shot", "samples/s"):
+    for heading in ("accuracy", "gain over zero-shot", "samples/s", "state"):
         table.add_column(heading, justify="right")
-    for data in datasets:
+    for data, methods in work:
         for method in methods:
             own = [e for e in done if e.dataset == data.name and e.run.method == method]
             summary = Summary.of(own)
@@ -171,5 +151,6 @@ def _table(datasets: Sequence[FeatureFile], methods: Sequence[str], seeds: int, 
                 "no labels" if summary.accuracy is None else f"{summary.accuracy:.2f}{deviation}",
                 "no labels" if summary.gain is None else f"{summary.gain:+.2f}",
                 f"{summary.samples_per_second:,.0f}",
+                decimal(summary.state_bytes),
             )
     return table

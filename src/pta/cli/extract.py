@@ -34,6 +34,10 @@ def extract(
     views: Annotated[int | None, typer.Option(help="Also store so many augmented views of every image.")] = None,
     view_mode: Annotated[Mode, typer.Option(help="How views are made.")] = "augmix",
     seed: Annotated[int, typer.Option(min=0, help="Draws the views.")] = 1,
+    pixels: Annotated[
+        bool,
+        typer.Option("--pixels", help="Also store the pixels, for methods that need them: 150 kB an image at 224."),
+    ] = False,
     shard: Annotated[
         int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
     ] = 1024,
@@ -51,7 +55,8 @@ def extract(
     require_feature_file(out)
     load_templates(templates)  # mistakes are found before the work begins
     sentences = options.read_descriptions(descriptions)
-    reading = Reading(batch, workers, fast_decode, None if views is None else Views(views, view_mode, seed))
+    drawn = None if views is None else Views(views, view_mode, seed)
+    reading = Reading(batch, workers, fast_decode, drawn, pixels)
     images = open_images(source, root=data, class_names=None if classes is None else options.read_classes(classes))
     if not images.class_names:
         raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name a line)")

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.adapters.base import adapter_class, create_adapter, list_adapters
-from pta.classifier import ZeroShotClassifier
+from pta.adapters.base import adapter_class, list_adapters, parameters_of
 from pta.cli.output import require_place, tables, write_json
 
 
@@ -22,17 +21,18 @@ def methods(
         return write_json(json, records)
     table = Table("method", "what it is", "needs", "parameters", show_lines=True)
     for record in records:
-        parameters = ", ".join(f"{key}={value}" for key, value in record["parameters"].items())
+        parameters = ", ".join(
+            key if value is None else f"{key}={value}" for key, value in record["parameters"].items()
+        )
         table.add_row(record["method"], record["summary"], ", ".join(record["needs"]), parameters or "none")
     return tables().print(table)
 
 
 def _describe(name: str) -> dict[str, Any]:
     method = adapter_class(name)
-    any_classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["one", "other"])
     return {
         "method": name,
         "summary": (inspect.getdoc(method) or name).splitlines()[0],
         "needs": sorted(method.needs),
-        "parameters": create_adapter(name, any_classifier).parameters,
+        "parameters": {key: parameter.default for key, parameter in parameters_of(name).items()},
     }

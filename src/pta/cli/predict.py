@@ -33,6 +33,9 @@ def predict(
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
     method: Annotated[str | None, typer.Option(help="How to adapt; see pta methods.", show_default="pta")] = None,
+    views: Annotated[
+        int, typer.Option(help="Views made of every image, if the method needs them; no other does.")
+    ] = 64,
     state: Annotated[Path | None, typer.Option(help="Go on from this file if it exists, and save to it.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Answer from the state and learn nothing.")] = False,
     top: Annotated[int, typer.Option(min=1, help="How many classes to give for each image.")] = 1,
@@ -68,15 +71,19 @@ def predict(
         method=method or "pta",
         device=device,
         dtype=dtype,
+        views=views,
     )
     if state is not None and state.exists():
         _resume(classifier, state, method)
+    reading = classifier.reading(Reading(batch, workers, fast_decode))
+    if classifier.adapter.scope != "sample":
+        say(f"{classifier.adapter.name} answers a batch at a time: its answers depend on --batch {batch}")
     tally = _Tally(classifier.adapter.name)
     with stopping_on_interrupt() as interrupted, open_row_file(out, csv, top) as (rows, file):
         batches = predict_stream(
             classifier,
             source,
-            Reading(batch, workers, fast_decode),
+            reading,
             learn=not freeze,
             top=top,
             on_error=on_error,

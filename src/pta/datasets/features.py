@@ -35,6 +35,7 @@ class FeatureFile:
 
     Attributes:
         name: the file's name without its ending.
+        dataset: what its images were listed as when `pta extract` made it, otherwise the file's name, too.
         samples: N unit features, with their views or pixels if the file has them.
         classifier: the zero-shot classifier of the file's text features.
         labels: N class numbers, if the file has them.
@@ -44,6 +45,11 @@ class FeatureFile:
     samples: Samples
     classifier: ZeroShotClassifier
     labels: NDArray[np.int64] | None
+    dataset: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.dataset:
+            object.__setattr__(self, "dataset", self.name)
 
     @property
     def zero_shot_logits(self) -> Tensor:
@@ -91,7 +97,8 @@ def load_features(path: str | Path) -> FeatureFile:
         labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
     except PtaError as error:
         raise type(error)(f"{path}: {error}") from None
-    return FeatureFile(path.stem, samples, classifier, labels)
+    about = read_about(path) or {}
+    return FeatureFile(path.stem, samples, classifier, labels, about.get("dataset", path.stem))
 
 
 def read_about(path: Path) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from pta.encoders.token_tower import TokenTower
 from pta.errors import InvalidParameter
 from pta.images import Preprocessing
 
@@ -23,8 +24,8 @@ class Encoder(nn.Module, ABC):
 
     A model says how its pixels are made (`preprocess`), how cosines become logits (`scale`, `bias`), and implements
     the differentiable half: `image_features`, `tokenize`, `embed_ids`, `text_from_embeddings`, and `patch_features`
-    if its image tower has patches; `text_features` only if its text tower takes no embeddings. What is asked of it in
-    daily use, the `encode_…` functions, follows.
+    if its image tower has patches, `token_tower` if they go through blocks; `text_features` only if its text tower
+    takes no embeddings. What is asked of it in daily use, the `encode_…` functions, follows.
     """
 
     preprocess: Preprocessing
@@ -55,6 +56,10 @@ class Encoder(nn.Module, ABC):
     def patch_features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, in the space of the features."""
         raise InvalidParameter(f"the image tower of {self.architecture} gives no patch tokens")
+
+    def token_tower(self) -> TokenTower:
+        """The image tower block by block, on the model's device and in its precision as they are then."""
+        raise InvalidParameter(f"the image tower of {self.architecture} cannot be run block by block; a CLIP ViT can")
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -153,6 +158,10 @@ class Encoder(nn.Module, ABC):
     def _ready(self, batch: Tensor) -> Tensor:
         moved = batch.to(self.device, non_blocking=True)
         return (self.preprocess.normalise(moved) if moved.dtype == torch.uint8 else moved).to(self.dtype)
+
+    @property
+    def _pixel_shape(self) -> tuple[int, int, int]:
+        return len(self.preprocess.mean), self.preprocess.size, self.preprocess.size
 
     def _rows(self, parts: Sequence[Tensor]) -> Tensor:
         return nn.functional.normalize(torch.cat([part.float() for part in parts]), dim=-1)

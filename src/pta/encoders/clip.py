@@ -12,6 +12,7 @@ from pta.encoders.clip_resnet import ModifiedResNet
 from pta.encoders.clip_state import State, fill, shape_of
 from pta.encoders.clip_transformer import Transformer
 from pta.encoders.clip_vit import VisionTransformer
+from pta.encoders.token_tower import TokenTower
 from pta.encoders.tokenizer import END, VOCABULARY, clip_ids
 from pta.errors import InvalidParameter, UnavailableModel
 from pta.images import CLIP_PREPROCESSING, Preprocessing
@@ -85,6 +86,22 @@ class ClipEncoder(Encoder):
         if isinstance(self.visual, ModifiedResNet) and self.visual.patch_dim != self.dim:
             return super().patch_features(pixels)
         return normalize(self.visual.patches(pixels), dim=-1)
+
+    def token_tower(self) -> TokenTower:
+        """A ViT block by block; a ResNet has none."""
+        vit = self.visual
+        if isinstance(vit, ModifiedResNet):
+            return super().token_tower()
+        return TokenTower(
+            shape=self._pixel_shape,
+            tokens=len(vit.positional_embedding),
+            width=len(vit.class_embedding),
+            dim=self.dim,
+            ready=self._ready,
+            embed=vit.embed,
+            blocks=vit.token_blocks(),
+            project=lambda token: normalize(vit.project(token), dim=-1),
+        )
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Texts to ids and mask, both N×L, padded to the longest: nothing that follows the end is ever seen."""

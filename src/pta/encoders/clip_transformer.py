@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
 from pta.encoders.clip_state import State, count_in, heads_of, shape_of
+from pta.encoders.token_tower import attention
 
 
 class Attention(nn.Module):
@@ -19,12 +20,20 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, causal: bool) -> Tensor:
         """N×L×width to the same shape; if causal, nothing is seen of what comes later."""
+        mixed = scaled_dot_product_attention(*self._queries_keys_values(x), is_causal=causal)
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        return out
+
+    def with_probabilities(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, not causal, and who attends to whom, N×heads×L×L."""
+        mixed, probabilities = attention(*self._queries_keys_values(x))
+        return self.out_proj(mixed), probabilities
+
+    def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, length, width = x.shape
         joined = linear(x, self.in_proj_weight, self.in_proj_bias)
         q, k, v = joined.view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = scaled_dot_product_attention(q, k, v, is_causal=causal)
-        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
-        return out
+        return q, k, v
 
 
 class Mlp(nn.Module):

@@ -1,12 +1,15 @@
 """CLIP's vision transformer. Attributes are named as in OpenAI's state dicts."""
 
+from functools import partial
 from math import isqrt
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pta.encoders.clip_state import State, shape_of
 from pta.encoders.clip_transformer import Transformer
+from pta.encoders.token_tower import TokenBlock
 from pta.errors import UnavailableModel
 
 _LETTERS = {(384, 12): "S", (512, 12): "M", (768, 12): "B", (1024, 24): "L", (1280, 32): "H", (1664, 48): "bigG"}
@@ -48,18 +51,36 @@ class VisionTransformer(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """N×3×size×size to N×dim, not yet of unit length."""
-        return self._projected(self._tokens(pixels)[:, 0])
+        return self.project(self._tokens(pixels)[:, 0])
 
     def patches(self, pixels: Tensor) -> Tensor:
         """N×3×size×size to N×patches×dim, projected like the class token."""
-        return self._projected(self._tokens(pixels)[:, 1:])
+        return self.project(self._tokens(pixels)[:, 1:])
 
-    def _tokens(self, pixels: Tensor) -> Tensor:
+    def embed(self, pixels: Tensor) -> Tensor:
+        """N×3×size×size to the N×tokens×width that the first block takes."""
         patches = self.conv1(pixels).flatten(2).transpose(1, 2)
         x = torch.cat([self.class_embedding.expand(len(pixels), 1, -1), patches], dim=1) + self.positional_embedding
-        out: Tensor = self.transformer(self.ln_pre(x), causal=False)
+        out: Tensor = self.ln_pre(x)
         return out
 
-    def _projected(self, tokens: Tensor) -> Tensor:
+    def token_blocks(self) -> list[TokenBlock]:
+        """The blocks, one by one."""
+        return [_token_block(block) for block in self.transformer.resblocks]
+
+    def project(self, tokens: Tensor) -> Tensor:
+        """Tokens …×width after the last block to …×dim, not yet of unit length."""
         out: Tensor = self.ln_post(tokens) @ self.proj
         return out
+
+    def _tokens(self, pixels: Tensor) -> Tensor:
+        out: Tensor = self.transformer(self.embed(pixels), causal=False)
+        return out
+
+
+def _token_block(block: Any) -> TokenBlock:
+    return TokenBlock(
+        whole=partial(block, causal=False),
+        attend=lambda x: block.attn.with_probabilities(block.ln_1(x)),
+        mlp=lambda x: block.mlp(block.ln_2(x)),
+    )

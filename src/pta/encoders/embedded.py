@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
 
 from pta.encoders.base import Encoder
+from pta.encoders.token_tower import TokenBlock, TokenTower, attention
 from pta.files import load_tensors, save_tensors
 from pta.images import Preprocessing
 
@@ -73,16 +74,29 @@ class Block(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """N×L×width to the same shape; keys where `mask` (N×L) is False are not attended to."""
         x = x + self.dropout(self.attend(self.attention_norm(x), mask))
-        out: Tensor = x + self.dropout(self.mlp_out(gelu(self.mlp_in(self.mlp_norm(x)))))
+        out: Tensor = x + self.dropout(self.mlp(x))
+        return out
+
+    def mlp(self, x: Tensor) -> Tensor:
+        """The two layers, of the normalised tokens."""
+        out: Tensor = self.mlp_out(gelu(self.mlp_in(self.mlp_norm(x))))
         return out
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Multi-head self-attention."""
-        q, k, v = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         visible = None if mask is None else mask[:, None, None, :]
-        mixed = scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        mixed = scaled_dot_product_attention(*self._queries_keys_values(x), attn_mask=visible)
         out: Tensor = self.attention_out(mixed.transpose(1, 2).flatten(2))
         return out
+
+    def attend_with_probabilities(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Unmasked self-attention of the normalised tokens, and who attends to whom, N×heads×L×L."""
+        mixed, probabilities = attention(*self._queries_keys_values(self.attention_norm(x)))
+        return self.attention_out(mixed), probabilities
+
+    def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return q, k, v
 
 
 class ImageTower(nn.Module):
@@ -99,12 +113,21 @@ class ImageTower(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """N×1×H×W to N×(1+patches)×width."""
-        patches = self.patch(pixels).flatten(2).transpose(1, 2)
-        x = torch.cat([self.class_token.expand(len(pixels), 1, -1), patches], dim=1) + self.positions
+        x = self.embed(pixels)
         for block in self.blocks:
             x = block(x)
         out: Tensor = self.norm(x)
         return out
+
+    def embed(self, pixels: Tensor) -> Tensor:
+        """N×1×H×W to the N×(1+patches)×width that the first block takes."""
+        patches = self.patch(pixels).flatten(2).transpose(1, 2)
+        return torch.cat([self.class_token.expand(len(pixels), 1, -1), patches], dim=1) + self.positions
+
+    def token_blocks(self) -> list[TokenBlock]:
+        """The blocks, one by one."""
+        blocks: Any = self.blocks
+        return [TokenBlock(block, block.attend_with_probabilities, block.mlp) for block in blocks]
 
 
 class TextTower(nn.Module):
@@ -184,6 +207,19 @@ class EmbeddedEncoder(Encoder):
     def patch_features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, differentiably."""
         return normalize(self.image_projection(self.image(pixels)[:, 1:]), dim=-1)
+
+    def token_tower(self) -> TokenTower:
+        """The image tower block by block."""
+        return TokenTower(
+            shape=self._pixel_shape,
+            tokens=1 + self.config.patches,
+            width=self.config.image_width,
+            dim=self.dim,
+            ready=self._ready,
+            embed=self.image.embed,
+            blocks=self.image.token_blocks(),
+            project=lambda token: normalize(self.image_projection(self.image.norm(token)), dim=-1),
+        )
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Lower-cased UTF-8 bytes between start and end, padded to the longest: ids and mask, both N×L."""

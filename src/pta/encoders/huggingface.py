@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from pta.encoders.base import Encoder, at_end
 from pta.encoders.huggingface_files import HuggingFaceFiles
+from pta.encoders.token_tower import TokenBlock, TokenTower, attention
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter
 
@@ -89,6 +90,20 @@ class HuggingFaceClip(HuggingFaceEncoder):
         patches = self.model.vision_model.post_layernorm(self._see(pixels).last_hidden_state[:, 1:])
         return normalize(self.model.visual_projection(patches), dim=-1)
 
+    def token_tower(self) -> TokenTower:
+        """The image tower block by block."""
+        vit, projection = self.model.vision_model, self.model.visual_projection
+        return TokenTower(
+            shape=self._pixel_shape,
+            tokens=vit.embeddings.num_positions,
+            width=vit.embeddings.embed_dim,
+            dim=self.dim,
+            ready=self._ready,
+            embed=lambda pixels: vit.pre_layrnorm(vit.embeddings(pixels)),
+            blocks=[_token_block(layer) for layer in vit.encoder.layers],
+            project=lambda token: normalize(projection(vit.post_layernorm(token)), dim=-1),
+        )
+
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token ids and mask, up to the first end token, padded to the longest; too long a text is refused."""
         end = self.tokenizer.eos_token_id
@@ -157,6 +172,24 @@ def canonical_text(text: str) -> str:
     'a photo of a sea lion'
     """
     return " ".join(text.lower().translate(_WITHOUT_PUNCTUATION).split())
+
+
+def _token_block(layer: Any) -> TokenBlock:
+    """A CLIPEncoderLayer; its own attention gives no probabilities, so they are computed beside it."""
+    own = layer.self_attn
+
+    def attend(x: Tensor) -> tuple[Tensor, Tensor]:
+        normalised = layer.layer_norm1(x)
+        q, k, v = (
+            projection(normalised).unflatten(-1, (own.num_heads, -1)).transpose(1, 2)
+            for projection in (own.q_proj, own.k_proj, own.v_proj)
+        )
+        mixed, probabilities = attention(q, k, v)
+        return own.out_proj(mixed), probabilities
+
+    return TokenBlock(
+        whole=lambda x: layer(x, attention_mask=None), attend=attend, mlp=lambda x: layer.mlp(layer.layer_norm2(x))
+    )
 
 
 def _architecture(family: str, vision: Any) -> str:

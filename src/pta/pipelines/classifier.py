@@ -1,20 +1,26 @@
 """Classifier: a model, a list of classes and a method, put together for pictures."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from PIL import Image
 from torch import Tensor
 
-from pta.adapters.base import create_adapter, load_adapter
+from pta.adapters.base import adapter_class, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
+from pta.encoders.token_tower import TokenTower
+from pta.files import load_tensors
 from pta.images import as_picture
 from pta.pipelines.answers import Answer, answers_from
-from pta.pipelines.encoding import features_of
+from pta.pipelines.encoding import Reading, Views, encode_prepared, samples_of
 from pta.prompts import build_classifier, default_cache, load_templates
+from pta.samples import Samples
+from pta.views import make_views
 
 Picture = Image.Image | str | Path | npt.NDArray[np.uint8]
 _ONE = (Image.Image, str, Path, np.ndarray)
@@ -31,6 +37,7 @@ class Classifier:
         method: how to adapt; `clip` is zero-shot.
         device, dtype: where and in which precision a model that is given by name runs.
         cache: the folder for text features; None to keep none.
+        views: how many views are made of every picture, for a method that needs them; no other makes any.
         parameters: of the method.
 
     >>> from pta.datasets.fashion import load_fashion_test
@@ -54,6 +61,7 @@ class Classifier:
         device: str = "auto",
         dtype: str = "float32",
         cache: Path | str | None = "default",
+        views: int = 64,
         **parameters: Any,
     ) -> None:
         prompts = load_templates(templates) if isinstance(templates, str) else tuple(templates)
@@ -62,7 +70,9 @@ class Classifier:
         self.classifier = build_classifier(
             self.encoder, classes, prompts, descriptions=descriptions, cache=None if folder is None else Path(folder)
         )
-        self.adapter = create_adapter(method, self.classifier, **parameters)
+        self.views = Views(views, "crops")
+        self.adapter = create_adapter(method, self.classifier, tower=self._tower_for(method), **parameters)
+        self._asked = 0  # pictures so far: the number of the next, which its views are drawn by
 
     @overload  # a path is one picture, although a string is a sequence of strings
     def __call__(self, images: Picture, *, learn: bool = ..., top: int = ...) -> Answer: ...  # type: ignore[overload-overlap]
@@ -76,14 +86,18 @@ class Classifier:
         """What a picture shows, or several; each is learnt from in turn, unless `learn` is False."""
         if isinstance(images, _ONE):
             return self([images], learn=learn, top=top)[0]
-        pixels = [self.encoder.preprocess.pixels(as_picture(image)) for image in images]
-        return self.answer(features_of(self.encoder, pixels), learn=learn, top=top)
-
-    def answer(self, features: Tensor, *, learn: bool = True, top: int = 1) -> list[Answer]:
-        """The same for pictures whose features are known, B×d."""
-        if not len(features):
+        if not len(images):
             return []
-        logits = (self.adapter.step if learn else self.adapter.predict)(features)
+        samples = self._encoded(images)
+        self._asked += len(images)
+        return self.answer(samples, learn=learn, top=top)
+
+    def answer(self, samples: Samples | Tensor, *, learn: bool = True, top: int = 1) -> list[Answer]:
+        """The same for pictures whose features are known, B×d, with what else the method needs."""
+        if not len(samples):
+            return []
+        logits = (self.adapter.step if learn else self.adapter.predict)(samples)
+        features = samples.features if isinstance(samples, Samples) else samples
         zero_shot = self.classifier.logits(features.to(self.classifier.anchors))
         return answers_from(logits, zero_shot, self.classifier.class_names, top)
 
@@ -93,7 +107,31 @@ class Classifier:
 
     def load(self, path: str | Path) -> None:
         """Go on with what was saved, by the method and with the parameters it was saved with."""
-        self.adapter = load_adapter(path, self.classifier)
+        _, about = load_tensors(path, kind="state", only=())
+        method = about.get("method")
+        tower = self._tower_for(method) if isinstance(method, str) else None
+        self.adapter = load_adapter(path, self.classifier, tower=tower)
+
+    def reading(self, reading: Reading) -> Reading:
+        """How images are to be read so that the method has everything it needs."""
+        needs = self.adapter.needs
+        return replace(reading, views=self.views if "views" in needs else None, pixels="pixels" in needs)
+
+    def _tower_for(self, method: str) -> TokenTower | None:
+        return self.encoder.token_tower() if "pixels" in adapter_class(method).needs else None
+
+    def _encoded(self, images: Sequence[Picture]) -> Samples:
+        reading, preprocess = self.reading(Reading()), self.encoder.preprocess
+        if reading.views is None:
+            prepared = [preprocess.pixels(as_picture(image)) for image in images]
+            return samples_of(encode_prepared(self.encoder, prepared, pixels=reading.pixels))
+        views = reading.views
+        parts = []
+        for number, image in enumerate(images, self._asked):  # one by one: the views of many pictures are much to hold
+            seed = (views.seed, number)
+            made = make_views(as_picture(image), preprocess, count=views.count, mode=views.mode, seed=seed)
+            parts.append(encode_prepared(self.encoder, [made.numpy()], views))
+        return samples_of({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def pipeline(self, *, top_k: int = 5) -> Callable[..., Any]:
         """This classifier as a callable of the shape that `transformers` gives its image pipelines.

@@ -1,6 +1,6 @@
 """From images that are still files to features, decoding and encoding at the same time."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError, UnreadableImage
 from pta.images import decode_image
 from pta.pipelines.feed import prepare_in_batches
+from pta.samples import Samples
 from pta.views import Mode, make_views
 
 FAST_MARGIN = 2
@@ -58,12 +59,14 @@ class Reading:
         workers: threads that decode; see `pta.pipelines.feed.default_workers`.
         fast_decode: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`).
         views: augmented views of every image, instead of the image alone.
+        pixels: give out the pixels beside the features, for methods that look inside the image tower.
     """
 
     batch: int = 64
     workers: int | None = None
     fast_decode: bool = False
     views: Views | None = None
+    pixels: bool = False
 
     def __post_init__(self) -> None:
         if self.batch < 1 or (self.workers is not None and self.workers < 1):
@@ -72,6 +75,8 @@ class Reading:
             raise InvalidParameter(
                 "views are cut out of the whole picture, so it cannot be decoded at a fraction of its size"
             )
+        if self.pixels and self.views is not None:
+            raise InvalidParameter("pixels are those of the plain image; they cannot be kept together with views")
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,13 @@ class Encoded(Generic[Reference]):
     """A batch: the numbered images that could be read with their features, and those that could not be read."""
 
     images: list[tuple[int, Reference]]
-    features: Tensor  # N×d, or N×V×d with views; float32 on the CPU
+    tensors: dict[str, Tensor]  # `features` N×d, and `views` N×V×d or uint8 `pixels` if asked for; on the CPU
     failures: list[tuple[int, PtaError]]
+
+    @property
+    def features(self) -> Tensor:
+        """N×d, float32."""
+        return self.tensors["features"]
 
 
 def encode_files(
@@ -126,8 +136,8 @@ def encode_files(
         stop = failures[0] if failures and on_error == "stop" else None
         if stop is not None:
             good, failures = [(item, pixels) for item, pixels in good if item[0] < stop[0]], []
-        features = features_of(encoder, [pixels for _, pixels in good], views)
-        yield Encoded([item for item, _ in good], features, failures)
+        tensors = encode_prepared(encoder, [pixels for _, pixels in good], views, pixels=reading.pixels)
+        yield Encoded([item for item, _ in good], tensors, failures)
         if stop is not None:
             raise unless_skipped(str(stop[1]))
 
@@ -137,11 +147,21 @@ def unless_skipped(complaint: str) -> UnreadableImage:
     return UnreadableImage(f"{complaint}; --on-error skip goes on without it")
 
 
-def features_of(encoder: Encoder, pixels: list[NDArray[Any]], views: Views | None = None) -> Tensor:
-    """The features of several images, given as bytes or, with views, as normalised pixels; on the CPU."""
-    if not pixels:
-        return torch.empty((0, encoder.dim) if views is None else (0, views.count, encoder.dim))
-    if views is None:
-        # numpy stacks: torch would wake all its threads for it, which fight with those that decode
-        return encoder.encode_images(torch.from_numpy(np.stack(pixels))).cpu()
-    return torch.stack([encoder.encode_images(torch.from_numpy(one)).cpu() for one in pixels])
+def encode_prepared(
+    encoder: Encoder, prepared: list[NDArray[Any]], views: Views | None = None, *, pixels: bool = False
+) -> dict[str, Tensor]:
+    """The `Encoded.tensors` of several images, given as bytes or, with views, as normalised pixels."""
+    if views is not None:
+        seen = [encoder.encode_images(torch.from_numpy(one)).cpu() for one in prepared]
+        stacked = torch.stack(seen) if seen else torch.empty(0, views.count, encoder.dim)
+        return {"features": stacked[:, 0], "views": stacked}
+    # numpy stacks: torch would wake all its threads for it, which fight with those that decode
+    shape = (0, len(encoder.preprocess.mean), encoder.preprocess.size, encoder.preprocess.size)
+    batch = torch.from_numpy(np.stack(prepared) if prepared else np.empty(shape, np.uint8))
+    features = encoder.encode_images(batch).cpu() if prepared else torch.empty(0, encoder.dim)
+    return {"features": features} | ({"pixels": batch} if pixels else {})
+
+
+def samples_of(tensors: Mapping[str, Tensor]) -> Samples:
+    """What a method is given of encoded images, of which there is at least one."""
+    return Samples.of(tensors["features"], views=tensors.get("views"), pixels=tensors.get("pixels"))

@@ -23,9 +23,10 @@ from pta.datasets.images import ImageSet
 from pta.encoders import Encoder
 from pta.errors import StateMismatch, UnreadableFile, UnreadableImage
 from pta.files import join_tensors, require_writable
-from pta.pipelines.encoding import OnError, Reading, Views, encode_files, unless_skipped
+from pta.pipelines.encoding import OnError, Reading, encode_files, encode_prepared, unless_skipped
 from pta.pipelines.shards import Shards, claim_shards, discard_shards
 
+_STORED_AS = {"features": "image_features", "views": "view_features", "pixels": "pixels"}
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
 
@@ -129,6 +130,7 @@ def _inputs(images: ImageSet, encoder: Encoder, reading: Reading) -> dict[str, A
         "preprocessing": encoder.preprocess.describe(),
         "fast_decode": reading.fast_decode,
         "views": None if reading.views is None else asdict(reading.views),
+        **({"pixels": True} if reading.pixels else {}),  # files without are as they were before there were any
     }
     return json.loads(json.dumps(described))  # type: ignore[no-any-return] # as it will be read back
 
@@ -146,29 +148,31 @@ def _fill(
     to_do = [number for numbers in missing for number in numbers]
     done = len(images) - len(to_do)
     on_progress(done)
-    rows: dict[int, Tensor] = {}
+    rows: dict[int, dict[str, Tensor]] = {}
+    none = encode_prepared(encoder, [], reading.views, pixels=reading.pixels)
     skipped: dict[int, str] = {}
     for part in encode_files(
         encoder, ((number, images.images[number]) for number in to_do), reading, on_error=on_error
     ):
-        rows.update({number: row for (number, _), row in zip(part.images, part.features, strict=True)})
+        for i, (number, _) in enumerate(part.images):
+            rows[number] = {name: tensor[i] for name, tensor in part.tensors.items()}
         skipped.update({number: str(error) for number, error in part.failures})
         done += len(part.images) + len(part.failures)
         while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in skipped):
             numbers = missing.popleft()
             kept = [number for number in numbers if number in rows]
-            tensors = _shard_tensors(kept, [rows.pop(number) for number in kept], encoder, reading.views)
+            tensors = _shard_tensors(kept, [rows.pop(number) for number in kept], none)
             shards.write(numbers, tensors, [skipped.pop(number) for number in numbers if number in skipped])
         on_progress(done)
     return len(to_do)
 
 
-def _shard_tensors(kept: list[int], rows: list[Tensor], encoder: Encoder, views: Views | None) -> dict[str, Tensor]:
+def _shard_tensors(kept: list[int], rows: list[dict[str, Tensor]], none: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a shard holds, given the tensors of each image and those of no image at all."""
     numbers = torch.tensor(kept, dtype=torch.int64)
-    if views is None:
-        return {"kept": numbers, "image_features": torch.stack(rows) if rows else torch.empty(0, encoder.dim)}
-    stacked = torch.stack(rows) if rows else torch.empty(0, views.count, encoder.dim)
-    return {"kept": numbers, "image_features": stacked[:, 0], "view_features": stacked.half()}
+    stacked = {name: torch.stack([row[name] for row in rows]) if rows else none[name] for name in none}
+    stored = {_STORED_AS[name]: tensor.half() if name == "views" else tensor for name, tensor in stacked.items()}
+    return {"kept": numbers, **stored}
 
 
 def _described(images: ImageSet, kept: Sequence[int]) -> dict[str, Tensor]:
@@ -204,7 +208,8 @@ def _write(
         **described,
     }
     about = {**record, "kind": "features", "version": 1, "classifier": classifier.fingerprint}
-    rows = ["image_features"] + (["view_features"] if record["images"]["views"] else [])
+    optional = [name for name in ("views", "pixels") if record["images"].get(name)]
+    rows = [_STORED_AS[name] for name in ("features", *optional)]
     names = json.dumps(classifier.class_names, ensure_ascii=False)
     join_tensors(out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pta.errors import PtaError
 from pta.pipelines.answers import Answer
 from pta.pipelines.classifier import Classifier
-from pta.pipelines.encoding import ImageReference, OnError, Reading, encode_files
+from pta.pipelines.encoding import ImageReference, OnError, Reading, encode_files, samples_of
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ def predict_stream(
     encoded = encode_files(
         classifier.encoder,
         enumerate(images),
-        reading or Reading(),
+        classifier.reading(reading or Reading()),
         on_error=on_error,
         live=live,
         stopping=stopping,
     )
     for part in encoded:
-        answers = classifier.answer(part.features, learn=learn, top=top)
+        answers = classifier.answer(samples_of(part.tensors), learn=learn, top=top) if part.images else []
         keys = [image.key for _, image in part.images]
         yield Predicted(list(zip(keys, answers, strict=True)), [error for _, error in part.failures])

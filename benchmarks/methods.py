@@ -1,0 +1,139 @@
+"""How fast each open-loop method is a batch at a time, beside its own per-sample loop, in one run.
+
+    python benchmarks/methods.py           writes benchmarks/results/methods-cpu.csv
+
+C = 1000 classes, d = 512, N = 7000 samples in batches of 256, synthetic features like CLIP's. The loops are those of
+the tests (`tests/loops`), in float32: one sample after the other, as the released programs do it, pseudo-inverses and
+all. A slow loop is run on the first samples of the stream only, and compared with the batches of those same samples;
+both take turns. Trust the ratios, not the microseconds.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from engine import RESULTS, PaperLoop, clip_like, write
+from machine import hardware
+from torch import Tensor
+
+from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from loops.adapt import adapt_loop
+from loops.boostadapter import boostadapter_loop
+from loops.dota import dota_loop
+from loops.oga import oga_loop
+from loops.sca import sca_loop
+from loops.tda import tda_loop
+
+CLASSES, DIM, SAMPLES, BATCH, VIEWS = 1000, 512, 7000, 256, 64
+
+
+class Contest(NamedTuple):
+    """A method, its loop, how many samples the loop is given, and how often."""
+
+    loop: Callable[..., Any] | None
+    window: int
+    rounds: int
+    whole: int = SAMPLES  # samples that the batches are given beside it
+    parameters: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
+
+
+CONTESTS = {
+    "pta": Contest(None, 1000, 3),
+    "tda": Contest(tda_loop, SAMPLES, 1),
+    "boostadapter": Contest(boostadapter_loop, 512, 1, whole=1024),
+    "sca": Contest(sca_loop, 128, 1),
+    "adapt": Contest(adapt_loop, 64, 1, whole=2048),
+    "dota": Contest(dota_loop, 16, 1, whole=512),
+    "oga": Contest(oga_loop, 64, 1, whole=2048),
+}
+
+
+def with_views(features: Tensor, seed: int = 2) -> Tensor:
+    """Views around every feature, the feature itself first, in half precision as files hold them."""
+    rng = torch.Generator().manual_seed(seed)
+    views = torch.empty(len(features), VIEWS, features.shape[1], dtype=torch.float16)
+    for number, feature in enumerate(features):
+        noise = torch.randn(VIEWS, features.shape[1], generator=rng) * 0.02
+        noise[0] = 0
+        views[number] = (feature + noise).half()
+    return views
+
+
+def in_batches(adapter: Adapter, samples: Samples, size: int) -> float:
+    """Seconds for the samples in batches of a size."""
+    begun = time.perf_counter()
+    for batch in samples.batches(size):
+        adapter.step(batch)
+    return time.perf_counter() - begun
+
+
+def measure(method: str, contest: Contest, classifier: ZeroShotClassifier, stream: Samples) -> dict[str, object]:
+    """One row of the table."""
+
+    def new() -> Adapter:
+        return create_adapter(method, classifier, **contest.parameters)
+
+    def loop(samples: Samples) -> float:
+        begun = time.perf_counter()
+        if contest.loop is None:
+            PaperLoop(classifier)(samples.features)
+        else:
+            views = {} if samples.views is None else {"views": samples.views.float().numpy()}
+            contest.loop(
+                classifier.anchors.numpy(),
+                samples.features.numpy(),
+                scale=classifier.scale,
+                **views,
+                **contest.parameters,
+            )
+        return time.perf_counter() - begun
+
+    window = stream[: contest.window]
+    in_batches(new(), stream[:BATCH], BATCH)  # whatever is loaded once
+    turns = [(loop(window), in_batches(new(), window, BATCH)) for _ in range(contest.rounds)]
+    adapter = new()
+    whole = in_batches(adapter, stream[: contest.whole], BATCH)
+    single = in_batches(new(), stream[: min(64, contest.window)], 1)
+    row = {
+        "method": method,
+        "C": classifier.classes,
+        "d": classifier.dim,
+        "batch": BATCH,
+        "compared_on": contest.window,
+        "loop_us_per_sample": round(1e6 * median(slow for slow, _ in turns) / contest.window, 1),
+        "batches_us_per_sample": round(1e6 * median(fast for _, fast in turns) / contest.window, 1),
+        "speedup_over_loop": round(median(slow / fast for slow, fast in turns), 1),
+        "long_stream": min(contest.whole, len(stream)),
+        "long_stream_us_per_sample": round(1e6 * whole / min(contest.whole, len(stream)), 1),
+        "one_by_one_us_per_sample": round(1e6 * single / min(64, contest.window), 1),
+        "state_bytes": adapter.state_bytes,
+        "hardware": hardware(),
+    }
+    print(", ".join(f"{key} {value}" for key, value in row.items() if key not in ("C", "d", "hardware")), flush=True)
+    return row
+
+
+def main() -> None:
+    """Measure everything and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", nargs="+", choices=CONTESTS, default=list(CONTESTS))
+    parser.add_argument("--out", type=Path, default=RESULTS / "methods-cpu.csv")
+    arguments = parser.parse_args()
+    classifier, features = clip_like(CLASSES, DIM, SAMPLES)
+    rows = []
+    for method in arguments.method:
+        viewed = CONTESTS[method].whole if method == "boostadapter" else 0
+        stream = Samples(features[:viewed], views=with_views(features[:viewed])) if viewed else Samples(features)
+        rows.append(measure(method, CONTESTS[method], classifier, stream))
+    write(arguments.out, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""PTA on top of another method, as in the rows "+TDA", "+MTA" and "+GS-Bias" of the paper (ICML 2026).
+
+The paper reports such rows, but neither says how the two are joined nor released a program for them. This is our rule:
+
+For each sample:
+1. The other method learns from it and answers: its feature f (the sample's own, or the mode that MTA finds) and its
+   logits l.
+2. PTA learns from f with the other method's probabilities softmax(l) in the place of the zero-shot ones: every class with
+   softmax(l)_c ≥ min_probability moves its knowledge prototype towards f, every class refreshes its anchored prototype R.
+3. Score: l + scale·R·f.
+
+A class is touched by the float64 softmax of float32 logits; there is no second look near the threshold, as PTA alone has.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from pta.adapters.base import create_adapter, register
+from pta.adapters.pta import PTA
+from pta.classifier import ZeroShotClassifier
+from pta.engines import Touches
+from pta.errors import InvalidParameter
+from pta.samples import Samples
+
+_OF_BASE = "base."  # the other method's state is kept under its own names after this
+
+
+@register
+class Combined(PTA):
+    """PTA on top of another method (our rule: the paper's is not published).
+
+    Args:
+        classifier: the zero-shot classifier of both.
+        base: the name of the other method.
+        base_parameters: its parameters.
+        h, w, min_probability: those of PTA.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> Combined(classifier, base="clip").step([[0.8, 0.6], [0.9, 0.1]]).argmax(dim=1)
+    tensor([0, 0])
+    """
+
+    name = "combined"
+
+    def __init__(
+        self,
+        classifier: ZeroShotClassifier,
+        *,
+        base: str = "tda",
+        base_parameters: Mapping[str, Any] | None = None,
+        h: float = 20.0,
+        w: float = 0.01,
+        min_probability: float = 0.1,
+    ) -> None:
+        super().__init__(classifier, h=h, w=w, min_probability=min_probability)
+        self.base = create_adapter(base, self.classifier, **dict(base_parameters or {}))
+        if self.base.scope != "sample" or isinstance(self.base, PTA):
+            raise InvalidParameter(f"PTA cannot stand on {base}: only on another method that answers sample by sample")
+        self.needs, self.at_once = self.base.needs, self.base.at_once
+        self.parameters = {
+            "base": base,
+            "base_parameters": self.base.parameters,
+            "h": h,
+            "w": w,
+            "min_probability": min_probability,
+        }
+
+    def _step(self, samples: Samples) -> Tensor:
+        f, logits = self.base._answer(samples, learn=True)
+        return self._learn_and_score(f, logits, Touches.of(logits.double().softmax(dim=1), self.rule))
+
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._score(*self.base._answer(samples, learn=False))
+
+    def reset(self, classes: Iterable[int] | None = None) -> None:
+        """Forget everything, or only what was learnt about some classes, in both methods."""
+        chosen = None if classes is None else list(classes)
+        super().reset(chosen)
+        self.base.reset(chosen)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move both methods to a device."""
+        self.base.to(device)
+        return super().to(device)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every piece of state of both methods by name."""
+        return super().state() | {f"{_OF_BASE}{name}": tensor for name, tensor in self.base.state().items()}
+
+    def _replace(self, name: str, tensor: Tensor) -> None:
+        if name.startswith(_OF_BASE):
+            self.base._replace(name.removeprefix(_OF_BASE), tensor)
+        else:
+            super()._replace(name, tensor)
+
+    def _state_replaced(self) -> None:
+        self.base._state_replaced()

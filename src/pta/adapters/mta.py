@@ -1,0 +1,140 @@
+"""MTA: On the Test-Time Zero-Shot Generalization of Vision-Language Models: Do We Really Need Prompt Learning?
+
+CVPR 2024, https://arxiv.org/abs/2405.02266
+
+Keeps nothing from sample to sample: MeanShift finds the mode of a sample's views, each weighed by how well the others
+agree with it.
+
+For each sample with unit views f_1 … f_V, the plain image first:
+1. Bandwidths: h_p² = half the mean of the k = int(bandwidth_share·(V−1)) smallest squared distances to other views.
+2. Affinities: A_pq = ⟨softmax(z_p), softmax(z_q)⟩, with z_p the zero-shot logits of view p.
+3. Start with equal weights y = 1/V at the plain image, m = f_1.
+4. Five rounds, each of
+   (a) with φ_p = exp(−‖f_p − m‖²/2h_p²), up to five times y ← softmax((φ + lambda_q·A·y)/lambda_y);
+   (b) up to five times m ← Σ φ_p·y_p·f_p / Σ φ_p·y_p, scaled to unit length, with φ of the m before;
+   where (a) and (b) end early once a step changes y, or m, by less than 10⁻⁶.
+5. Score the mode: scale·T·m.
+
+With fewer views than k = 1 takes, the released program divides zero by zero; here such samples are refused.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pta.adapters.base import Adapter, register
+from pta.classifier import ZeroShotClassifier
+from pta.engines.zero_shot import exact_logits
+from pta.errors import InvalidSamples
+from pta.parameters import require_number
+from pta.samples import Samples
+
+_ROUNDS = 5
+_STEPS = 5
+_SETTLED = 1e-6
+_SMALLEST_BANDWIDTH = 1e-12  # squared; views that are copies of one another have none
+_LARGEST_LAMBDA = 1e6
+
+
+@register
+class MTA(Adapter):
+    """MeanShift over a sample's augmented views.
+
+    Args:
+        classifier: scores the views and the mode.
+        lambda_y: how even the weights of the views stay.
+        lambda_q: how much the agreement between views counts beside their nearness to the mode.
+        bandwidth_share: the share of the other views that are neighbours of a view.
+
+    The mode is found in float64, so that a batch does not decide when a sample ends early.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> views = torch.tensor([[[0.7, 0.7], [0.8, 0.6], [0.8, 0.5], [0.9, 0.6], [0.1, 0.9]]])
+    >>> MTA(classifier).step(Samples.of(views[:, 0], views=views)).argmax(dim=1)
+    tensor([0])
+    """
+
+    name = "mta"
+    needs = frozenset({"features", "views"})
+    at_once = 32  # of 64 views and 1000 classes: 16 MiB of probabilities
+
+    def __init__(
+        self,
+        classifier: ZeroShotClassifier,
+        *,
+        lambda_y: float = 0.2,
+        lambda_q: float = 4.0,
+        bandwidth_share: float = 0.3,
+    ) -> None:
+        self.lambda_y = require_number("lambda_y", lambda_y, 1e-6, _LARGEST_LAMBDA)
+        self.lambda_q = require_number("lambda_q", lambda_q, 0.0, _LARGEST_LAMBDA)
+        self.bandwidth_share = require_number("bandwidth_share", bandwidth_share, 0.0, 1.0)
+        super().__init__(
+            classifier, lambda_y=self.lambda_y, lambda_q=self.lambda_q, bandwidth_share=self.bandwidth_share
+        )
+
+    def _step(self, samples: Samples) -> Tensor:
+        return self._answer(samples, learn=True)[1]
+
+    _predict = _step
+
+    def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
+        modes = self.refined(samples)
+        return modes, self.classifier.logits(modes)
+
+    def refined(self, samples: Samples) -> Tensor:
+        """The mode m of each sample's views, B×d, unit rows."""
+        assert samples.views is not None  # checked by `needs`
+        return self._modes(samples.views, self._neighbours(samples.views.shape[1])).to(samples.features.dtype)
+
+    def _neighbours(self, views: int) -> int:
+        neighbours = int(self.bandwidth_share * (views - 1))
+        if neighbours < 1:
+            raise InvalidSamples(
+                f"{views} views leave none of a view's neighbours at bandwidth_share={self.bandwidth_share:g}; "
+                "mta needs more views, as pta extract --views 64 makes"
+            )
+        return neighbours
+
+    def _modes(self, views: Tensor, neighbours: int) -> Tensor:
+        f = normalize(views.double(), dim=2)
+        nearest = _squared_distances(f, f).sort(dim=2).values[:, :, 1 : neighbours + 1]  # the first is the view itself
+        twice_squared_h = nearest.mean(dim=2).clamp_min(2 * _SMALLEST_BANDWIDTH)
+        s = exact_logits(self.classifier, f).softmax(dim=2)
+        affinity = s @ s.mT
+
+        def log_density(m: Tensor) -> Tensor:
+            return -_squared_distances(f, m[:, None])[:, :, 0] / twice_squared_h
+
+        y, m = f.new_full(f.shape[:2], 1 / f.shape[1]), f[:, 0]
+        for _ in range(_ROUNDS):
+            y = _settle(y, lambda y, phi: self._weights(phi, affinity, y), log_density(m).exp())
+            m = _settle(m, lambda m, y: _shifted(f, log_density(m) + y.log()), y)
+        return m
+
+    def _weights(self, phi: Tensor, affinity: Tensor, y: Tensor) -> Tensor:
+        agreement = (affinity @ y[:, :, None])[:, :, 0]
+        return ((phi + self.lambda_q * agreement) / self.lambda_y).softmax(dim=1)
+
+
+def _shifted(f: Tensor, log_weights: Tensor) -> Tensor:
+    """The weighted mean of the views on the unit sphere; the softmax is the quotient of step 4b, never 0/0."""
+    return normalize((log_weights.softmax(dim=1)[:, None] @ f)[:, 0], dim=1)
+
+
+def _settle(x: Tensor, step: Callable[[Tensor, Tensor], Tensor], fixed: Tensor) -> Tensor:
+    """Some steps of each row of x by itself: a row that has moved too little stays where it came to."""
+    moving = x.new_ones((len(x), 1), dtype=torch.bool)
+    for _ in range(_STEPS):
+        moved = step(x, fixed)
+        far = torch.linalg.vector_norm(moved - x, dim=1, keepdim=True) >= _SETTLED
+        x = torch.where(moving, moved, x)
+        moving = moving & far
+    return x
+
+
+def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:
+    """Between unit rows, for each sample: B×V×d and B×W×d give B×V×W."""
+    return (2 - 2 * rows @ others.mT).clamp_min(0.0)

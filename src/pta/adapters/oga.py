@@ -1,0 +1,167 @@
+"""OGA: Online Gaussian Test-Time Adaptation of Vision-Language Models (CVPR Workshops 2025).
+
+https://arxiv.org/abs/2501.04352
+
+Keeps a memory of the M surest samples of every class and a mean μ_c of each (the text anchor at first). Classes are
+Gaussians around their means with one covariance, estimated from the memory; the zero-shot probabilities are their
+prior.
+
+For each sample with feature x, zero-shot probabilities s of entropy e, and class ŷ = argmax s:
+1. x takes the slot of the largest entropy in ŷ's memory if e is smaller; an empty slot has the entropy ln C.
+2. A class with two items or more: μ_c = (sum of its items)/M.
+3. As soon as a class has more than two items: S is the covariance (divisor n−1) of the residuals x_i − μ_{y_i} of all
+   n items, and Λ = d·[(n−1)S + tr(S)·I]⁻¹ if n ≤ 4d, else Λ = S⁻¹. Until then Λ = d·I.
+4. Likelihood: ℓ_c = xΛμ_c − ½μ_cΛμ_c − ½xΛx.
+5. Posterior: s ⊙ softmax(τℓ), normalised. Given as log s + log softmax(τℓ), the same up to a constant a sample.
+
+* Released: step 2 divides by the capacity M, however few items there are, so that means of young classes are short;
+  the mean itself is `mean="count"`. Scaling them to unit length is an option there, too, and off.
+* Released: a batch of 32 is learnt, then scored. Here samples are learnt and scored one by one;
+  `pta eval --lookahead --batch 32` is the batch protocol.
+* Released: memory and entropies in half precision, and 10⁻⁶ inside the logarithm of the entropy; here neither.
+* Released: S⁻¹ is a pseudo-inverse in float32, to which directions of S below d·10⁻⁷ of the largest are zero; here only
+  those that are zero in float64 are.
+* Released: one view a sample. Our reading for a mean of views: s is the mean of the views' probabilities. The order
+  "predict-first" is ours.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pta.adapters.base import Adapter, register
+from pta.classifier import ZeroShotClassifier
+from pta.engines.gaussian import Gaussians, add_moments, admissions, sample_covariance, shrunk_covariance
+from pta.engines.zero_shot import ZeroShot
+from pta.parameters import require_choice, require_count, require_number, require_switch
+from pta.samples import Samples
+
+Mean = Literal["capacity", "count"]
+Order = Literal["update-first", "predict-first"]
+
+_ITEMS_FOR_A_MEAN = 2
+_ITEMS_FOR_A_COVARIANCE = 3  # in one class
+_ENOUGH_A_DIMENSION = 4  # items; with more, the covariance needs no ridge
+
+
+@register
+class OGA(Adapter):
+    """Class Gaussians from a memory of sure samples, with the zero-shot probabilities as prior.
+
+    Args:
+        classifier: the zero-shot classifier that gives the prior.
+        slots: M, the items that the memory keeps of each class.
+        tau: how much the likelihood counts against the prior.
+        mean: a class's items are summed and divided by the "capacity" M (released) or by their "count".
+        renormalise: scale the means of items to unit length.
+        order: learn a sample before scoring it ("update-first") or after ("predict-first").
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> adapter = OGA(classifier)
+    >>> adapter.step([[0.8, 0.6], [0.9, 0.1], [0.4, 0.7]]).argmax(dim=1)
+    tensor([0, 0, 1])
+    """
+
+    name: ClassVar[str] = "oga"
+    items: Tensor
+    entropies: Tensor
+    means: Tensor
+    moments: Tensor
+
+    def __init__(
+        self,
+        classifier: ZeroShotClassifier,
+        *,
+        slots: int = 8,
+        tau: float = 0.05,
+        mean: Mean = "capacity",
+        renormalise: bool = False,
+        order: Order = "update-first",
+    ) -> None:
+        require_choice("mean", mean, get_args(Mean))
+        require_switch("renormalise", renormalise)
+        require_choice("order", order, get_args(Order))
+        self.slots = require_count("slots", slots, 1, 10_000)
+        self.tau = require_number("tau", tau, 0.0, 1e3)
+        self.mean, self.renormalise, self.order = mean, renormalise, order
+        super().__init__(
+            classifier, slots=self.slots, tau=self.tau, mean=mean, renormalise=renormalise, order=order
+        )
+        self._declare(classifier.classes, classifier.dim)
+
+    def _declare(self, C: int, d: int) -> None:
+        M, wide = self.slots, torch.float64
+        self.add_state("items", lambda: self.classifier.anchors.new_zeros(C, M, d))
+        self.add_state("entropies", lambda: self.classifier.anchors.new_full((C, M), math.log(C), dtype=wide))
+        self.add_state("means", lambda: self.classifier.anchors.clone())  # μ
+        self.add_state(
+            "moments", lambda: self.classifier.anchors.new_zeros(d + 1, d + 1, dtype=wide), per_class=False
+        )
+        self._gaussians: Gaussians | None = None
+
+    @property
+    def filled(self) -> Tensor:
+        """Which slots hold an item, C×M."""
+        return self.entropies < math.log(self.classifier.classes)
+
+    def reset(self, classes: Iterable[int] | None = None) -> None:
+        """Forget everything, or only what was learnt about some classes."""
+        super().reset(classes)
+        if classes is not None:  # the covariance is everybody's: take it from the items that are left
+            add_moments(self.moments.zero_(), self.items, self.means[:, None], self.filled)
+
+    def _state_replaced(self) -> None:
+        self._gaussians = None
+
+    def _step(self, samples: Samples) -> Tensor:
+        zero_shot, x = ZeroShot.of(self.classifier, samples), samples.features
+        likelihoods, scored = torch.empty_like(zero_shot.logits), 0
+        for sample, own, slot in admissions(self.entropies, zero_shot.labels, zero_shot.entropy):
+            until = sample if self.order == "update-first" else sample + 1
+            if until > scored:
+                likelihoods[scored:until] = self._likelihoods(x[scored:until])
+            self._learn(x[sample], zero_shot.entropy[sample], own, slot)
+            scored = until
+        if scored < len(x):
+            likelihoods[scored:] = self._likelihoods(x[scored:])
+        return self._posterior(zero_shot, likelihoods)
+
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._posterior(ZeroShot.of(self.classifier, samples), self._likelihoods(samples.features))
+
+    def _learn(self, x: Tensor, entropy: Tensor, own: int, slot: int) -> None:
+        """Steps 1 to 3."""
+        self._count(own, sign=-1)
+        self.items[own, slot], self.entropies[own, slot] = x, entropy
+        count = int(self.filled[own].sum())
+        if count >= _ITEMS_FOR_A_MEAN:
+            mean = self.items[own].sum(dim=0) / (self.slots if self.mean == "capacity" else count)
+            self.means[own] = normalize(mean, dim=0) if self.renormalise else mean
+        self._count(own)
+        self._gaussians = None
+
+    def _count(self, own: int, *, sign: int = 1) -> None:
+        add_moments(self.moments, self.items[own], self.means[own], self.filled[own], sign=sign)
+
+    def _likelihoods(self, x: Tensor) -> Tensor:
+        """Step 4, but for the last term, which is the same for all classes."""
+        if self._gaussians is None:
+            self._gaussians = Gaussians.of(self._covariance(), self.means)
+        return self._gaussians.scores(x)
+
+    def _covariance(self) -> Tensor:
+        """Λ⁻¹ as it is now."""
+        d, n = self.classifier.dim, float(self.moments[-1, -1])
+        if int(self.filled.sum(dim=1).max()) < _ITEMS_FOR_A_COVARIANCE:
+            return torch.eye(d, dtype=self.moments.dtype, device=self.moments.device) / d
+        return shrunk_covariance(self.moments) if n <= _ENOUGH_A_DIMENSION * d else sample_covariance(self.moments)
+
+    def _posterior(self, zero_shot: ZeroShot, likelihoods: Tensor) -> Tensor:
+        """Step 5."""
+        s = zero_shot.probabilities
+        prior = s.clamp_min(torch.finfo(s.dtype).tiny).log().to(likelihoods.dtype)
+        return prior + (self.tau * likelihoods).log_softmax(dim=1)

@@ -1,0 +1,97 @@
+"""ZERO: Frustratingly Easy Test-Time Adaptation of Vision-Language Models (NeurIPS 2024).
+
+https://arxiv.org/abs/2405.18330
+
+Keeps nothing from sample to sample: a sample's surest views vote, each with all its weight for one class.
+
+For each sample with V views:
+1. Zero-shot probabilities of every view, and their entropy.
+2. The int(keep·V) views of lowest entropy, at least one, vote: each for its most probable class.
+3. If classes tie for the most votes, the other views are asked in the order of their entropy; the first whose most
+   probable class is one of these gives it one more vote. If there is none, the surest of the views that voted does.
+4. Answer: the logarithm of the shares of votes.
+
+The steps are the paper's algorithm. The released program runs in float16 and divides by float16's machine epsilon
+where the paper sets the temperature to zero, so that a view whose classes are close splits its vote
+(`temperature="float16"`). Where no other view breaks a tie it masks the wrong classes, which is not imitated.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from pta.adapters.base import Adapter, register
+from pta.classifier import ZeroShotClassifier
+from pta.engines.zero_shot import entropy_of
+from pta.parameters import require_choice, require_number
+from pta.samples import Samples
+
+Temperature = Literal["zero", "float16"]
+
+_NO_VOTES = 1e-12  # the share that stands for none, whose logarithm is finite
+
+
+@register
+class ZERO(Adapter):
+    """A vote of a sample's surest augmented views.
+
+    Args:
+        classifier: scores the views.
+        keep: the share of the views that vote.
+        temperature: "zero" for whole votes, or "float16" for those of the released program: features, anchors, cosines
+            and scaled cosines are rounded to float16, a view's votes are the float32 softmax of its rounded cosines
+            over 2⁻¹⁰, and they are summed in float32. Entropies are of the rounded scaled cosines, in float64.
+
+    Logits are logarithms of the shares of votes, where a class without a vote has 10⁻¹².
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> views = torch.tensor([[[0.7, 0.8], [0.8, 0.1], [0.9, 0.2], [0.1, 0.7], [0.6, 0.5]]])
+    >>> ZERO(classifier, keep=0.6).step(Samples.of(views[:, 0], views=views)).exp()
+    tensor([[0.6667, 0.3333]])
+    """
+
+    name = "zero"
+    needs = frozenset({"features", "views"})
+    at_once = 32  # of 64 views and 1000 classes: 16 MiB of probabilities
+
+    def __init__(self, classifier: ZeroShotClassifier, *, keep: float = 0.3, temperature: Temperature = "zero") -> None:
+        self.keep = require_number("keep", keep, 0.0, 1.0)
+        require_choice("temperature", temperature, get_args(Temperature))
+        self.temperature = temperature
+        super().__init__(classifier, keep=self.keep, temperature=temperature)
+
+    def _step(self, samples: Samples) -> Tensor:
+        assert samples.views is not None  # checked by `needs`
+        cosines = self._cosines(samples.views)
+        scaled = cosines * self.classifier.scale
+        order = entropy_of(scaled.double().softmax(dim=2)).argsort(dim=1, stable=True)
+        kept = max(1, int(order.shape[1] * self.keep))
+        votes = self._votes(cosines.take_along_dim(order[:, :kept, None], dim=1))
+        others_first = order.roll(-kept, dims=1)
+        votes = _with_ties_broken(votes, cosines.argmax(dim=2).take_along_dim(others_first, dim=1))
+        shares = votes.double() / votes.sum(dim=1, keepdim=True)
+        return shares.clamp_min(_NO_VOTES).log().to(samples.features.dtype)
+
+    _predict = _step
+
+    def _cosines(self, views: Tensor) -> Tensor:
+        anchors = self.classifier.anchors
+        if self.temperature == "zero":
+            return views.double() @ anchors.double().T
+        return (views.half().double() @ anchors.half().double().T).half()
+
+    def _votes(self, cosines: Tensor) -> Tensor:
+        if self.temperature == "zero":
+            return one_hot(cosines.argmax(dim=2), self.classifier.classes).sum(dim=1)
+        return (cosines / torch.finfo(torch.float16).eps).float().softmax(dim=2).sum(dim=1)
+
+
+def _with_ties_broken(votes: Tensor, asked: Tensor) -> Tensor:
+    """One more vote where classes tie for the most, by the first of the asked labels that is one of them."""
+    tied = votes == votes.amax(dim=1, keepdim=True)
+    asked = torch.cat([asked, votes.argmax(dim=1, keepdim=True)], dim=1)  # classes can tie by split votes alone
+    first = tied.gather(1, asked).int().argmax(dim=1, keepdim=True)
+    more = (tied.sum(dim=1, keepdim=True) > 1).to(votes.dtype)
+    return votes.scatter_add(1, asked.gather(1, first), more)

@@ -1,0 +1,83 @@
+"""Which methods to run on a feature file, and with which parameters: `--method`, `--set` and `--preset`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pta.adapters.base import adapter_class, create_adapter, list_adapters
+from pta.adapters.presets import has_preset, load_preset, require_preset
+from pta.cli.output import say
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidParameter, PtaError
+
+Methods = dict[str, dict[str, Any]]  # name → parameters
+ALL = "all"
+
+
+@dataclass
+class MethodChoice:
+    """What the user asked for.
+
+    Args:
+        asked: names of methods, or `all` for those that a file has everything for.
+        settings: METHOD.NAME=VALUE, each for a method that is run.
+        preset: NAME, or NAME/DATASET for the values of another dataset than the file's own.
+        tower: the image tower, if a model was named.
+    """
+
+    asked: Sequence[str]
+    settings: Sequence[str] = ()
+    preset: str | None = None
+    tower: Any = None
+    names: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        every = [name for one in self.asked for name in (list_adapters() if one == ALL else [one])]
+        self.names = [adapter_class(name).name for name in dict.fromkeys(every)]
+        for setting in self.settings:
+            owner, _, _ = _parse(setting)
+            if adapter_class(owner).name not in self.names:
+                raise InvalidParameter(f"--set {setting}: {owner} is not among the methods {', '.join(self.names)}")
+        if self.preset is not None:
+            require_preset(self.preset.partition("/")[0], self.names)
+
+    def for_file(self, data: FeatureFile) -> Methods:
+        """The methods with their parameters, each tried on the file: every mistake is found before the work begins."""
+        preset = self._preset_values(data)
+        chosen = {}
+        for name in self.names:
+            own = {key: value for owner, key, value in map(_parse, self.settings) if owner == name}
+            parameters = {**preset.get(name, {}), **own}
+            try:
+                create_adapter(name, data.classifier, source=data.samples, tower=self.tower, **parameters)
+            except PtaError as error:
+                if name in self.asked or own:
+                    raise type(error)(f"{data.name}: {error}") from None
+                say(f"{data.name}: {name} is left out: {error}")
+                continue
+            chosen[name] = parameters
+        return chosen
+
+    def _preset_values(self, data: FeatureFile) -> Mapping[str, Mapping[str, Any]]:
+        if self.preset is None:
+            return {}
+        preset, _, other = self.preset.partition("/")
+        found = {
+            name: load_preset(name, preset, other or data.dataset) for name in self.names if has_preset(name, preset)
+        }
+        missing = [name for name, values in found.items() if values is None]
+        if missing:
+            say(f"no preset {preset!r} for {other or data.dataset} and {', '.join(missing)}: their defaults are used")
+        return {name: values for name, values in found.items() if values is not None}
+
+
+def _parse(setting: str) -> tuple[str, str, Any]:
+    target, equals, value = setting.partition("=")
+    owner, dot, name = target.partition(".")
+    if not (equals and dot and owner and name and value):
+        raise InvalidParameter(f"--set {setting}: expected METHOD.NAME=VALUE, for example pta.h=50")
+    try:
+        return owner, name, json.loads(value.lower() if value in ("True", "False") else value)
+    except ValueError:
+        return owner, name, value

@@ -1,0 +1,67 @@
+"""TokenTower: an image tower that can be run block by block, for methods that work on its tokens on the way."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pta.errors import InvalidSamples
+
+
+@dataclass(frozen=True)
+class TokenBlock:
+    """One pre-norm transformer block, N×L×width to the same shape, whole or in its two halves.
+
+    Attributes:
+        whole: the block as the encoder itself runs it.
+        attend: its attention of the normalised tokens, without the residual, and its probabilities N×heads×L×L.
+        mlp: its two layers of the normalised tokens, without the residual.
+    """
+
+    whole: Callable[[Tensor], Tensor]
+    attend: Callable[[Tensor], tuple[Tensor, Tensor]]
+    mlp: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The whole block."""
+        return self.whole(x)
+
+
+@dataclass(frozen=True)
+class TokenTower:
+    """An image tower in parts; put together again they give exactly the features of its encoder.
+
+    Attributes:
+        shape: channels, height and width of the pixels it takes.
+        tokens: how many tokens an image gives, the class token included.
+        width: of a token.
+        dim: of a feature.
+        ready: pixels, normalised or still bytes, to the tower's device and precision.
+        embed: ready pixels to N×tokens×width, the class token first, as the first block takes them.
+        blocks: what the tokens go through.
+        project: class tokens N×width after the last block to N×dim unit features.
+    """
+
+    shape: tuple[int, ...]
+    tokens: int
+    width: int
+    dim: int
+    ready: Callable[[Tensor], Tensor]
+    embed: Callable[[Tensor], Tensor]
+    blocks: Sequence[TokenBlock]
+    project: Callable[[Tensor], Tensor]
+
+    def prepare(self, pixels: Tensor) -> Tensor:
+        """Pixels as `embed` takes them; those of another shape were made for another model."""
+        if tuple(pixels.shape[1:]) != self.shape:
+            expected, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
+            raise InvalidSamples(
+                f"the image tower takes pixels of N×{expected}, not N×{found}; made for another model?"
+            )
+        return self.ready(pixels)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Of N×heads×L×head queries, keys and values what is attended to, N×L×width, and the probabilities N×heads×L×L."""
+    probabilities = ((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)).softmax(dim=-1)
+    return (probabilities @ v).transpose(1, 2).flatten(2), probabilities

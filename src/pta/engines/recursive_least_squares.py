@@ -1,0 +1,65 @@
+"""Recursive least squares for a whole batch: what one rank-1 update a sample would give, from a few products.
+
+With A = (G + γI)⁻¹ and W as they are before the batch, features F and targets Y, let I + F·A·Fᵀ = L·Lᵀ (Cholesky) and
+
+    v = L⁻¹·(Y − F·W)        (B×C)        g = L⁻¹·F·A        (B×d)
+
+Sample i then adds g_iᵀ·v_i to W and takes g_iᵀ·g_i from A, whatever comes after it, and f_t·g_i is L_ti for i < t. So
+the scores f_t·W just before and just after sample t, and the lengths of W's columns then, are running sums.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Order = Literal["update-first", "predict-first"]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What every sample meets of W at its turn, just after (or just before) it was learnt.
+
+    Attributes:
+        products: f_t·W_c, B×C, float64.
+        lengths: ‖W_c‖, B×C, float64.
+    """
+
+    products: Tensor
+    lengths: Tensor
+
+
+def learn_least_squares(inverse: Tensor, weights: Tensor, features: Tensor, targets: Tensor, order: Order) -> Scores:
+    """Learn B samples in order, changing the state in place.
+
+    Args:
+        inverse: A, d×d, float64: it is small, and float32 would lose its small directions to its large ones.
+        weights: W with a row for each class, C×d.
+        features: F, B×d.
+        targets: Y, B×C, float64.
+        order: whether a sample's scores are from after it was learnt or from before.
+    """
+    f, w = features.double(), weights.double()
+    fa = f @ inverse
+    k = fa @ f.T
+    lower = torch.linalg.cholesky(k + torch.eye(len(k), dtype=k.dtype, device=k.device))
+    before = f @ w.T
+    v = torch.linalg.solve_triangular(lower, targets - before, upper=False)
+    g = torch.linalg.solve_triangular(lower, fa, upper=False)
+
+    gains = lower.tril(-1)
+    products = before + gains @ v
+    gg = g @ g.T
+    growth = v * (2 * (g @ w.T + gg.tril(-1) @ v) + gg.diagonal()[:, None] * v)
+    squares = w.square().sum(dim=1) + growth.cumsum(dim=0)
+    if order == "update-first":
+        own = (k.diagonal() - gains.square().sum(dim=1)) / lower.diagonal()  # L_tt − 1/L_tt, without its cancellation
+        products = products + own[:, None] * v
+    else:
+        squares = squares - growth
+
+    weights += (v.T @ g).to(weights.dtype)
+    inverse -= g.T @ g
+    inverse.copy_((inverse + inverse.T) / 2)
+    return Scores(products, squares.clamp_(min=0).sqrt_())

@@ -1,0 +1,175 @@
+"""BCA: the worked example, the loop it must equal, what it keeps, and its switches."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.bca import bca_loop
+from streams import clip_like_stream, cuts, streams, toy_stream
+
+from pta import ZeroShotClassifier
+from pta.adapters.bca import BCA
+from pta.adapters.checks import check_adapter
+from pta.errors import InvalidParameter
+
+PRINTED = {"atol": 1e-5, "rtol": 0}
+PARAMETERS = st.fixed_dictionaries(
+    {
+        "centre_threshold": st.sampled_from([0.05, 0.0, 0.5]),
+        "centre_count": st.sampled_from([20000, 100, 3, 0]),
+        "prior_threshold": st.sampled_from([0.65, 0.2, 0.9]),
+        "prior_count": st.sampled_from([1, 0, 10]),
+        "update": st.sampled_from(["posterior", "likelihood"]),
+        "order": st.sampled_from(["predict-first", "update-first"]),
+    }
+)
+
+
+def loop_of(stream, **parameters):
+    return bca_loop(stream.anchors.double().numpy(), stream.features.double().numpy(), scale=stream.scale, **parameters)
+
+
+def small_stream(seed=1, **shape):
+    return clip_like_stream(seed, **{"classes": 12, "dim": 24, "count": 60} | shape)
+
+
+@pytest.mark.parametrize("size", [3, 2, 1])
+def test_worked_example(size):
+    toy = toy_stream()
+    adapter = BCA(toy.classifier)
+    r = torch.cat([adapter.step(part) for part in toy.features.split(size)]).exp()
+    expected = [[0.53060, 0.46749, 0.00191], [0.34157, 0.65394, 0.00449], [0.00045, 0.00015, 0.99940]]
+    np.testing.assert_allclose(r, expected, **PRINTED)
+    table = [[1, 0, 0], [0.17078, 0.82697, 0.00225], [0.00023, 0.00007, 0.99970]]
+    np.testing.assert_allclose(adapter.priors, table, **PRINTED)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_stream_in_any_batches_equals_the_loop(data):
+    stream, parameters = data.draw(streams(max_count=40)), data.draw(PARAMETERS)
+    adapter = BCA(stream.classifier, **parameters)
+    logits = torch.cat([adapter.step(stream.features[part]) for part in data.draw(cuts(len(stream.features)))])
+    expected, centres, table = loop_of(stream, with_state=True, **parameters)
+    np.testing.assert_allclose(logits, expected, atol=1e-8, rtol=1e-8)
+    np.testing.assert_allclose(adapter.centres, centres, atol=1e-10, rtol=0)
+    np.testing.assert_allclose(adapter.priors, table, atol=1e-10, rtol=0)
+
+
+@settings(max_examples=20)
+@given(streams(max_count=40))
+def test_single_precision_is_near_the_loop(stream):
+    stream = stream.to(torch.float32)
+    logits = BCA(stream.classifier).step(stream.features)
+    np.testing.assert_allclose(logits, loop_of(stream), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"centre_count": 3, "update": "likelihood", "order": "update-first"}])
+def test_bca_obeys_the_laws_of_adapters(parameters):
+    check_adapter(lambda classifier: BCA(classifier, **parameters))
+
+
+@settings(max_examples=15)
+@given(streams(max_count=40), PARAMETERS)
+def test_answers_and_priors_are_distributions_and_centres_are_unit(stream, parameters):
+    adapter = BCA(stream.classifier, **parameters)
+    logits = adapter.step(stream.features)
+    torch.testing.assert_close(logits.logsumexp(dim=1), torch.zeros(len(logits), dtype=torch.float64))
+    torch.testing.assert_close(adapter.priors.sum(dim=1), torch.ones(len(stream.anchors), dtype=torch.float64))
+    torch.testing.assert_close(adapter.centres.norm(dim=1), torch.ones(len(stream.anchors), dtype=torch.float64))
+
+
+def test_a_class_that_was_never_chosen_keeps_its_anchor_and_its_prior():
+    stream = small_stream(present=0.3, scale=100.0)
+    adapter = BCA(stream.classifier)
+    adapter.step(stream.features)
+    unmoved = adapter.centre_counts == 20000
+    assert 0 < unmoved.sum() < 12
+    assert torch.equal(adapter.centres[unmoved], stream.anchors[unmoved])
+    assert torch.equal(adapter.priors[unmoved], torch.eye(12, dtype=torch.float64)[unmoved])
+    assert (adapter.centre_counts - 20000).sum() == 60
+
+
+def test_a_centre_is_the_direction_of_a_running_sum_while_it_is_long():
+    stream = small_stream()
+    adapter = BCA(stream.classifier)
+    logits = adapter.step(stream.features)
+    for m in range(12):
+        sums = 20000 * stream.anchors[m] + stream.features[logits.argmax(dim=1) == m].sum(dim=0)
+        torch.testing.assert_close(adapter.centres[m], sums / sums.norm(), atol=1e-6, rtol=0)
+
+
+def test_a_sample_moves_a_centre_by_little():
+    stream = small_stream(count=1)
+    adapter = BCA(stream.classifier)
+    adapter.step(stream.features)
+    moved = (adapter.centres - stream.anchors).norm(dim=1)
+    assert 0 < moved.max() <= 5e-5
+
+
+def test_with_thresholds_out_of_reach_it_is_zero_shot():
+    stream = small_stream()
+    adapter = BCA(stream.classifier, centre_threshold=1.0, prior_threshold=1.0)
+    expected = stream.classifier.logits(stream.features).log_softmax(dim=1)
+    torch.testing.assert_close(adapter.step(stream.features), expected)
+    assert torch.equal(adapter.centres, stream.anchors)
+
+
+@pytest.mark.parametrize(
+    ("piece", "threshold"), [("centres", "centre_threshold"), ("priors", "prior_threshold")], ids=["centres", "priors"]
+)
+def test_each_threshold_guards_its_own_piece(piece, threshold):
+    stream = small_stream()
+    adapter, new = BCA(stream.classifier, **{threshold: 1.0}), BCA(stream.classifier)
+    adapter.step(stream.features)
+    same = {name: torch.equal(tensor, new.state()[name]) for name, tensor in adapter.state().items()}
+    assert [name for name in ("centres", "priors") if same[name]] == [piece]
+
+
+def test_the_class_that_learns_can_be_that_of_the_likelihood():
+    stream = small_stream(classes=6, dim=8, count=80, spread=0.15, scale=30.0)
+    parameters = {"centre_count": 5, "prior_threshold": 0.2, "prior_count": 0}
+    posterior, likelihood = (
+        BCA(stream.classifier, update=update, **parameters).step(stream.features)
+        for update in ("posterior", "likelihood")
+    )
+    assert torch.equal(posterior[0], likelihood[0])  # the first prior is the identity
+    assert (posterior - likelihood).abs().max() > 0.1
+    np.testing.assert_allclose(likelihood, loop_of(stream, update="likelihood", **parameters), atol=1e-8, rtol=0)
+
+
+def test_predict_first_answers_from_the_text_alone_and_update_first_does_not():
+    stream = small_stream(count=1, scale=10.0)
+    parameters = {"centre_count": 3, "prior_threshold": 0.0}
+    zero_shot = stream.classifier.logits(stream.features).log_softmax(dim=1)
+    before = BCA(stream.classifier, **parameters)
+    after = BCA(stream.classifier, order="update-first", **parameters)
+    torch.testing.assert_close(before.step(stream.features), zero_shot)
+    assert (after.step(stream.features) - zero_shot).abs().max() > 0.1
+    torch.testing.assert_close(after.predict(stream.features), before.predict(stream.features))
+
+
+def test_a_bias_changes_nothing():
+    stream = small_stream()
+    names = [f"class {c}" for c in range(12)]
+    plain, biased = (ZeroShotClassifier(stream.anchors, names, scale=30.0, bias=bias) for bias in (0.0, -4.0))
+    assert torch.equal(BCA(plain).step(stream.features), BCA(biased).step(stream.features))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("centre_threshold", -0.1),
+        ("prior_threshold", 1.1),
+        ("centre_count", -1),
+        ("centre_count", 2.5),
+        ("prior_count", "1"),
+        ("update", "prior"),
+        ("order", "predict"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
+    with pytest.raises(InvalidParameter, match=name) as refusal:
+        BCA(toy_stream().classifier, **{name: value})
+    assert repr(value) in str(refusal.value)

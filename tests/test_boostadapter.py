@@ -1,0 +1,198 @@
+"""BoostAdapter: what its views do to TDA's cache, every switch, and the loop of the released program."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.boostadapter import boostadapter_loop
+from loops.tda import tda_loop
+from streams import clip_like_stream, cuts
+from torch.nn.functional import normalize
+
+from pta import Samples, ZeroShotClassifier
+from pta.adapters.boostadapter import BoostAdapter
+from pta.adapters.checks import check_adapter
+from pta.adapters.tda import TDA
+from pta.engines.cache import EMPTY
+from pta.errors import InvalidParameter, InvalidSamples
+
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-3}
+
+PARAMETERS = st.fixed_dictionaries(
+    {"delta": st.integers(0, 3), "share": st.sampled_from([0.1, 0.3, 0.5, 1.0])},
+    optional={
+        "negatives": st.sampled_from(["newest", "surest"]),
+        "positive_alpha": st.floats(0.0, 5.0),
+        "positive_beta": st.floats(0.0, 8.0),
+        "positive_slots": st.integers(0, 4),
+        "negative_alpha": st.floats(0.0, 2.0),
+        "negative_slots": st.integers(0, 3),
+        "max_entropy": st.floats(0.3, 1.0),
+        "entropy_base": st.sampled_from(["log2", "ln"]),
+        "order": st.sampled_from(["update-first", "predict-first"]),
+    },
+)
+
+
+def viewed_stream(seed, *, views=20, spread=0.4, dtype=torch.float64, **given):
+    """A stream and its samples: views around the plain image, which comes first, on either side of its classes."""
+    stream = clip_like_stream(seed, **{"classes": 8, "dim": 16, "count": 60, "scale": 70.0} | given)
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(len(stream.features), views, stream.features.shape[1], generator=generator, dtype=torch.float64)
+    around = normalize(stream.features[:, None] + spread / 4 * normalize(noise, dim=2), dim=2)
+    around[:, 0] = stream.features
+    return stream, Samples(stream.features.to(dtype), views=around.to(dtype))
+
+
+def loop_of(stream, samples, **parameters):
+    arrays = (tensor.double().numpy() for tensor in (stream.anchors, samples.features, samples.views))
+    return boostadapter_loop(*arrays, scale=stream.scale, **parameters)
+
+
+def step_of(stream, samples, **parameters):
+    return BoostAdapter(stream.classifier, **parameters).step(samples).numpy()
+
+
+# -- the loop ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@settings(max_examples=30)
+@given(data=st.data(), seed=st.integers(0, 1000), views=st.integers(1, 24), in_order=st.booleans())
+def test_any_batches_give_what_the_loop_gives(dtype, data, seed, views, in_order):
+    stream, samples = viewed_stream(seed, views=views, dtype=dtype, in_order=in_order, duplicates=0.1)
+    parameters = data.draw(PARAMETERS)
+    adapter = BoostAdapter(stream.to(dtype).classifier, **parameters)
+    outputs = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(len(samples)))])
+    expected = loop_of(stream.to(dtype), samples, **parameters)
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=TOLERANCES[dtype])
+
+
+def test_means_of_views_are_cached_and_single_views_boost_them():
+    stream, samples = viewed_stream(1)
+    surest = samples.views[:, :6]
+    averaged = Samples(surest.mean(dim=1), views=samples.views, surest=surest)
+    outputs = step_of(stream, averaged, delta=2, share=0.3)
+    expected = loop_of(stream, averaged, delta=2, share=0.3, surest=surest.numpy())
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-9)
+
+
+def test_a_longer_batch_than_is_done_at_once_is_still_one_stream():
+    stream, samples = viewed_stream(2, count=150)
+    assert BoostAdapter.at_once < 150
+    np.testing.assert_allclose(step_of(stream, samples), loop_of(stream, samples), rtol=0, atol=1e-9)
+
+
+def test_every_law_of_adapters_holds():
+    assert len(check_adapter(BoostAdapter)) >= 10
+    check_adapter(lambda classifier: BoostAdapter(classifier, delta=1, share=0.4, order="predict-first"))
+
+
+# -- what the views do ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("views", [1, 9])
+def test_with_too_few_views_it_is_tda_with_the_newest_negatives(views):
+    stream, samples = viewed_stream(3, views=views)
+    plain = TDA(stream.classifier).step(samples).numpy()
+    assert np.abs(step_of(stream, samples, delta=3) - plain).max() > 0.01
+    np.testing.assert_allclose(step_of(stream, samples, delta=3, negatives="surest"), plain, rtol=0, atol=1e-12)
+
+
+def test_an_image_and_the_same_view_of_it_are_cached_twice():
+    stream, samples = viewed_stream(4, views=10)
+    same = Samples(samples.features, views=samples.features[:, None].expand(-1, 10, -1))
+    first = step_of(stream, same[:1], negative_slots=0) - stream.classifier.logits(samples.features[:1]).numpy()
+    assert sorted(first[0]) == pytest.approx([0.0] * 7 + [2 * 2.0])
+
+
+def test_views_leave_nothing_behind():
+    stream, samples = viewed_stream(5)
+    boosted, plain = BoostAdapter(stream.classifier, delta=3, share=0.5), BoostAdapter(stream.classifier, share=0.0)
+    assert (boosted.step(samples) - plain.step(samples)).abs().max() > 0.1
+    for name, tensor in boosted.state().items():
+        assert torch.equal(tensor, plain.state()[name]), name
+
+
+def test_without_more_slots_views_push_out_what_they_are_surer_than():
+    anchors = torch.eye(2, dtype=torch.float64)
+    classifier = ZeroShotClassifier(anchors, ["a", "b"], scale=10.0)
+    image, sure = normalize(torch.tensor([[0.8, 0.6], [1.0, 0.1]], dtype=torch.float64))
+    sample = Samples(image[None], views=torch.stack([image, sure])[None])
+    near = math.exp(-5 * (1 - float(image @ sure)))
+    for delta, expected in ((0, 2 * near), (1, 2 * (1 + near)), (2, 2 * (1 + near))):
+        adapter = BoostAdapter(classifier, delta=delta, share=0.5, positive_slots=1, negative_slots=0)
+        gain = adapter.step(sample) - classifier.logits(sample.features)
+        np.testing.assert_allclose(gain, [[expected, 0.0]], atol=1e-12)
+        np.testing.assert_allclose(adapter.positive_keys[0, 0], image)
+
+
+def test_predictions_are_boosted_too():
+    stream, samples = viewed_stream(6)
+    adapter = BoostAdapter(stream.classifier, delta=2, share=0.3)
+    adapter.step(samples)
+    plain = TDA(stream.classifier)
+    plain.step(samples)
+    assert (adapter.predict(samples) - plain.predict(samples)).abs().max() > 0.1
+
+
+# -- every switch -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"delta": 2},
+        {"share": 0.5},
+        {"share": 0.0},
+        {"negatives": "surest"},
+        {"entropy_base": "ln"},
+        {"order": "predict-first"},
+        {"positive_slots": 1},
+        {"negative_slots": 1},
+    ],
+    ids=str,
+)
+def test_each_switch_matters_and_as_in_the_loop(switch):
+    stream, samples = viewed_stream(7)
+    outputs = step_of(stream, samples, **switch)
+    np.testing.assert_allclose(outputs, loop_of(stream, samples, **switch), rtol=0, atol=1e-9)
+    assert np.abs(outputs - step_of(stream, samples)).max() > 0.01
+
+
+def test_the_newest_negatives_stay():
+    stream, samples = viewed_stream(8, count=100)
+    adapter = BoostAdapter(stream.classifier)
+    adapter.step(samples)
+    p = stream.classifier.logits(samples.features).softmax(dim=1)
+    share = torch.special.entr(p).sum(dim=1) / math.log2(8)
+    doubtful = (share > 0.2) & (share < 0.5)
+    for label in range(8):
+        newest = samples.features[doubtful & (p.argmax(dim=1) == label)].flip(0)[:2]
+        torch.testing.assert_close(adapter.negative_keys[label][adapter.negative_scores[label] < EMPTY], newest)
+    assert adapter.seen == 100
+
+
+def test_the_surest_negatives_without_views_are_those_of_the_released_tda():
+    stream, samples = viewed_stream(9)
+    outputs = step_of(stream, samples, share=0.0, negatives="surest")
+    expected = tda_loop(stream.anchors.numpy(), samples.features.numpy(), scale=stream.scale)
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-9)
+
+
+def test_samples_without_views_are_refused():
+    stream, samples = viewed_stream(10)
+    with pytest.raises(InvalidSamples, match="boostadapter needs views"):
+        BoostAdapter(stream.classifier).step(samples.features)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("delta", -1), ("delta", 1.5), ("share", 1.1), ("share", math.nan), ("negatives", "fifo"), ("positive_alpha", -1)],
+)
+def test_a_value_that_cannot_be_is_refused(name, value):
+    with pytest.raises(InvalidParameter, match=name):
+        BoostAdapter(viewed_stream(0)[0].classifier, **{name: value})

@@ -1,0 +1,115 @@
+"""PTA on top of another method: what it learns from, what it adds to, and that both are kept together."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import assert_agrees, oracle_pta
+from streams import RELEASED, clip_like_stream, cuts
+
+from pta import PTA, Samples, check_adapter, create_adapter, load_adapter
+from pta.adapters.combined import Combined
+from pta.errors import InvalidParameter, InvalidSamples
+
+BASES = {"tda": {"positive_alpha": 3.0}, "bca": {}, "mta": {}, "sca": {}}
+
+
+def stream_with_views(seed, count=40):
+    stream = clip_like_stream(seed, classes=6, dim=16, count=count, scale=20.0)
+    noise = np.random.default_rng(seed).normal(size=(count, 12, 16))
+    views = stream.features[:, None] + 0.05 * torch.from_numpy(noise)
+    views[:, 0] = stream.features
+    return stream, Samples(stream.features, views=views)
+
+
+def slowly(stream, samples, base, parameters, **switches):
+    """The base one sample at a time, then PTA written down a second time on what it gave."""
+    other = create_adapter(base, stream.classifier, **parameters)
+    features, logits = [], []
+    for sample in samples.batches(1):
+        logits.append(other.step(sample))
+        features.append(other.refined(sample.to(stream.anchors)))
+    features, logits = torch.cat(features), torch.cat(logits)
+    switches = {**RELEASED, **switches}
+    adapted, *_ = oracle_pta(
+        stream.anchors, features, scale=stream.scale, probabilities=logits.softmax(dim=1).numpy(), **switches
+    )
+    zero_shot = stream.scale * (features @ stream.anchors.T).numpy()
+    return logits.numpy() + adapted - zero_shot
+
+
+@pytest.mark.parametrize("base", BASES)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**16), h=st.sampled_from([5.0, 20.0]))
+def test_any_cut_of_the_stream_gives_base_logits_plus_prototype_logits(base, data, seed, h):
+    stream, samples = stream_with_views(seed)
+    expected = slowly(stream, samples, base, BASES[base], h=h)
+    adapter = Combined(stream.classifier, base=base, base_parameters=BASES[base], h=h)
+    found = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(len(samples)))])
+    assert_agrees(found, expected, 1e-8)
+
+
+def test_on_top_of_zero_shot_it_is_pta():
+    stream = clip_like_stream(1, classes=8, dim=16, count=60)
+    combined, alone = Combined(stream.classifier, base="clip"), PTA(stream.classifier)
+    torch.testing.assert_close(combined.step(stream.features), alone.step(stream.features))
+    torch.testing.assert_close(combined.predict(stream.features), alone.predict(stream.features))
+
+
+def test_on_top_of_mta_prototypes_are_made_of_modes_and_not_of_plain_features():
+    stream, samples = stream_with_views(3)
+    adapter = Combined(stream.classifier, base="mta", h=1.0)
+    adapter.step(samples[:1])
+    learnt = adapter.knowledge[adapter.touched][0]
+    mode = adapter.base.refined(samples[:1].to(stream.anchors))[0]
+    assert torch.cosine_similarity(learnt, mode, dim=0) == pytest.approx(1.0)
+    assert torch.cosine_similarity(learnt, samples.features[0], dim=0) < 0.9999
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_it_obeys_every_law(base):
+    check_adapter(lambda classifier: Combined(classifier, base=base))
+
+
+def test_the_state_of_both_is_saved_and_reset(tmp_path):
+    stream = clip_like_stream(2, classes=5, dim=8, count=30)
+    adapter = Combined(stream.classifier, base="tda")
+    adapter.step(stream.features)
+    adapter.save(tmp_path / "state.safetensors")
+    again = load_adapter(tmp_path / "state.safetensors", stream.classifier)
+    assert again.base.name == "tda"
+    assert again.state().keys() == adapter.state().keys() > PTA(stream.classifier).state().keys()
+    torch.testing.assert_close(again.predict(stream.features), adapter.predict(stream.features))
+    adapter.reset(classes=iter([0, 1, 2, 3, 4]))
+    assert torch.equal(
+        adapter.base.predict(stream.features), create_adapter("tda", stream.classifier).predict(stream.features)
+    )
+
+
+def test_what_the_other_method_needs_is_needed():
+    stream, samples = stream_with_views(1)
+    with pytest.raises(InvalidSamples, match="pta extract --views 64"):
+        create_adapter("combined", stream.classifier, source=samples[:3].__class__(samples.features), base="mta")
+    assert create_adapter("combined", stream.classifier, source=samples, base="mta").needs == {"features", "views"}
+
+
+def test_parameters_of_both_can_be_written_as_json():
+    stream = clip_like_stream(1, classes=3, dim=8, count=1)
+    given = Combined(stream.classifier, base="tda", base_parameters={"positive_alpha": 3.0}).parameters
+    assert json.loads(json.dumps(given))["base_parameters"]["positive_alpha"] == 3.0
+
+
+@pytest.mark.parametrize("base", ["pta", "combined", "transclip"])
+def test_only_another_method_that_answers_sample_by_sample_can_be_stood_on(base):
+    stream = clip_like_stream(1, classes=3, dim=8, count=1)
+    with pytest.raises(InvalidParameter, match=f"PTA cannot stand on {base}"):
+        Combined(stream.classifier, base=base)
+
+
+def test_a_parameter_that_the_other_method_does_not_have_is_named():
+    stream = clip_like_stream(1, classes=3, dim=8, count=1)
+    with pytest.raises(InvalidParameter, match="tda has no parameter 'positiv_alpha'; did you mean"):
+        Combined(stream.classifier, base="tda", base_parameters={"positiv_alpha": 1.0})

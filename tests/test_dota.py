@@ -1,0 +1,200 @@
+"""DOTA: the worked example, stretches of samples against a loop over classes, and every difference as a switch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.dota import dota_loop
+from streams import clip_like_stream, cuts, streams, toy_stream
+
+from pta import Samples
+from pta.adapters.checks import check_adapter
+from pta.adapters.dota import DOTA
+from pta.errors import InvalidParameter
+
+SWITCHES = [
+    {"epsilon": 0.01},
+    {"eta": 0.03},
+    {"rho": 0.1},
+    {"sigma": 0.02},
+    {"omega": 0.1},
+    {"initial_count": 0.0},
+    {"growth": "samples"},
+    {"covariance": "shared"},
+    {"covariance": "shared", "initial_count": 0.0},
+    {"scoring": "float16"},
+    {"order": "update-first"},
+]
+
+
+def loop_of(stream, **parameters):
+    return dota_loop(stream.anchors.numpy(), stream.features.numpy(), scale=stream.scale, **parameters)
+
+
+def in_batches(adapter, features, slices):
+    return torch.cat([adapter.step(features[part]) for part in slices])
+
+
+def with_views(seed, count=24, n=6):
+    stream = clip_like_stream(seed, classes=8, dim=12, count=n * count, in_order=True, scale=30.0)
+    views = stream.features.unflatten(0, (count, n))
+    return stream, views, Samples.of(views.mean(dim=1), surest=views, normalise=False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_worked_example(size):
+    toy = toy_stream()
+    adapter = DOTA(toy.classifier, epsilon=1e-4, rho=0.02, eta=0.3)
+    outputs = torch.cat([adapter.step(part) for part in toy.features.split(size)])
+    g = [[0.76992, 0.76992, 0.76992], [1.31630, 1.23321, 0.05317], [-0.1641, 2.3542, 0.41281]]
+    weights = torch.tensor([0.02, 0.08 / 3, 0.1 / 3], dtype=torch.float64)
+    found = (outputs - toy.classifier.logits(toy.features)) / weights[:, None]
+    np.testing.assert_allclose(found, g, atol=6e-5, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("switch", [{}, *SWITCHES], ids=str)
+def test_the_toy_stream_gives_what_the_loop_gives(switch, size):
+    toy = toy_stream()
+    adapter = DOTA(toy.classifier, **switch)
+    outputs = torch.cat([adapter.step(part) for part in toy.features.split(size)])
+    np.testing.assert_allclose(outputs, loop_of(toy, **switch), atol=1e-9, rtol=1e-9)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_cut_into_batches_gives_what_the_loop_gives(data):
+    stream = data.draw(streams(60))
+    parameters = {
+        "epsilon": data.draw(st.sampled_from([1e-4, 1e-2])),
+        "eta": data.draw(st.sampled_from([0.3, 3.0])),
+        "rho": data.draw(st.sampled_from([0.02, 0.2])),
+        "sigma": data.draw(st.sampled_from([0.002, 0.1])),
+        "initial_count": data.draw(st.sampled_from([1.0, 0.0])),
+        "growth": data.draw(st.sampled_from(["mean-count", "samples"])),
+        "covariance": data.draw(st.sampled_from(["per-class", "shared"])),
+        "order": data.draw(st.sampled_from(["predict-first", "update-first"])),
+    }
+    outputs = in_batches(DOTA(stream.classifier, **parameters), stream.features, data.draw(cuts(len(stream.features))))
+    expected = loop_of(stream, **parameters)
+    np.testing.assert_allclose(outputs, expected, atol=1e-8 * max(100, np.abs(expected).max()), rtol=0)
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_single_precision_is_near_the_loop(data):
+    stream = data.draw(streams(60))
+    adapter = DOTA(stream.to(torch.float32).classifier)
+    outputs = in_batches(adapter, stream.features, data.draw(cuts(len(stream.features))))
+    assert outputs.dtype == torch.float32
+    expected = loop_of(stream)
+    np.testing.assert_allclose(outputs, expected, atol=2e-5 * max(100, np.abs(expected).max()), rtol=0)
+
+
+@pytest.mark.parametrize("order", ["predict-first", "update-first"])
+@pytest.mark.parametrize("covariance", ["per-class", "shared"])
+@pytest.mark.parametrize("size", [1, 7, 24])
+def test_views_are_learnt_one_by_one(order, covariance, size):
+    stream, views, samples = with_views(1)
+    parameters = {"order": order, "covariance": covariance}
+    adapter = DOTA(stream.classifier, **parameters)
+    outputs = torch.cat([adapter.step(part) for part in samples.batches(size)])
+    anchors, means = stream.anchors.numpy(), views.mean(dim=1).numpy()
+    expected = dota_loop(anchors, means, scale=stream.scale, views=views.numpy(), **parameters)
+    np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
+    means_only = DOTA(stream.classifier, **parameters).step(Samples.of(means, normalise=False))
+    assert (outputs - means_only).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=str)
+def test_a_switch_makes_a_difference(switch):
+    stream = clip_like_stream(2, classes=6, dim=12, count=60, scale=30.0)
+    switched = DOTA(stream.classifier, **switch).step(stream.features)
+    assert (switched - DOTA(stream.classifier).step(stream.features)).abs().max() > 1e-4
+
+
+@settings(max_examples=20)
+@given(streams(60))
+def test_a_count_is_one_and_the_probabilities_so_far(stream):
+    adapter = DOTA(stream.classifier)
+    adapter.step(stream.features)
+    s = (stream.scale * stream.features @ stream.anchors.T).softmax(dim=1)
+    torch.testing.assert_close(adapter.counts, 1 + s.sum(dim=0))
+    assert adapter.counts.sum().item() == pytest.approx(len(stream.anchors) + len(stream.features))
+    means = (0.001 + s.T @ stream.features) / adapter.counts[:, None]
+    torch.testing.assert_close(adapter.mu, means)
+
+
+def test_the_first_sample_is_scored_alike_for_every_class():
+    stream = clip_like_stream(3, classes=7, dim=12, count=5)
+    g = DOTA(stream.classifier).step(stream.features[:1]) - stream.classifier.logits(stream.features[:1])
+    assert (g.max() - g.min()) < 1e-12
+    assert g.abs().max() > 0
+
+
+def test_the_weight_grows_to_its_bound():
+    stream = clip_like_stream(4, classes=5, dim=8, count=40)
+    adapter = DOTA(stream.classifier, rho=0.05, eta=0.2)
+    weights = []
+    for part in stream.features.split(1):
+        weights.append(adapter._weight(adapter.counts, int(adapter.seen), 1))
+        adapter.step(part)
+    np.testing.assert_allclose(weights, np.minimum(0.05 * (1 + np.arange(40) / 5), 0.2))
+
+
+def test_the_shared_covariance_is_the_mean_of_the_classes_weighted_by_counts():
+    stream = clip_like_stream(5, classes=6, dim=10, count=70, scale=30.0)
+    own, shared = DOTA(stream.classifier), DOTA(stream.classifier, covariance="shared")
+    for adapter in (own, shared):
+        adapter.step(stream.features)
+    weighted = torch.tensordot(own.counts / own.counts.sum(), own.covariances, dims=1)
+    torch.testing.assert_close(shared.covariances[0], weighted)
+    assert shared.state_bytes < own.state_bytes / 3
+
+
+@pytest.mark.parametrize("covariance", ["per-class", "shared"])
+def test_half_precision_scoring_is_finite_where_half_precision_overflows(covariance):
+    stream = clip_like_stream(6, classes=6, dim=32, count=40)
+    adapter = DOTA(stream.classifier, scoring="float16", epsilon=1e-6, sigma=1e-6, covariance=covariance)
+    assert adapter.step(stream.features).isfinite().all()
+
+
+def test_a_count_of_zero_lets_the_first_sample_replace_everything():
+    stream = clip_like_stream(7, classes=5, dim=8, count=1)
+    adapter = DOTA(stream.classifier, initial_count=0.0)
+    adapter.step(stream.features)
+    torch.testing.assert_close(adapter.mu, stream.features.expand(5, -1))
+    residual = stream.features[0] - 0.001
+    torch.testing.assert_close(adapter.covariances, torch.outer(residual, residual).expand(5, -1, -1))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"covariance": "shared", "order": "update-first"}, {"initial_count": 0.0}],
+    ids=str,
+)
+def test_dota_obeys_the_laws(parameters):
+    check_adapter(lambda classifier: DOTA(classifier, **parameters))
+
+
+def test_covariances_beyond_the_bound_are_refused_with_a_way_out():
+    classifier = clip_like_stream(8, classes=40, dim=64, count=1).classifier
+    with pytest.raises(InvalidParameter, match=r'0\.00122 GiB of covariances, max_gib is 0\.001; .*"shared"'):
+        DOTA(classifier, max_gib=0.001)
+    assert DOTA(classifier, max_gib=0.001, covariance="shared").covariances.shape == (1, 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("epsilon", 0), ("eta", -1), ("rho", "0.02"), ("sigma", 0.0), ("omega", float("nan")), ("initial_count", -1)],
+)
+def test_a_value_that_cannot_be_is_refused(name, value):
+    with pytest.raises(InvalidParameter, match=f"{name} must be a number from"):
+        DOTA(toy_stream().classifier, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["growth", "covariance", "scoring", "order"])
+def test_an_unknown_choice_is_refused(name):
+    with pytest.raises(InvalidParameter, match=f"{name}='nothing' is not a choice"):
+        DOTA(toy_stream().classifier, **{name: "nothing"})

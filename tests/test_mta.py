@@ -1,0 +1,175 @@
+"""MTA: the worked example, the loop it must equal, and what becomes of few, equal and outlying views."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.mta import mta_loop, mta_of_views
+from streams import clip_like_stream, cuts, streams, toy_stream
+from torch.nn.functional import normalize
+
+from pta import Samples
+from pta.adapters.checks import check_adapter
+from pta.adapters.mta import MTA
+from pta.errors import InvalidParameter, InvalidSamples
+
+PRINTED = {"atol": 1e-5, "rtol": 0}
+ONE_NEIGHBOUR_OF_FOUR = 0.4  # int(0.4·3) = 1
+PARAMETERS = st.fixed_dictionaries(
+    {
+        "lambda_y": st.sampled_from([0.2, 1.0, 0.05]),
+        "lambda_q": st.sampled_from([4.0, 0.0, 1.0]),
+        "bandwidth_share": st.sampled_from([0.3, 0.5, 1.0]),
+    }
+)
+
+
+def toy_views():
+    rows = [[1, 0.98, 0.2], [1, 0.8, 0.1], [0.9, 1.1, 0.2], [0.1, 0.2, 1]]
+    return normalize(torch.tensor([rows], dtype=torch.float64), dim=2)
+
+
+def with_views(stream, count, noise=0.3, seed=0):
+    random = np.random.default_rng(seed)
+    dim = stream.features.shape[1]
+    shifts = torch.from_numpy(random.normal(size=(len(stream.features), count, dim)) * noise / dim**0.5)
+    shifts[:, 0] = 0
+    views = normalize(stream.features[:, None] + shifts.to(stream.features.dtype), dim=2)
+    return Samples(stream.features, views=views)
+
+
+def small_samples(views=12, **shape):
+    stream = clip_like_stream(1, **{"classes": 8, "dim": 16, "count": 40} | shape)
+    return stream, with_views(stream, views)
+
+
+def loop_of(stream, samples, **parameters):
+    anchors, features, views = (
+        array.double().numpy() for array in (stream.anchors, samples.features, normalize(samples.views, dim=2))
+    )
+    return mta_loop(anchors, features, views=views, scale=stream.scale, **parameters)
+
+
+def test_worked_example():
+    toy, views = toy_stream(), toy_views()
+    logits = MTA(toy.classifier, bandwidth_share=ONE_NEIGHBOUR_OF_FOUR).step(Samples(views[:, 0], views=views))
+    np.testing.assert_allclose(logits, [[7.73832, 7.58798, 2.07818]], **PRINTED)
+
+
+def test_worked_example_of_the_loop():
+    toy = toy_stream()
+    parameters = {"scale": 10.0, "bandwidth_share": ONE_NEIGHBOUR_OF_FOUR}
+    _, h, y = mta_of_views(toy.anchors.numpy(), toy_views()[0].numpy(), **parameters)
+    np.testing.assert_allclose(h, [0.07683, 0.08384, 0.07683, 0.80823], **PRINTED)
+    np.testing.assert_allclose(y, [0.91109, 0.06748, 0.02142, 0.0], **PRINTED)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_samples_in_any_batches_equal_the_loop(data):
+    stream, parameters = data.draw(streams(max_count=12)), data.draw(PARAMETERS)
+    noise = data.draw(st.sampled_from([0.3, 0.01, 1.0]))
+    samples = with_views(stream, data.draw(st.sampled_from([5, 12, 30])), noise)
+    adapter = MTA(stream.classifier, **parameters)
+    logits = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(len(samples)))])
+    np.testing.assert_allclose(logits, loop_of(stream, samples, **parameters), atol=1e-8 * stream.scale, rtol=0)
+
+
+@settings(max_examples=15)
+@given(streams(max_count=12))
+def test_single_precision_is_near_the_loop(stream):
+    stream = stream.to(torch.float32)
+    samples = with_views(stream, 12)
+    logits = MTA(stream.classifier).step(samples)
+    np.testing.assert_allclose(logits, loop_of(stream, samples), atol=1e-5 * stream.scale, rtol=0)
+
+
+def test_mta_obeys_the_laws_of_adapters():
+    check_adapter(MTA)
+
+
+def test_a_sample_that_settles_early_stays_where_it_is_while_others_go_on():
+    stream, samples = small_samples(count=2)
+    original = samples.views[:1, :1]
+    views = torch.cat([normalize(original + 1e-4 * (samples.views[:1] - original), dim=2), samples.views[1:]])
+    both = Samples(samples.features, views=views)
+    adapter = MTA(stream.classifier)
+    torch.testing.assert_close(adapter.step(both)[:1], adapter.step(both[:1]), atol=1e-12, rtol=0)
+    np.testing.assert_allclose(adapter.step(both), loop_of(stream, both), atol=1e-9, rtol=0)
+
+
+def test_the_answer_is_the_score_of_the_refined_feature():
+    stream, samples = small_samples(count=MTA.at_once + 8)
+    adapter = MTA(stream.classifier)
+    modes = adapter.refined(samples)
+    assert modes.shape == samples.features.shape
+    torch.testing.assert_close(modes.norm(dim=1), torch.ones(len(modes), dtype=torch.float64))
+    torch.testing.assert_close(adapter.step(samples), stream.classifier.logits(modes))
+
+
+def test_only_the_views_are_looked_at():
+    stream, samples = small_samples()
+    other = Samples(samples.features.flip(0), views=samples.views)
+    adapter = MTA(stream.classifier)
+    assert torch.equal(adapter.step(samples), adapter.step(other))
+
+
+def test_the_order_of_the_views_after_the_first_does_not_matter():
+    stream, samples = small_samples()
+    mixed = torch.cat([samples.views[:, :1], samples.views[:, 1:].flip(1)], dim=1)
+    adapter = MTA(stream.classifier)
+    torch.testing.assert_close(adapter.step(samples), adapter.step(Samples(samples.features, views=mixed)))
+
+
+def test_views_that_are_all_the_same_have_it_as_their_mode():
+    stream = clip_like_stream(2, classes=8, dim=16, count=5)
+    copies = Samples(stream.features, views=stream.features[:, None].expand(-1, 12, -1))
+    torch.testing.assert_close(MTA(stream.classifier).refined(copies), stream.features)
+
+
+def test_tight_clusters_of_copies_give_a_unit_mode():
+    stream = clip_like_stream(3, classes=8, dim=16, count=2)
+    views = torch.cat([stream.features[:1].expand(6, -1), stream.features[1:].expand(6, -1)])[None]
+    for order in (views, views.flip(1), views[:, torch.arange(12) // 2 + 6 * (torch.arange(12) % 2)]):
+        mode = MTA(stream.classifier).refined(Samples(order[:, 0], views=order))
+        torch.testing.assert_close(mode.norm(), torch.tensor(1.0, dtype=torch.float64))
+
+
+def test_an_outlier_moves_the_mode_less_than_the_mean():
+    stream, samples = small_samples(views=12, count=10)
+    spoilt = samples.views.clone()
+    spoilt[:, -1] = -spoilt[:, 0]
+    adapter = MTA(stream.classifier)
+    clean, moved = adapter.refined(samples), adapter.refined(Samples(samples.features, views=spoilt))
+    means = [normalize(views.mean(dim=1), dim=1) for views in (samples.views, spoilt)]
+    assert ((moved - clean).norm(dim=1) < (means[1] - means[0]).norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("views", [1, 4])
+def test_too_few_views_for_a_neighbour_are_refused(views):
+    stream, samples = small_samples(views=views)
+    with pytest.raises(InvalidSamples, match=rf"{views} views leave none .* bandwidth_share=0.3; mta needs more views"):
+        MTA(stream.classifier).step(samples)
+    assert MTA(stream.classifier, bandwidth_share=0.3).step(small_samples(views=5)[1]).isfinite().all()
+
+
+def test_samples_without_views_are_refused():
+    with pytest.raises(InvalidSamples, match="mta needs views"):
+        MTA(toy_stream().classifier).step(toy_stream().features)
+
+
+@pytest.mark.parametrize("parameter", [{"lambda_y": 1.0}, {"lambda_q": 0.0}, {"bandwidth_share": 0.8}], ids=str)
+def test_each_parameter_changes_the_answers(parameter):
+    stream, samples = small_samples()
+    changed = MTA(stream.classifier, **parameter).step(samples)
+    assert (changed - MTA(stream.classifier).step(samples)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("lambda_y", 0.0), ("lambda_q", -1.0), ("lambda_q", "4"), ("bandwidth_share", 1.5)]
+)
+def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
+    with pytest.raises(InvalidParameter, match=name) as refusal:
+        MTA(toy_stream().classifier, **{name: value})
+    assert repr(value) in str(refusal.value)

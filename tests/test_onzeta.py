@@ -1,0 +1,187 @@
+"""OnZeta: the loop it must equal, what its two learners do, and the length it must know."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.onzeta import onzeta_loop
+from streams import clip_like_stream, cuts, streams, toy_stream
+
+from pta import Samples, ZeroShotClassifier, create_adapter
+from pta.adapters.checks import check_adapter
+from pta.adapters.onzeta import OnZeta
+from pta.errors import InvalidParameter
+
+ORDERS = ["predict-first", "update-first"]
+PARAMETERS = st.fixed_dictionaries(
+    {
+        "length": st.sampled_from([1, 10, 40, 1000]),
+        "temperature": st.sampled_from([0.04, 0.1, 0.01]),
+        "proxy_step": st.sampled_from([0.5, 0.0, 0.05]),
+        "dual_step": st.sampled_from([20.0, 0.0, 1.0]),
+        "alpha": st.sampled_from([1.0, 0.0, 0.5]),
+        "beta": st.sampled_from([0.8, 0.0, 1.0]),
+        "order": st.sampled_from(ORDERS),
+    }
+)
+
+
+def loop_of(stream, **parameters):
+    anchors, features = stream.anchors.double().numpy(), stream.features.double().numpy()
+    return onzeta_loop(anchors, features, scale=stream.scale, **parameters)
+
+
+def small_stream(seed=1, **shape):
+    return clip_like_stream(seed, **{"classes": 12, "dim": 24, "count": 60} | shape)
+
+
+def test_the_first_answer_by_hand():
+    toy = toy_stream()
+    logits = OnZeta(toy.classifier, length=4).step(toy.features[:1])[0]
+    p = torch.tensor([0.530602, 0.467490, 0.001908], dtype=torch.float64)  # the zero-shot probabilities
+    v = (toy.features[0] @ toy.anchors.T / 0.04).softmax(dim=0)
+    torch.testing.assert_close(logits.exp(), 0.4 * v + 0.6 * p, atol=1e-5, rtol=0)
+
+
+def test_the_first_steps_by_hand():
+    toy = toy_stream()
+    adapter = OnZeta(toy.classifier, length=4)
+    adapter.step(toy.features[:1])
+    p = toy.classifier.logits(toy.features)[0].softmax(dim=0)
+    v = (toy.features[0] @ toy.anchors.T / 0.04).softmax(dim=0)
+    torch.testing.assert_close(adapter.rho, torch.tensor([0.0, 0.0, 20 * (1 / 3 - p[2].item())], dtype=torch.float64))
+    w = toy.anchors - 12.5 * torch.outer(v - p, toy.features[0])
+    torch.testing.assert_close(adapter.proxies, w / w.norm(dim=1, keepdim=True))
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_stream_in_any_batches_equals_the_loop(data):
+    stream, parameters = data.draw(streams(max_count=40)), data.draw(PARAMETERS)
+    adapter = OnZeta(stream.classifier, **parameters)
+    logits = torch.cat([adapter.step(stream.features[part]) for part in data.draw(cuts(len(stream.features)))])
+    np.testing.assert_allclose(logits, loop_of(stream, **parameters), atol=1e-8, rtol=1e-8)
+
+
+@settings(max_examples=20)
+@given(streams(max_count=40))
+def test_single_precision_is_near_the_loop(stream):
+    stream = stream.to(torch.float32)
+    logits = OnZeta(stream.classifier, length=40).step(stream.features)
+    np.testing.assert_allclose(logits, loop_of(stream, length=40), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_onzeta_obeys_the_laws_of_adapters(order):
+    reason = "the first proxy steps magnify the rounding of the anchors by a factor of 10⁸"
+    check_adapter(
+        lambda classifier: OnZeta(classifier, length=96, order=order),
+        except_for={"float32_agrees_with_float64": reason},
+    )
+
+
+def test_with_short_steps_onzeta_obeys_every_law_of_adapters():
+    check_adapter(lambda classifier: OnZeta(classifier, length=96, proxy_step=0.05))
+
+
+@settings(max_examples=15)
+@given(streams(max_count=40), PARAMETERS)
+def test_answers_are_distributions_duals_are_not_negative_and_proxies_are_unit(stream, parameters):
+    adapter = OnZeta(stream.classifier, **parameters)
+    logits = adapter.step(stream.features)
+    torch.testing.assert_close(logits.logsumexp(dim=1), torch.zeros(len(logits), dtype=torch.float64))
+    assert (adapter.rho >= 0).all()
+    torch.testing.assert_close(adapter.proxies.norm(dim=1), torch.ones(len(stream.anchors), dtype=torch.float64))
+    assert adapter.seen == len(stream.features)
+
+
+def test_a_class_that_does_not_come_is_lifted():
+    stream = small_stream(present=0.5)
+    adapter = OnZeta(stream.classifier, length=60)
+    adapter.step(stream.features)
+    missing = torch.ones(12, dtype=torch.bool)
+    missing[stream.labels.unique()] = False
+    assert adapter.rho[missing].min() > adapter.rho[~missing].max()
+
+
+def test_without_an_expected_share_no_class_is_lifted():
+    stream = small_stream()
+    adapter = OnZeta(stream.classifier, length=60, alpha=0.0, beta=0.0)
+    expected = stream.classifier.logits(stream.features).log_softmax(dim=1)
+    torch.testing.assert_close(adapter.step(stream.features), expected)
+    assert not adapter.rho.any()
+
+
+def test_without_steps_it_mixes_text_labels_at_two_temperatures():
+    stream = small_stream(count=4, scale=10.0)
+    logits = OnZeta(stream.classifier, length=4, proxy_step=0.0, dual_step=0.0, beta=1.0).step(stream.features)
+    cosines = stream.features @ stream.anchors.T
+    b = torch.tensor([0.25, 0.5, 0.75, 1.0], dtype=torch.float64)[:, None].sqrt()
+    expected = b * (cosines / 0.04).softmax(dim=1) + (1 - b) * (cosines * 10).softmax(dim=1)
+    torch.testing.assert_close(logits.exp(), expected)
+
+
+def test_after_the_announced_end_vision_labels_keep_their_full_weight():
+    stream = small_stream(count=10)
+    logits = OnZeta(stream.classifier, length=2, proxy_step=0.0, beta=1.0).step(stream.features)
+    vision = (stream.features @ stream.anchors.T / 0.04).log_softmax(dim=1)
+    torch.testing.assert_close(logits[1:], vision[1:])
+    assert (logits[0] - vision[0]).abs().max() > 0.1
+
+
+def test_predict_gives_what_step_would_give_before_and_gave_after():
+    stream = small_stream()
+    for order in ORDERS:
+        adapter = OnZeta(stream.classifier, length=60, order=order)
+        adapter.step(stream.features[:30])
+        before = adapter.predict(stream.features[30:31])
+        answer = adapter.step(stream.features[30:31])
+        after = adapter.predict(stream.features[30:31])
+        torch.testing.assert_close(answer, before if order == "predict-first" else after)
+        assert (before - after).abs().max() > 1e-3
+
+
+def test_the_order_changes_answers():
+    stream = small_stream()
+    first, second = (OnZeta(stream.classifier, length=60, order=order).step(stream.features) for order in ORDERS)
+    assert (first - second).abs().max() > 0.1
+
+
+def test_a_bias_changes_nothing():
+    stream = small_stream()
+    names = [f"class {c}" for c in range(12)]
+    plain, biased = (ZeroShotClassifier(stream.anchors, names, scale=30.0, bias=bias) for bias in (0.0, -4.0))
+    expected, found = (OnZeta(classifier, length=60).step(stream.features) for classifier in (plain, biased))
+    torch.testing.assert_close(found, expected)
+
+
+def test_without_a_length_it_is_refused_with_how_to_give_one():
+    with pytest.raises(InvalidParameter, match=r"length of the stream; give length=…, or .*source"):
+        OnZeta(toy_stream().classifier)
+
+
+def test_the_length_is_that_of_the_source_unless_given():
+    toy = toy_stream()
+    source = Samples.of(toy.features)
+    assert create_adapter("onzeta", toy.classifier, source=source).parameters["length"] == 3
+    assert create_adapter("onzeta", toy.classifier, source=source, length=7).parameters["length"] == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("length", 0),
+        ("length", 2.5),
+        ("temperature", 0.0),
+        ("proxy_step", -1.0),
+        ("dual_step", "20"),
+        ("alpha", 1.5),
+        ("beta", -0.1),
+        ("order", "update"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
+    with pytest.raises(InvalidParameter, match=name) as refusal:
+        OnZeta(toy_stream().classifier, **{"length": 3} | {name: value})
+    assert repr(value) in str(refusal.value)

@@ -1,0 +1,358 @@
+"""TCA equals the loop that the released program is, and condenses tokens as it does."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.tca import NumpyViT, merged, tca_loop
+from openai_checkpoints import _add_vit, _Weights, random_state
+from streams import cuts
+from torch.nn.functional import normalize
+
+from pta import ZeroShotClassifier
+from pta.adapters.base import create_adapter, load_adapter
+from pta.adapters.checks import check_adapter
+from pta.adapters.tca import TCA, Cut, _condense, _cuts, _merge
+from pta.encoders import EmbeddedEncoder
+from pta.encoders.clip import ClipEncoder
+from pta.encoders.token_tower import TokenBlock
+from pta.errors import InvalidParameter, InvalidSamples
+from pta.samples import Samples
+
+WIDTH, DEPTH, HEADS, SIZE, DIM = 32, 4, 2, 16, 32
+RATE = 0.1  # 65 tokens become 50, 41, 32
+
+
+@cache
+def weights():
+    """A ViT for 16-pixel images in 2-pixel patches, beside the text tower of another."""
+    vit = _Weights(torch.Generator().manual_seed(5))
+    _add_vit(vit, WIDTH, DEPTH, patch=2, grid=SIZE // 2, dim=DIM)
+    text = {name: value for name, value in random_state("ViT").items() if not name.startswith("visual.")}
+    return {**text, **vit.state}
+
+
+@cache
+def tower(dtype=torch.float32):
+    encoder = ClipEncoder(weights(), quick_gelu=True, image_head_width=WIDTH // HEADS)
+    return encoder.to(dtype).token_tower()
+
+
+def numpy_tower(dtype=np.float64):
+    return NumpyViT({name: value.numpy().astype(dtype) for name, value in weights().items()}, HEADS)
+
+
+@cache
+def stream(seed, classes, count):
+    """Images of noise in a few classes, and anchors under which every class occurs."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.standard_normal((classes, 3, SIZE, SIZE))
+    labels = rng.integers(classes, size=count)
+    images = torch.from_numpy(kinds[labels] + 0.7 * rng.standard_normal((count, 3, SIZE, SIZE)))
+    features = features_of(torch.from_numpy(kinds))
+    anchors = normalize(features - features.mean(dim=0), dim=1)
+    names = [str(label) for label in range(classes)]
+    return ZeroShotClassifier(anchors, names, scale=10.0), images
+
+
+@torch.no_grad()
+def features_of(images):
+    vit = tower(torch.float64)
+    x = vit.embed(images)
+    for block in vit.blocks:
+        x = block(x)
+    return vit.project(x[:, 0])
+
+
+def samples_of(images):
+    return Samples.of(torch.ones(len(images), DIM, dtype=torch.float64), pixels=images)
+
+
+def run(adapter, images, parts=(slice(None),)):
+    return torch.cat([adapter.step(samples_of(images[part])) for part in parts])
+
+
+def tca(classifier, **parameters):
+    return TCA(classifier, tower(classifier.anchors.dtype), **{"rate": RATE, **parameters})
+
+
+def expected(classifier, images, **parameters):
+    how = {"rate": RATE, "blocks": (1, 2, 3), "scale": classifier.scale, **parameters}
+    return torch.from_numpy(tca_loop(classifier.anchors.numpy(), images.numpy(), numpy_tower(), **how))
+
+
+# -- against the loop --------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_any_cut_into_batches_equals_the_loop(data):
+    classifier, images = stream(data.draw(st.integers(0, 5)), data.draw(st.integers(2, 4)), 14)
+    parameters = data.draw(
+        st.fixed_dictionaries(
+            {
+                "rate": st.sampled_from([0.0, 0.02, 0.1, 0.2]),
+                "blocks": st.sampled_from([[1, 2, 3], [2], [1, 3], []]),
+                "slots": st.integers(1, 3),
+                "layer_temperature": st.sampled_from([0.01, 1.0, 5.0]),
+                "alpha": st.sampled_from([0.0, 3.0, 8.0]),
+                "beta": st.sampled_from([1.0, 7.0]),
+                "seed": st.integers(0, 3),
+                "order": st.sampled_from(["update-first", "predict-first"]),
+            }
+        )
+    )
+    logits = run(tca(classifier, **parameters), images, data.draw(cuts(len(images))))
+    torch.testing.assert_close(logits, expected(classifier, images, **parameters), atol=1e-8, rtol=1e-8)
+
+
+def test_a_batch_in_which_the_anchors_come_on_equals_the_loop():
+    classifier, images = stream(1, 2, 20)
+    adapter = tca(classifier)
+    logits = run(adapter, images)
+    assert adapter._domain_anchors() is not None
+    torch.testing.assert_close(logits, expected(classifier, images), atol=1e-8, rtol=1e-8)
+
+
+def test_float32_is_near_the_loop():
+    classifier, images = stream(1, 3, 20)
+    narrow = classifier.to(dtype=torch.float32)
+    torch.testing.assert_close(
+        run(tca(narrow), images.float()).double(), expected(classifier, images), atol=1e-3, rtol=0
+    )
+
+
+def test_the_laws_of_adapters_hold():
+    def make(classifier):
+        return TCA(classifier, tower(classifier.anchors.dtype), rate=RATE)
+
+    check_adapter(make, except_for={"saving_changes_nothing": "loading needs the tower; checked below with it"})
+
+
+def test_a_saved_adapter_goes_on_as_if_nothing_had_been(tmp_path):
+    classifier, images = stream(1, 2, 24)
+    kept = tca(classifier, blocks=(1, 3))
+    run(kept, images[:12])
+    kept.save(tmp_path / "state.safetensors")
+    loaded = load_adapter(tmp_path / "state.safetensors", classifier, tower=tower(torch.float64))
+    assert loaded.parameters == kept.parameters
+    assert torch.equal(run(loaded, images[12:]), run(kept, images[12:]))
+
+
+# -- the condensing encoder --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "counts"), [(0.035, [182, 167, 155]), (0.1, [143, 104, 77])])
+def test_a_vit_b_16_goes_on_with_as_many_tokens_as_published(rate, counts):
+    assert [cut.tokens for cut in _cuts(197, rate, [3, 6, 9]).values()] == counts
+
+
+def test_tokens_really_become_fewer():
+    vit, classifier = tower(), stream(1, 2, 2)[0].to(dtype=torch.float32)
+    lengths = []
+
+    def watched(block):
+        def mlp(x):
+            lengths.append(x.shape[1])
+            return block.mlp(x)
+
+        return TokenBlock(block.whole, block.attend, mlp)
+
+    adapter = TCA(classifier, replace(vit, blocks=[watched(block) for block in vit.blocks]), rate=RATE)
+    run(adapter, stream(1, 2, 2)[1])
+    assert lengths == [50, 41, 32]
+
+
+@pytest.mark.parametrize("blocks", [None, [1, 2, 3, 4]])
+def test_without_condensation_features_are_exactly_those_of_the_encoder(blocks):
+    encoder = EmbeddedEncoder.load().ready()
+    pixels = torch.randint(0, 256, (9, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    plain = encoder.encode_images(pixels)
+    classifier = ZeroShotClassifier(torch.eye(128)[:4], list("abcd"))
+    adapter = TCA(classifier, encoder.token_tower(), rate=0.0, blocks=blocks)
+    assert torch.equal(adapter.refined(Samples.of(plain, pixels=pixels)), plain)
+    condensing = TCA(classifier, encoder.token_tower(), rate=0.035)
+    assert not torch.allclose(condensing.refined(Samples.of(plain, pixels=pixels)), plain, atol=1e-4)
+
+
+def test_the_default_blocks_are_at_the_quarters_of_the_depth():
+    encoder = EmbeddedEncoder.load()
+    classifier = ZeroShotClassifier(torch.eye(128)[:4], list("abcd"))
+    assert TCA(classifier, encoder.token_tower()).parameters["blocks"] == [1, 2, 3]
+    deep = replace(encoder.token_tower(), blocks=[*encoder.token_tower().blocks] * 3, tokens=197)
+    assert TCA(classifier, replace(deep, blocks=deep.blocks[:12])).parameters["blocks"] == [3, 6, 9]
+
+
+def hand_made_block(p):
+    """A block that attends to nothing, says whom it attends to, and has no MLP."""
+    return TokenBlock(lambda x: x, lambda x: (torch.zeros_like(x), p(x)), torch.zeros_like)
+
+
+def test_what_is_kept_stands_by_attention_and_the_rest_is_a_weighted_sum():
+    x = torch.arange(12.0, dtype=torch.float64)[None, :, None] ** 2  # the class token is 0
+    a = torch.tensor([0.0, 0.3, 0.05, 0.2, 0.01, 0.02, 0.15, 0.1, 0.03, 0.04, 0.06, 0.04], dtype=torch.float64)
+    block = hand_made_block(lambda x: a.expand(1, 2, 12, 12))
+    y = _condense(block, x, Cut(kept=3, merged=4, pooled=4), torch.tensor([0]), None)[0, :, 0]
+    assert y[:4].tolist() == [0.0, 1.0, 9.0, 36.0]  # class token, then the patches 1, 3 and 6
+    assert sorted(y[4:8].tolist()) == [4.0, 49.0, 81.0, 100.0]  # four patches are their own centres
+    assert float(y[8]) == pytest.approx(0.04 * 121 + 0.03 * 64 + 0.02 * 25 + 0.01 * 16)
+
+
+def test_merging_weighs_by_the_inverse_distance_to_the_centre():
+    tokens = torch.tensor([[0.0], [2.0], [4.0], [100.0], [200.0], [300.0]], dtype=torch.float64)
+    y = _merge(tokens[None], torch.tensor([0]))[0, :, 0]
+    near = (1 * 0 + 1 / 2 * 2 + 1 / 4 * 4) / (1 + 1 / 2 + 1 / 4)
+    assert y.tolist() == pytest.approx([near, 300.0, 100.0, 200.0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(4, 24), st.integers(0, 23))
+def test_merging_equals_the_loop(seed, count, first):
+    tokens = np.random.default_rng(seed).standard_normal((count, 5))
+    y = _merge(torch.from_numpy(tokens)[None], torch.tensor([first % count]))[0]
+    torch.testing.assert_close(y, torch.from_numpy(np.stack(merged(tokens, first % count))), atol=1e-12, rtol=0)
+
+
+def test_equal_tokens_merge_to_themselves():
+    y = _merge(torch.full((1, 6, 3), 7.0), torch.tensor([2]))
+    torch.testing.assert_close(y, torch.full((1, 4, 3), 7.0))
+
+
+def test_the_nearest_domain_anchor_stands_in_front_and_goes_again():
+    seen = []
+
+    def p(x):
+        seen.append(x)
+        return torch.ones(len(x), 1, x.shape[1], x.shape[1]) / x.shape[1]
+
+    x = torch.randn(2, 12, 3, generator=torch.Generator().manual_seed(1))
+    anchors = torch.stack([-x[0, 0], 5 * x[1, 0], 2 * x[0, 0]])
+    y = _condense(hand_made_block(p), x, Cut(3, 4, 4), torch.tensor([0, 0]), anchors)
+    assert y.shape == (2, 9, 3)
+    assert torch.equal(seen[0][:, 0], anchors[[2, 1]])
+    assert torch.equal(seen[0][:, 1:], x)
+    pooled = x[:, -4:].sum(dim=1) / 13  # the anchor's share of attention is not given to others
+    torch.testing.assert_close(y[:, -1], pooled)
+
+
+# -- the reservoir -----------------------------------------------------------------------------------------------------
+
+
+def test_anchors_come_on_when_every_class_has_two_images_and_change_features():
+    classifier, images = stream(1, 3, 30)
+    adapter = tca(classifier)
+    probe = samples_of(images[:4])
+    plain, last = adapter.refined(probe), 0
+    for number, image in enumerate(images):
+        on = bool((adapter.counts >= 2).all())
+        if on:
+            break
+        run(adapter, image[None])
+        last = number
+    assert 0 < last < len(images) - 1
+    adapter.seen.zero_()  # the same first centres
+    assert not torch.allclose(adapter.refined(probe), plain)
+    adapter.reset(classes=[0])
+    adapter.seen.zero_()
+    assert torch.equal(adapter.refined(probe), plain)
+
+
+def test_with_one_slot_anchors_never_come_on():
+    classifier, images = stream(1, 2, 20)
+    adapter = tca(classifier, slots=1)
+    run(adapter, images)
+    assert adapter.counts.tolist() == [1, 1]
+    assert adapter._domain_anchors() is None
+
+
+def test_the_image_that_is_unsure_and_like_the_others_leaves():
+    classifier, _ = stream(1, 2, 2)
+    adapter = tca(classifier)
+    records = torch.zeros(4, DEPTH, WIDTH, dtype=torch.float64)
+    for number, axis in enumerate([0, 0, 1, 2]):
+        records[number, :, axis] = 1.0
+    for record, entropy in zip(records, [0.5, 0.4, 0.6, 0.1], strict=True):
+        adapter._insert(0, record, torch.tensor(entropy, dtype=torch.float64))
+    # scores: 0.5 + 1/3, 0.4 + 1/3, 0.6, 0.1
+    assert adapter.entropies[0].tolist() == [0.1, 0.4, 0.6]
+    assert torch.equal(adapter.records[0], records[[3, 1, 2]])
+
+
+def test_of_equal_scores_the_first_leaves():
+    classifier, _ = stream(1, 2, 2)
+    adapter = tca(classifier, slots=1)
+    for value in (1.0, 2.0):
+        adapter._insert(1, torch.full((DEPTH, WIDTH), value, dtype=torch.float64), torch.tensor(0.3).double())
+    assert float(adapter.records[1, 0, 0, 0]) == 2.0
+
+
+def test_a_cold_layer_temperature_counts_the_last_block_alone():
+    classifier, _ = stream(1, 2, 2)
+    assert tca(classifier, layer_temperature=0.01).layer_weights.tolist() == pytest.approx([0, 0, 0, 1], abs=1e-12)
+    assert tca(classifier, layer_temperature=1e6).layer_weights.tolist() == pytest.approx([0.25] * 4, abs=1e-5)
+
+
+def test_alone_in_the_reservoir_a_sample_adds_alpha_to_its_class():
+    classifier, images = stream(1, 3, 4)
+    after, before = (run(tca(classifier, order=order), images[:1])[0] for order in ("update-first", "predict-first"))
+    added = after - before
+    assert added.max().item() == pytest.approx(3.0)
+    assert int(added.argmax()) == int(before.argmax())
+    assert added.sum().item() == pytest.approx(3.0)
+
+
+def test_the_seed_changes_the_first_centres_and_so_the_answers():
+    classifier, images = stream(1, 2, 6)
+    one, two = (run(tca(classifier, seed=seed), images) for seed in (1, 2))
+    assert not torch.allclose(one, two, atol=1e-6)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "complaint"),
+    [
+        ({"rate": 0.5}, "rate=0.5 is too much: block 1 gets 65 tokens"),
+        ({"rate": 2.0}, "rate must be a number from 0 to 1"),
+        ({"blocks": [0]}, "block 0 cannot condense; .* blocks 1…3"),
+        ({"blocks": [9]}, "block 9 cannot condense"),
+        ({"blocks": "1,2"}, "list of block numbers"),
+        ({"slots": 0}, "slots must be"),
+        ({"layer_temperature": 0.0}, "layer_temperature must be"),
+        ({"alpha": float("nan")}, "alpha must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"order": "both"}, "order='both' is not a choice"),
+    ],
+)
+def test_a_bad_parameter_is_refused_in_one_line(parameters, complaint):
+    with pytest.raises(InvalidParameter, match=complaint):
+        tca(stream(1, 2, 2)[0], **parameters)
+
+
+def test_a_tower_of_another_model_is_refused():
+    classifier = ZeroShotClassifier(torch.eye(8), list("abcdefgh"))
+    with pytest.raises(InvalidParameter, match="tower gives 32 dimensions but the classifier's anchors have 8"):
+        TCA(classifier, tower())
+    with pytest.raises(InvalidParameter, match="looks inside an image tower"):
+        create_adapter("tca", classifier)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda images: images[:, :, :8], "takes pixels of N×3×16×16, not N×3×8×16"),
+        (lambda images: images * float("nan"), "NaN or Inf"),
+    ],
+)
+def test_pixels_that_do_not_fit_change_no_state(spoil, complaint):
+    classifier, images = stream(1, 2, 6)
+    adapter = tca(classifier)
+    for use in (adapter.step, partial(adapter.predict)):
+        with pytest.raises(InvalidSamples, match=complaint):
+            use(samples_of(spoil(images)))
+    assert int(adapter.seen) == 0

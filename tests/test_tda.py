@@ -1,0 +1,280 @@
+"""TDA: the worked example, the laws of its caches, every switch, and the loop of the released program."""
+
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.tda import tda_loop
+from streams import clip_like_stream, cuts, streams, toy_stream
+
+from pta import Samples, ZeroShotClassifier
+from pta.adapters.checks import check_adapter
+from pta.adapters.tda import TDA
+from pta.datasets.features import load_features
+from pta.engines.cache import EMPTY
+from pta.errors import InvalidParameter
+from pta.experiments.evaluate import evaluate
+
+PRINTED = {"atol": 1e-5, "rtol": 0}
+WORKED = [[9.60773, 7.48109, 2.09651], [8.93692, 9.63502, 2.88750], [1.98874, 1.14469, 11.80767]]
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-3}
+
+PARAMETERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "positive_alpha": st.floats(0.0, 5.0),
+        "positive_beta": st.floats(0.0, 8.0),
+        "positive_slots": st.integers(0, 5),
+        "negative_alpha": st.floats(0.0, 2.0),
+        "negative_beta": st.floats(0.0, 5.0),
+        "negative_slots": st.integers(0, 4),
+        "min_entropy": st.floats(0.01, 0.3),
+        "max_entropy": st.floats(0.3, 1.0),
+        "entropy_base": st.sampled_from(["log2", "ln"]),
+        "min_probability": st.floats(0.001, 0.3),
+        "max_probability": st.floats(0.3, 1.0),
+        "order": st.sampled_from(["update-first", "predict-first"]),
+    },
+)
+
+
+def loop_of(stream, features=None, **parameters):
+    features = stream.features if features is None else features
+    return tda_loop(stream.anchors.double().numpy(), features.double().numpy(), scale=stream.scale, **parameters)
+
+
+def doubtful_stream(seed, **given):
+    """A stream with something in both caches."""
+    return clip_like_stream(seed, **{"classes": 10, "dim": 16, "count": 150, "scale": 70.0} | given)
+
+
+def difference_of(stream, **switch):
+    """How far a switch moves the logits, having seen that the adapter follows the loop both ways."""
+    plain, switched = (TDA(stream.classifier, **given).step(stream.features) for given in ({}, switch))
+    np.testing.assert_allclose(plain, loop_of(stream), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(switched, loop_of(stream, **switch), rtol=0, atol=1e-9)
+    return float((plain - switched).abs().max())
+
+
+# -- the worked example and the loop ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("size", [3, 2, 1], ids=["whole", "in two", "one by one"])
+def test_worked_example(size, dtype):
+    toy = toy_stream().to(dtype)
+    adapter = TDA(toy.classifier)
+    outputs = torch.cat([adapter.step(batch) for batch in toy.features.split(size)])
+    np.testing.assert_allclose(outputs, WORKED, **PRINTED)
+    np.testing.assert_allclose(adapter.positive_scores[:, 0], [0.70368, 0.66892, 0.00541], **PRINTED)
+    assert (adapter.negative_scores < EMPTY).tolist() == [[True, False], [True, False], [False, False]]
+    assert adapter.negative_masks[:2, 0].tolist() == [[True, True, False], [True, True, False]]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@settings(max_examples=30)
+@given(st.data())
+def test_any_batches_give_what_the_loop_gives(dtype, data):
+    stream, parameters = data.draw(streams()).to(dtype), data.draw(PARAMETERS)
+    adapter = TDA(stream.classifier, **parameters)
+    parts = data.draw(cuts(len(stream.features)))
+    outputs = torch.cat([adapter.step(stream.features[part]) for part in parts])
+    np.testing.assert_allclose(outputs, loop_of(stream, **parameters), rtol=0, atol=TOLERANCES[dtype])
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_means_of_views_are_cached_by_the_mean_of_their_probabilities(data):
+    stream = doubtful_stream(data.draw(st.integers(0, 1000)), count=6 * 40, in_order=True)
+    surest = stream.features.unflatten(0, (40, 6))
+    means = surest.mean(dim=1)
+    samples, adapter = Samples(means, surest=surest), TDA(stream.classifier)
+    outputs = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(40))])
+    np.testing.assert_allclose(outputs, loop_of(stream, means, surest=surest.numpy()), rtol=0, atol=1e-9)
+    assert np.abs(outputs.numpy() - loop_of(stream, means)).max() > 1e-3
+
+
+def test_a_longer_batch_than_is_done_at_once_is_still_one_stream():
+    stream = doubtful_stream(1, count=1300, classes=30)
+    assert TDA.at_once < 1300
+    outputs = TDA(stream.classifier).step(stream.features)
+    np.testing.assert_allclose(outputs, loop_of(stream), rtol=0, atol=1e-9)
+
+
+def test_every_law_of_adapters_holds():
+    assert len(check_adapter(TDA)) >= 10
+    check_adapter(lambda classifier: TDA(classifier, order="predict-first", min_entropy=0.01, negative_slots=1))
+
+
+# -- the laws of the caches -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(streams(), st.integers(1, 4))
+def test_the_positive_cache_is_the_surest_of_each_class_in_order(stream, slots):
+    adapter = TDA(stream.classifier, positive_slots=slots)
+    adapter.step(stream.features)
+    p = (stream.scale * stream.features @ stream.anchors.T).softmax(dim=1)
+    entropy, labels = torch.special.entr(p).sum(dim=1), p.argmax(dim=1)
+    for label in range(len(stream.anchors)):
+        expected = entropy[labels == label].sort().values[:slots]
+        kept = adapter.positive_scores[label]
+        torch.testing.assert_close(kept[kept < EMPTY], expected, atol=1e-12, rtol=1e-9)
+
+
+def test_a_sample_speaks_for_its_class_with_the_full_weight():
+    toy = toy_stream()
+    outputs = TDA(toy.classifier, positive_alpha=3.0, negative_slots=0).step(toy.features[:1])
+    np.testing.assert_allclose(outputs - toy.classifier.logits(toy.features[:1]), [[3.0, 0.0, 0.0]], atol=1e-12)
+
+
+def test_a_mean_of_views_has_less_affinity_to_itself_than_one():
+    toy = toy_stream()
+    short = Samples.of(0.9 * toy.features[:1], normalise=False)
+    gain = TDA(toy.classifier, negative_slots=0).step(short) - toy.classifier.logits(short.features)
+    assert gain[0, 0].item() == pytest.approx(2 * math.exp(-5 * (1 - 0.81)))
+
+
+def test_equal_entropy_does_not_replace():
+    anchors = torch.eye(3, 4, dtype=torch.float64)
+    classifier = ZeroShotClassifier(anchors, ["a", "b", "c"], scale=10.0)
+    one, mirrored = [0.6, 0.48, 0.0, 0.64], [0.6, 0.48, 0.0, -0.64]  # no anchor sees the last dimension
+    adapter = TDA(classifier, positive_slots=1)
+    adapter.step(torch.tensor([one, mirrored], dtype=torch.float64))
+    np.testing.assert_allclose(adapter.positive_keys[0, 0], one)
+
+
+def test_a_bias_is_added_and_decides_nothing():
+    stream = doubtful_stream(2)
+    names = [f"class {c}" for c in range(10)]
+    biased = ZeroShotClassifier(stream.anchors, names, scale=stream.scale, bias=-4.0)
+    torch.testing.assert_close(
+        TDA(biased).step(stream.features), TDA(stream.classifier).step(stream.features) - 4.0, rtol=0, atol=1e-9
+    )
+
+
+def test_state_is_as_large_as_promised():
+    stream = doubtful_stream(3, classes=10, dim=16).to(torch.float32)
+    assert TDA(stream.classifier).state_bytes == 5 * 10 * 16 * 4 + 5 * 10 * 8 + 2 * 10 * 10
+
+
+# -- every switch -----------------------------------------------------------------------------------------------------
+
+
+def test_scoring_before_learning_leaves_the_first_sample_as_it_was():
+    stream = doubtful_stream(4)
+    assert difference_of(stream, order="predict-first") > 1.0
+    first = TDA(stream.classifier, order="predict-first").step(stream.features[:1])
+    torch.testing.assert_close(first, stream.classifier.logits(stream.features[:1]))
+
+
+def test_the_natural_logarithm_lets_fewer_doubts_be_small():
+    stream = doubtful_stream(5)
+    assert difference_of(stream, entropy_base="ln") > 0.05
+    bits, nats = (TDA(stream.classifier, negative_slots=200, entropy_base=base) for base in ("log2", "ln"))
+    p = (stream.scale * stream.features @ stream.anchors.T).softmax(dim=1)
+    entropy = torch.special.entr(p).sum(dim=1)
+    for adapter, logarithm in ((bits, math.log2(10)), (nats, math.log(10))):
+        adapter.step(stream.features)
+        share = entropy / logarithm
+        assert (adapter.negative_scores < EMPTY).sum() == ((share > 0.2) & (share < 0.5)).sum()
+
+
+def test_entropy_in_nats_over_bits_never_passes_the_logarithm_of_two():
+    stream = doubtful_stream(6, scale=1.0)
+    adapter = TDA(stream.classifier, min_entropy=math.log(2), max_entropy=1.0)
+    adapter.step(stream.features)
+    assert (adapter.negative_scores == EMPTY).all()
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"positive_slots": 0},
+        {"positive_slots": 1},
+        {"negative_slots": 0},
+        {"negative_slots": 1},
+        {"min_entropy": 0.0},
+        {"max_entropy": 0.3},
+        {"min_probability": 0.2},
+        {"max_probability": 0.3},
+        {"positive_beta": 1.0},
+        {"negative_beta": 5.0},
+        {"negative_alpha": 1.0},
+    ],
+    ids=str,
+)
+def test_each_number_matters_and_as_in_the_loop(switch):
+    assert difference_of(doubtful_stream(7), **switch) > 0.01
+
+
+def test_without_slots_it_is_the_classifier():
+    stream = doubtful_stream(8)
+    outputs = TDA(stream.classifier, positive_slots=0, negative_slots=0).step(stream.features)
+    torch.testing.assert_close(outputs, stream.classifier.logits(stream.features))
+
+
+def test_bounds_are_strict_on_both_sides():
+    anchors = torch.eye(2, dtype=torch.float64)
+    sample = torch.tensor([[math.sqrt(0.5), math.sqrt(0.5)]], dtype=torch.float64)
+    even = ZeroShotClassifier(anchors, ["a", "b"], scale=10.0)  # p = ½, ½: entropy ln 2, which is 1 of ln 2
+    for given_, kept in (({"max_entropy": 1.0}, 0), ({"min_entropy": 0.0, "entropy_base": "log2"}, 1)):
+        adapter = TDA(even, **{"entropy_base": "ln", "max_entropy": 1.0} | given_)
+        adapter.step(sample)
+        assert (adapter.negative_scores < EMPTY).sum() == kept
+    for given_, masked in (({"min_probability": 0.5}, 0), ({"max_probability": 0.5}, 0), ({}, 2)):
+        adapter = TDA(even, max_entropy=1.0, **given_)
+        adapter.step(sample)
+        assert adapter.negative_masks.sum() == masked
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("positive_alpha", -1.0),
+        ("positive_alpha", math.inf),
+        ("positive_beta", math.nan),
+        ("negative_beta", "1"),
+        ("positive_slots", 2.5),
+        ("negative_slots", -1),
+        ("negative_slots", True),
+        ("min_entropy", 1.5),
+        ("max_probability", None),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_with_what_can(name, value):
+    with pytest.raises(InvalidParameter, match=rf"{name} must be a .*number from .* got {value!r}"):
+        TDA(toy_stream().classifier, **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("order", "predict"), ("entropy_base", "log")])
+def test_an_unknown_choice_is_refused(name, value):
+    with pytest.raises(InvalidParameter, match=f"{name}='{value}' is not a choice"):
+        TDA(toy_stream().classifier, **{name: value})
+
+
+# -- real features ----------------------------------------------------------------------------------------------------
+
+FOLDER = Path(os.environ.get("PTA_REAL_FEATURES", Path(__file__).parents[2] / "shared" / "features"))
+
+# Accuracy in percent of float64 loops with α₊ = 2, β₊ = 5: seeds 1, 2 and 3.
+KNOWN = {
+    "imagenet_train_7shot": [61.66, 61.70, 61.56],
+    "stanford_cars_val": [59.63, 59.57, 59.08],
+    "caltech101_test_sub": [93.81, 93.86, 93.86],
+    "ucf101_test_sub_nounproxy": [77.66, 78.12, 77.89],
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_real_features_give_the_known_accuracies(name):
+    path = FOLDER / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"real features are not distributed with the project; put {path.name} into $PTA_REAL_FEATURES")
+    found = evaluate(load_features(path), {"tda": {}}, seeds=[1, 2, 3])
+    assert [round(evaluation.run.accuracy, 2) for evaluation in found] == KNOWN[name]

@@ -1,0 +1,93 @@
+"""An image tower run block by block is the encoder itself."""
+
+import pytest
+import torch
+from hf_models import write_hf_clip, write_hf_siglip
+from openai_checkpoints import random_state
+
+from pta.encoders import EmbeddedEncoder
+from pta.encoders.clip import ClipEncoder
+from pta.encoders.huggingface import HuggingFaceEncoder
+from pta.errors import InvalidParameter, InvalidSamples
+
+
+def clip(folder):
+    return ClipEncoder(random_state("ViT"), quick_gelu=True)
+
+
+def clip_of_transformers(folder):
+    return HuggingFaceEncoder.load(str(write_hf_clip(folder / "clip")))
+
+
+def embedded(folder):
+    return EmbeddedEncoder.load()
+
+
+@pytest.fixture(params=[clip, clip_of_transformers, embedded])
+def encoder(request, tmp_path):
+    return request.param(tmp_path).ready()
+
+
+def bytes_for(tower, count):
+    return torch.randint(0, 256, (count, *tower.shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+@torch.no_grad()
+def through(tower, pixels):
+    x = tower.embed(tower.prepare(pixels))
+    assert x.shape == (len(pixels), tower.tokens, tower.width)
+    for block in tower.blocks:
+        x = block(x)
+    return tower.project(x[:, 0])
+
+
+@pytest.mark.parametrize("count", [1, 5, 32])
+def test_all_blocks_together_give_exactly_the_features(encoder, count):
+    tower = encoder.token_tower()
+    pixels = bytes_for(tower, count)
+    features = through(tower, pixels)
+    assert features.shape == (count, tower.dim)
+    with torch.no_grad():
+        assert torch.equal(features, encoder.image_features(encoder.preprocess.normalise(pixels)))
+
+
+def test_normalised_pixels_and_bytes_are_the_same(encoder):
+    tower = encoder.token_tower()
+    pixels = bytes_for(tower, 2)
+    assert torch.equal(through(tower, pixels), through(tower, encoder.preprocess.normalise(pixels)))
+
+
+@torch.no_grad()
+def test_the_halves_of_a_block_make_the_block(encoder):
+    tower = encoder.token_tower()
+    x = tower.embed(tower.prepare(bytes_for(tower, 3)))
+    for block in tower.blocks:
+        attended, probabilities = block.attend(x)
+        between = x + attended
+        torch.testing.assert_close(between + block.mlp(between), block(x), atol=1e-5, rtol=1e-5)
+        assert probabilities.shape[2:] == (tower.tokens, tower.tokens)
+        torch.testing.assert_close(probabilities.sum(dim=3), torch.ones(probabilities.shape[:3]))
+        x = block(x)
+
+
+@torch.no_grad()
+def test_blocks_take_any_number_of_tokens(encoder):
+    tower = encoder.token_tower()
+    x = tower.embed(tower.prepare(bytes_for(tower, 2)))
+    assert tower.blocks[0](x[:, :5]).shape == (2, 5, tower.width)
+
+
+def test_pixels_of_another_model_are_refused(encoder):
+    tower = encoder.token_tower()
+    with pytest.raises(InvalidSamples, match=r"image tower takes pixels of N×.*, not N×3×7×7"):
+        tower.prepare(torch.zeros(1, 3, 7, 7))
+
+
+@pytest.mark.parametrize("kind", ["RN50", "SigLIP"])
+def test_other_towers_say_that_they_have_no_blocks(kind, tmp_path):
+    if kind == "RN50":
+        encoder = ClipEncoder(random_state("RN50"), quick_gelu=True)
+    else:
+        encoder = HuggingFaceEncoder.load(str(write_hf_siglip(tmp_path / "siglip")))
+    with pytest.raises(InvalidParameter, match="cannot be run block by block"):
+        encoder.token_tower()

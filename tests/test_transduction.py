@@ -1,0 +1,115 @@
+"""What TransCLIP and StatA share: the graph of neighbours, and classes that always have a mean and a width."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.transclip import affinity
+from streams import clip_like_stream, streams
+
+from pta.engines import transduction
+from pta.engines.transduction import Moments, Ties, as_logits, direction, log_likelihood, nearest_neighbours, settle
+
+
+@settings(max_examples=30)
+@given(streams(max_count=40), st.integers(1, 6))
+def test_ties_are_the_cosines_with_the_nearest_others_both_ways(stream, neighbours):
+    W = affinity(stream.features.numpy(), neighbours)
+    everybody = torch.eye(len(stream.features), dtype=torch.float64)
+    np.testing.assert_allclose(Ties.of(stream.features, neighbours).pull(everybody), W + W.T, atol=1e-14, rtol=0)
+    np.testing.assert_allclose(Ties.of(stream.features, neighbours, 0.3).pull(everybody), 0.3 * (W + W.T), atol=1e-14)
+
+
+@pytest.mark.parametrize("at_once", [1, 130, 1000])
+def test_rows_in_chunks_give_the_same_neighbours_as_all_at_once(monkeypatch, at_once):
+    features = clip_like_stream(1, classes=8, dim=16, count=65, duplicates=0.3).features
+    expected, cosines = nearest_neighbours(features, 3)
+    monkeypatch.setattr(transduction, "_COSINES_AT_ONCE", at_once)
+    found, found_cosines = nearest_neighbours(features, 3)
+    assert torch.equal(found, expected)
+    torch.testing.assert_close(found_cosines, cosines, atol=1e-14, rtol=0)
+
+
+def test_a_sample_is_not_its_own_neighbour_even_among_copies():
+    copies = clip_like_stream(2, classes=3, dim=16, count=1).features.expand(6, 16)
+    nearest, cosines = nearest_neighbours(copies, 3)
+    assert nearest.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2], [0, 1, 2], [0, 1, 2]]
+    torch.testing.assert_close(cosines, torch.ones(6, 3, dtype=torch.float64))
+
+
+def test_a_long_feature_is_nobodys_neighbour_for_its_length():
+    features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [5.0, 5.0]])
+    assert nearest_neighbours(features, 1)[0].tolist() == [[1], [0], [1]]
+
+
+def test_precision_does_not_decide_between_neighbours():
+    features = clip_like_stream(3, classes=4, dim=32, count=90, duplicates=0.5).features.float()
+    assert torch.equal(nearest_neighbours(features, 3)[0], nearest_neighbours(features.double(), 3)[0])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_few_samples_are_tied_to_all_others(count):
+    everybody = torch.eye(count, dtype=torch.float64)
+    tied = Ties.of(clip_like_stream(4, classes=3, dim=8, count=count).features, 3).pull(everybody) != 0
+    assert torch.equal(tied, everybody == 0)
+
+
+def test_settling_renews_all_samples_together():
+    z = torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)
+    ties = Ties.of(torch.tensor([[1.0, 0.0], [1.0, 1.0]], dtype=torch.float64), neighbours=1, weight=1.5)
+    swap = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64) * 2 * 1.5 * 0.5**0.5
+    once = settle(z.log(), torch.zeros_like(z), ties, sweeps=1)
+    torch.testing.assert_close(once.exp(), (swap @ z).softmax(dim=1))
+    twice = settle(z.log(), torch.zeros_like(z), ties, sweeps=2)
+    torch.testing.assert_close(twice.exp(), (swap @ once.exp()).softmax(dim=1))
+
+
+def test_moments_are_weighted_means_and_variances():
+    stream = clip_like_stream(5, classes=6, dim=12, count=50)
+    z = (30 * stream.features @ stream.anchors.T).softmax(dim=1)
+    moments = Moments.of(stream.features, z.log())
+    around = moments.around(stream.anchors)
+    F, T = stream.features.numpy(), stream.anchors.numpy()
+    for c, weights in enumerate(z.numpy().T):
+        mean = np.average(F, axis=0, weights=weights)
+        np.testing.assert_allclose(moments.mean[c], mean, atol=1e-14)
+        np.testing.assert_allclose(
+            moments.variance[c], np.average((F - mean) ** 2, axis=0, weights=weights), atol=1e-14
+        )
+        np.testing.assert_allclose(around[c], np.average((F - T[c]) ** 2, axis=0, weights=weights), atol=1e-14)
+
+
+def test_a_class_that_nobody_believes_in_still_has_moments():
+    features = clip_like_stream(6, classes=3, dim=8, count=5).features.float()
+    log_z = torch.tensor([0.0, -500.0, -1e6]).expand(5, 3)
+    moments = Moments.of(features, log_z)
+    torch.testing.assert_close(moments.mean, features.mean(dim=0).expand(3, 8))
+    assert moments.variance.isfinite().all()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_likelihood_is_that_of_a_diagonal_gaussian(shared):
+    stream = clip_like_stream(7, classes=5, dim=12, count=30)
+    variances = torch.rand(1 if shared else 5, 12, dtype=torch.float64, generator=torch.manual_seed(0)) + 0.01
+    squares = (stream.features[:, None] - stream.anchors).square()
+    expected = -0.5 * (squares / variances).sum(dim=2)
+    torch.testing.assert_close(log_likelihood(stream.features, stream.anchors, variances), expected)
+
+
+def test_no_width_is_a_very_small_width():
+    f = torch.tensor([[1.0, 0.0]])
+    assert log_likelihood(f, torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.zeros(1, 2)).tolist() == [[0.0, -1e10]]
+
+
+def test_what_has_no_direction_is_replaced():
+    rows = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1e-9, 0.0]])
+    found = direction(rows, otherwise=torch.tensor([[0.0, 1.0]]).expand(3, 2))
+    torch.testing.assert_close(found, torch.tensor([[0.6, 0.8], [0.0, 1.0], [0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits_end_at_the_smallest_float32(dtype):
+    logits = as_logits(torch.tensor([[-1e9, -800.0, -80.0, 0.0]], dtype=dtype))
+    torch.testing.assert_close(logits[0, :2], torch.full((2,), np.log(np.finfo(np.float32).tiny), dtype=dtype))
+    assert logits[0, 2:].tolist() == [-80.0, 0.0]

@@ -1,0 +1,176 @@
+"""ZERO: the loop it must equal, who votes, how ties are broken, and how float16 splits votes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops.zero import zero_loop
+from streams import clip_like_stream, cuts, streams, toy_stream
+from torch.nn.functional import normalize
+
+from pta import Samples, ZeroShotClassifier
+from pta.adapters.checks import check_adapter
+from pta.adapters.zero import ZERO
+from pta.errors import InvalidParameter, InvalidSamples
+
+TEMPERATURES = ["zero", "float16"]
+NO_VOTES = 1e-12
+
+
+def with_views(stream, count, noise=0.5, seed=0):
+    random = np.random.default_rng(seed)
+    dim = stream.features.shape[1]
+    shifts = torch.from_numpy(random.normal(size=(len(stream.features), count, dim)) * noise / dim**0.5)
+    shifts[:, 0] = 0
+    views = normalize(stream.features[:, None] + shifts.to(stream.features.dtype), dim=2)
+    return Samples(stream.features, views=views)
+
+
+def small_samples(views=20, **shape):
+    stream = clip_like_stream(1, **{"classes": 8, "dim": 16, "count": 40} | shape)
+    return stream, with_views(stream, views)
+
+
+def loop_of(stream, samples, **parameters):
+    anchors, features, views = (
+        array.double().numpy() for array in (stream.anchors, samples.features, normalize(samples.views, dim=2))
+    )
+    return zero_loop(anchors, features, views=views, scale=stream.scale, **parameters)
+
+
+def shares(classes_and_sureness, *, keep, classes=4, temperature="zero"):
+    """The shares of votes where view v leans to a class, the surer the larger its number, on axes as anchors."""
+    anchors = torch.eye(classes + 1, dtype=torch.float64)[:classes]
+    classifier = ZeroShotClassifier(anchors, [f"class {c}" for c in range(classes)], scale=10.0)
+    views = torch.ones(1, len(classes_and_sureness), classes + 1, dtype=torch.float64)
+    for view, (label, sureness) in enumerate(classes_and_sureness):
+        views[0, view, label] += sureness
+    return ZERO(classifier, keep=keep, temperature=temperature).step(Samples(views[:, 0], views=views))[0].exp()
+
+
+def assert_shares(found, *expected):
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64).clamp_min(NO_VOTES))
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@settings(max_examples=30)
+@given(st.data())
+def test_any_samples_in_any_batches_equal_the_loop(temperature, data):
+    stream = data.draw(streams(max_count=12))
+    parameters = {"temperature": temperature, "keep": data.draw(st.sampled_from([0.3, 0.0, 0.5, 1.0]))}
+    noise = data.draw(st.sampled_from([0.5, 0.1, 2.0]))
+    samples = with_views(stream, data.draw(st.sampled_from([1, 4, 20])), noise)
+    adapter = ZERO(stream.classifier, **parameters)
+    logits = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(len(samples)))])
+    tolerance = 1e-8 if temperature == "zero" else 1e-3  # votes of float32, of two makers
+    np.testing.assert_allclose(logits, loop_of(stream, samples, **parameters), atol=tolerance, rtol=0)
+
+
+@settings(max_examples=15)
+@given(streams(max_count=12))
+def test_single_precision_votes_like_the_loop(stream):
+    stream = stream.to(torch.float32)
+    samples = with_views(stream, 20)
+    np.testing.assert_allclose(ZERO(stream.classifier).step(samples), loop_of(stream, samples), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_zero_obeys_the_laws_of_adapters(temperature):
+    check_adapter(lambda classifier: ZERO(classifier, temperature=temperature))
+
+
+def test_each_of_the_surest_views_has_one_vote():
+    views = [(0, 1.0), (1, 5.0), (2, 3.0), (1, 4.0), (3, 2.0)]
+    assert_shares(shares(views, keep=0.6), 0.0, 2 / 3, 1 / 3, 0.0)
+    assert_shares(shares(views, keep=0.2), 0.0, 1.0, 0.0, 0.0)
+
+
+def test_at_least_one_view_votes():
+    assert_shares(shares([(0, 1.0), (1, 5.0), (2, 3.0)], keep=0.0), 0.0, 1.0, 0.0, 0.0)
+
+
+def test_nineteen_of_sixty_four_views_vote_by_default():
+    stream, samples = small_samples(views=64)
+    votes = ZERO(stream.classifier).step(samples).exp() * 19
+    untied = (votes.topk(2, dim=1).values.diff(dim=1) < -0.5)[:, 0]
+    assert untied.sum() > 20
+    torch.testing.assert_close(votes[untied], votes[untied].round(), atol=1e-6, rtol=0)
+
+
+def test_a_tie_is_broken_by_the_surest_of_the_other_views_that_names_one_of_the_tied():
+    views = [(0, 6.0), (1, 5.0), (2, 2.0), (3, 4.0), (1, 3.0), (0, 1.0)]
+    assert_shares(shares(views, keep=0.4), 1 / 3, 2 / 3, 0.0, 0.0)
+
+
+def test_a_tie_that_no_other_view_breaks_is_broken_by_the_surest_voter():
+    assert_shares(shares([(2, 5.0), (1, 6.0), (3, 2.0), (3, 1.0)], keep=0.5), 0.0, 2 / 3, 1 / 3, 0.0)
+    assert_shares(shares([(2, 6.0), (1, 5.0)], keep=1.0), 0.0, 1 / 3, 2 / 3, 0.0)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@settings(max_examples=15)
+@given(streams(max_count=12))
+def test_one_class_wins_and_shares_are_a_distribution(temperature, stream):
+    logits = ZERO(stream.classifier, temperature=temperature).step(with_views(stream, 7))
+    top = logits.topk(2, dim=1).values
+    assert (top[:, 0] > top[:, 1]).all()
+    torch.testing.assert_close(logits.exp().sum(dim=1), torch.ones(len(logits), dtype=torch.float64))
+
+
+def test_a_vote_of_views_that_agree_is_their_class():
+    stream = clip_like_stream(2, classes=8, dim=16, count=30)
+    copies = Samples(stream.features, views=stream.features[:, None].expand(-1, 10, -1))
+    logits = ZERO(stream.classifier).step(copies)
+    assert torch.equal(logits.argmax(dim=1), stream.classifier.logits(stream.features).argmax(dim=1))
+    assert (logits.max(dim=1).values == 0).all()
+
+
+def test_only_directions_of_views_are_looked_at():
+    stream, samples = small_samples()
+    other = Samples(samples.features.flip(0), views=3 * samples.views)
+    assert torch.equal(ZERO(stream.classifier).step(samples), ZERO(stream.classifier).step(other))
+
+
+def test_float16_splits_the_vote_of_a_view_by_1024_times_the_cosines():
+    close = 0.25 - 2**-12  # two steps of float16 below 0.25
+    view = torch.tensor([[[0.25, close, 0.0, math.sqrt(1 - 0.25**2 - close**2)]]], dtype=torch.float64)
+    classifier = ZeroShotClassifier(torch.eye(4, dtype=torch.float64)[:3], ["a", "b", "c"])
+    samples = Samples(view[:, 0], views=view)
+    split = 1 / (1 + math.exp(-0.25))
+    found = ZERO(classifier, temperature="float16").step(samples)[0].exp()
+    torch.testing.assert_close(found, torch.tensor([split, 1 - split, NO_VOTES], dtype=torch.float64))
+    assert_shares(ZERO(classifier).step(samples)[0].exp(), 1.0, 0.0, 0.0)
+
+
+def test_float16_cannot_tell_cosines_that_round_to_one_number():
+    close = 0.25 + 2**-14
+    view = torch.tensor([[[0.25, close, 0.0, math.sqrt(1 - 0.25**2 - close**2)]]], dtype=torch.float64)
+    classifier = ZeroShotClassifier(torch.eye(4, dtype=torch.float64)[:3], ["a", "b", "c"])
+    samples = Samples(view[:, 0], views=view)
+    found = ZERO(classifier, temperature="float16").step(samples)[0].exp()
+    torch.testing.assert_close(found, torch.tensor([0.75, 0.25, NO_VOTES], dtype=torch.float64))
+    assert_shares(ZERO(classifier).step(samples)[0].exp(), 0.0, 1.0, 0.0)
+
+
+def test_the_temperature_changes_votes_and_seldom_the_winner():
+    stream, samples = small_samples(views=64, count=100)
+    whole, split = (ZERO(stream.classifier, temperature=name).step(samples) for name in TEMPERATURES)
+    assert (whole.exp() - split.exp()).abs().max() > 0.01
+    assert (whole.argmax(dim=1) == split.argmax(dim=1)).double().mean() > 0.9
+
+
+def test_samples_without_views_are_refused():
+    with pytest.raises(InvalidSamples, match="zero needs views"):
+        ZERO(toy_stream().classifier).step(toy_stream().features)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("keep", -0.1), ("keep", 1.5), ("keep", "0.3"), ("temperature", "half"), ("temperature", 0)]
+)
+def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
+    with pytest.raises(InvalidParameter, match=name) as refusal:
+        ZERO(toy_stream().classifier, **{name: value})
+    assert repr(value) in str(refusal.value)

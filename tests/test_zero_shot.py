@@ -1,0 +1,117 @@
+"""Zero-shot quantities that methods decide by: right, and the same in any batch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streams import clip_like_stream, cuts, streams, toy_stream
+
+from pta import Samples, ZeroShotClassifier
+from pta.engines.zero_shot import ZeroShot, entropy_of, exact_logits
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+
+def softmax(z):
+    e = np.exp(z - z.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def with_surest(stream, views=6):
+    surest = stream.features.unflatten(0, (-1, views))
+    return Samples(surest.mean(dim=1), surest=surest)
+
+
+@DTYPES
+def test_quantities_are_those_of_plain_arithmetic(dtype):
+    stream = clip_like_stream(1, classes=9, dim=16, count=40).to(dtype)
+    found = ZeroShot.of(stream.classifier, Samples(stream.features))
+    z = stream.scale * stream.features.double().numpy() @ stream.anchors.double().numpy().T
+    p = softmax(z)
+    np.testing.assert_allclose(found.logits, z, rtol=1e-12 if dtype == torch.float64 else 1e-6)
+    np.testing.assert_allclose(found.probabilities, p, rtol=1e-10)
+    np.testing.assert_allclose(found.entropy, -(p * np.log(p)).sum(axis=1), rtol=1e-10)
+    np.testing.assert_array_equal(found.labels, z.argmax(axis=1))
+
+
+def test_the_worked_stream_has_the_printed_entropies():
+    toy = toy_stream()
+    found = ZeroShot.of(toy.classifier, Samples(toy.features))
+    np.testing.assert_allclose(found.entropy, [0.70368, 0.66892, 0.00541], atol=1e-5)
+    assert found.labels.tolist() == [0, 1, 2]
+
+
+@DTYPES
+def test_of_surest_views_the_distributions_are_averaged_and_the_label_is_that_of_the_mean_feature(dtype):
+    stream = clip_like_stream(2, classes=9, dim=16, count=60).to(dtype)
+    samples = with_surest(stream)
+    found = ZeroShot.of(stream.classifier, samples)
+    T = stream.anchors.double().numpy()
+    each = softmax(stream.scale * samples.surest.double().numpy() @ T.T)
+    p = each.mean(axis=1)
+    z = stream.scale * samples.features.double().numpy() @ T.T
+    np.testing.assert_allclose(found.probabilities, p, rtol=1e-10)
+    np.testing.assert_allclose(found.entropy, -(p * np.log(p)).sum(axis=1), rtol=1e-10)
+    np.testing.assert_allclose(found.logits, z, rtol=1e-12 if dtype == torch.float64 else 1e-6)
+    np.testing.assert_array_equal(found.labels, z.argmax(axis=1))
+
+
+def test_the_mean_of_distributions_is_not_the_distribution_of_the_mean():
+    stream = clip_like_stream(2, classes=9, dim=16, count=60)
+    with_views = with_surest(stream)
+    averaged = ZeroShot.of(stream.classifier, with_views).entropy
+    plain = ZeroShot.of(stream.classifier, Samples(with_views.features)).entropy
+    assert (averaged - plain).abs().max() > 0.1
+
+
+@DTYPES
+@settings(max_examples=30)
+@given(st.data(), streams(max_count=40))
+def test_a_batch_does_not_show_in_what_methods_decide_by(dtype, data, stream):
+    stream = stream.to(dtype)
+    samples = Samples(stream.features)
+    whole = ZeroShot.of(stream.classifier, samples)
+    for batch in data.draw(cuts(len(samples))):
+        part = ZeroShot.of(stream.classifier, samples[batch])
+        torch.testing.assert_close(part.entropy, whole.entropy[batch], atol=1e-12, rtol=0)
+        torch.testing.assert_close(part.probabilities, whole.probabilities[batch], atol=1e-12, rtol=0)
+
+
+def test_a_batch_does_not_show_with_surest_views_either():
+    stream = clip_like_stream(3, classes=30, dim=64, count=120).to(torch.float32)
+    samples = with_surest(stream)
+    whole = ZeroShot.of(stream.classifier, samples)
+    single = torch.cat([ZeroShot.of(stream.classifier, sample).entropy for sample in samples.batches(1)])
+    torch.testing.assert_close(single, whole.entropy, atol=1e-12, rtol=0)
+
+
+@DTYPES
+def test_logits_have_the_precision_of_the_features_and_decisions_are_double(dtype):
+    stream = clip_like_stream(4, classes=5, dim=8, count=10).to(dtype)
+    found = ZeroShot.of(stream.classifier, Samples(stream.features))
+    assert found.logits.dtype == dtype
+    assert found.probabilities.dtype == found.entropy.dtype == torch.float64
+    assert found.labels.dtype == torch.int64
+
+
+def test_a_bias_is_in_the_logits_and_in_nothing_else():
+    stream = clip_like_stream(5, classes=5, dim=8, count=10)
+    biased = ZeroShotClassifier(stream.anchors, list("abcde"), stream.scale, bias=-10.0)
+    plain, found = (ZeroShot.of(one, Samples(stream.features)) for one in (stream.classifier, biased))
+    torch.testing.assert_close(found.logits, plain.logits - 10.0)
+    torch.testing.assert_close(found.probabilities, plain.probabilities)
+    torch.testing.assert_close(found.entropy, plain.entropy)
+    assert torch.equal(found.labels, plain.labels)
+
+
+def test_exact_logits_take_any_number_of_views():
+    stream = clip_like_stream(6, classes=5, dim=8, count=12).to(torch.float32)
+    views = exact_logits(stream.classifier, stream.features.unflatten(0, (4, 3)))
+    assert views.dtype == torch.float64
+    torch.testing.assert_close(views.flatten(0, 1), exact_logits(stream.classifier, stream.features))
+
+
+def test_entropy_is_in_nats_and_certainty_has_none():
+    p = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]], dtype=torch.float64)
+    np.testing.assert_allclose(entropy_of(p), [np.log(4), 0.0, np.log(2)], rtol=1e-15)
