@@ -53,10 +53,8 @@ def freetta_loop(
             if renormalise:
                 mu[y] /= np.linalg.norm(mu[y])
             scatter += a * np.outer(x - mu[y], x - mu[y])
-        if covariance == "average":
-            sigma = ((1 + before) * sigma + scatter) / (1 + heard)
-        else:
-            sigma = sigma + scatter / heard
+        weight_of_old, weight_of_all = (1 + before, 1 + heard) if covariance == "average" else (heard, heard)
+        sigma = (weight_of_old * sigma + scatter) / weight_of_all
         if order == "update-first":
             outputs.append(text + alpha * gaussian(x))
     return np.array(outputs)

@@ -112,9 +112,7 @@ class ADAPT(Adapter):
         self.add_state("entropies", lambda: self.classifier.anchors.new_full((C, L), _EMPTY, dtype=wide))
         self.add_state("sums", lambda: self.classifier.anchors.new_zeros(C, d))  # Σ q·x
         self.add_state("means", lambda: self.classifier.anchors.clone())  # μ
-        self.add_state(
-            "moments", lambda: self.classifier.anchors.new_zeros(d + 1, d + 1, dtype=wide), per_class=False
-        )
+        self.add_state("moments", lambda: self.classifier.anchors.new_zeros(d + 1, d + 1, dtype=wide), per_class=False)
         self.add_state("last", lambda: self.classifier.anchors.new_zeros(d), per_class=False)
         self._gaussians: Gaussians | None = None
 
@@ -122,6 +120,7 @@ class ADAPT(Adapter):
         """Forget everything, or only what was learnt about some classes."""
         super().reset(classes)
         if classes is not None:  # the covariance is everybody's: take it from the items that are left
+            self.last.zero_()  # may be of a class that is forgotten
             add_moments(self.moments.zero_(), self.items, self.means[:, None], self.entropies < _EMPTY)
 
     def _state_replaced(self) -> None:

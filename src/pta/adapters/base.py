@@ -40,10 +40,11 @@ class Adapter(ABC):
 
     Attributes:
         needs: what samples must provide: "features", "views", "pixels". A method that needs "pixels" looks inside an
-            image tower, which it is given as `tower` beside the classifier.
+            image tower, which it is given beside the classifier.
         scope: what an answer depends on beside the state: its own "sample" (then a batch gives what one by one gives),
             the "batch" it comes in, or the whole "stream", which must then come as one batch.
         bounded: state does not grow with the stream.
+        tower: the image tower that a method was given, if it needs pixels.
         at_once: the samples that `_step` and `_predict` are given at most, if the scope is "sample"; bounds memory,
             changes no answer.
     """
@@ -52,6 +53,7 @@ class Adapter(ABC):
     needs: frozenset[str] = frozenset({"features"})
     scope: ClassVar[Literal["sample", "batch", "stream"]] = "sample"
     bounded: ClassVar[bool] = True
+    tower: Any = None
     at_once: int = 1024
 
     def __init__(self, classifier: ZeroShotClassifier, **parameters: Any) -> None:

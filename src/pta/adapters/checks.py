@@ -133,7 +133,7 @@ def saving_changes_nothing(factory: Factory) -> None:
     before = _copy_of_state(kept)
     with tempfile.TemporaryDirectory() as folder:
         kept.save(Path(folder) / "state.safetensors")
-        loaded = load_adapter(Path(folder) / "state.safetensors", stream.classifier)
+        loaded = load_adapter(Path(folder) / "state.safetensors", stream.classifier, tower=kept.tower)
     _require(loaded.parameters == kept.parameters, kept, "parameters are lost in saving")
     _require(_same_state(kept, before), kept, "saving changes the state")
     _require(_same_state(loaded, before), kept, "state is lost in saving")

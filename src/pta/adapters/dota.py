@@ -93,7 +93,7 @@ class DOTA(Adapter):
         order: Order = "predict-first",
         max_gib: float = 2.0,
     ) -> None:
-        self.epsilon = require_number("epsilon", epsilon, 1e-6, 1.0)
+        self.epsilon = require_number("epsilon", epsilon, 1e-5, 1.0)  # below, float32 covariances may have no inverse
         self.eta = require_number("eta", eta, 0.0, 1e6)
         self.rho = require_number("rho", rho, 0.0, 1e6)
         self.sigma = require_number("sigma", sigma, 1e-6, 1e3)

@@ -1,5 +1,4 @@
-"""FreeTTA, an interpretation of: Free on the Fly: enhancing flexibility in test-time adaptation with online EM (CVPR
-2025).
+"""FreeTTA, an interpretation of: Free on the Fly, flexible test-time adaptation with online EM (CVPR 2025).
 
 https://arxiv.org/abs/2507.06973 (no program was released)
 
@@ -16,7 +15,9 @@ For each sample with feature x, zero-shot logits z and entropy H:
 The paper leaves six things open. This is what is done here, as one coherent reading; the published numbers were not
 reached by anybody's reading that is known, and could not be checked.
 (1) No temperature is printed. Cosines alone have entropy ln C and weight e^(−4.5·ln C) ≈ 0, so H is that of the scaled
-    logits; the answer's text part is scaled too (`scaled_text=False`: the plain cosine).
+    logits; the answer's text part is scaled too (`scaled_text=False`: the plain cosine). Σ starts as printed; the
+    first posteriors are then nearly even and draw all means together, so that answers stay close to zero-shot.
+    (From I/scale, with the zero-shot posterior at first, the classes that come first take all samples.)
 (2) The printed recursion of Σ divides by the new n on both sides, so Σ grows without bound; here it averages, and the
     identity it starts from weighs as much as the counts at the start (`covariance="printed"`: Σ + Σ_y a_y·(…)/(n−1)).
 (3) n starts at 1, as in ports, which is the sum of the N_y, and it stays that sum.
@@ -104,7 +105,7 @@ class FreeTTA(Adapter):
         )
         self.add_state("mu", lambda: self.classifier.anchors.clone())
         self.add_state("counts", self._initial_counts)
-        self.add_state("sigma", self._identity, per_class=False)
+        self.add_state("sigma", self._initial_sigma, per_class=False)
         self.add_state("heard", self._nothing, per_class=False)  # n − 1, which n itself would round away at first
 
     def _initial_counts(self) -> Tensor:
@@ -114,9 +115,9 @@ class FreeTTA(Adapter):
     def _nothing(self) -> Tensor:
         return self.classifier.anchors.new_zeros((), dtype=torch.float64)
 
-    def _identity(self) -> Tensor:
-        anchors = self.classifier.anchors
-        return torch.eye(self.classifier.dim, dtype=anchors.dtype, device=anchors.device)
+    def _initial_sigma(self) -> Tensor:
+        # float64, as the identity's share falls to 1/n and float32 would soon round it away
+        return torch.eye(self.classifier.dim, dtype=torch.float64, device=self.classifier.anchors.device)
 
     def _step(self, samples: Samples) -> Tensor:
         weights = torch.exp(-self.beta * ZeroShot.of(self.classifier, samples).entropy)
@@ -145,7 +146,7 @@ class FreeTTA(Adapter):
 
     def _whitened(self) -> tuple[Tensor, Tensor]:
         """L⁻¹·μᵀ (d×C) and L with L·Lᵀ = Σ, or what is inverted in its place, in float64."""
-        sigma = self.sigma.double()
+        sigma = self.sigma
         if self.inverse == "shrunk":
             dim = len(sigma)
             identity = torch.eye(dim, dtype=sigma.dtype, device=sigma.device)
@@ -170,10 +171,10 @@ class FreeTTA(Adapter):
             self.mu.copy_(normalize(self.mu, dim=1))
         if self.covariance == "average":
             total = 1 + self.heard
-            self.sigma *= (n / total).to(x.dtype)
+            self.sigma *= n / total
         else:
             total = self.heard.clamp_min(torch.finfo(torch.float64).tiny)
         shares = a / total
-        learning = shares > torch.finfo(x.dtype).eps / (8 * len(a))  # all the others together are below rounding
-        residuals = x - self.mu[learning]
-        self.sigma.addmm_((shares[learning].to(x.dtype)[:, None] * residuals).T, residuals)
+        learning = shares > torch.finfo(torch.float64).eps / (8 * len(a))  # the others together are below rounding
+        residuals = (x - self.mu[learning]).double()
+        self.sigma.addmm_((shares[learning, None] * residuals).T, residuals)

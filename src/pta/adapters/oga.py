@@ -10,7 +10,7 @@ For each sample with feature x, zero-shot probabilities s of entropy e, and clas
 1. x takes the slot of the largest entropy in ŷ's memory if e is smaller; an empty slot has the entropy ln C.
 2. A class with two items or more: μ_c = (sum of its items)/M.
 3. As soon as a class has more than two items: S is the covariance (divisor n−1) of the residuals x_i − μ_{y_i} of all
-   n items, and Λ = d·[(n−1)S + tr(S)·I]⁻¹ if n ≤ 4d, else Λ = S⁻¹. Until then Λ = d·I.
+   n items, and Λ = d·[(n−1)S + tr(S)·I]⁻¹ if n ≤ 4d, else Λ = S⁺. Until then Λ = d·I.
 4. Likelihood: ℓ_c = xΛμ_c − ½μ_cΛμ_c − ½xΛx.
 5. Posterior: s ⊙ softmax(τℓ), normalised. Given as log s + log softmax(τℓ), the same up to a constant a sample.
 
@@ -19,8 +19,8 @@ For each sample with feature x, zero-shot probabilities s of entropy e, and clas
 * Released: a batch of 32 is learnt, then scored. Here samples are learnt and scored one by one;
   `pta eval --lookahead --batch 32` is the batch protocol.
 * Released: memory and entropies in half precision, and 10⁻⁶ inside the logarithm of the entropy; here neither.
-* Released: S⁻¹ is a pseudo-inverse in float32, to which directions of S below d·10⁻⁷ of the largest are zero; here only
-  those that are zero in float64 are.
+* Released: S⁺ is a pseudo-inverse in float32, to which eigenvalues below d·1.2·10⁻⁷ of the largest are zero. That is
+  kept in any precision: two coordinates of CLIP's features are nearly equal, and S has no more to say about the rest.
 * Released: one view a sample. Our reading for a mean of views: s is the mean of the views' probabilities. The order
   "predict-first" is ours.
 """
@@ -46,6 +46,7 @@ Order = Literal["update-first", "predict-first"]
 _ITEMS_FOR_A_MEAN = 2
 _ITEMS_FOR_A_COVARIANCE = 3  # in one class
 _ENOUGH_A_DIMENSION = 4  # items; with more, the covariance needs no ridge
+_FLOAT32 = torch.finfo(torch.float32).eps
 
 
 @register
@@ -88,9 +89,7 @@ class OGA(Adapter):
         self.slots = require_count("slots", slots, 1, 10_000)
         self.tau = require_number("tau", tau, 0.0, 1e3)
         self.mean, self.renormalise, self.order = mean, renormalise, order
-        super().__init__(
-            classifier, slots=self.slots, tau=self.tau, mean=mean, renormalise=renormalise, order=order
-        )
+        super().__init__(classifier, slots=self.slots, tau=self.tau, mean=mean, renormalise=renormalise, order=order)
         self._declare(classifier.classes, classifier.dim)
 
     def _declare(self, C: int, d: int) -> None:
@@ -98,9 +97,7 @@ class OGA(Adapter):
         self.add_state("items", lambda: self.classifier.anchors.new_zeros(C, M, d))
         self.add_state("entropies", lambda: self.classifier.anchors.new_full((C, M), math.log(C), dtype=wide))
         self.add_state("means", lambda: self.classifier.anchors.clone())  # μ
-        self.add_state(
-            "moments", lambda: self.classifier.anchors.new_zeros(d + 1, d + 1, dtype=wide), per_class=False
-        )
+        self.add_state("moments", lambda: self.classifier.anchors.new_zeros(d + 1, d + 1, dtype=wide), per_class=False)
         self._gaussians: Gaussians | None = None
 
     @property
@@ -150,15 +147,16 @@ class OGA(Adapter):
     def _likelihoods(self, x: Tensor) -> Tensor:
         """Step 4, but for the last term, which is the same for all classes."""
         if self._gaussians is None:
-            self._gaussians = Gaussians.of(self._covariance(), self.means)
+            self._gaussians = self._estimate()
         return self._gaussians.scores(x)
 
-    def _covariance(self) -> Tensor:
-        """Λ⁻¹ as it is now."""
+    def _estimate(self) -> Gaussians:
         d, n = self.classifier.dim, float(self.moments[-1, -1])
         if int(self.filled.sum(dim=1).max()) < _ITEMS_FOR_A_COVARIANCE:
-            return torch.eye(d, dtype=self.moments.dtype, device=self.moments.device) / d
-        return shrunk_covariance(self.moments) if n <= _ENOUGH_A_DIMENSION * d else sample_covariance(self.moments)
+            return Gaussians.of(torch.eye(d, dtype=torch.float64, device=self.moments.device) / d, self.means)
+        if n <= _ENOUGH_A_DIMENSION * d:
+            return Gaussians.of(shrunk_covariance(self.moments), self.means)
+        return Gaussians.of_singular(sample_covariance(self.moments), self.means, d * _FLOAT32)
 
     def _posterior(self, zero_shot: ZeroShot, likelihoods: Tensor) -> Tensor:
         """Step 5."""

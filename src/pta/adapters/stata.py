@@ -16,7 +16,8 @@ the fewer samples a class has, the more it is held to its anchor, a Gaussian tha
 The released program computes Σ0 in chunks of 2500 samples and divides by N after each, so that of a larger batch all
 but the last chunk is divided again and again; `chunked_covariance=False` divides once. Smaller batches do not differ.
 It finds a sample's neighbours by dropping the most similar one, which among exact copies need not be the sample
-itself; here it always is. It crashes on fewer than 4 samples; here those that there are are used.
+itself; here it always is. It fails on fewer than 4 samples; here a small batch has fewer neighbours.
+Its first published state left the determinant out of step 4; later ones have it.
 """
 
 from typing import ClassVar, Literal, get_args

@@ -27,7 +27,7 @@ The reservoir; for each image with f and K:
    blocks l.
    Score: z_c + α·Σ_{i of class c} e^(−β(1−g_i)).
 
-The steps are those of the released program, with which the published numbers belong; there, α, β, the temperature and
+The steps are those of the released program, to which the published numbers belong; there, α, β, the temperature and
 (for one dataset) M were chosen for each dataset. It draws first centres from one random stream; here those of sample
 number i depend on (seed, i) alone. Anchors that were on stay on there; here they go off when a class is reset.
 

@@ -13,8 +13,9 @@ to.
 6. Steps 4 and 5 are repeated `iterations` times; step 4 once more; answer log z.
 
 The released program finds a sample's neighbours by dropping the most similar one, which among exact copies need not
-be the sample itself; here it always is. It crashes on fewer than 8 samples; here those that there are are used.
-It takes the number of classes from the labels that occur in the set; there are no labels here, all classes exist.
+be the sample itself; here it always is. It fails on fewer than 8 samples; here a small set has fewer seeds and
+neighbours. It takes the number of classes from the labels that occur in the set; here all classes of the classifier
+exist.
 Of several templates it uses the first; here the classifier's anchors are whatever was made of them.
 """
 
@@ -44,7 +45,7 @@ from pta.samples import Samples
 class TransCLIP(Adapter):
     """Transductive Gaussian mixture over the whole set of samples, held to the text and to nearest neighbours.
 
-    The answers are log z. A class whose labels add up to nothing, or to no direction, keeps the mean it had.
+    The answers are log z. A class whose labels add up to nothing, or to no direction, keeps its mean.
 
     Args:
         classifier: gives the first soft labels.

@@ -92,7 +92,7 @@ class Gaussians:
 
     @classmethod
     def of(cls, covariance: Tensor, means: Tensor) -> "Gaussians":
-        """Gaussians around C×d means with Λ = covariance⁻¹ (d×d, float64), its pseudo-inverse where it is singular.
+        """Gaussians around C×d means with Λ = covariance⁻¹ (d×d, float64), or Λ = 0 if the covariance is zero.
 
         Computed in the precision of the means if the covariance is regular enough for it, else in float64.
         """
@@ -100,7 +100,18 @@ class Gaussians:
             lower = _cholesky(covariance.to(dtype))
             if lower is not None:
                 return cls._around(means.to(dtype), partial(torch.linalg.solve_triangular, lower, upper=False))
-        return cls._around(means.double(), partial(torch.matmul, _root_of_pseudo_inverse(covariance)))
+        return cls.of_singular(covariance, means, len(covariance) * torch.finfo(torch.float64).eps)
+
+    @classmethod
+    def of_singular(cls, covariance: Tensor, means: Tensor, cutoff: float) -> "Gaussians":
+        """Gaussians with the pseudo-inverse for Λ, to which eigenvalues below a share of the largest are zero.
+
+        In float64, and several times slower.
+        """
+        values, vectors = torch.linalg.eigh(covariance)
+        kept = values > cutoff * values[-1].clamp_min(0)
+        root = (torch.where(kept, values, 1).rsqrt() * kept)[:, None] * vectors.T
+        return cls._around(means.double(), partial(torch.matmul, root))
 
     @classmethod
     def _around(cls, means: Tensor, whiten: Callable[[Tensor], Tensor]) -> "Gaussians":
@@ -114,21 +125,9 @@ class Gaussians:
         return (whitened.T @ self.means + self.offsets).to(features.dtype)
 
 
-def _negligible(matrix: Tensor) -> float:
-    """What, as a share of the largest, is as good as zero in the precision of a matrix."""
-    return len(matrix) * torch.finfo(matrix.dtype).eps
-
-
 def _cholesky(covariance: Tensor) -> Tensor | None:
     """L with L·Lᵀ = covariance, unless it is singular to rounding."""
     lower, failed = torch.linalg.cholesky_ex(covariance)
     pivots = lower.diagonal().square()
-    regular = ~failed.bool() & (pivots.min() > _negligible(covariance) * pivots.max())
-    return lower if bool(regular) else None
-
-
-def _root_of_pseudo_inverse(covariance: Tensor) -> Tensor:
-    """A with AᵀA = covariance⁺; zero for a covariance of zero."""
-    values, vectors = torch.linalg.eigh(covariance)
-    kept = values > _negligible(covariance) * values[-1].clamp_min(0)
-    return (torch.where(kept, values, 1).rsqrt() * kept)[:, None] * vectors.T
+    negligible = len(covariance) * torch.finfo(covariance.dtype).eps * pivots.max()
+    return lower if bool((failed == 0) & (pivots.min() > negligible)) else None

@@ -4,6 +4,7 @@ Both alternate between soft labels, given class Gaussians, and class Gaussians, 
 log z: nothing underflows, so a class that nobody believes in still has weights, where a quotient would be 0/0.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -121,4 +122,4 @@ def direction(rows: Tensor, otherwise: Tensor) -> Tensor:
 
 def as_logits(log_z: Tensor) -> Tensor:
     """log z, no class less probable than the smallest float32."""
-    return log_z.clamp(min=torch.tensor(SMALLEST_PROBABILITY, dtype=torch.float64).log().item())
+    return log_z.clamp(min=math.log(SMALLEST_PROBABILITY))
