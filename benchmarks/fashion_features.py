@@ -1,8 +1,8 @@
 """A feature file that every method can be run on: the packaged images under the demo's shift, with views and pixels.
 
-    python benchmarks/fashion_features.py fashion_noise.npz
-    pta eval --features fashion_noise.npz --model embedded --method all --seed 1 … --json records.json
-    python benchmarks/real_features.py records.json --out benchmarks/results/fashion-methods.csv
+python benchmarks/fashion_features.py fashion_noise.npz
+pta eval --features fashion_noise.npz --model embedded --method all --seed 1 … --json records.json
+python benchmarks/real_features.py records.json --out benchmarks/results/fashion-methods.csv
 """
 
 import argparse

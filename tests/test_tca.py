@@ -16,12 +16,13 @@ from torch.nn.functional import normalize
 from pta import ZeroShotClassifier
 from pta.adapters.base import create_adapter, load_adapter
 from pta.adapters.checks import check_adapter
-from pta.adapters.tca import TCA, Cut, _condense, _cuts, _merge
+from pta.adapters.tca import TCA
 from pta.encoders import EmbeddedEncoder
 from pta.encoders.clip import ClipEncoder
-from pta.encoders.token_tower import TokenBlock
+from pta.engines.condensation import Cut, condense, cuts_of, merge
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.samples import Samples
+from pta.token_tower import TokenBlock
 
 WIDTH, DEPTH, HEADS, SIZE, DIM = 32, 4, 2, 16, 32
 RATE = 0.1  # 65 tokens become 50, 41, 32
@@ -148,7 +149,7 @@ def test_a_saved_adapter_goes_on_as_if_nothing_had_been(tmp_path):
 
 @pytest.mark.parametrize(("rate", "counts"), [(0.035, [182, 167, 155]), (0.1, [143, 104, 77])])
 def test_a_vit_b_16_goes_on_with_as_many_tokens_as_published(rate, counts):
-    assert [cut.tokens for cut in _cuts(197, rate, [3, 6, 9]).values()] == counts
+    assert [cut.tokens for cut in cuts_of(197, rate, [3, 6, 9]).values()] == counts
 
 
 def test_tokens_really_become_fewer():
@@ -196,7 +197,7 @@ def test_what_is_kept_stands_by_attention_and_the_rest_is_a_weighted_sum():
     x = torch.arange(12.0, dtype=torch.float64)[None, :, None] ** 2  # the class token is 0
     a = torch.tensor([0.0, 0.3, 0.05, 0.2, 0.01, 0.02, 0.15, 0.1, 0.03, 0.04, 0.06, 0.04], dtype=torch.float64)
     block = hand_made_block(lambda x: a.expand(1, 2, 12, 12))
-    y = _condense(block, x, Cut(kept=3, merged=4, pooled=4), torch.tensor([0]), None)[0, :, 0]
+    y = condense(block, x, Cut(kept=3, merged=4, pooled=4), torch.tensor([0]), None)[0, :, 0]
     assert y[:4].tolist() == [0.0, 1.0, 9.0, 36.0]  # class token, then the patches 1, 3 and 6
     assert sorted(y[4:8].tolist()) == [4.0, 49.0, 81.0, 100.0]  # four patches are their own centres
     assert float(y[8]) == pytest.approx(0.04 * 121 + 0.03 * 64 + 0.02 * 25 + 0.01 * 16)
@@ -204,7 +205,7 @@ def test_what_is_kept_stands_by_attention_and_the_rest_is_a_weighted_sum():
 
 def test_merging_weighs_by_the_inverse_distance_to_the_centre():
     tokens = torch.tensor([[0.0], [2.0], [4.0], [100.0], [200.0], [300.0]], dtype=torch.float64)
-    y = _merge(tokens[None], torch.tensor([0]))[0, :, 0]
+    y = merge(tokens[None], torch.tensor([0]))[0, :, 0]
     near = (1 * 0 + 1 / 2 * 2 + 1 / 4 * 4) / (1 + 1 / 2 + 1 / 4)
     assert y.tolist() == pytest.approx([near, 300.0, 100.0, 200.0])
 
@@ -213,12 +214,12 @@ def test_merging_weighs_by_the_inverse_distance_to_the_centre():
 @given(st.integers(0, 2**32 - 1), st.integers(4, 24), st.integers(0, 23))
 def test_merging_equals_the_loop(seed, count, first):
     tokens = np.random.default_rng(seed).standard_normal((count, 5))
-    y = _merge(torch.from_numpy(tokens)[None], torch.tensor([first % count]))[0]
+    y = merge(torch.from_numpy(tokens)[None], torch.tensor([first % count]))[0]
     torch.testing.assert_close(y, torch.from_numpy(np.stack(merged(tokens, first % count))), atol=1e-12, rtol=0)
 
 
 def test_equal_tokens_merge_to_themselves():
-    y = _merge(torch.full((1, 6, 3), 7.0), torch.tensor([2]))
+    y = merge(torch.full((1, 6, 3), 7.0), torch.tensor([2]))
     torch.testing.assert_close(y, torch.full((1, 4, 3), 7.0))
 
 
@@ -231,7 +232,7 @@ def test_the_nearest_domain_anchor_stands_in_front_and_goes_again():
 
     x = torch.randn(2, 12, 3, generator=torch.Generator().manual_seed(1))
     anchors = torch.stack([-x[0, 0], 5 * x[1, 0], 2 * x[0, 0]])
-    y = _condense(hand_made_block(p), x, Cut(3, 4, 4), torch.tensor([0, 0]), anchors)
+    y = condense(hand_made_block(p), x, Cut(3, 4, 4), torch.tensor([0, 0]), anchors)
     assert y.shape == (2, 9, 3)
     assert torch.equal(seen[0][:, 0], anchors[[2, 1]])
     assert torch.equal(seen[0][:, 1:], x)

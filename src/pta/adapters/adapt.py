@@ -35,16 +35,15 @@ from torch import Tensor
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.cache import EMPTY
 from pta.engines.gaussian import Gaussians, add_moments, admissions, shrunk_covariance
+from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot, entropy_of, exact_logits
 from pta.parameters import require_choice, require_count, require_number
 from pta.samples import Samples
 
 CountCurrent = Literal["twice", "once"]
 Similarity = Literal["stale", "fresh"]
-Order = Literal["update-first", "predict-first"]
-
-_EMPTY = torch.finfo(torch.float64).max  # the entropy of an empty slot: anything is surer
 
 
 @register
@@ -109,7 +108,7 @@ class ADAPT(Adapter):
         L, wide = self.slots, torch.float64
         self.add_state("items", lambda: self.classifier.anchors.new_zeros(C, L, d))  # x
         self.add_state("shares", lambda: self.classifier.anchors.new_zeros(C, L, dtype=wide))  # q, 0 where empty
-        self.add_state("entropies", lambda: self.classifier.anchors.new_full((C, L), _EMPTY, dtype=wide))
+        self.add_state("entropies", lambda: self.classifier.anchors.new_full((C, L), EMPTY, dtype=wide))
         self.add_state("sums", lambda: self.classifier.anchors.new_zeros(C, d))  # Σ q·x
         self.add_state("means", lambda: self.classifier.anchors.clone())  # μ
         self.add_state("moments", lambda: self.classifier.anchors.new_zeros(d + 1, d + 1, dtype=wide), per_class=False)
@@ -121,7 +120,7 @@ class ADAPT(Adapter):
         super().reset(classes)
         if classes is not None:  # the covariance is everybody's: take it from the items that are left
             self.last.zero_()  # may be of a class that is forgotten
-            add_moments(self.moments.zero_(), self.items, self.means[:, None], self.entropies < _EMPTY)
+            add_moments(self.moments.zero_(), self.items, self.means[:, None], self.entropies < EMPTY)
 
     def _state_replaced(self) -> None:
         self._gaussians = None
@@ -158,7 +157,7 @@ class ADAPT(Adapter):
         self._gaussians = None
 
     def _count(self, own: int, *, sign: int = 1) -> None:
-        add_moments(self.moments, self.items[own], self.means[own], self.entropies[own] < _EMPTY, sign=sign)
+        add_moments(self.moments, self.items[own], self.means[own], self.entropies[own] < EMPTY, sign=sign)
 
     def _score(self, f: Tensor, z: Tensor, out: Tensor) -> None:
         """Steps 4 and 5, of samples that meet the same state."""

@@ -5,11 +5,11 @@ The paper reports such rows, but neither says how the two are joined nor release
 For each sample:
 1. The other method learns from it and answers: its feature f (the sample's own, or the mode that MTA finds) and its
    logits l.
-2. PTA learns from f with the other method's probabilities softmax(l) in the place of the zero-shot ones: every class with
-   softmax(l)_c ≥ min_probability moves its knowledge prototype towards f, every class refreshes its anchored prototype R.
+2. PTA learns from f, with the other method's probabilities softmax(l) in the place of the zero-shot ones: every class
+   with softmax(l)_c ≥ min_probability moves its knowledge prototype, every class refreshes its anchored prototype R.
 3. Score: l + scale·R·f.
 
-A class is touched by the float64 softmax of float32 logits; there is no second look near the threshold, as PTA alone has.
+Whether a class reaches min_probability is read from l as it comes; PTA alone takes a second look near the threshold.
 """
 
 from collections.abc import Iterable, Mapping

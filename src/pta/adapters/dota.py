@@ -30,6 +30,7 @@ from torch import Tensor
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.rule import Order
 from pta.engines.zero_shot import exact_logits
 from pta.errors import InvalidParameter
 from pta.parameters import require_choice, require_number
@@ -37,7 +38,6 @@ from pta.samples import Samples
 
 Covariance = Literal["per-class", "shared"]
 Growth = Literal["mean-count", "samples"]
-Order = Literal["update-first", "predict-first"]
 Scoring = Literal["full", "float16"]
 
 _STRETCH = 32  # rows learnt between two writes of the covariances: their residuals take 32·C·d numbers

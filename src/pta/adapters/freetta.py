@@ -38,13 +38,13 @@ from torch.nn.functional import normalize
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import require_choice, require_number, require_switch
 from pta.samples import Samples
 
 CovarianceRule = Literal["average", "printed"]
 Inverse = Literal["plain", "shrunk"]
-Order = Literal["update-first", "predict-first"]
 
 
 @register

@@ -36,12 +36,12 @@ from torch.nn.functional import normalize
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.gaussian import Gaussians, add_moments, admissions, sample_covariance, shrunk_covariance
+from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import require_choice, require_count, require_number, require_switch
 from pta.samples import Samples
 
 Mean = Literal["capacity", "count"]
-Order = Literal["update-first", "predict-first"]
 
 _ITEMS_FOR_A_MEAN = 2
 _ITEMS_FOR_A_COVARIANCE = 3  # in one class

@@ -33,7 +33,8 @@ from torch import Tensor
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.recursive_least_squares import Order, Scores, learn_least_squares
+from pta.engines.recursive_least_squares import Scores, learn_least_squares
+from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.parameters import require_choice, require_number
 from pta.samples import Samples

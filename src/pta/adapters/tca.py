@@ -34,10 +34,9 @@ number i depend on (seed, i) alone. Anchors that were on stay on there; here the
 Until the anchors come on, features depend on pixels alone and a batch is encoded at once; then it is image by image.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 import torch
@@ -46,92 +45,15 @@ from torch.nn.functional import normalize
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.condensation import condense, cuts_of
+from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.parameters import require_choice, require_count, require_number
 from pta.samples import Samples
+from pta.token_tower import TokenTower
 
-Order = Literal["update-first", "predict-first"]
-_CENTRES = 4
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
-
-
-class TokenBlock(Protocol):
-    """A block of the image tower, N×L×width to the same shape; `attend` and `mlp` are its halves without residuals."""
-
-    def __call__(self, x: Tensor, /) -> Tensor: ...
-    @property
-    def attend(self) -> "Attend": ...
-    @property
-    def mlp(self) -> "Transform": ...
-
-
-class Transform(Protocol):
-    """A function of a tensor."""
-
-    def __call__(self, x: Tensor, /) -> Tensor: ...
-
-
-class Attend(Protocol):
-    """Attention: tokens to what is attended to, and the probabilities N×heads×L×L."""
-
-    def __call__(self, x: Tensor, /) -> tuple[Tensor, Tensor]: ...
-
-
-class TokenTower(Protocol):
-    """An image tower in parts, as `Encoder.token_tower()` gives it."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of an image, the class token included."""
-
-    @property
-    def width(self) -> int:
-        """Of a token."""
-
-    @property
-    def dim(self) -> int:
-        """Of a feature."""
-
-    @property
-    def blocks(self) -> Sequence[TokenBlock]:
-        """What the tokens go through."""
-
-    @property
-    def embed(self) -> Transform:
-        """Prepared pixels to tokens, the class token first."""
-
-    @property
-    def project(self) -> Transform:
-        """Class tokens after the last block to unit features."""
-
-    def prepare(self, pixels: Tensor) -> Tensor:
-        """Pixels as `embed` takes them."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a block divides its patches, sorted by attention: `kept`, then `merged` to 4 tokens, then `pooled` to one."""
-
-    kept: int
-    merged: int
-    pooled: int
-
-    @classmethod
-    def of(cls, tokens: int, rate: float) -> "Cut":
-        """The cut of so many tokens, the class token included.
-
-        >>> Cut.of(197, 0.035)
-        Cut(kept=176, merged=14, pooled=6)
-        """
-        L = math.ceil((1 - rate) * (tokens - 1))
-        m = tokens - L
-        return cls(L - 2 * m, 2 * m, tokens - 1 - L)
-
-    @property
-    def tokens(self) -> int:
-        """How many are left, the class token included."""
-        return 1 + self.kept + _CENTRES + 1
 
 
 @dataclass(frozen=True)
@@ -175,6 +97,7 @@ class TCA(Adapter):
     name: ClassVar[str] = "tca"
     needs = frozenset({"features", "pixels"})
     at_once = 64
+    tower: TokenTower
     records: Tensor
     entropies: Tensor
     counts: Tensor
@@ -209,7 +132,7 @@ class TCA(Adapter):
         self.seed = require_count("seed", seed, 0, 2**63 - 1)
         temperature = require_number("layer_temperature", layer_temperature, 1e-4, 1e6)
         condensing = _condensing_blocks(blocks, depth)
-        self.cuts = _cuts(tower.tokens, self.rate, condensing)
+        self.cuts = cuts_of(tower.tokens, self.rate, condensing)
         super().__init__(
             classifier,
             rate=self.rate,
@@ -339,7 +262,7 @@ class TCA(Adapter):
         for number, block in enumerate(self.tower.blocks):
             if number in self.cuts:
                 known = None if anchors is None else anchors[:, number - 1]
-                x = _condense(block, x, self.cuts[number], first[:, list(self.cuts).index(number)], known)
+                x = condense(block, x, self.cuts[number], first[:, list(self.cuts).index(number)], known)
             else:
                 x = block(x)
             tokens.append(x[:, 0])
@@ -360,64 +283,3 @@ def _condensing_blocks(blocks: Sequence[int] | None, depth: int) -> list[int]:
                 f"block {block!r} cannot condense; the image tower has blocks 1…{depth - 1} after its first"
             )
     return sorted(set(blocks))
-
-
-def _cuts(tokens: int, rate: float, blocks: Iterable[int]) -> dict[int, Cut]:
-    """How each condensing block cuts, where there is something to cut off."""
-    cuts = {}
-    left = tokens
-    for block in blocks:
-        cut = Cut.of(left, rate)
-        if not cut.pooled:
-            continue
-        if cut.kept < 0:
-            raise InvalidParameter(
-                f"rate={rate:g} is too much: block {block} gets {left} tokens, of which {cut.merged + cut.pooled} "
-                "would be condensed; give a smaller rate or fewer blocks"
-            )
-        cuts[block], left = cut, cut.tokens
-    return cuts
-
-
-def _condense(block: TokenBlock, x: Tensor, cut: Cut, first: Tensor, anchors: Tensor | None) -> Tensor:
-    """A condensing block (steps 2 to 4) on tokens B×N×width, given a first centre each and C×width anchors."""
-    if anchors is None:
-        attended, probabilities = block.attend(x)
-    else:
-        attended, probabilities = block.attend(torch.cat([_nearest(x[:, 0], anchors.to(x))[:, None], x], dim=1))
-        attended, probabilities = attended[:, 1:], probabilities[:, :, 1:, 1:]
-    x = x + attended
-    a, by_attention = probabilities[:, :, 0, 1:].double().mean(dim=1).sort(dim=1, descending=True, stable=True)
-    patches = x[:, 1:].take_along_dim(by_attention[:, :, None], dim=1)
-    kept, to_merge, to_pool = torch.split(patches, [cut.kept, cut.merged, cut.pooled], dim=1)
-    pooled = a[:, None, -cut.pooled :].to(x.dtype) @ to_pool
-    x = torch.cat([x[:, :1], kept, _merge(to_merge, first), pooled], dim=1)
-    return x + block.mlp(x)
-
-
-def _nearest(tokens: Tensor, anchors: Tensor) -> Tensor:
-    """Of the anchors the one with the largest cosine to each token, decided in float64."""
-    cosines = normalize(tokens.double(), dim=1) @ normalize(anchors.double(), dim=1).T
-    return anchors[cosines.argmax(dim=1)]
-
-
-def _merge(tokens: Tensor, first: Tensor) -> Tensor:
-    """B×n×width tokens to B×4×width: centres by farthest-first, means by inverse distance."""
-
-    def distances_from(centre: Tensor) -> Tensor:
-        away = tokens - tokens.take_along_dim(centre[:, None, None], dim=1)
-        distances: Tensor = torch.linalg.vector_norm(away, dim=2, dtype=torch.float64)
-        return distances
-
-    centres, distances = [first], [distances_from(first)]
-    for _ in range(_CENTRES - 1):
-        centres.append(torch.stack(distances).amin(dim=0).argmax(dim=1))
-        distances.append(distances_from(centres[-1]))
-    d = torch.stack(distances, dim=1)  # B×4×n
-    own = d.argmin(dim=1)[:, None] == torch.arange(_CENTRES, device=d.device)[:, None]
-    weights = torch.where(d == 0, 1.0, 1 / d) * own
-    total = weights.sum(dim=2, keepdim=True)
-    means = (weights / total.clamp_min(torch.finfo(d.dtype).tiny)).to(tokens.dtype) @ tokens
-    # A centre that equals an earlier one, as in four equal patches, has nobody of its own and stays what it is.
-    alone = tokens.take_along_dim(torch.stack(centres, dim=1)[:, :, None], dim=1)
-    return torch.where(total > 0, means, alone)

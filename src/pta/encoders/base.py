@@ -9,9 +9,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pta.encoders.token_tower import TokenTower
 from pta.errors import InvalidParameter
 from pta.images import Preprocessing
+from pta.token_tower import TokenTower
 
 RECIPE = 1
 """Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""

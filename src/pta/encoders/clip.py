@@ -12,10 +12,10 @@ from pta.encoders.clip_resnet import ModifiedResNet
 from pta.encoders.clip_state import State, fill, shape_of
 from pta.encoders.clip_transformer import Transformer
 from pta.encoders.clip_vit import VisionTransformer
-from pta.encoders.token_tower import TokenTower
 from pta.encoders.tokenizer import END, VOCABULARY, clip_ids
 from pta.errors import InvalidParameter, UnavailableModel
 from pta.images import CLIP_PREPROCESSING, Preprocessing
+from pta.token_tower import TokenTower
 
 
 class ClipEncoder(Encoder):

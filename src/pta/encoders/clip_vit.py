@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from pta.encoders.clip_state import State, shape_of
 from pta.encoders.clip_transformer import Transformer
-from pta.encoders.token_tower import TokenBlock
 from pta.errors import UnavailableModel
+from pta.token_tower import TokenBlock
 
 _LETTERS = {(384, 12): "S", (512, 12): "M", (768, 12): "B", (1024, 24): "L", (1280, 32): "H", (1664, 48): "bigG"}
 

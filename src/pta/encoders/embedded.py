@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
 
 from pta.encoders.base import Encoder
-from pta.encoders.token_tower import TokenBlock, TokenTower, attention
 from pta.files import load_tensors, save_tensors
 from pta.images import Preprocessing
+from pta.token_tower import TokenBlock, TokenTower, attention
 
 EMBEDDED_TEMPLATES = (
     "a catalogue shot of a {}.",

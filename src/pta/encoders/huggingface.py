@@ -11,9 +11,9 @@ from torch.nn.functional import normalize
 
 from pta.encoders.base import Encoder, at_end
 from pta.encoders.huggingface_files import HuggingFaceFiles
-from pta.encoders.token_tower import TokenBlock, TokenTower, attention
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter
+from pta.token_tower import TokenBlock, TokenTower, attention
 
 _SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H", (1536, 40): "g"}  # width, depth
 _WITHOUT_PUNCTUATION = str.maketrans("_", " ", string.punctuation.replace("_", ""))

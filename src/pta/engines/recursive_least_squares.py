@@ -9,12 +9,11 @@ the scores f_t·W just before and just after sample t, and the lengths of W's co
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Order = Literal["update-first", "predict-first"]
+from pta.engines.rule import Order
 
 
 @dataclass(frozen=True)

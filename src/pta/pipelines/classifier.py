@@ -13,13 +13,13 @@ from torch import Tensor
 
 from pta.adapters.base import adapter_class, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
-from pta.encoders.token_tower import TokenTower
 from pta.files import load_tensors
 from pta.images import as_picture
 from pta.pipelines.answers import Answer, answers_from
 from pta.pipelines.encoding import Reading, Views, encode_prepared, samples_of
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
+from pta.token_tower import TokenTower
 from pta.views import make_views
 
 Picture = Image.Image | str | Path | npt.NDArray[np.uint8]
