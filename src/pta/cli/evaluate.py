@@ -11,10 +11,11 @@ import typer
 from rich.filesize import decimal
 from rich.table import Table
 
+from pta.cli import options
 from pta.cli.method_choice import MethodChoice, Methods
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile, load_features
-from pta.encoders import load_encoder
+from pta.encoders import find_device, load_encoder
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.experiments.evaluate import Evaluation, Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
@@ -49,6 +50,7 @@ def evaluate(
         str | None,
         typer.Option(help="The model that made the features, for methods that look inside it (tca)."),
     ] = None,
+    device: options.Device = "cpu",
     stream: Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid",
     gamma: Annotated[
         float | None, typer.Option(help="For dirichlet: the smaller, the fewer classes at a time.", show_default="0.1")
@@ -75,11 +77,14 @@ def evaluate(
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, and speed."""
     asked = method or ["clip", "pta"]
-    choice = MethodChoice(asked, set_ or [], preset, None if model is None else load_encoder(model).token_tower())
+    place = find_device(device)
+    tower = None if model is None else load_encoder(model, device=device).token_tower()
+    choice = MethodChoice(asked, set_ or [], preset, tower)
     require_place(json)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     size = batch or order.usual_batch
-    datasets = [_with_confident_views(data) if views else data for data in map(load_features, features)]
+    datasets = [replace(data, classifier=data.classifier.to(device=place)) for data in map(load_features, features)]
+    datasets = [_with_confident_views(data) if views else data for data in datasets]
     names = [data.name for data in datasets]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")

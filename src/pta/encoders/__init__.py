@@ -2,6 +2,14 @@
 
 from pta.encoders.base import Encoder
 from pta.encoders.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
-from pta.encoders.load import DEFAULT_MODEL, load_encoder
+from pta.encoders.load import DEFAULT_MODEL, find_device, load_encoder
 
-__all__ = ["DEFAULT_MODEL", "EMBEDDED_TEMPLATES", "EmbeddedConfig", "EmbeddedEncoder", "Encoder", "load_encoder"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "EMBEDDED_TEMPLATES",
+    "EmbeddedConfig",
+    "EmbeddedEncoder",
+    "Encoder",
+    "find_device",
+    "load_encoder",
+]

@@ -21,7 +21,7 @@ def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> E
     """
     if dtype not in DTYPES:
         raise InvalidParameter(f"unknown precision {dtype!r}; {nearest(dtype, DTYPES)}")
-    return _load(name).ready(_device(device), DTYPES[dtype])
+    return _load(name).ready(find_device(device), DTYPES[dtype])
 
 
 def _load(name: str) -> Encoder:
@@ -43,7 +43,8 @@ def _load(name: str) -> Encoder:
     raise UnavailableModel(f"no model is called {name!r}; models are {_KINDS}")
 
 
-def _device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
+    """The device of that name, tried; `auto` is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -82,9 +82,9 @@ def run_stream(
         part = samples[rows]
         begun = time.perf_counter()
         logits = adapter.step(part)
-        predicted = (adapter.predict(part) if lookahead else logits).argmax(dim=1)
+        predicted = (adapter.predict(part) if lookahead else logits).argmax(dim=1).cpu()  # when a GPU is done, too
         seconds += time.perf_counter() - begun
-        predictions.append(predicted.cpu().numpy())
+        predictions.append(predicted.numpy())
         if on_batch:
             on_batch(predictions[-1])
     known = None if labels is None else labels[order]
