@@ -1,6 +1,6 @@
 """The table of docs/methods.md from the records of `pta eval`: mean and deviation over seeds, speed, size of state.
 
-    pta eval --features A.npz --features B.npz --method all --seed 1 … --seed 5 --json records.json
+    pta eval --features A.npz --features B.npz --method all --seed 1 … --seed 5 --device cuda --json records.json
     python benchmarks/real_features.py records.json     writes benchmarks/results/real-features.csv, prints a table
 
 Several records files are joined, so that methods with other options can be measured apart.
@@ -25,7 +25,7 @@ def title(record: dict[str, Any]) -> str:
     return f"pta on {base}" if record["method"] == "combined" else str(record["method"])
 
 
-def rows_of(records: Records) -> list[dict[str, object]]:
+def rows_of(records: Records, hardware: str) -> list[dict[str, object]]:
     """One row for each dataset and method."""
     groups: dict[tuple[str, str], Records] = defaultdict(list)
     for record in records:
@@ -47,7 +47,7 @@ def rows_of(records: Records) -> list[dict[str, object]]:
                 "state_bytes": own[0]["state_bytes"],
                 "batch": own[0]["stream"]["batch"],
                 "parameters": json.dumps(own[0]["params"]),
-                "hardware": hardware(),
+                "hardware": hardware,
             }
         )
     return rows
@@ -74,8 +74,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=RESULTS / "real-features.csv")
+    parser.add_argument("--hardware", default=hardware(), help="where the records were made, if not here")
     arguments = parser.parse_args()
-    rows = rows_of([record for path in arguments.records for record in json.loads(path.read_text())])
+    records = [record for path in arguments.records for record in json.loads(path.read_text())]
+    rows = rows_of(records, arguments.hardware)
     write(arguments.out, rows)
     print(table_of(rows))
 

@@ -91,15 +91,17 @@ class Gaussians:
     offsets: Tensor
 
     @classmethod
-    def of(cls, covariance: Tensor, means: Tensor) -> "Gaussians":
+    def of(cls, covariance: Tensor, means: Tensor, *, centred: bool = True) -> "Gaussians":
         """Gaussians around C×d means with Λ = covariance⁻¹ (d×d, float64), or Λ = 0 if the covariance is zero.
 
-        Computed in the precision of the means if the covariance is regular enough for it, else in float64.
+        Computed in the precision of the means if the covariance is regular enough for it, else in float64. Unless
+        centred, the origin is zero and scores have no constant of their own.
         """
         for dtype in (means.dtype, torch.float64):
             lower = _cholesky(covariance.to(dtype))
             if lower is not None:
-                return cls._around(means.to(dtype), partial(torch.linalg.solve_triangular, lower, upper=False))
+                whiten = partial(torch.linalg.solve_triangular, lower, upper=False)
+                return cls._around(means.to(dtype), whiten, centred=centred)
         return cls.of_singular(covariance, means, len(covariance) * torch.finfo(torch.float64).eps)
 
     @classmethod
@@ -114,8 +116,8 @@ class Gaussians:
         return cls._around(means.double(), partial(torch.matmul, root))
 
     @classmethod
-    def _around(cls, means: Tensor, whiten: Callable[[Tensor], Tensor]) -> "Gaussians":
-        origin = means.mean(dim=0)
+    def _around(cls, means: Tensor, whiten: Callable[[Tensor], Tensor], *, centred: bool = True) -> "Gaussians":
+        origin = means.mean(dim=0) if centred else means.new_zeros(means.shape[1])
         whitened = whiten((means - origin).T)
         return cls(whiten, origin, whitened, -0.5 * whitened.square().sum(dim=0))
 
