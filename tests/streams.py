@@ -5,6 +5,8 @@ leaves out on purpose the one place where the recurrence itself is ill-condition
 cancel in the mixture w·R + (1−w)·P, which leaves a direction that float32 cannot tell.
 """
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta import ZeroShotClassifier
+from pta import Samples, ZeroShotClassifier
 from pta.engines import Rule
 
 WIDEST_CONE = 0.7  # sine of its half angle; below 1/√2 all cosines are positive
@@ -109,6 +111,15 @@ def clip_like_stream(
     return Stream(torch.from_numpy(anchors), torch.from_numpy(features), torch.from_numpy(labels), scale)
 
 
+def with_views(stream: Stream, count: int, noise: float = 0.3, seed: int = 0) -> Samples:
+    """The samples of a stream with so many unit views around each, the plain image first."""
+    shape = (len(stream.features), count, stream.features.shape[1])
+    shifts = torch.from_numpy(np.random.default_rng(seed).normal(size=shape) * noise / shape[2] ** 0.5)
+    shifts[:, 0] = 0
+    views = normalize(stream.features[:, None] + shifts.to(stream.features.dtype), dim=2)
+    return Samples(stream.features, views=views)
+
+
 def streams(max_count: int = 80) -> st.SearchStrategy[Stream]:
     """Streams of every shape: one class or all, in order or mixed, with and without duplicates."""
     return st.builds(
@@ -123,6 +134,12 @@ def streams(max_count: int = 80) -> st.SearchStrategy[Stream]:
         duplicates=st.sampled_from([0.0, 0.3]),
         scale=st.sampled_from([100.0, 30.0, 10.0, 1.0]),
     )
+
+
+def defaults(function: Callable[..., object]) -> dict[str, object]:
+    """The default of every parameter that has one: of a method, to be compared with those its loop was written with."""
+    parameters = inspect.signature(function).parameters.values()
+    return {given.name: given.default for given in parameters if given.default is not given.empty}
 
 
 def rules(**fixed: object) -> st.SearchStrategy[Rule]:

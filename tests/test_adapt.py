@@ -73,6 +73,19 @@ def test_transductive_adapt_equals_the_loop(stream, slots, alpha, temperature):
     assert torch.equal(adapter.predict(stream.features), outputs)
 
 
+def test_the_defaults_are_those_of_the_loops():
+    stream = clip_like_stream(8, classes=3, dim=24, count=120)
+    online, whole = ADAPT(stream.classifier), TransductiveADAPT(stream.classifier)
+    shared = {"alpha": 0.9, "temperature": 100.0}
+    switches = {"count_current": "twice", "similarity": "stale", "order": "update-first"}
+    assert online.parameters == {"slots": 16, **shared, **switches}
+    assert whole.parameters == {"slots": 6, **shared}
+    np.testing.assert_allclose(online.step(stream.features), loop_of(stream), atol=1e-8, rtol=0)
+    expected = adapt_transductive_loop(stream.anchors.numpy(), stream.features.numpy(), scale=stream.scale)
+    np.testing.assert_allclose(whole.step(stream.features), expected, atol=1e-8, rtol=0)
+    assert (online.shares > 0).all()
+
+
 def test_adapt_obeys_the_laws():
     check_adapter(ADAPT)
 
@@ -184,6 +197,7 @@ def test_forgetting_a_class_leaves_the_covariance_of_the_others():
     others = ADAPT(stream.classifier)
     others.step(stream.features[~torch.isin(z.argmax(dim=1), torch.tensor([0, 3]))])
     torch.testing.assert_close(adapter.moments, others.moments)
+    assert not adapter.last.any()  # it may have been of a class that is forgotten
     others.last = adapter.last
     torch.testing.assert_close(adapter.predict(stream.features), others.predict(stream.features))
 

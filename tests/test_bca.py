@@ -1,12 +1,14 @@
 """BCA: the worked example, the loop it must equal, what it keeps, and its switches."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops.bca import bca_loop
-from streams import clip_like_stream, cuts, streams, toy_stream
+from streams import clip_like_stream, cuts, defaults, streams, toy_stream
 
 from pta import ZeroShotClassifier
 from pta.adapters.bca import BCA
@@ -65,6 +67,10 @@ def test_single_precision_is_near_the_loop(stream):
     np.testing.assert_allclose(logits, loop_of(stream), atol=2e-3, rtol=0)
 
 
+def test_defaults_are_those_the_loop_was_written_with():
+    assert defaults(BCA).items() <= defaults(bca_loop).items()
+
+
 @pytest.mark.parametrize("parameters", [{}, {"centre_count": 3, "update": "likelihood", "order": "update-first"}])
 def test_bca_obeys_the_laws_of_adapters(parameters):
     check_adapter(lambda classifier: BCA(classifier, **parameters))
@@ -114,6 +120,26 @@ def test_with_thresholds_out_of_reach_it_is_zero_shot():
     expected = stream.classifier.logits(stream.features).log_softmax(dim=1)
     torch.testing.assert_close(adapter.step(stream.features), expected)
     assert torch.equal(adapter.centres, stream.anchors)
+
+
+def test_a_sample_as_sure_as_a_threshold_changes_nothing():
+    sample = torch.tensor([[0.5**0.5, 0.5**0.5]], dtype=torch.float64)
+    even = ZeroShotClassifier(torch.eye(2, dtype=torch.float64), ["a", "b"], scale=10.0)  # the posterior is ½, ½
+    for threshold, changed in ((0.5, 0), (0.4999, 1)):
+        adapter = BCA(even, centre_threshold=threshold, prior_threshold=threshold)
+        adapter.step(sample)
+        assert (adapter.centre_counts - 20000).sum() == (adapter.prior_counts - 1).sum() == changed
+
+
+@pytest.mark.parametrize(("v", "changed"), [(0.049, [0, 0]), (0.051, [1, 0]), (0.649, [1, 0]), (0.651, [1, 1])])
+def test_how_sure_a_sample_must_be_by_default(v, changed):
+    classifier = ZeroShotClassifier(torch.eye(40, 41, dtype=torch.float64), [f"class {c}" for c in range(40)])
+    cosine = math.log(39 * v / (1 - v)) / 100  # to the first class, and none to the others
+    sample = torch.zeros(1, 41, dtype=torch.float64)
+    sample[0, 0], sample[0, -1] = cosine, math.sqrt(1 - cosine**2)
+    adapter = BCA(classifier)
+    assert adapter.step(sample).exp().max().item() == pytest.approx(v)
+    assert [int(adapter.centre_counts.sum()) - 40 * 20000, int(adapter.prior_counts.sum()) - 40] == changed
 
 
 @pytest.mark.parametrize(

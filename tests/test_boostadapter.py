@@ -9,16 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops.boostadapter import boostadapter_loop
 from loops.tda import tda_loop
-from streams import clip_like_stream, cuts
+from streams import clip_like_stream, cuts, defaults, with_views
 from torch.nn.functional import normalize
 
 from pta import Samples, ZeroShotClassifier
 from pta.adapters.boostadapter import BoostAdapter
 from pta.adapters.checks import check_adapter
+from pta.adapters.presets import load_preset
 from pta.adapters.tda import TDA
 from pta.engines.cache import EMPTY
 from pta.errors import InvalidParameter, InvalidSamples
 
+SETS = ["imagenet", "imagenet_a", "dtd"]
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-3}
 
 PARAMETERS = st.fixed_dictionaries(
@@ -37,14 +39,10 @@ PARAMETERS = st.fixed_dictionaries(
 )
 
 
-def viewed_stream(seed, *, views=20, spread=0.4, dtype=torch.float64, **given):
-    """A stream and its samples: views around the plain image, which comes first, on either side of its classes."""
+def viewed_stream(seed, *, views=20, dtype=torch.float64, **given):
+    """A stream and its samples, with views on either side of their classes."""
     stream = clip_like_stream(seed, **{"classes": 8, "dim": 16, "count": 60, "scale": 70.0} | given)
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(len(stream.features), views, stream.features.shape[1], generator=generator, dtype=torch.float64)
-    around = normalize(stream.features[:, None] + spread / 4 * normalize(noise, dim=2), dim=2)
-    around[:, 0] = stream.features
-    return stream, Samples(stream.features.to(dtype), views=around.to(dtype))
+    return stream, with_views(stream.to(dtype), views, noise=0.1, seed=seed)
 
 
 def loop_of(stream, samples, **parameters):
@@ -61,7 +59,7 @@ def step_of(stream, samples, **parameters):
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @settings(max_examples=30)
-@given(data=st.data(), seed=st.integers(0, 1000), views=st.integers(1, 24), in_order=st.booleans())
+@given(data=st.data(), seed=st.integers(0, 1000), views=st.just(1) | st.integers(10, 24), in_order=st.booleans())
 def test_any_batches_give_what_the_loop_gives(dtype, data, seed, views, in_order):
     stream, samples = viewed_stream(seed, views=views, dtype=dtype, in_order=in_order, duplicates=0.1)
     parameters = data.draw(PARAMETERS)
@@ -71,19 +69,27 @@ def test_any_batches_give_what_the_loop_gives(dtype, data, seed, views, in_order
     np.testing.assert_allclose(outputs, expected, rtol=0, atol=TOLERANCES[dtype])
 
 
-def test_means_of_views_are_cached_and_single_views_boost_them():
-    stream, samples = viewed_stream(1)
+@settings(max_examples=10)
+@given(st.data())
+def test_means_of_views_are_cached_and_single_views_boost_them(data):
+    stream, samples = viewed_stream(data.draw(st.integers(0, 1000)))
     surest = samples.views[:, :6]
     averaged = Samples(surest.mean(dim=1), views=samples.views, surest=surest)
-    outputs = step_of(stream, averaged, delta=2, share=0.3)
+    adapter = BoostAdapter(stream.classifier, delta=2, share=0.3)
+    outputs = torch.cat([adapter.step(averaged[part]) for part in data.draw(cuts(len(averaged)))])
     expected = loop_of(stream, averaged, delta=2, share=0.3, surest=surest.numpy())
     np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-9)
 
 
 def test_a_longer_batch_than_is_done_at_once_is_still_one_stream():
     stream, samples = viewed_stream(2, count=150)
-    assert BoostAdapter.at_once < 150
-    np.testing.assert_allclose(step_of(stream, samples), loop_of(stream, samples), rtol=0, atol=1e-9)
+    adapter = BoostAdapter(stream.classifier)
+    adapter.at_once = 64
+    np.testing.assert_allclose(adapter.step(samples), loop_of(stream, samples), rtol=0, atol=1e-9)
+
+
+def test_defaults_are_those_the_loop_was_written_with():
+    assert defaults(BoostAdapter).items() <= defaults(boostadapter_loop).items()
 
 
 def test_every_law_of_adapters_holds():
@@ -94,12 +100,25 @@ def test_every_law_of_adapters_holds():
 # -- what the views do ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("views", [1, 9])
-def test_with_too_few_views_it_is_tda_with_the_newest_negatives(views):
-    stream, samples = viewed_stream(3, views=views)
+def test_too_few_views_to_choose_from_are_refused():
+    stream, samples = viewed_stream(3, views=9)
+    with pytest.raises(InvalidSamples, match="of 9 views none is chosen at share=0.1"):
+        step_of(stream, samples)
+
+
+def test_with_one_view_it_is_tda_with_the_newest_negatives():
+    stream, samples = viewed_stream(3, views=1)
     plain = TDA(stream.classifier).step(samples).numpy()
     assert np.abs(step_of(stream, samples, delta=3) - plain).max() > 0.01
     np.testing.assert_allclose(step_of(stream, samples, delta=3, negatives="surest"), plain, rtol=0, atol=1e-12)
+
+
+def test_six_of_sixty_four_views_boost_by_default():
+    stream, samples = viewed_stream(4, views=64, count=20)
+    np.testing.assert_allclose(step_of(stream, samples), loop_of(stream, samples), rtol=0, atol=1e-9)
+    copies = Samples(samples.features[:1], views=samples.features[:1, None].expand(-1, 64, -1))
+    gain = step_of(stream, copies, delta=100, negative_slots=0) - stream.classifier.logits(copies.features).numpy()
+    assert gain.max() == pytest.approx(2.0 * (1 + 6))
 
 
 def test_an_image_and_the_same_view_of_it_are_cached_twice():
@@ -187,6 +206,20 @@ def test_samples_without_views_are_refused():
     stream, samples = viewed_stream(10)
     with pytest.raises(InvalidSamples, match="boostadapter needs views"):
         BoostAdapter(stream.classifier).step(samples.features)
+
+
+def test_without_a_share_of_the_views_none_are_needed():
+    stream, samples = viewed_stream(11)
+    plain = BoostAdapter(stream.classifier, share=0.0)
+    outputs = plain.step(samples.features)
+    np.testing.assert_allclose(outputs, loop_of(stream, samples, share=0.0), rtol=0, atol=1e-9)
+    torch.testing.assert_close(plain.predict(samples.features), plain.predict(samples))
+
+
+def test_the_preset_for_imagenet_needs_no_views_and_the_others_do():
+    classifier = viewed_stream(12)[0].classifier
+    needs = {name: BoostAdapter(classifier, **load_preset("boostadapter", "paper", name)).needs for name in SETS}
+    assert needs == {"imagenet": {"features"}, "imagenet_a": {"features", "views"}, "dtd": {"features", "views"}}
 
 
 @pytest.mark.parametrize(

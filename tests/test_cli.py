@@ -82,6 +82,8 @@ def test_a_stream_that_is_not_iid_is_run_in_batches_as_asked(pets, tmp_path):
     kind = {"kind": "dirichlet", "gamma": 0.01, "batch": 128, "drop_last": True, "lookahead": True}
     assert clip["stream"] == pta["stream"] == kind
     assert clip["n"] == pta["n"] == 256
+    done = run("eval", "--features", pets, *options, "--method", "onzeta", "--json", "-")
+    assert json.loads(done.stdout)[0]["params"]["length"] == 256
     assert clip["accuracy"] == clip["zero_shot_accuracy"] == pta["zero_shot_accuracy"]
 
     data = np.load(pets)
@@ -145,7 +147,16 @@ def test_a_preset_for_a_dataset_that_has_none_is_the_defaults_and_one_line(pets)
     done = run(*("eval", "--features", pets, "--method", "pta", "--method", "tda", "--preset", "paper", "--json", "-"))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["params"]["h"] == 20.0
-    assert done.stderr == "pta: no preset 'paper' for pets and pta, tda: their defaults are used\n"
+    assert done.stderr == (
+        "pta: no preset 'paper' for pets and pta, tda: defaults are used "
+        "(--preset paper/DATASET takes the values of another)\n"
+    )
+
+
+def test_a_dataset_that_no_preset_knows_is_refused_with_the_nearest(pets):
+    done = run("eval", "--features", pets, "--preset", "paper/caltech")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "the preset 'paper' has nothing for a dataset 'caltech'; did you mean 'caltech101'?" in done.stderr
 
 
 def test_an_unknown_preset_is_refused(pets):

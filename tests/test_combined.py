@@ -14,7 +14,7 @@ from pta import PTA, Samples, check_adapter, create_adapter, load_adapter
 from pta.adapters.combined import Combined
 from pta.errors import InvalidParameter, InvalidSamples
 
-BASES = {"tda": {"positive_alpha": 3.0}, "bca": {}, "mta": {}, "sca": {}}
+BASES = {"tda": {"positive_alpha": 3.0}, "adapt": {}, "bca": {}, "mta": {}, "sca": {}}
 
 
 def stream_with_views(seed, count=40):
@@ -102,7 +102,32 @@ def test_parameters_of_both_can_be_written_as_json():
     assert json.loads(json.dumps(given))["base_parameters"]["positive_alpha"] == 3.0
 
 
-@pytest.mark.parametrize("base", ["pta", "combined", "transclip"])
+def test_the_other_method_forgets_what_it_had_computed_when_its_state_is_replaced(tmp_path):
+    stream = clip_like_stream(2, classes=5, dim=8, count=30)
+    adapter, new = (Combined(stream.classifier, base="adapt") for _ in range(2))
+    adapter.step(stream.features)
+    adapter.predict(stream.features)
+    adapter.reset()
+    assert torch.equal(adapter.predict(stream.features), new.predict(stream.features))
+
+
+def test_it_is_not_summarised_because_that_would_leave_the_other_method_out():
+    stream = clip_like_stream(1, classes=3, dim=8, count=4)
+    adapter = Combined(stream.classifier, base="tda")
+    with pytest.raises(InvalidParameter, match="depends on what tda has learnt"):
+        adapter.summarise(stream.features)
+    with pytest.raises(InvalidParameter, match="holds nothing for tda"):
+        adapter.apply(PTA(stream.classifier).summarise(stream.features))
+
+
+@pytest.mark.parametrize("wrong", [{"base": 5}, {"base_parameters": 5}, {"base_parameters": "x"}, {"base": [1]}])
+def test_a_base_is_a_name_and_its_parameters_are_a_mapping(wrong):
+    stream = clip_like_stream(1, classes=3, dim=8, count=1)
+    with pytest.raises(InvalidParameter, match="base must be a name and base_parameters a mapping"):
+        Combined(stream.classifier, **wrong)
+
+
+@pytest.mark.parametrize("base", ["pta", "combined", "transclip", "tca"])
 def test_only_another_method_that_answers_sample_by_sample_can_be_stood_on(base):
     stream = clip_like_stream(1, classes=3, dim=8, count=1)
     with pytest.raises(InvalidParameter, match=f"PTA cannot stand on {base}"):

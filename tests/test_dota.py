@@ -135,12 +135,18 @@ def test_the_first_sample_is_scored_alike_for_every_class():
 
 def test_the_weight_grows_to_its_bound():
     stream = clip_like_stream(4, classes=5, dim=8, count=40)
-    adapter = DOTA(stream.classifier, rho=0.05, eta=0.2)
-    weights = []
-    for part in stream.features.split(1):
-        weights.append(adapter._weight(adapter.counts, int(adapter.seen), 1))
-        adapter.step(part)
-    np.testing.assert_allclose(weights, np.minimum(0.05 * (1 + np.arange(40) / 5), 0.2))
+    z = stream.classifier.logits(stream.features)
+    bounded, free = (DOTA(stream.classifier, rho=0.05, eta=eta).step(stream.features) - z for eta in (0.2, 1e6))
+    weights = 0.05 * (1 + np.arange(40) / 5)
+    np.testing.assert_allclose(bounded.norm(dim=1) / free.norm(dim=1), np.minimum(weights, 0.2) / weights)
+
+
+def test_what_is_not_given_is_as_documented():
+    stream = clip_like_stream(9, classes=3, dim=8, count=60, scale=30.0)
+    adapter = DOTA(stream.classifier)
+    np.testing.assert_allclose(adapter.step(stream.features), loop_of(stream), atol=1e-9, rtol=1e-9)
+    assert 0.02 * adapter.counts.mean() > 0.3  # so that the bound of the weight was met
+    assert adapter.parameters["max_gib"] == 2.0
 
 
 def test_the_shared_covariance_is_the_mean_of_the_classes_weighted_by_counts():
@@ -148,9 +154,38 @@ def test_the_shared_covariance_is_the_mean_of_the_classes_weighted_by_counts():
     own, shared = DOTA(stream.classifier), DOTA(stream.classifier, covariance="shared")
     for adapter in (own, shared):
         adapter.step(stream.features)
-    weighted = torch.tensordot(own.counts / own.counts.sum(), own.covariances, dims=1)
-    torch.testing.assert_close(shared.covariances[0], weighted)
+    torch.testing.assert_close(shared.pooled, own.scatters.sum(dim=0) / own.counts.sum())
     assert shared.state_bytes < own.state_bytes / 3
+
+
+@pytest.mark.parametrize("initial_count", [1.0, 0.0])
+def test_the_shared_covariance_keeps_what_forgotten_classes_have_put_in(initial_count):
+    stream = clip_like_stream(10, classes=6, dim=10, count=70, scale=30.0)
+    adapter = DOTA(stream.classifier, covariance="shared", initial_count=initial_count)
+    adapter.step(stream.features[:60])
+    learnt = adapter.pooled.clone()
+    adapter.reset(range(6))
+    assert torch.equal(adapter.pooled, learnt)
+    assert adapter.predict(stream.features).isfinite().all()
+    assert adapter.step(stream.features[60:]).isfinite().all()
+    assert adapter.pooled.isfinite().all()
+
+
+def test_classes_forgotten_one_by_one_start_anew_from_a_count_of_zero():
+    stream = clip_like_stream(11, classes=6, dim=10, count=70, scale=30.0)
+    used, new = (DOTA(stream.classifier, initial_count=0.0, order="update-first") for _ in range(2))
+    used.step(stream.features[:60])
+    used.reset(range(6))
+    assert used.predict(stream.features).isfinite().all()
+    torch.testing.assert_close(used.step(stream.features[60:]), new.step(stream.features[60:]))
+
+
+def test_single_precision_holds_a_class_that_has_hardly_anything():
+    stream = clip_like_stream(12, classes=6, dim=10, count=40, present=0.0, spread=0.7, scale=1000.0)
+    single = DOTA(stream.to(torch.float32).classifier, initial_count=0.0)
+    assert single.step(stream.features).isfinite().all()
+    assert single.predict(stream.features).isfinite().all()
+    assert single.counts.min() < 1e-31
 
 
 @pytest.mark.parametrize("covariance", ["per-class", "shared"])
@@ -166,7 +201,8 @@ def test_a_count_of_zero_lets_the_first_sample_replace_everything():
     adapter.step(stream.features)
     torch.testing.assert_close(adapter.mu, stream.features.expand(5, -1))
     residual = stream.features[0] - 0.001
-    torch.testing.assert_close(adapter.covariances, torch.outer(residual, residual).expand(5, -1, -1))
+    expected = torch.outer(residual, residual).expand(5, -1, -1)
+    torch.testing.assert_close(adapter.scatters / adapter.counts[:, None, None], expected)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +218,14 @@ def test_covariances_beyond_the_bound_are_refused_with_a_way_out():
     classifier = clip_like_stream(8, classes=40, dim=64, count=1).classifier
     with pytest.raises(InvalidParameter, match=r'0\.00122 GiB of covariances, max_gib is 0\.001; .*"shared"'):
         DOTA(classifier, max_gib=0.001)
-    assert DOTA(classifier, max_gib=0.001, covariance="shared").covariances.shape == (1, 64, 64)
+    assert DOTA(classifier, max_gib=0.001, covariance="shared").pooled.shape == (64, 64)
+
+
+def test_four_gib_are_refused_before_anything_is_allocated(monkeypatch):
+    classifier = clip_like_stream(8, classes=1000, dim=1024, count=1).to(torch.float32).classifier
+    monkeypatch.setattr(DOTA, "add_state", lambda *_, **__: pytest.fail("allocated"))
+    with pytest.raises(InvalidParameter, match=r"3\.91 GiB of covariances, max_gib is 2; "):
+        DOTA(classifier)
 
 
 @pytest.mark.parametrize(

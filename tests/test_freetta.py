@@ -87,8 +87,26 @@ def test_counts_are_one_and_the_weights_of_all_samples(stream, beta):
     s = (stream.scale * stream.features @ stream.anchors.T).softmax(dim=1)
     weights = torch.exp(-beta * torch.special.entr(s).sum(dim=1))
     assert adapter.counts.sum().item() == pytest.approx(1 + weights.sum().item())
-    assert adapter.heard.item() == pytest.approx(weights.sum().item())
+    assert adapter.heard.sum().item() == pytest.approx(weights.sum().item())
     assert (adapter.counts >= 1 / len(stream.anchors)).all()
+
+
+@pytest.mark.parametrize("parameters", [{}, {"covariance": "printed"}, {"inverse": "shrunk"}], ids=str)
+def test_forgotten_classes_take_their_counts_out_of_n(parameters):
+    stream = clip_like_stream(7, classes=6, dim=12, count=80)
+    adapter = FreeTTA(stream.classifier, alpha=1.0, **parameters)
+    adapter.step(stream.features[:60])
+    others = adapter.counts[1:].clone()
+    adapter.reset([0])
+    assert adapter.counts[0].item() == pytest.approx(1 / 6)
+    assert torch.equal(adapter.counts[1:], others)
+    adapter.step(stream.features[60:])
+    s = (stream.scale * stream.features[60:] @ stream.anchors.T).softmax(dim=1)
+    weights = torch.exp(-4.5 * torch.special.entr(s).sum(dim=1))
+    assert adapter.counts.sum().item() == pytest.approx(1 / 6 + others.sum().item() + weights.sum().item())
+    adapter.reset(range(6))
+    assert adapter.counts.sum().item() == pytest.approx(1)
+    assert adapter.step(stream.features).isfinite().all()
 
 
 def test_the_averaged_covariance_does_not_grow_and_the_printed_one_does():

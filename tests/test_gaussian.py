@@ -86,6 +86,15 @@ def test_without_spread_the_precision_is_zero():
     assert (Gaussians.of(covariance, torch.eye(3)).scores(torch.rand(2, 3)) == 0).all()
 
 
+@pytest.mark.parametrize(("step", "counts"), [(1e-7, False), (3e-6, True)])
+def test_residuals_count_as_spread_above_a_millionth(step, counts):
+    item = torch.nn.functional.normalize(torch.tensor([[0.3, 0.1, 0.7]], dtype=torch.float64))
+    items = torch.stack([item[0], item[0] + step * torch.eye(3, dtype=torch.float64)[0]])[None]
+    moments = moments_of(items, 0.5 * item, torch.ones(1, 2, dtype=torch.bool))
+    for covariance in (sample_covariance(moments), shrunk_covariance(moments)):
+        assert bool(covariance.any()) == counts
+
+
 def test_a_cut_direction_does_not_count():
     covariance = torch.diag(torch.tensor([2.0, 1.0, 1e-9], dtype=torch.float64))
     means = torch.eye(3, dtype=torch.float64)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops.mta import mta_loop, mta_of_views
-from streams import clip_like_stream, cuts, streams, toy_stream
+from streams import clip_like_stream, cuts, defaults, streams, toy_stream, with_views
 from torch.nn.functional import normalize
 
 from pta import Samples
@@ -28,15 +28,6 @@ PARAMETERS = st.fixed_dictionaries(
 def toy_views():
     rows = [[1, 0.98, 0.2], [1, 0.8, 0.1], [0.9, 1.1, 0.2], [0.1, 0.2, 1]]
     return normalize(torch.tensor([rows], dtype=torch.float64), dim=2)
-
-
-def with_views(stream, count, noise=0.3, seed=0):
-    random = np.random.default_rng(seed)
-    dim = stream.features.shape[1]
-    shifts = torch.from_numpy(random.normal(size=(len(stream.features), count, dim)) * noise / dim**0.5)
-    shifts[:, 0] = 0
-    views = normalize(stream.features[:, None] + shifts.to(stream.features.dtype), dim=2)
-    return Samples(stream.features, views=views)
 
 
 def small_samples(views=12, **shape):
@@ -85,6 +76,10 @@ def test_single_precision_is_near_the_loop(stream):
     np.testing.assert_allclose(logits, loop_of(stream, samples), atol=1e-5 * stream.scale, rtol=0)
 
 
+def test_defaults_are_those_the_loop_was_written_with():
+    assert defaults(MTA).items() <= defaults(mta_of_views).items()
+
+
 def test_mta_obeys_the_laws_of_adapters():
     check_adapter(MTA)
 
@@ -100,8 +95,9 @@ def test_a_sample_that_settles_early_stays_where_it_is_while_others_go_on():
 
 
 def test_the_answer_is_the_score_of_the_refined_feature():
-    stream, samples = small_samples(count=MTA.at_once + 8)
+    stream, samples = small_samples(count=40)
     adapter = MTA(stream.classifier)
+    adapter.at_once = 32
     modes = adapter.refined(samples)
     assert modes.shape == samples.features.shape
     torch.testing.assert_close(modes.norm(dim=1), torch.ones(len(modes), dtype=torch.float64))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from loops.oga import oga_loop
 from streams import clip_like_stream, cuts, streams, toy_stream
 
-from pta import ZeroShotClassifier
+from pta import Samples, ZeroShotClassifier
 from pta.adapters.checks import check_adapter
 from pta.adapters.oga import OGA
 from pta.errors import InvalidParameter
@@ -45,6 +45,15 @@ def test_single_precision_is_near_the_loop(dim):
     stream = clip_like_stream(0, classes=12, dim=dim, count=150, duplicates=0.2).to(torch.float32)
     outputs = OGA(stream.classifier).step(stream.features)
     np.testing.assert_allclose(outputs, loop_of(stream.to(torch.float64)), atol=2e-3, rtol=0)
+
+
+def test_the_defaults_are_those_of_the_loop():
+    stream = clip_like_stream(9, classes=4, dim=24, count=80)
+    adapter = OGA(stream.classifier)
+    defaults = {"slots": 8, "tau": 0.05, "mean": "capacity", "renormalise": False, "order": "update-first"}
+    assert adapter.parameters == defaults
+    np.testing.assert_allclose(adapter.step(stream.features), loop_of(stream), atol=1e-8, rtol=0)
+    assert adapter.filled.all()
 
 
 def test_oga_obeys_the_laws():
@@ -110,9 +119,9 @@ def test_the_ridge_falls_away_beyond_four_items_a_dimension():
 
 def test_directions_that_float32_cannot_tell_from_none_do_not_count():
     stream = clip_like_stream(4, classes=6, dim=8, count=100)
-    doubled = clip_like_stream(4, classes=6, dim=8, count=100)
-    twin = torch.cat([doubled.features, doubled.features[:, :1] * (1 + 1e-5)], dim=1)  # two coordinates all but equal
-    anchors = torch.cat([doubled.anchors, doubled.anchors[:, :1] + 0.01], dim=1)
+    noise = 1e-5 * torch.randn(100, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    twin = torch.cat([stream.features, stream.features[:, :1] + noise], dim=1)  # two coordinates all but equal
+    anchors = torch.cat([stream.anchors, stream.anchors[:, :1] + 0.01], dim=1)
     classifier = ZeroShotClassifier(anchors, stream.classifier.class_names, 30.0)
     features = torch.nn.functional.normalize(twin)
     outputs = OGA(classifier).step(features)
@@ -152,6 +161,17 @@ def test_answers_are_logarithms_of_prior_times_likelihood():
     s = stream.classifier.logits(stream.features).softmax(dim=1)
     torch.testing.assert_close(outputs.softmax(dim=1), s)
     torch.testing.assert_close(outputs, (s / 6).log())
+
+
+def test_the_prior_of_a_mean_of_views_is_the_mean_of_their_probabilities():
+    views = clip_like_stream(10, classes=8, dim=24, count=6 * 40, in_order=True)
+    surest = views.features.unflatten(0, (40, 6))
+    means = surest.mean(dim=1)
+    outputs = OGA(views.classifier).step(Samples.of(means, surest=surest, normalise=False))
+    expected = oga_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, views=surest.numpy())
+    np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
+    plain = OGA(views.classifier).step(Samples.of(means, normalise=False))
+    assert (outputs - plain).abs().max() > 0.1
 
 
 def test_a_bias_changes_nothing():

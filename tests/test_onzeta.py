@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops.onzeta import onzeta_loop
-from streams import clip_like_stream, cuts, streams, toy_stream
+from streams import clip_like_stream, cuts, defaults, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier, create_adapter
 from pta.adapters.checks import check_adapter
@@ -70,6 +70,10 @@ def test_single_precision_is_near_the_loop(stream):
     stream = stream.to(torch.float32)
     logits = OnZeta(stream.classifier, length=40).step(stream.features)
     np.testing.assert_allclose(logits, loop_of(stream, length=40), atol=2e-3, rtol=0)
+
+
+def test_defaults_are_those_the_loop_was_written_with():
+    assert defaults(OnZeta).items() - {("length", None)} <= defaults(onzeta_loop).items()
 
 
 @pytest.mark.parametrize("order", ORDERS)

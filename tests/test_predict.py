@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from pta.cli.options import read_classes
 from pta.encoders import EmbeddedEncoder
 from pta.encoders.clip import ClipEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableImage
+from pta.files import load_tensors
 from pta.pipelines.answers import answers_from
 from pta.pipelines.encoding import Reading
 from pta.pipelines.predict import predict_stream
@@ -383,12 +385,13 @@ def expected_answers(place, method, count, views=None, tower=None):
     encoder = EmbeddedEncoder.load()
     classifier = pta.Classifier(encoder, FASHION.class_names, cache=None).classifier
     adapter = create_adapter(method, classifier, tower=tower)
-    for number, path in enumerate(sorted((place / "photos").glob("*/*.jpg"))[:count]):
+    for path in sorted((place / "photos").glob("*/*.jpg"))[:count]:
         picture = Image.open(path)
         plain = encoder.encode_images(encoder.preprocess(picture))
         seen = pixels = None
         if views is not None:
-            made = make_views(picture, encoder.preprocess, count=views, mode="crops", seed=(1, number))
+            seed = (zlib.crc32(picture.tobytes()),)
+            made = make_views(picture, encoder.preprocess, count=views, mode="crops", seed=seed)
             seen = encoder.encode_images(made)[None]
         if tower is not None:
             pixels = torch.from_numpy(encoder.preprocess.pixels(picture))[None]
@@ -428,6 +431,33 @@ def test_the_command_runs_methods_of_pixels_and_of_views(place):
         rows = rows_of(out)
         assert len(rows) == len(list((place / "photos" / "bag").iterdir()))
         assert f"{method[0]} changed the answer" in err
+
+
+def test_cutting_and_resuming_changes_no_answer_of_a_method_of_views(place):
+    whole = rows_of(run(place, "photos/bag", "--method", "zero", "--views", 16)[1])
+    paths = sorted(str(path.relative_to(place)) for path in (place / "photos" / "bag").iterdir())
+    parts = [rows_of(run(place, *half, "--method", "zero", "--views", 16)[1]) for half in (paths[:2], paths[2:])]
+    assert parts[0] + parts[1] == whole
+
+
+def test_parameters_can_be_set_and_the_length_of_a_folder_is_known(place):
+    code, _, err = run(place, "photos/bag", "--method", "onzeta", "--state", "onzeta.safetensors")
+    assert code == 0, err
+    about = load_tensors(place / "onzeta.safetensors", kind="state")[1]
+    assert about["parameters"]["length"] == len(list((place / "photos" / "bag").iterdir()))
+    code, _, err = run(place, "photos/bag", "--state", "h.safetensors", "--set", "pta.h=50")
+    assert code == 0, err
+    assert load_tensors(place / "h.safetensors", kind="state")[1]["parameters"]["h"] == 50
+    for wrong, complaint in {
+        ("--set", "tda.positive_beta=3"): "the method is pta",
+        ("--set", "pta.hh=3"): "pta has no parameter 'hh'",
+        ("--set", "pta.h=3", "--state", "h.safetensors"): "leave --set out",
+        ("--method", "transclip"): "answers a whole set at once",
+        ("--method", "mta", "--views", "4"): "views",
+    }.items():
+        code, out, err = run(place, "photos/bag", *wrong)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert complaint in err
 
 
 def test_the_command_says_when_answers_depend_on_the_batch(place):

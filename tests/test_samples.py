@@ -111,11 +111,17 @@ def test_views_become_unit_rows_where_they_are_used_and_features_stay():
 
 def test_views_and_pixels_are_kept_beside_converted_features():
     samples = full_samples()
-    made = Samples.of(samples.features.numpy(), views=samples.views, surest=samples.surest, pixels=samples.pixels)
+    made = Samples.of(samples.features.numpy(), views=samples.views.numpy(), pixels=samples.pixels)
     assert torch.allclose(made.features.norm(dim=1), torch.ones(5))
-    assert made.views is samples.views
-    assert made.surest is samples.surest
+    assert torch.equal(made.views, samples.views)
     assert made.pixels is samples.pixels
+
+
+def test_a_mean_of_views_is_not_scaled_to_unit_length():
+    samples = full_samples()
+    made = Samples.of(samples.features, surest=samples.surest)
+    assert torch.equal(made.features, samples.features)
+    assert made.surest is samples.surest
 
 
 @pytest.mark.parametrize("name", ["views", "surest"])

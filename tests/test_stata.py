@@ -77,6 +77,15 @@ def test_single_precision_is_near_the_loop(seed, counts):
     np.testing.assert_allclose(found, loop_of(stream.to(torch.float64), counts=counts), atol=2e-3, rtol=0)
 
 
+def test_the_defaults_are_those_of_the_loop():
+    stream = varied_stream()
+    adapter = StatA(stream.classifier)
+    counts = {"counts": "hard", "neighbours": 3, "iterations": 10, "sweeps": 5}
+    weights = {"alpha": 1.0, "text_weight": 1.0, "neighbour_weight": 1.0, "temperature": 50.0}
+    assert adapter.parameters == {**counts, **weights, "chunked_covariance": True}
+    np.testing.assert_allclose(adapter.step(stream.features), loop_of(stream), atol=1e-8, rtol=1e-8)
+
+
 @pytest.mark.parametrize("switch", SWITCHES, ids=str)
 def test_each_parameter_does_what_it_does_in_the_loop_and_makes_a_difference(switch):
     stream, few = varied_stream(), {"iterations": 1}  # after more, labels have converged to the same

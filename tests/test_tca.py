@@ -127,6 +127,17 @@ def test_float32_is_near_the_loop():
     )
 
 
+def test_the_defaults_are_those_of_the_loop():
+    classifier, images = stream(1, 2, 20)
+    adapter = TCA(classifier, tower(torch.float64))
+    numbers = {"rate": 0.035, "slots": 3, "layer_temperature": 0.1, "alpha": 3.0, "beta": 5.0, "seed": 1}
+    assert adapter.parameters == {**numbers, "blocks": [1, 2, 3], "order": "update-first"}
+    how = {"scale": classifier.scale, "blocks": (1, 2, 3)}
+    loop = torch.from_numpy(tca_loop(classifier.anchors.numpy(), images.numpy(), numpy_tower(), **how))
+    torch.testing.assert_close(run(adapter, images), loop, atol=1e-8, rtol=1e-8)
+    assert adapter._domain_anchors() is not None
+
+
 def test_the_laws_of_adapters_hold():
     def make(classifier):
         return TCA(classifier, tower(classifier.anchors.dtype), rate=RATE)
@@ -144,12 +155,25 @@ def test_a_saved_adapter_goes_on_as_if_nothing_had_been(tmp_path):
     assert torch.equal(run(loaded, images[12:]), run(kept, images[12:]))
 
 
+def test_a_reset_adapter_is_where_its_classifier_was_moved_to():
+    adapter = tca(stream(1, 2, 2)[0])
+    adapter.classifier = adapter.classifier.to(dtype=torch.float32)  # as for a device
+    adapter.reset()
+    assert adapter.records.dtype == torch.float32
+
+
 # -- the condensing encoder --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rate", "counts"), [(0.035, [182, 167, 155]), (0.1, [143, 104, 77])])
 def test_a_vit_b_16_goes_on_with_as_many_tokens_as_published(rate, counts):
     assert [cut.tokens for cut in cuts_of(197, rate, [3, 6, 9]).values()] == counts
+
+
+def test_all_patches_may_be_condensed_but_no_more():
+    assert cuts_of(12, 0.3, [1]) == {1: Cut(kept=0, merged=8, pooled=3)}
+    with pytest.raises(InvalidParameter, match="block 1 gets 11 tokens, of which 11 would be condensed"):
+        cuts_of(11, 0.35, [1])
 
 
 def test_tokens_really_become_fewer():
@@ -276,10 +300,10 @@ def test_the_image_that_is_unsure_and_like_the_others_leaves():
     records = torch.zeros(4, DEPTH, WIDTH, dtype=torch.float64)
     for number, axis in enumerate([0, 0, 1, 2]):
         records[number, :, axis] = 1.0
-    for record, entropy in zip(records, [0.5, 0.4, 0.6, 0.1], strict=True):
+    for record, entropy in zip(records, [0.5, 0.4, 0.8, 0.1], strict=True):
         adapter._insert(0, record, torch.tensor(entropy, dtype=torch.float64))
-    # scores: 0.5 + 1/3, 0.4 + 1/3, 0.6, 0.1
-    assert adapter.entropies[0].tolist() == [0.1, 0.4, 0.6]
+    # scores: 0.5 + 1/3, 0.4 + 1/3, 0.8, 0.1
+    assert adapter.entropies[0].tolist() == [0.1, 0.4, 0.8]
     assert torch.equal(adapter.records[0], records[[3, 1, 2]])
 
 

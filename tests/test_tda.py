@@ -1,8 +1,6 @@
 """TDA: the worked example, the laws of its caches, every switch, and the loop of the released program."""
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,15 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops.tda import tda_loop
-from streams import clip_like_stream, cuts, streams, toy_stream
+from streams import clip_like_stream, cuts, defaults, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier
 from pta.adapters.checks import check_adapter
 from pta.adapters.tda import TDA
-from pta.datasets.features import load_features
 from pta.engines.cache import EMPTY
 from pta.errors import InvalidParameter
-from pta.experiments.evaluate import evaluate
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
 WORKED = [[9.60773, 7.48109, 2.09651], [8.93692, 9.63502, 2.88750], [1.98874, 1.14469, 11.80767]]
@@ -73,7 +69,7 @@ def test_worked_example(size, dtype):
     np.testing.assert_allclose(outputs, WORKED, **PRINTED)
     np.testing.assert_allclose(adapter.positive_scores[:, 0], [0.70368, 0.66892, 0.00541], **PRINTED)
     assert (adapter.negative_scores < EMPTY).tolist() == [[True, False], [True, False], [False, False]]
-    assert adapter.negative_masks[:2, 0].tolist() == [[True, True, False], [True, True, False]]
+    assert adapter.negative_classes[:, 0].tolist() == [[0, 1, 3], [0, 1, 3], [3, 3, 3]]  # 3 is none
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
@@ -101,9 +97,13 @@ def test_means_of_views_are_cached_by_the_mean_of_their_probabilities(data):
 
 def test_a_longer_batch_than_is_done_at_once_is_still_one_stream():
     stream = doubtful_stream(1, count=1300, classes=30)
-    assert TDA.at_once < 1300
+    assert TDA(stream.classifier).at_once < 1300
     outputs = TDA(stream.classifier).step(stream.features)
     np.testing.assert_allclose(outputs, loop_of(stream), rtol=0, atol=1e-9)
+
+
+def test_defaults_are_those_the_loop_was_written_with():
+    assert defaults(TDA).items() <= defaults(tda_loop).items()
 
 
 def test_every_law_of_adapters_holds():
@@ -160,7 +160,15 @@ def test_a_bias_is_added_and_decides_nothing():
 
 def test_state_is_as_large_as_promised():
     stream = doubtful_stream(3, classes=10, dim=16).to(torch.float32)
-    assert TDA(stream.classifier).state_bytes == 5 * 10 * 16 * 4 + 5 * 10 * 8 + 2 * 10 * 10
+    assert TDA(stream.classifier).state_bytes == 5 * 10 * 16 * 4 + 5 * 10 * 8 + 2 * 10 * 10 * 4
+
+
+@pytest.mark.parametrize(
+    ("min_probability", "classes", "most"), [(0.03, 200, 33), (0.03, 10, 10), (0.3, 10, 3), (1.0, 10, 1), (0.0, 10, 10)]
+)
+def test_as_many_classes_are_kept_as_can_be_that_probable(min_probability, classes, most):
+    stream = doubtful_stream(3, classes=classes)
+    assert TDA(stream.classifier, min_probability=min_probability).negative_classes.shape == (classes, 2, most)
 
 
 # -- every switch -----------------------------------------------------------------------------------------------------
@@ -200,6 +208,7 @@ def test_entropy_in_nats_over_bits_never_passes_the_logarithm_of_two():
         {"negative_slots": 0},
         {"negative_slots": 1},
         {"min_entropy": 0.0},
+        {"min_probability": 0.0},
         {"max_entropy": 0.3},
         {"min_probability": 0.2},
         {"max_probability": 0.3},
@@ -223,14 +232,18 @@ def test_bounds_are_strict_on_both_sides():
     anchors = torch.eye(2, dtype=torch.float64)
     sample = torch.tensor([[math.sqrt(0.5), math.sqrt(0.5)]], dtype=torch.float64)
     even = ZeroShotClassifier(anchors, ["a", "b"], scale=10.0)  # p = ½, ½: entropy ln 2, which is 1 of ln 2
-    for given_, kept in (({"max_entropy": 1.0}, 0), ({"min_entropy": 0.0, "entropy_base": "log2"}, 1)):
+    for given_, kept in (
+        ({"max_entropy": 1.0}, 0),
+        ({"min_entropy": 0.0, "entropy_base": "log2"}, 1),
+        ({"min_entropy": math.log(2), "entropy_base": "log2"}, 0),
+    ):
         adapter = TDA(even, **{"entropy_base": "ln", "max_entropy": 1.0} | given_)
         adapter.step(sample)
         assert (adapter.negative_scores < EMPTY).sum() == kept
     for given_, masked in (({"min_probability": 0.5}, 0), ({"max_probability": 0.5}, 0), ({}, 2)):
         adapter = TDA(even, max_entropy=1.0, **given_)
         adapter.step(sample)
-        assert adapter.negative_masks.sum() == masked
+        assert (adapter.negative_classes < 2).sum() == masked
 
 
 @pytest.mark.parametrize(
@@ -256,25 +269,3 @@ def test_a_number_that_cannot_be_is_refused_with_what_can(name, value):
 def test_an_unknown_choice_is_refused(name, value):
     with pytest.raises(InvalidParameter, match=f"{name}='{value}' is not a choice"):
         TDA(toy_stream().classifier, **{name: value})
-
-
-# -- real features ----------------------------------------------------------------------------------------------------
-
-FOLDER = Path(os.environ.get("PTA_REAL_FEATURES", Path(__file__).parents[2] / "shared" / "features"))
-
-# Accuracy in percent of float64 loops with α₊ = 2, β₊ = 5: seeds 1, 2 and 3.
-KNOWN = {
-    "imagenet_train_7shot": [61.66, 61.70, 61.56],
-    "stanford_cars_val": [59.63, 59.57, 59.08],
-    "caltech101_test_sub": [93.81, 93.86, 93.86],
-    "ucf101_test_sub_nounproxy": [77.66, 78.12, 77.89],
-}
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_real_features_give_the_known_accuracies(name):
-    path = FOLDER / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"real features are not distributed with the project; put {path.name} into $PTA_REAL_FEATURES")
-    found = evaluate(load_features(path), {"tda": {}}, seeds=[1, 2, 3])
-    assert [round(evaluation.run.accuracy, 2) for evaluation in found] == KNOWN[name]

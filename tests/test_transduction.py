@@ -48,6 +48,14 @@ def test_precision_does_not_decide_between_neighbours():
     assert torch.equal(nearest_neighbours(features, 3)[0], nearest_neighbours(features.double(), 3)[0])
 
 
+@pytest.mark.parametrize(("closer", "nearest"), [(1e-11, 1), (1e-8, 2)])
+def test_cosines_differ_from_a_hundred_millionth_on(closer, nearest):
+    cosine = torch.tensor([1.0, 0.75, 0.75 + closer], dtype=torch.float64)
+    features = torch.stack([cosine, (1 - cosine.square()).sqrt()], dim=1)
+    features[1, 1] *= -1  # on the other side of sample 0
+    assert int(nearest_neighbours(features, 1)[0][0, 0]) == nearest
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_few_samples_are_tied_to_all_others(count):
     everybody = torch.eye(count, dtype=torch.float64)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.zero import zero_loop
-from streams import clip_like_stream, cuts, streams, toy_stream
+from loops.zero import zero_loop, zero_votes
+from streams import clip_like_stream, cuts, defaults, streams, toy_stream, with_views
 from torch.nn.functional import normalize
 
 from pta import Samples, ZeroShotClassifier
@@ -20,18 +20,9 @@ TEMPERATURES = ["zero", "float16"]
 NO_VOTES = 1e-12
 
 
-def with_views(stream, count, noise=0.5, seed=0):
-    random = np.random.default_rng(seed)
-    dim = stream.features.shape[1]
-    shifts = torch.from_numpy(random.normal(size=(len(stream.features), count, dim)) * noise / dim**0.5)
-    shifts[:, 0] = 0
-    views = normalize(stream.features[:, None] + shifts.to(stream.features.dtype), dim=2)
-    return Samples(stream.features, views=views)
-
-
 def small_samples(views=20, **shape):
     stream = clip_like_stream(1, **{"classes": 8, "dim": 16, "count": 40} | shape)
-    return stream, with_views(stream, views)
+    return stream, with_views(stream, views, noise=0.5)
 
 
 def loop_of(stream, samples, **parameters):
@@ -75,6 +66,10 @@ def test_single_precision_votes_like_the_loop(stream):
     stream = stream.to(torch.float32)
     samples = with_views(stream, 20)
     np.testing.assert_allclose(ZERO(stream.classifier).step(samples), loop_of(stream, samples), atol=1e-5, rtol=0)
+
+
+def test_defaults_are_those_the_loop_was_written_with():
+    assert defaults(ZERO).items() <= defaults(zero_votes).items()
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)

@@ -8,6 +8,10 @@ from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier
+from pta.adapters.boostadapter import BoostAdapter
+from pta.adapters.mta import MTA
+from pta.adapters.tda import TDA
+from pta.adapters.zero import ZERO
 from pta.engines.zero_shot import ZeroShot, entropy_of, exact_logits
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -110,6 +114,17 @@ def test_exact_logits_take_any_number_of_views():
     views = exact_logits(stream.classifier, stream.features.unflatten(0, (4, 3)))
     assert views.dtype == torch.float64
     torch.testing.assert_close(views.flatten(0, 1), exact_logits(stream.classifier, stream.features))
+
+
+@pytest.mark.parametrize(("method", "views"), [(TDA, 1), (BoostAdapter, 64), (MTA, 64), (ZERO, 64)])
+def test_more_classes_leave_fewer_samples_at_once(method, views):
+    few, many = (clip_like_stream(7, classes=classes, dim=4, count=1).classifier for classes in (10, 21_841))
+    assert method(few).at_once == 1024
+    assert 1 <= method(many).at_once <= 2**22 / (views * 21_841)
+
+
+def test_the_views_of_a_sample_are_counted_by_their_length_if_it_is_more_than_the_classes():
+    assert MTA(clip_like_stream(7, classes=10, dim=512, count=1).classifier).at_once == 128
 
 
 def test_entropy_is_in_nats_and_certainty_has_none():

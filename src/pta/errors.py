@@ -57,13 +57,16 @@ def nearest(name: str, known: Iterable[str], most: int = 20) -> str:
 
     >>> nearest("min_probabilty", ["h", "w", "min_probability"])
     "did you mean 'min_probability'?"
+    >>> nearest("TDA", ["pta", "tda"])
+    "did you mean 'tda'?"
     >>> nearest("zzz", ["h", "w"])
     'known: h, w'
     >>> nearest("zzz", ["h", "w", "min_probability"], most=2)
     'known: h, w, …'
     """
     known = list(known)
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    by_small_letters = {one.lower(): one for one in known}
+    close = get_close_matches(name.lower(), by_small_letters, n=1, cutoff=0.5)
     if close:
-        return f"did you mean '{close[0]}'?"
+        return f"did you mean '{by_small_letters[close[0]]}'?"
     return f"known: {', '.join(known[:most])}" + (", …" if len(known) > most else "")

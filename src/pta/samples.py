@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pta.errors import InvalidSamples
 
+_ROWS_AT_ONCE = 4096  # bounds memory, changes no result
 SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
 
 
@@ -22,7 +23,7 @@ class Samples:
     Attributes:
         features: B×d.
         views: B×V×d features of augmented views, the plain image first; of any length, only directions count.
-        surest: B×n×d, those views whose mean the features are, if they are one.
+        surest: B×n×d, those views whose mean the features are, if they are one; they are then left as long as they are.
         pixels: B×channels×height×width, for methods that look inside the image tower.
 
     >>> Samples.of([[3.0, 4.0]]).features
@@ -39,7 +40,9 @@ class Samples:
         for name, views in (("views", self.views), ("surest views", self.surest)):
             if views is not None:
                 _require_views(name, views, self.features)
-        if self.pixels is not None and (self.pixels.ndim != 4 or len(self.pixels) != len(self)):
+        if self.pixels is not None and (
+            self.pixels.ndim != 4 or len(self.pixels) != len(self) or self.pixels.is_complex()
+        ):
             raise InvalidSamples(
                 f"pixels must be B×channels×height×width for {len(self)} samples, got shape {tuple(self.pixels.shape)}"
             )
@@ -49,26 +52,23 @@ class Samples:
         cls,
         features: object,
         *,
-        views: Tensor | None = None,
-        surest: Tensor | None = None,
-        pixels: Tensor | None = None,
+        views: object = None,
+        surest: object = None,
+        pixels: object = None,
         normalise: bool = True,
     ) -> "Samples":
-        """Samples from a tensor, array or list of features, which is copied, and tensors beside it, which are not."""
-        try:
-            tensor = torch.as_tensor(features)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidSamples(f"features cannot be read as numbers: {error}") from None
+        """Samples from tensors, arrays or lists; features are copied, what is beside them is not."""
+        tensor = _tensor("features", features)
         if tensor.is_complex() or tensor.dtype == torch.bool:
             raise InvalidSamples(f"features must be real numbers, got {tensor.dtype}")
         wide = tensor.dtype if tensor.dtype == torch.float64 else torch.float32
         copied = tensor.detach().to(wide, copy=True)
         norms = _norms_of_checked(copied)
-        if normalise:
+        if normalise and surest is None:
             copied.div_(norms[:, None])
-        if views is None and surest is None and pixels is None:
-            return cls._trusted(copied)
-        return cls(copied, views, surest, pixels)
+        optional = {"views": views, "surest": surest, "pixels": pixels}
+        given = {name: _tensor(name, value) for name, value in optional.items() if value is not None}
+        return cls(copied, **given) if given else cls._trusted(copied)
 
     @classmethod
     def _trusted(cls, features: Tensor, *others: Tensor | None) -> "Samples":
@@ -111,6 +111,13 @@ class Samples:
             yield self[start : start + size]
 
 
+def _tensor(name: str, given: object) -> Tensor:
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidSamples(f"{name} cannot be read as numbers: {error}") from None
+
+
 def _norms_of_checked(features: object) -> Tensor:
     """The length of every row, if they all can be learnt from."""
     if not isinstance(features, Tensor) or not features.is_floating_point():
@@ -148,5 +155,5 @@ def _require_views(name: str, views: object, features: Tensor) -> None:
 
 
 def _norms(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.promote_types(rows.dtype, torch.float32))
-    return norms
+    wide = torch.promote_types(rows.dtype, torch.float32)  # of which vector_norm makes a copy
+    return torch.cat([torch.linalg.vector_norm(part, dim=-1, dtype=wide) for part in torch.split(rows, _ROWS_AT_ONCE)])

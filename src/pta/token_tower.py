@@ -51,6 +51,13 @@ class TokenTower:
     blocks: Sequence[TokenBlock]
     project: Callable[[Tensor], Tensor]
 
+    def features(self, pixels: Tensor) -> Tensor:
+        """Pixels to N×dim unit features, exactly those of the encoder."""
+        x = self.embed(self.prepare(pixels))
+        for block in self.blocks:
+            x = block(x)
+        return self.project(x[:, 0])
+
     def prepare(self, pixels: Tensor) -> Tensor:
         """Pixels as `embed` takes them; those of another shape were made for another model."""
         if tuple(pixels.shape[1:]) != self.shape:

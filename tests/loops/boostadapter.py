@@ -36,11 +36,11 @@ def boostadapter_loop(
     for t, f in enumerate(features):
         z, entropy, p = zero_shot(anchors, f, scale, bias, None if surest is None else surest[t])
         label = int(np.argmax(z))
-        bits = entropy / (np.log2(classes) if entropy_base == "log2" else np.log(classes))
+        of_most = entropy / (np.log2(classes) if entropy_base == "log2" else np.log(classes))
 
-        def learn(f=f, entropy=entropy, p=p, label=label, bits=bits):
+        def learn(f=f, entropy=entropy, p=p, label=label, of_most=of_most):
             append_and_sort(positive, label, (f, entropy), positive_slots)
-            if min_entropy < bits < max_entropy:
+            if min_entropy < of_most < max_entropy:
                 append = append_and_drop if negatives == "newest" else append_and_sort
                 append(negative, label, (f, entropy, p), negative_slots)
 

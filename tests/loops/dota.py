@@ -21,48 +21,12 @@ def dota_loop(
     views=None,
 ):
     """Logits N×C of a stream; `views` is N×n×d, the kept views of each sample."""
-    return dota_parts(
-        anchors,
-        features,
-        scale=scale,
-        epsilon=epsilon,
-        eta=eta,
-        rho=rho,
-        sigma=sigma,
-        omega=omega,
-        initial_count=initial_count,
-        growth=growth,
-        covariance=covariance,
-        scoring=scoring,
-        order=order,
-        views=views,
-    )[0]
-
-
-def dota_parts(
-    anchors,
-    features,
-    *,
-    scale,
-    epsilon,
-    eta,
-    rho,
-    sigma,
-    omega,
-    initial_count,
-    growth,
-    covariance,
-    scoring,
-    order,
-    views=None,
-):
-    """Logits, and for every sample its g and λ."""
     T, F = np.asarray(anchors), np.asarray(features)
     C, d = T.shape
     mu = np.full((C, d), omega, T.dtype)
     counts = np.full(C, initial_count, T.dtype)
     sigmas = np.stack([sigma * np.eye(d, dtype=T.dtype)] * C)
-    outputs, gs, lambdas = [], [], []
+    outputs = []
 
     def gaussian(x, learnt):
         if covariance == "per-class" or not learnt:
@@ -86,9 +50,7 @@ def dota_parts(
         def score(learnt, xs=xs, zs=zs, n=n):
             g = gaussian(np.mean(xs, axis=0), learnt)
             grown = counts.mean() / n if growth == "mean-count" else learnt
-            gs.append(g)
-            lambdas.append(min(rho * grown, eta))
-            outputs.append(np.mean(zs, axis=0) + lambdas[-1] * g)
+            outputs.append(np.mean(zs, axis=0) + min(rho * grown, eta) * g)
 
         if order == "predict-first":
             score(t)
@@ -101,7 +63,7 @@ def dota_parts(
             counts[c] = total
         if order == "update-first":
             score(t + 1)
-    return np.array(outputs), np.array(gs), np.array(lambdas)
+    return np.array(outputs)
 
 
 def softmax(z):

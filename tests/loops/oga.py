@@ -22,8 +22,9 @@ def oga_loop(
     mean="capacity",
     renormalise=False,
     order="update-first",
+    views=None,
 ):
-    """Logits N×C of a stream: the logarithm of prior times likelihood."""
+    """Logits N×C of a stream: the logarithm of prior times likelihood; with `views` (N×n×d), of their means."""
     T = np.asarray(anchors)
     F = np.asarray(features)
     classes, d = T.shape
@@ -32,10 +33,12 @@ def oga_loop(
     means = T.copy()
     precision = d * np.eye(d, dtype=T.dtype)
     outputs = []
-    for x in F:
+    for t, x in enumerate(F):
         log_prior = log_softmax(scale * (T @ x))
-        s = np.exp(log_prior)
         own = int(log_prior.argmax())
+        if views is not None:
+            log_prior = np.log(np.mean([np.exp(log_softmax(scale * (T @ view))) for view in views[t]], axis=0))
+        s = np.exp(log_prior)
         e = float(-sum(p * np.log(p) for p in s.astype(np.float64) if p > 0))
         before = log_prior + log_softmax(tau * log_likelihoods(x, means, precision))
         worst = int(entropies[own].argmax())

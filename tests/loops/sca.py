@@ -55,7 +55,7 @@ def pseudo_label(p, tau, threshold, temperature):
     enough = tau * (1 - p[ranked[0]]) if threshold == "unsureness" else tau
     chosen, reached = [ranked[0]], p[ranked[0]]
     for c in ranked[1:]:
-        if reached >= enough:
+        if reached >= enough - 1e-12:
             break
         chosen.append(c)
         reached += p[c]

@@ -70,7 +70,7 @@ def tca_loop(
     rate: float = 0.035,
     blocks: Sequence[int] = (3, 6, 9),
     slots: int = 3,
-    layer_temperature: float = 1.0,
+    layer_temperature: float = 0.1,
     alpha: float = 3.0,
     beta: float = 5.0,
     seed: int = 1,

@@ -22,21 +22,23 @@ has any is the mean of them and of all samples j, weighted by q_i and by s_jc, a
 * Released: step 5 weighs raw logits, not probabilities, and so turns the order of negative ones around, which CLIP
   does not give; a bias (SigLIP) is left out of the product and added again.
 * Released: temperature is a number of each dataset, from 10 to 100.
-* Mean of views: online, s is the mean of the views' probabilities; the whole set at once, it is the softmax of z.
+* Mean of views (the authors' are crops and flips, without AugMix, of ImageNet's variants alone): online, s is the mean
+  of the views' probabilities; the whole set at once, it is the softmax of z.
 * Our reading: before the first item Σ = I, as the released program has it for n = 1. If no two residuals differ, Σ = 0
   and so is its pseudo-inverse Λ. The order "predict-first" is ours.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.base import Adapter, Scope, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.cache import EMPTY
-from pta.engines.gaussian import Gaussians, add_moments, admissions, shrunk_covariance
+from pta.engines.gaussian import Gaussians, add_moments, exchanging, pass_by, shrunk_covariance
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot, entropy_of, exact_logits
 from pta.parameters import require_choice, require_count, require_number
@@ -127,47 +129,34 @@ class ADAPT(Adapter):
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot, f = ZeroShot.of(self.classifier, samples), samples.features
-        scores, scored = torch.empty_like(zero_shot.logits), 0
-        for sample, own, slot in admissions(self.entropies, zero_shot.labels, zero_shot.entropy):
-            until = sample if self.order == "update-first" else sample + 1
-            self._score(f[scored:until], zero_shot.logits[scored:until], scores[scored:until])
-            self._learn(f[sample], zero_shot.probabilities[sample, own], zero_shot.entropy[sample], own, slot)
-            scored = until
-        self._score(f[scored:], zero_shot.logits[scored:], scores[scored:])
-        return scores
+        u = pass_by(self.entropies, zero_shot, f, self.order, partial(self._learn, f, zero_shot), self._evidence)
+        return _weighed(self.classifier, zero_shot.logits, u)
 
     def _predict(self, samples: Samples) -> Tensor:
         z = ZeroShot.of(self.classifier, samples).logits
-        scores = torch.empty_like(z)
-        self._score(samples.features, z, scores)
-        return scores
+        return _weighed(self.classifier, z, self._evidence(samples.features))
 
-    def _learn(self, f: Tensor, share: Tensor, entropy: Tensor, own: int, slot: int) -> None:
+    def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int, own: int, slot: int) -> None:
         """Steps 1 to 3."""
-        self._count(own, sign=-1)
-        self.items[own, slot], self.shares[own, slot], self.entropies[own, slot] = f, share, entropy
-        total, mass = self.shares[own] @ self.items[own].double(), self.shares[own].sum()
-        self.sums[own] = total
-        if self.count_current == "twice":
-            total, mass = total + share * f, mass + share
-        mean = total / mass.clamp_min(torch.finfo(mass.dtype).tiny)
-        self.means[own] = self.alpha * mean + (1 - self.alpha) * self.classifier.anchors[own]
-        self._count(own)
+        f, share = features[sample], zero_shot.probabilities[sample, own]
+        with exchanging(self.moments, self.items[own], self.means[own], self.entropies[own], EMPTY):
+            self.items[own, slot], self.shares[own, slot] = f, share
+            self.entropies[own, slot] = zero_shot.entropy[sample]
+            total, mass = self.shares[own] @ self.items[own].double(), self.shares[own].sum()
+            self.sums[own] = total
+            if self.count_current == "twice":
+                total, mass = total + share * f, mass + share
+            mean = total / mass.clamp_min(torch.finfo(mass.dtype).tiny)
+            self.means[own] = self.alpha * mean + (1 - self.alpha) * self.classifier.anchors[own]
         self.last.copy_(f)
         self._gaussians = None
 
-    def _count(self, own: int, *, sign: int = 1) -> None:
-        add_moments(self.moments, self.items[own], self.means[own], self.entropies[own] < EMPTY, sign=sign)
-
-    def _score(self, f: Tensor, z: Tensor, out: Tensor) -> None:
-        """Steps 4 and 5, of samples that meet the same state."""
-        if not len(f):
-            return
+    def _evidence(self, f: Tensor) -> Tensor:
+        """Step 4, of samples that meet the same state."""
         if self._gaussians is None:
             self._gaussians = Gaussians.of(shrunk_covariance(self.moments), self.means)
         similar = (self.last if self.similarity == "stale" else f) @ self.sums.T
-        n = float(self.moments[-1, -1])
-        out.copy_(_weighed(self.classifier, z, self._gaussians.scores(f), similar, n, self.temperature))
+        return _evidence(self._gaussians.scores(f), similar, self.moments, self.temperature)
 
 
 @register
@@ -186,7 +175,7 @@ class TransductiveADAPT(Adapter):
     """
 
     name: ClassVar[str] = "adapt-transductive"
-    scope: ClassVar[Literal["sample", "batch", "stream"]] = "stream"
+    scope: ClassVar[Scope] = "stream"
 
     def __init__(
         self, classifier: ZeroShotClassifier, *, slots: int = 6, alpha: float = 0.9, temperature: float = 100.0
@@ -207,9 +196,8 @@ class TransductiveADAPT(Adapter):
         moments = s.new_zeros(f.shape[1] + 1, f.shape[1] + 1)
         add_moments(moments, items, means[:, None], shares > 0)
         gaussians = Gaussians.of(shrunk_covariance(moments), means)
-        similar = f @ sums.to(f.dtype).T
-        n = float(moments[-1, -1])
-        return _weighed(self.classifier, z.to(f.dtype), gaussians.scores(f), similar, n, self.temperature)
+        u = _evidence(gaussians.scores(f), f @ sums.to(f.dtype).T, moments, self.temperature)
+        return _weighed(self.classifier, z.to(f.dtype), u)
 
     _predict = _step
 
@@ -227,9 +215,12 @@ class TransductiveADAPT(Adapter):
         return items, shares
 
 
-def _weighed(
-    classifier: ZeroShotClassifier, z: Tensor, scores: Tensor, similar: Tensor, n: float, temperature: float
-) -> Tensor:
-    """Steps 4 and 5 with u/temperature, in which the normaliser of step 4's softmax cancels."""
-    u = scores / temperature + similar / (2 * max(n, 1.0))
+def _evidence(scores: Tensor, similar: Tensor, moments: Tensor, temperature: float) -> Tensor:
+    """u/temperature, but for the normaliser of step 4's softmax, which cancels in step 5."""
+    n = float(moments[-1, -1])
+    return scores / temperature + similar / (2 * max(n, 1.0))
+
+
+def _weighed(classifier: ZeroShotClassifier, z: Tensor, u: Tensor) -> Tensor:
+    """Step 5, given u/temperature."""
     return (z - classifier.bias) * (u - u.amax(dim=1, keepdim=True)).exp() + classifier.bias

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -20,10 +21,12 @@ from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnknownA
 from pta.files import load_tensors, save_tensors
 from pta.samples import Samples
 
+Scope = Literal["sample", "batch", "stream"]
+
 _STATE_VERSION = 2
 _ANCHORS = "classifier.anchors"  # saved with a state, so that it is only used with the classifier it belongs to
 _SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
-_MADE_BY = {"views": "pta extract --views 64", "pixels": "pta extract --pixels"}
+_MADE_BY = {"views": "pta extract --views 64 --view-mode crops", "pixels": "pta extract --pixels"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Adapter(ABC):
 
     name: ClassVar[str]
     needs: frozenset[str] = frozenset({"features"})
-    scope: ClassVar[Literal["sample", "batch", "stream"]] = "sample"
+    scope: ClassVar[Scope] = "sample"
     bounded: ClassVar[bool] = True
     tower: Any = None
     at_once: int = 1024
@@ -141,9 +144,9 @@ class Adapter(ABC):
         """Refined features and logits, for a method that stands on this one."""
         return self.refined(samples), (self._step if learn else self._predict)(samples)
 
-    def require(self, provided: frozenset[str]) -> None:
-        """Refuse a source of samples that does not provide what the method needs."""
-        for missing in sorted(self.needs - provided):
+    def require(self, samples: Samples) -> None:
+        """Refuse samples that do not provide what the method needs."""
+        for missing in sorted(self.needs - samples.provides):
             raise InvalidSamples(f"{self.name} needs {missing}, which are missing; make them with {_MADE_BY[missing]}")
 
     def _in_parts(self, use: Callable[[Samples], Tensor], samples: object) -> Tensor:
@@ -161,15 +164,17 @@ class Adapter(ABC):
                 f"features have {batch.dim} dimensions but the classifier's anchors have {self.classifier.dim}; "
                 "both must come from the same model"
             )
-        self.require(batch.provides)
+        self.require(batch)
         return batch
 
     def _class_rows(self, classes: Iterable[int]) -> list[int]:
+        if not isinstance(classes, Iterable):
+            raise InvalidParameter(f"classes must be a list of class numbers, for example [{classes}], got {classes!r}")
         rows = list(classes)
         for row in rows:
-            if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < self.classifier.classes:
+            if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < self.classifier.classes:
                 raise InvalidParameter(f"class {row!r} does not exist; classes are 0…{self.classifier.classes - 1}")
-        return rows
+        return [int(row) for row in rows]
 
     def _restore(self, tensors: Mapping[str, Tensor], path: str | Path) -> None:
         own = self.state()
@@ -210,8 +215,8 @@ def list_adapters() -> list[str]:
 
 def adapter_class(name: str) -> type[Adapter]:
     """The class of a method, by name."""
-    if name not in _REGISTRY:
-        raise UnknownAdapter(f"no method is called {name!r}; {nearest(name, list_adapters())}")
+    if not isinstance(name, str) or name not in _REGISTRY:
+        raise UnknownAdapter(f"no method is called {name!r}; {nearest(str(name), list_adapters())}")
     return _REGISTRY[name]
 
 
@@ -222,7 +227,7 @@ def parameters_of(name: str) -> dict[str, inspect.Parameter]:
 
 
 def create_adapter(
-    name: str, classifier: ZeroShotClassifier, *, source: Samples | None = None, tower: Any = None, **parameters: Any
+    name: str, classifier: ZeroShotClassifier, *, source: object = None, tower: Any = None, **parameters: Any
 ) -> Adapter:
     """Make a method by name.
 
@@ -242,8 +247,9 @@ def create_adapter(
     for key in parameters:
         if key not in known:
             raise InvalidParameter(f"{name} has no parameter {key!r}; {nearest(key, known)}")
-    if "length" in known and source is not None:
-        parameters.setdefault("length", len(source))
+    samples = source if isinstance(source, Samples | None) else Samples.of(source)
+    if "length" in known and samples is not None:
+        parameters.setdefault("length", len(samples))
     method: Callable[..., Adapter] = adapter_class(name)
     if "pixels" not in adapter_class(name).needs:
         adapter = method(classifier, **parameters)
@@ -251,8 +257,8 @@ def create_adapter(
         adapter = method(classifier, tower, **parameters)
     else:
         raise InvalidParameter(f"{name} looks inside an image tower; give the model (--model, tower=…)")
-    if source is not None:
-        adapter.require(source.provides)
+    if samples is not None:
+        adapter.require(samples)
     return adapter
 
 

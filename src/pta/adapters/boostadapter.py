@@ -14,6 +14,8 @@ For each sample with feature f, V views (the image itself first) and what TDA co
 
 The image itself is among the views that are chosen from, so it may be in Q′ twice.
 With a single view int(V·share) is 0: then this is TDA with the newest negatives, as in the authors' runs on ImageNet.
+`share=0` is the same and needs no views.
+On ImageNet-A, -V2, -R and -Sketch the authors' f is the mean of the surest views (`pta eval --views`).
 The released program drops the oldest negatives where TDA drops those in most doubt, by a flag left at its default;
 `negatives` is the switch.
 The authors choose δ for each dataset (0 to 3); the default is that of their program's option, 0.
@@ -31,7 +33,8 @@ from pta.adapters.tda import TDA, EntropyBase, affinity
 from pta.classifier import ZeroShotClassifier
 from pta.engines.cache import EMPTY, Admission
 from pta.engines.rule import Order
-from pta.engines.zero_shot import entropy_of, exact_logits
+from pta.engines.zero_shot import entropy_of, exact_logits, samples_at_once
+from pta.errors import InvalidSamples
 from pta.parameters import require_choice, require_count, require_number
 from pta.samples import Samples
 
@@ -47,7 +50,8 @@ class BoostAdapter(TDA):
     Args:
         classifier: the zero-shot classifier that decides what is cached, and where.
         delta: δ, how many slots a class has for views beyond `positive_slots`.
-        share: the share of a sample's views that are cached, those with the smallest entropies.
+        share: the share of a sample's views that are cached, those with the smallest entropies; without any, samples
+            need no views.
         negatives: what stays in the negative cache: the "newest" samples (released) or the "surest", as in TDA.
         positive_alpha: this and all others as in TDA.
 
@@ -59,7 +63,6 @@ class BoostAdapter(TDA):
 
     name = "boostadapter"
     needs = frozenset({"features", "views"})
-    at_once = 64  # so many B×V×C logits in float64 are not much more than the views themselves
     seen: Tensor
 
     def __init__(
@@ -103,7 +106,22 @@ class BoostAdapter(TDA):
             "share": require_number("share", share, 0.0, 1.0),
             "negatives": negatives,
         }
+        if share == 0:
+            self.needs = frozenset({"features"})
+        else:
+            self.at_once = samples_at_once(classifier, views=64)
         self.add_state("seen", lambda: self.classifier.anchors.new_zeros((), dtype=torch.int64), per_class=False)
+
+    def require(self, samples: Samples) -> None:
+        """Refuse samples without views, or with so few that none would be chosen; a single one is the image itself."""
+        super().require(samples)
+        if "views" in self.needs and samples.views is not None:
+            count = samples.views.shape[1]
+            if count > 1 and int(count * self.parameters["share"]) == 0:
+                raise InvalidSamples(
+                    f"of {count} views none is chosen at share={self.parameters['share']:g}; boostadapter needs more, "
+                    "as pta extract --views 64 makes, or share=0 for none"
+                )
 
     def _step(self, samples: Samples) -> Tensor:
         logits = super()._step(samples)
@@ -118,9 +136,7 @@ class BoostAdapter(TDA):
     def _for(self, samples: Samples, cache: Admission, times: Tensor) -> Tensor:
         """As in TDA, but for the classes of each sample's n surest views, which are counted in Q′."""
         total = super()._for(samples, cache, times)
-        assert samples.views is not None
-        n = int(samples.views.shape[1] * self.parameters["share"])
-        if n == 0:
+        if samples.views is None or (n := int(samples.views.shape[1] * self.parameters["share"])) == 0:
             return total
         f, beta, slots = samples.features, self.parameters["positive_beta"], self.parameters["positive_slots"]
         z = exact_logits(self.classifier, samples.views)

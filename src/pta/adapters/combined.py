@@ -18,10 +18,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from pta.adapters.base import create_adapter, register
+from pta.adapters.base import adapter_class, create_adapter, register
 from pta.adapters.pta import PTA
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Touches
+from pta.engines.segment import Segment
 from pta.errors import InvalidParameter
 from pta.samples import Samples
 
@@ -34,7 +35,7 @@ class Combined(PTA):
 
     Args:
         classifier: the zero-shot classifier of both.
-        base: the name of the other method.
+        base: the name of the other method, which must answer sample by sample from features or views.
         base_parameters: its parameters.
         h, w, min_probability: those of PTA.
 
@@ -56,16 +57,22 @@ class Combined(PTA):
         min_probability: float = 0.1,
     ) -> None:
         super().__init__(classifier, h=h, w=w, min_probability=min_probability)
+        if not isinstance(base, str) or not isinstance(base_parameters, Mapping | None):
+            raise InvalidParameter(
+                f"base must be a name and base_parameters a mapping, got {base!r}, {base_parameters!r}"
+            )
+        if (method := adapter_class(base)).scope != "sample" or issubclass(method, PTA) or "pixels" in method.needs:
+            raise InvalidParameter(
+                f"PTA cannot stand on {base}: only on another method that answers from features or views"
+            )
         self.base = create_adapter(base, self.classifier, **dict(base_parameters or {}))
-        if self.base.scope != "sample" or isinstance(self.base, PTA):
-            raise InvalidParameter(f"PTA cannot stand on {base}: only on another method that answers sample by sample")
         self.needs, self.at_once = self.base.needs, self.base.at_once
         self.parameters = {
             "base": base,
             "base_parameters": self.base.parameters,
-            "h": h,
-            "w": w,
-            "min_probability": min_probability,
+            "h": self.rule.h,
+            "w": self.rule.w,
+            "min_probability": self.rule.min_probability,
         }
 
     def _step(self, samples: Samples) -> Tensor:
@@ -74,6 +81,16 @@ class Combined(PTA):
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.base._answer(samples, learn=False))
+
+    def summarise(self, samples: object) -> Segment:
+        """Not possible: what is learnt depends on the other method's state."""
+        raise InvalidParameter(
+            f"{self.name} cannot be summarised: what it learns depends on what {self.base.name} has learnt"
+        )
+
+    def apply(self, segment: Segment) -> None:
+        """Not possible: a segment holds nothing for the other method."""
+        raise InvalidParameter(f"{self.name} cannot apply a segment: it holds nothing for {self.base.name}")
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only what was learnt about some classes, in both methods."""

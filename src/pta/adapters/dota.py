@@ -15,21 +15,25 @@ The steps are those of the released program. Where it and the paper differ:
 * Counts start at 1, the paper's at 0 (`initial_count`), where the first sample replaces every mean and covariance.
 * λ grows with the mean count of a class, the paper's with the number of samples (`growth`).
 * The program rounds Λ and μ to half precision to score with them (`scoring="float16"`). That is not the default: half
-  precision shows in which batches the samples came, and that must not matter.
+  precision shows in which batches the samples came, and that must not matter. Entries of Λ beyond ±65504, the largest
+  half, are cut to it here, and the products of the rounded numbers are wide; both are ours.
+* ε, η and ρ differ from one released configuration to the next (`pta.presets`). The defaults are those of the worked
+  example, the most common ones: ε = 10⁻⁴, η = 0.3, ρ = 0.02. ImageNet has η = 0.2, ρ = 0.005.
 
-All that is learnt is zero-shot, so a batch is exact: within a stretch of samples mean_c Σ_c is a weighted sum of the
-covariances before it plus residuals, and each covariance is written once a stretch. A residual whose share in a
-covariance is below rounding is left out of mean_c Σ_c until then. Nearly every class has a share in nearly every
-sample, so samples that come one at a time cost passes over all C·d² numbers each.
+All that is learnt is zero-shot, so a batch is exact. What is kept is n_c·Σ_c, sums that only grow, written once a
+stretch of samples; within it mean_c Σ_c is a weighted sum of those before it and of the residuals since. Nearly every
+class has a share in nearly every sample, so samples that come one at a time cost passes over all C·d² numbers each.
 """
 
-from typing import ClassVar, Literal, Protocol, get_args
+from collections.abc import Iterator
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.gaussian import Gaussians
 from pta.engines.rule import Order
 from pta.engines.zero_shot import exact_logits
 from pta.errors import InvalidParameter
@@ -40,9 +44,8 @@ Covariance = Literal["per-class", "shared"]
 Growth = Literal["mean-count", "samples"]
 Scoring = Literal["full", "float16"]
 
-_STRETCH = 32  # rows learnt between two writes of the covariances: their residuals take 32·C·d numbers
+_STRETCH = 32  # rows learnt between two writes of n_c·Σ_c
 _LARGEST_HALF = 65504.0
-_SMALLEST_COUNT = 1e-300  # in the place of 0, where it divides
 
 
 @register
@@ -60,10 +63,12 @@ class DOTA(Adapter):
         growth: what λ grows with: the mean count of the classes ("mean-count", released) or the number of "samples"
             (paper).
         covariance: keep one "per-class" (C·d² numbers), or only their mean, weighted by the counts ("shared", d²
-            numbers). The latter is not in the paper: its classes weigh as much as they were seen, not all the same.
+            numbers). The latter is not in the paper: its classes weigh as much as they were seen, not all the same,
+            and what a class has put into it stays there when `reset` makes the class forget.
         scoring: score with Λ and μ in "full" precision or rounded to "float16", as the released program does.
         order: score a sample before learning it ("predict-first") or after ("update-first").
-        max_gib: refuse covariances that take more memory than this.
+        max_gib: refuse covariances that take more memory than this. At its peak it is more: `reset` builds the start
+            beside what it replaces, twice as much, and a stretch of samples takes some 3·32·C·d numbers.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> DOTA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
@@ -74,8 +79,9 @@ class DOTA(Adapter):
     at_once = 256
     mu: Tensor
     counts: Tensor
-    covariances: Tensor
     seen: Tensor
+    scatters: Tensor
+    pooled: Tensor
 
     def __init__(
         self,
@@ -122,165 +128,148 @@ class DOTA(Adapter):
         self._declare()
 
     def _declare(self) -> None:
-        classes, dim = self.classifier.classes, self.classifier.dim
+        anchors = self.classifier.anchors
+        classes, dim = anchors.shape
         kept = classes if self.covariance == "per-class" else 1
-        gib = kept * dim * dim * self.classifier.anchors.element_size() / 2**30
+        gib = kept * dim * dim * anchors.element_size() / 2**30
         if gib > self.max_gib:
             hint = 'use covariance="shared" or a larger max_gib' if kept > 1 else "use a larger max_gib"
             raise InvalidParameter(f"dota would keep {gib:.3g} GiB of covariances, max_gib is {self.max_gib:g}; {hint}")
 
-        def start(kind: torch.dtype, value: float, *shape: int) -> Tensor:
-            return self.classifier.anchors.new_full(shape, value, dtype=kind)
+        def full(value: float, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+            return self.classifier.anchors.new_full(shape, value, dtype=dtype)
 
-        def covariances() -> Tensor:
-            anchors = self.classifier.anchors
-            return (torch.eye(dim, dtype=anchors.dtype, device=anchors.device) * self.sigma).repeat(kept, 1, 1)
+        def identities(value: float, *shape: int) -> Tensor:
+            start = full(0.0, *shape, dim, dim)
+            start.diagonal(dim1=-2, dim2=-1).fill_(value)
+            return start
 
-        dtype = self.classifier.anchors.dtype
-        self.add_state("mu", lambda: start(dtype, self.omega, classes, dim))
-        self.add_state("counts", lambda: start(torch.float64, self.initial_count, classes))
-        self.add_state("covariances", covariances, per_class=self.covariance == "per-class")
-        self.add_state("seen", lambda: start(torch.int64, 0), per_class=False)
+        self.add_state("mu", lambda: full(self.omega, classes, dim))
+        self.add_state("counts", lambda: full(self.initial_count, classes, dtype=torch.float64))
+        self.add_state("seen", lambda: full(0, dtype=torch.int64), per_class=False)
+        if self.covariance == "per-class":
+            self.add_state("scatters", lambda: identities(self.initial_count * self.sigma, classes))  # n_c·Σ_c
+        else:
+            self.add_state("pooled", lambda: identities(self.sigma), per_class=False)  # Σ_c n_c·Σ_c / Σ_c n_c
 
     def _step(self, samples: Samples) -> Tensor:
         views = _views_of(samples)
         z = self.classifier.logits(views.mean(dim=1))
+        y = exact_logits(self.classifier, views).softmax(dim=2)
         for start in range(0, len(views), size := max(1, _STRETCH // views.shape[1])):
             stretch = slice(start, start + size)
-            z[stretch] += self._learn_and_score(views[stretch])
+            z[stretch] += self._learn_and_score(views[stretch], y[stretch])
         return z
 
     def _predict(self, samples: Samples) -> Tensor:
         views = _views_of(samples)
-        mean = views.mean(dim=1)
-        pooled = self.covariances.mean(dim=0)
-        weight = self._weight(self.counts, int(self.seen), views.shape[1])
-        return self.classifier.logits(mean) + weight * self._gaussian(pooled, mean, int(self.seen)).to(mean.dtype)
+        per_class = self.covariance == "per-class"
+        pooled = self._mean_covariance(self._mean_weights(self.counts[None]))[0] if per_class else self.pooled
+        return self.classifier.logits(views.mean(dim=1)) + self._gaussian(views, pooled, self.counts, int(self.seen))
 
-    def _learn_and_score(self, views: Tensor) -> Tensor:
+    def _learn_and_score(self, views: Tensor, y: Tensor) -> Tensor:
         """λ·g of a stretch of samples with their views, B×V×d, each at its turn."""
-        y = exact_logits(self.classifier, views).softmax(dim=2)
         counts = torch.cat([self.counts[None], y.sum(dim=1)]).cumsum(dim=0)
-        pooled: _Pooled = (_PerClass if self.covariance == "per-class" else _Shared)(self.covariances, counts, y)
-        seen = int(self.seen)
+        seen, late = int(self.seen), int(self.order == "update-first")
+        learn = self._learn_per_class if self.covariance == "per-class" else self._learn_shared
         scores = views.new_empty(len(views), self.classifier.classes)
-
-        def score(sample: int, learnt: int) -> None:
-            weight = self._weight(counts[learnt], seen + learnt, views.shape[1])
-            mean = views[sample].mean(dim=0, keepdim=True)
-            scores[sample] = weight * self._gaussian(pooled.covariance(), mean, seen + learnt)[0]
-
-        for t, x in enumerate(views):
-            if self.order == "predict-first":
-                score(t, learnt=t)
-            residuals = x[:, None] - self.mu
-            shares = y[t] / counts[t + 1].clamp_min(_SMALLEST_COUNT)
-            self.mu += torch.einsum("vc,vcd->cd", shares.to(x.dtype), residuals)
-            pooled.learn(residuals)
-            if self.order == "update-first":
-                score(t, learnt=t + 1)
-        pooled.write()
+        for learnt, pooled in enumerate(learn(views, y, counts)):
+            if 0 <= (own := learnt - late) < len(views):
+                scores[own] = self._gaussian(views[own, None], pooled, counts[learnt], seen + learnt)[0]
         self.counts.copy_(counts[-1])
         self.seen += len(views)
         return scores
 
-    def _weight(self, counts: Tensor, seen: int, views: int) -> float:
-        grown = float(counts.mean()) / views if self.growth == "mean-count" else seen
-        return min(self.rho * grown, self.eta)
+    def _learn_shared(self, views: Tensor, y: Tensor, counts: Tensor) -> Iterator[Tensor]:
+        """Learn a stretch; gives the covariance before the first and after every sample, while the means are theirs.
 
-    def _gaussian(self, covariance: Tensor, x: Tensor, seen: int) -> Tensor:
-        """g = μ·Λ·x − ½·diag(μ·Λ·μᵀ) of features B×d, in float64."""
+        Args:
+            views: B×V×d.
+            y: B×V×C.
+            counts: (B+1)×C, before the first and after every sample.
+        """
+        totals = counts.sum(dim=1)
+        yield self.pooled
+        for t, x in enumerate(views):
+            residuals = self._move_means(x, y[t] / counts[t + 1].clamp_min(self._nothing)).flatten(0, 1)
+            weighted = (y[t] / totals[t + 1]).to(x.dtype).flatten()[:, None] * residuals
+            self.pooled.addmm_(weighted.T, residuals, beta=float(totals[t] / totals[t + 1]))
+            yield self.pooled
+
+    def _learn_per_class(self, views: Tensor, y: Tensor, counts: Tensor) -> Iterator[Tensor]:
+        """The same for mean_c Σ_c.
+
+        With the means u_c from before the stretch and its rows x_s, every residual is Σ_j a_cs,j·x_j + a_cs,0·u_c.
+        So Σ_s y_cs·r_cs·r_csᵀ needs no more than G_c = Σ_s y_cs·a_cs·a_csᵀ, and its mean C·d² operations a sample,
+        however many residuals there are.
+        """
+        u, x, own = self.mu.clone(), views.flatten(0, 1), views.shape[1]
+        a = self._residual_coefficients(y, counts).to(x.dtype)
+        G = a.new_zeros(len(u), len(x) + 1, len(x) + 1)
+        y_rows = y.flatten(0, 1).T.to(x.dtype)  # C×R
+        weights = self._mean_weights(counts)
+        earlier = self._mean_covariance(weights)
+        yield earlier[0]
+        for t, sample in enumerate(views):
+            self._move_means(sample, y[t] / counts[t + 1].clamp_min(self._nothing))
+            rows = slice(t * own, (t + 1) * own)
+            G.baddbmm_((y_rows[:, rows, None] * a[:, rows]).mT, a[:, rows])
+            Q = (weights[t + 1] @ G.flatten(1)).view(G.shape[1:])[1:, 1:]
+            of_u = weights[t + 1][:, None] * G[:, 0]
+            half = u.T @ (of_u[:, 1:] @ x + of_u[:, :1] * u / 2) + x.T @ (Q @ x) / 2
+            yield earlier[t + 1] + half + half.T
+        residuals = a[:, :, 1:] @ x + a[:, :, :1] * u[:, None]
+        self.scatters.baddbmm_((y_rows[:, :, None] * residuals).mT, residuals)
+
+    def _residual_coefficients(self, y: Tensor, counts: Tensor) -> Tensor:
+        """a, C×R×(1+R): what of u_c and of each row of the stretch is in x_s − μ_c, with μ_c from before its sample."""
+        samples, own, _ = y.shape
+        earlier = y.new_ones(samples, samples).tril(-1).kron(y.new_ones(own, own))
+        n = counts[:-1].clamp_min(self._nothing).repeat_interleave(own, dim=0).T
+        learnt = y.flatten(0, 1).T[:, None] / n[:, :, None] * earlier
+        of_u = learnt.sum(dim=2, keepdim=True) - 1
+        learnt.diagonal(dim1=1, dim2=2).sub_(1.0)
+        return torch.cat([of_u, -learnt], dim=2)
+
+    def _move_means(self, x: Tensor, shares: Tensor) -> Tensor:
+        """Learn the means from views V×d with shares V×C; gives x_v − μ_c from before, V×C×d."""
+        residuals = x[:, None] - self.mu
+        self.mu += torch.einsum("vc,vcd->cd", shares.to(x.dtype), residuals)
+        return residuals
+
+    def _mean_weights(self, counts: Tensor) -> Tensor:
+        """What n_c·Σ_c weighs in mean_c Σ_c with counts T×C; nothing if the class is as at the start."""
+        weights = torch.where(counts < self._nothing, 0.0, 1 / (self.classifier.classes * counts))
+        return weights.to(self.mu.dtype)
+
+    def _mean_covariance(self, weights: Tensor) -> Tensor:
+        """mean_c Σ_c of the sums as they are with weights T×C: T×d×d."""
+        mean = (weights @ self.scatters.flatten(1)).view(-1, *self.scatters.shape[1:])
+        new = (weights == 0).to(mean.dtype).mean(dim=1, keepdim=True)
+        mean.diagonal(dim1=1, dim2=2).add_(self.sigma * new)
+        return mean
+
+    @property
+    def _nothing(self) -> float:
+        """A class with a smaller count is as at the start: smaller sums would lose digits."""
+        numbers = torch.finfo(self.mu.dtype)
+        return numbers.tiny / numbers.eps
+
+    def _gaussian(self, views: Tensor, pooled: Tensor, counts: Tensor, seen: int) -> Tensor:
+        """λ·g of samples with their views, B×V×d."""
+        grown = float(counts.mean()) / views.shape[1] if self.growth == "mean-count" else seen
+        x, weight = views.mean(dim=1), min(self.rho * grown, self.eta)
         epsilon = self.epsilon if seen else 0.0
-        identity = torch.eye(len(covariance), dtype=torch.float64, device=covariance.device)
-        lower = torch.linalg.cholesky((1 - epsilon) * covariance.double() + epsilon * identity)
-        if self.scoring == "float16":
-            mu = self.mu.half().double()
-            precision = torch.cholesky_inverse(lower).clamp(-_LARGEST_HALF, _LARGEST_HALF).half().double()
-            through = mu @ precision
-            return x.double() @ through.T - (through * mu).sum(dim=1) / 2
-        white_mu = torch.linalg.solve_triangular(lower, self.mu.double().T, upper=False)
-        white_x = torch.linalg.solve_triangular(lower, x.double().T, upper=False)
-        g: Tensor = white_x.T @ white_mu - white_mu.square().sum(dim=0) / 2
-        return g
+        covariance = pooled.double() * (1 - epsilon)
+        covariance.diagonal().add_(epsilon)
+        if self.scoring == "full":
+            return weight * Gaussians.of(covariance, self.mu, centred=False).scores(x)
+        precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+        mu = self.mu.half().double()
+        through = mu @ precision.clamp_(-_LARGEST_HALF, _LARGEST_HALF).half().double()
+        g: Tensor = x.double() @ through.T - (through * mu).sum(dim=1) / 2
+        return (weight * g).to(x.dtype)
 
 
 def _views_of(samples: Samples) -> Tensor:
     return samples.features[:, None] if samples.surest is None else samples.surest
-
-
-class _Pooled(Protocol):
-    """The covariance that the classes share, at each turn of a stretch of samples."""
-
-    def learn(self, residuals: Tensor) -> None:
-        """Take the next sample's x_v − μ_c, V×C×d."""
-
-    def covariance(self) -> Tensor:
-        """The pooled covariance now, d×d."""
-
-    def write(self) -> None:
-        """Bring the state up to date, in place, at the end of the stretch."""
-
-
-class _PerClass:
-    """mean_c Σ_c. With counts n(t), a covariance before the stretch keeps n(0)/n(t) of itself, and every residual that
-    was met since has the share y/n(t).
-    """
-
-    def __init__(self, covariances: Tensor, counts: Tensor, y: Tensor) -> None:
-        self.state, self.counts, self.y = covariances, counts.clamp_min(_SMALLEST_COUNT), y
-        self.kept = self.counts[0] / self.counts
-        classes, dim = len(covariances), covariances.shape[-1]
-        weights = (self.kept / classes).to(covariances.dtype)
-        self.earlier = (weights @ covariances.view(classes, -1)).view(-1, dim, dim)
-        self.since = covariances.new_zeros(dim, dim)
-        self.residuals = covariances.new_empty(*y.shape, dim)
-        self.shares = torch.zeros_like(y)
-        self.negligible = torch.finfo(covariances.dtype).eps / 8
-        self.turn = 0
-
-    def learn(self, residuals: Tensor) -> None:
-        self.residuals[self.turn] = residuals
-        self.turn += 1
-        met = slice(0, self.turn)
-        shares = self.y[met] / self.counts[self.turn]
-        change = shares - self.shares[met]
-        change = torch.where(change.abs() > self.negligible, change, 0.0)
-        self.shares[met] += change
-        rows = change.nonzero(as_tuple=True)
-        changed = self.residuals[rows]
-        weights = (change[rows] / len(self.state)).to(changed.dtype)
-        self.since.addmm_((weights[:, None] * changed).T, changed)
-
-    def covariance(self) -> Tensor:
-        return self.earlier[self.turn] + self.since
-
-    def write(self) -> None:
-        residuals = self.residuals.flatten(0, 1).transpose(0, 1)
-        shares = (self.y / self.counts[-1]).flatten(0, 1).T.to(residuals.dtype)
-        self.state *= self.kept[-1, :, None, None].to(residuals.dtype)
-        self.state.baddbmm_((shares[:, :, None] * residuals).mT, residuals)
-
-
-class _Shared:
-    """Σ_c n_c·Σ_c / Σ_c n_c, which needs no covariance of any single class."""
-
-    def __init__(self, covariances: Tensor, counts: Tensor, y: Tensor) -> None:
-        self.state, self.y = covariances[0], y
-        self.totals = counts.sum(dim=1).clamp_min(_SMALLEST_COUNT)
-        self.negligible = torch.finfo(covariances.dtype).eps / 8
-        self.turn = 0
-
-    def learn(self, residuals: Tensor) -> None:
-        before, after = self.totals[self.turn], self.totals[self.turn + 1]
-        shares = self.y[self.turn] / after
-        rows = (shares > self.negligible / len(self.y[0, 0])).nonzero(as_tuple=True)
-        changed = residuals[rows]
-        self.state *= (before / after).to(changed.dtype)
-        self.state.addmm_((shares[rows].to(changed.dtype)[:, None] * changed).T, changed)
-        self.turn += 1
-
-    def covariance(self) -> Tensor:
-        return self.state
-
-    def write(self) -> None:
-        """The state is up to date at every turn."""

@@ -38,6 +38,7 @@ from torch.nn.functional import normalize
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.gaussian import Gaussians
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import require_choice, require_number, require_switch
@@ -68,9 +69,8 @@ class FreeTTA(Adapter):
 
     name: ClassVar[str] = "freetta"
     mu: Tensor
-    counts: Tensor
-    sigma: Tensor
     heard: Tensor
+    sigma: Tensor
 
     def __init__(
         self,
@@ -104,37 +104,37 @@ class FreeTTA(Adapter):
             renormalise=renormalise,
         )
         self.add_state("mu", lambda: self.classifier.anchors.clone())
-        self.add_state("counts", self._initial_counts)
+        self.add_state("heard", self._nothing)  # N_y − 1/C, as n − 1 would round away at first
         self.add_state("sigma", self._initial_sigma, per_class=False)
-        self.add_state("heard", self._nothing, per_class=False)  # n − 1, which n itself would round away at first
-
-    def _initial_counts(self) -> Tensor:
-        classes = self.classifier.classes
-        return self.classifier.anchors.new_full((classes,), 1 / classes, dtype=torch.float64)
 
     def _nothing(self) -> Tensor:
-        return self.classifier.anchors.new_zeros((), dtype=torch.float64)
+        return self.classifier.anchors.new_zeros(self.classifier.classes, dtype=torch.float64)
 
     def _initial_sigma(self) -> Tensor:
         # float64, as the identity's share falls to 1/n and float32 would soon round it away
         return torch.eye(self.classifier.dim, dtype=torch.float64, device=self.classifier.anchors.device)
 
+    @property
+    def counts(self) -> Tensor:
+        """N_y, which add up to n."""
+        return self.heard + 1 / self.classifier.classes
+
     def _step(self, samples: Samples) -> Tensor:
         weights = torch.exp(-self.beta * ZeroShot.of(self.classifier, samples).entropy)
         scores = samples.features.new_empty(len(samples), self.classifier.classes)
-        white_mu, lower = self._whitened()
+        gaussians = self._gaussians()
         for t, x in enumerate(samples.features):
-            g = self._gaussian(white_mu, lower, x[None])[0]
+            g = self._scores(gaussians, x[None])[0]
             if self.order == "predict-first":
                 scores[t] = g
             self._learn(x, weights[t] * g.softmax(dim=0), weights[t])
-            white_mu, lower = self._whitened()
+            gaussians = self._gaussians()
             if self.order == "update-first":
-                scores[t] = self._gaussian(white_mu, lower, x[None])[0]
+                scores[t] = self._scores(gaussians, x[None])[0]
         return self._text(samples) + self.alpha * scores
 
     def _predict(self, samples: Samples) -> Tensor:
-        g = self._gaussian(*self._whitened(), samples.features)
+        g = self._scores(self._gaussians(), samples.features)
         return self._text(samples) + self.alpha * g.to(samples.features.dtype)
 
     def _text(self, samples: Samples) -> Tensor:
@@ -144,36 +144,31 @@ class FreeTTA(Adapter):
             else samples.features @ self.classifier.anchors.T
         )
 
-    def _whitened(self) -> tuple[Tensor, Tensor]:
-        """L⁻¹·μᵀ (d×C) and L with L·Lᵀ = Σ, or what is inverted in its place, in float64."""
+    def _gaussians(self) -> Gaussians:
+        """The mixture without its priors, with Σ or with what is inverted in its place."""
         sigma = self.sigma
         if self.inverse == "shrunk":
-            dim = len(sigma)
-            identity = torch.eye(dim, dtype=sigma.dtype, device=sigma.device)
-            sigma = (self.heard * sigma + sigma.trace() * identity) / dim
-        lower = torch.linalg.cholesky(sigma)
-        return torch.linalg.solve_triangular(lower, self.mu.double().T, upper=False), lower
+            sigma = sigma * (self.heard.sum() / len(sigma))
+            sigma.diagonal().add_(self.sigma.trace() / len(sigma))
+        return Gaussians.of(sigma, self.mu, centred=False)
 
-    def _gaussian(self, white_mu: Tensor, lower: Tensor, x: Tensor) -> Tensor:
+    def _scores(self, gaussians: Gaussians, x: Tensor) -> Tensor:
         """g of features B×d, in float64."""
-        white_x = torch.linalg.solve_triangular(lower, x.double().T, upper=False)
-        prior = (self.counts / self.counts.sum()).log()
-        g: Tensor = white_x.T @ white_mu - white_mu.square().sum(dim=0) / 2 + prior
-        return g
+        counts = self.counts
+        return gaussians.scores(x) + (counts / counts.sum()).log()
 
     def _learn(self, x: Tensor, a: Tensor, weight: Tensor) -> None:
         """The M-step: x counts a_y (float64, C) for class y, `weight` in all."""
-        n = 1 + self.heard
-        self.heard += weight
-        self.counts += a
+        before = self.heard.sum()
+        self.heard += a
         self.mu += (a / self.counts).to(x.dtype)[:, None] * (x - self.mu)
         if self.renormalise:
             self.mu.copy_(normalize(self.mu, dim=1))
         if self.covariance == "average":
-            total = 1 + self.heard
-            self.sigma *= n / total
+            total = 1 + before + weight
+            self.sigma *= (1 + before) / total
         else:
-            total = self.heard.clamp_min(torch.finfo(torch.float64).tiny)
+            total = (before + weight).clamp_min(torch.finfo(torch.float64).tiny)
         shares = a / total
         learning = shares > torch.finfo(torch.float64).eps / (8 * len(a))  # the others together are below rounding
         residuals = (x - self.mu[learning]).double()

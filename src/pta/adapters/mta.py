@@ -16,6 +16,7 @@ For each sample with unit views f_1 … f_V, the plain image first:
 5. Score the mode: scale·T·m.
 
 With fewer views than k = 1 takes, the released program divides zero by zero; here such samples are refused.
+Views that are copies of one another have h = 0, and 0/0 in the released program; here h² is 10⁻¹² at least.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from torch.nn.functional import normalize
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.zero_shot import exact_logits
+from pta.engines.zero_shot import exact_logits, samples_at_once
 from pta.errors import InvalidSamples
 from pta.parameters import require_number
 from pta.samples import Samples
@@ -58,7 +59,6 @@ class MTA(Adapter):
 
     name = "mta"
     needs = frozenset({"features", "views"})
-    at_once = 32  # of 64 views and 1000 classes: 16 MiB of probabilities
 
     def __init__(
         self,
@@ -74,6 +74,16 @@ class MTA(Adapter):
         super().__init__(
             classifier, lambda_y=self.lambda_y, lambda_q=self.lambda_q, bandwidth_share=self.bandwidth_share
         )
+        self.at_once = samples_at_once(classifier, views=64)
+
+    def require(self, samples: Samples) -> None:
+        """Refuse samples without views, or with too few."""
+        super().require(samples)
+        if samples.views is not None and self._neighbours(samples.views.shape[1]) < 1:
+            raise InvalidSamples(
+                f"{samples.views.shape[1]} views leave none of a view's neighbours at "
+                f"bandwidth_share={self.bandwidth_share:g}; mta needs more views, as pta extract --views 64 makes"
+            )
 
     def _step(self, samples: Samples) -> Tensor:
         return self._answer(samples, learn=True)[1]
@@ -90,13 +100,7 @@ class MTA(Adapter):
         return self._modes(samples.views, self._neighbours(samples.views.shape[1])).to(samples.features.dtype)
 
     def _neighbours(self, views: int) -> int:
-        neighbours = int(self.bandwidth_share * (views - 1))
-        if neighbours < 1:
-            raise InvalidSamples(
-                f"{views} views leave none of a view's neighbours at bandwidth_share={self.bandwidth_share:g}; "
-                "mta needs more views, as pta extract --views 64 makes"
-            )
-        return neighbours
+        return int(self.bandwidth_share * (views - 1))
 
     def _modes(self, views: Tensor, neighbours: int) -> Tensor:
         f = normalize(views.double(), dim=2)

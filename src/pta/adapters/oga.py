@@ -27,6 +27,7 @@ For each sample with feature x, zero-shot probabilities s of entropy e, and clas
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -35,7 +36,7 @@ from torch.nn.functional import normalize
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.gaussian import Gaussians, add_moments, admissions, sample_covariance, shrunk_covariance
+from pta.engines.gaussian import Gaussians, add_moments, exchanging, pass_by, sample_covariance, shrunk_covariance
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import require_choice, require_count, require_number, require_switch
@@ -94,8 +95,9 @@ class OGA(Adapter):
 
     def _declare(self, C: int, d: int) -> None:
         M, wide = self.slots, torch.float64
+        self.empty = math.log(C)
         self.add_state("items", lambda: self.classifier.anchors.new_zeros(C, M, d))
-        self.add_state("entropies", lambda: self.classifier.anchors.new_full((C, M), math.log(C), dtype=wide))
+        self.add_state("entropies", lambda: self.classifier.anchors.new_full((C, M), self.empty, dtype=wide))
         self.add_state("means", lambda: self.classifier.anchors.clone())  # μ
         self.add_state("moments", lambda: self.classifier.anchors.new_zeros(d + 1, d + 1, dtype=wide), per_class=False)
         self._gaussians: Gaussians | None = None
@@ -103,7 +105,7 @@ class OGA(Adapter):
     @property
     def filled(self) -> Tensor:
         """Which slots hold an item, C×M."""
-        return self.entropies < math.log(self.classifier.classes)
+        return self.entropies < self.empty
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only what was learnt about some classes."""
@@ -116,33 +118,22 @@ class OGA(Adapter):
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot, x = ZeroShot.of(self.classifier, samples), samples.features
-        likelihoods, scored = torch.empty_like(zero_shot.logits), 0
-        for sample, own, slot in admissions(self.entropies, zero_shot.labels, zero_shot.entropy):
-            until = sample if self.order == "update-first" else sample + 1
-            if until > scored:
-                likelihoods[scored:until] = self._likelihoods(x[scored:until])
-            self._learn(x[sample], zero_shot.entropy[sample], own, slot)
-            scored = until
-        if scored < len(x):
-            likelihoods[scored:] = self._likelihoods(x[scored:])
+        learn = partial(self._learn, x, zero_shot)
+        likelihoods = pass_by(self.entropies, zero_shot, x, self.order, learn, self._likelihoods)
         return self._posterior(zero_shot, likelihoods)
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._posterior(ZeroShot.of(self.classifier, samples), self._likelihoods(samples.features))
 
-    def _learn(self, x: Tensor, entropy: Tensor, own: int, slot: int) -> None:
+    def _learn(self, x: Tensor, zero_shot: ZeroShot, sample: int, own: int, slot: int) -> None:
         """Steps 1 to 3."""
-        self._count(own, sign=-1)
-        self.items[own, slot], self.entropies[own, slot] = x, entropy
-        count = int(self.filled[own].sum())
-        if count >= _ITEMS_FOR_A_MEAN:
-            mean = self.items[own].sum(dim=0) / (self.slots if self.mean == "capacity" else count)
-            self.means[own] = normalize(mean, dim=0) if self.renormalise else mean
-        self._count(own)
+        with exchanging(self.moments, self.items[own], self.means[own], self.entropies[own], self.empty):
+            self.items[own, slot], self.entropies[own, slot] = x[sample], zero_shot.entropy[sample]
+            count = int(self.filled[own].sum())
+            if count >= _ITEMS_FOR_A_MEAN:
+                mean = self.items[own].sum(dim=0) / (self.slots if self.mean == "capacity" else count)
+                self.means[own] = normalize(mean, dim=0) if self.renormalise else mean
         self._gaussians = None
-
-    def _count(self, own: int, *, sign: int = 1) -> None:
-        add_moments(self.moments, self.items[own], self.means[own], self.filled[own], sign=sign)
 
     def _likelihoods(self, x: Tensor) -> Tensor:
         """Step 4, but for the last term, which is the same for all classes."""

@@ -3,7 +3,6 @@
 A file holds named presets; each gives parameters by dataset, or for every dataset under `*`.
 """
 
-from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -11,26 +10,30 @@ from typing import Any
 from pta.errors import InvalidParameter, nearest
 from pta.files import packaged_json
 
+_LIKE_OTHERS = ("adapt-transductive", "combined")  # their own values for single datasets are not known
 
-def preset_names(methods: Iterable[str]) -> list[str]:
-    """The presets that at least one of the methods has.
 
-    >>> preset_names(["pta"])
+def preset_names() -> list[str]:
+    """The presets that there are, each for at least one method.
+
+    >>> preset_names()
     ['non-iid', 'paper']
     """
-    return sorted({name for method in methods for name in _presets(method)})
+    return sorted({name for method in _methods() for name in _presets(method)})
 
 
-def require_preset(name: str, methods: Iterable[str]) -> None:
-    """Refuse a preset that none of the methods has."""
-    known = preset_names(methods)
-    if name not in known:
-        raise InvalidParameter(f"no preset is called {name!r}; {nearest(name, known) if known else 'there are none'}")
+def require_preset(name: str, dataset: str | None = None) -> None:
+    """Refuse a preset that no method has, or a dataset that none of that preset's values are for."""
+    if name not in preset_names():
+        raise InvalidParameter(f"no preset is called {name!r}; {nearest(name, preset_names())}")
+    known = sorted({data for method in _methods() for data in _presets(method).get(name, {})})
+    if dataset is not None and dataset.split("/")[0] not in known and "*" not in known:
+        raise InvalidParameter(f"the preset {name!r} has nothing for a dataset {dataset!r}; {nearest(dataset, known)}")
 
 
-def has_preset(method: str, name: str) -> bool:
-    """Whether a method has such a preset at all; one without has the same values for every dataset, its defaults."""
-    return name in _presets(method)
+def depends_on_dataset(method: str) -> bool:
+    """Whether papers use other values of this method for other datasets; the others have their defaults everywhere."""
+    return bool(_presets(method)) or method in _LIKE_OTHERS
 
 
 def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
@@ -44,6 +47,10 @@ def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
     known = _presets(method).get(name, {})
     found = known.get(dataset.split("/")[0], known.get("*"))
     return None if found is None else dict(found)
+
+
+def _methods() -> list[str]:
+    return [file.name.removesuffix(".json") for file in (resources.files("pta") / "data" / "presets").iterdir()]
 
 
 @cache

@@ -23,6 +23,7 @@ another task. Each item is a parameter; published numbers could not be checked.
 * β_f: 0.5 in the summary, 5 in the port. The sign of the entropies: minus in the summary, plus in the port (`trust`).
 * τ: 0.5 in the port. The threshold τ·(1 − max p) is the summary's; `threshold="fixed"` is τ alone.
 * The paper is said to use one symbol for the threshold and for a temperature; `temperature` is that of ŷ within Ω.
+* ŷ is said to be "re-softmaxed" within Ω, read here as p scaled to sum 1; it may mean a softmax of the p themselves.
 * Views: unknown. Given some, p is the mean of their distributions and f the mean of their features.
 """
 
@@ -42,6 +43,8 @@ from pta.samples import Samples
 Cache = Literal["cosine", "product"]
 Threshold = Literal["unsureness", "fixed"]
 Trust = Literal["surer", "less-sure"]
+
+_REACHED = 1e-12  # a sum of probabilities this close to the threshold reaches it; rounding must not decide
 
 
 @register
@@ -131,7 +134,7 @@ class SCA(Adapter):
         ranked, classes = p.sort(dim=1, descending=True, stable=True)
         enough = self.tau * (1 - ranked[:, :1]) if self.threshold == "unsureness" else self.tau
         reached = ranked.cumsum(dim=1) - ranked  # by the classes before this one
-        chosen = reached < enough
+        chosen = reached < enough - _REACHED
         chosen[:, 0] = True
         logarithms = torch.where(chosen, ranked, 0.0).log() / self.temperature
         return torch.zeros_like(p).scatter_(1, classes, logarithms.softmax(dim=1))

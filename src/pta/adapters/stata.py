@@ -25,7 +25,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.base import Adapter, Scope, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.transduction import (
     SMALLEST_VARIANCE,
@@ -69,7 +69,7 @@ class StatA(Adapter):
     """
 
     name: ClassVar[str] = "stata"
-    scope: ClassVar[Literal["sample", "batch", "stream"]] = "batch"
+    scope: ClassVar[Scope] = "batch"
 
     def __init__(
         self,

@@ -17,15 +17,16 @@ be the sample itself; here it always is. It fails on fewer than 8 samples; here 
 neighbours. It takes the number of classes from the labels that occur in the set; here all classes of the classifier
 exist.
 Of several templates it uses the first; here the classifier's anchors are whatever was made of them.
+Given another method's predictions for ŷ, it overwrites them with z; here ŷ is always the classifier's, and stays.
 """
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.base import Adapter, Scope, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.transduction import (
     SMALLEST_PROBABILITY,
@@ -62,7 +63,7 @@ class TransCLIP(Adapter):
     """
 
     name: ClassVar[str] = "transclip"
-    scope: ClassVar[Literal["sample", "batch", "stream"]] = "stream"
+    scope: ClassVar[Scope] = "stream"
 
     def __init__(
         self,

@@ -14,6 +14,8 @@ For each sample with V views:
 The steps are the paper's algorithm. The released program runs in float16 and divides by float16's machine epsilon
 where the paper sets the temperature to zero, so that a view whose classes are close splits its vote
 (`temperature="float16"`). Where no other view breaks a tie it masks the wrong classes, which is not imitated.
+Uncertain: as stored publicly, the program asks the other views in the order they came, not in that of step 3.
+That at least one view votes is ours; the program has nobody vote if int(keep·V) is 0.
 """
 
 from typing import Literal, get_args
@@ -24,7 +26,7 @@ from torch.nn.functional import one_hot
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.zero_shot import entropy_of
+from pta.engines.zero_shot import entropy_of, samples_at_once
 from pta.parameters import require_choice, require_number
 from pta.samples import Samples
 
@@ -54,13 +56,13 @@ class ZERO(Adapter):
 
     name = "zero"
     needs = frozenset({"features", "views"})
-    at_once = 32  # of 64 views and 1000 classes: 16 MiB of probabilities
 
     def __init__(self, classifier: ZeroShotClassifier, *, keep: float = 0.3, temperature: Temperature = "zero") -> None:
         self.keep = require_number("keep", keep, 0.0, 1.0)
         require_choice("temperature", temperature, get_args(Temperature))
         self.temperature = temperature
         super().__init__(classifier, keep=self.keep, temperature=temperature)
+        self.at_once = samples_at_once(classifier, views=64)
 
     def _step(self, samples: Samples) -> Tensor:
         assert samples.views is not None  # checked by `needs`

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.filesize import decimal
@@ -15,7 +15,7 @@ from pta.cli import options
 from pta.cli.method_choice import MethodChoice, Methods
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile, load_features
-from pta.encoders import find_device, load_encoder
+from pta.encoders import find_device
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.experiments.evaluate import Evaluation, Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
@@ -69,7 +69,7 @@ def evaluate(
         typer.Option(
             min=1,
             help="Samples per step; changes results only with dirichlet, --drop-last, --lookahead and stata.",
-            show_default="128 with one of these, else 256",
+            show_default="128 with one of the first three, else 256",
         ),
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
@@ -78,8 +78,7 @@ def evaluate(
     """Compare methods on feature files: accuracy, gain over zero-shot, and speed."""
     asked = method or ["clip", "pta"]
     place = find_device(device)
-    tower = None if model is None else load_encoder(model, device=device).token_tower()
-    choice = MethodChoice(asked, set_ or [], preset, tower)
+    choice = MethodChoice(asked, set_ or [], preset, model, device)
     require_place(json)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     size = batch or order.usual_batch
@@ -92,14 +91,14 @@ def evaluate(
         order.require(data, size)
     work = [(data, choice.for_file(data)) for data in datasets]
     if predictions is not None:
-        make_folder(predictions)
+        for data in datasets:
+            make_folder(_folder(predictions, data.name, len(datasets)))
 
     seeds = list(dict.fromkeys(seed or [1]))
-    done = _run(work, seeds, order, size, choice.tower)
+    done = _run(work, seeds, order, size, choice)
     if predictions is not None:
         for evaluation in done:
-            folder = predictions if len(datasets) == 1 else predictions / evaluation.dataset
-            folder.mkdir(exist_ok=True)
+            folder = _folder(predictions, evaluation.dataset, len(datasets))
             _write_predictions(folder / f"{evaluation.run.method}-{evaluation.seed}.csv", evaluation)
     if json is not None:
         write_json(json, [evaluation.record() for evaluation in done])
@@ -114,7 +113,7 @@ def _with_confident_views(data: FeatureFile) -> FeatureFile:
 
 
 def _run(
-    work: Sequence[tuple[FeatureFile, Methods]], seeds: Sequence[int], stream: Stream, batch: int, tower: Any
+    work: Sequence[tuple[FeatureFile, Methods]], seeds: Sequence[int], stream: Stream, batch: int, choice: MethodChoice
 ) -> list[Evaluation]:
     done: list[Evaluation] = []
     with progress() as bar:
@@ -125,10 +124,15 @@ def _run(
             def advance(method: str, seed: int, samples: int, name: str = data.name) -> None:
                 bar.update(task, advance=samples, description=f"{name}: {method}, seed {seed}")
 
+            tower = choice.tower_for(methods)
             done.extend(
                 evaluate_methods(data, methods, seeds, stream=stream, batch=batch, tower=tower, on_batch=advance)
             )
     return done
+
+
+def _folder(predictions: Path, dataset: str, datasets: int) -> Path:
+    return predictions if datasets == 1 else predictions / dataset
 
 
 def _write_predictions(path: Path, evaluation: Evaluation) -> None:

@@ -1,18 +1,25 @@
 """Which methods to run on a feature file, and with which parameters: `--method`, `--set` and `--preset`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+import torch
+
 from pta.adapters.base import adapter_class, create_adapter, list_adapters
-from pta.adapters.presets import has_preset, load_preset, require_preset
+from pta.adapters.presets import depends_on_dataset, load_preset, require_preset
 from pta.cli.output import say
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, PtaError
+from pta.encoders import load_encoder
+from pta.errors import InvalidParameter, InvalidSamples, PtaError
+from pta.token_tower import TokenTower
 
 Methods = dict[str, dict[str, Any]]  # name → parameters
 ALL = "all"
+_SAMPLES_TO_COMPARE = 4
+_SAME_DIRECTION = 0.99  # cosine; half precision is above it
 
 
 @dataclass
@@ -23,34 +30,47 @@ class MethodChoice:
         asked: names of methods, or `all` for those that a file has everything for.
         settings: METHOD.NAME=VALUE, each for a method that is run.
         preset: NAME, or NAME/DATASET for the values of another dataset than the file's own.
-        tower: the image tower, if a model was named.
+        model: the name of the model whose image tower methods may look into; loaded if one does.
+        device: where that runs.
     """
 
     asked: Sequence[str]
     settings: Sequence[str] = ()
     preset: str | None = None
-    tower: Any = None
+    model: str | None = None
+    device: str = "cpu"
     names: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         every = [name for one in self.asked for name in (list_adapters() if one == ALL else [one])]
         self.names = [adapter_class(name).name for name in dict.fromkeys(every)]
         for setting in self.settings:
-            owner, _, _ = _parse(setting)
+            owner, _, _ = parse_setting(setting)
             if adapter_class(owner).name not in self.names:
                 raise InvalidParameter(f"--set {setting}: {owner} is not among the methods {', '.join(self.names)}")
         if self.preset is not None:
-            require_preset(self.preset.partition("/")[0], self.names)
+            require_preset(*self.preset.split("/", 1))
+
+    def tower_for(self, methods: Iterable[str]) -> TokenTower | None:
+        """The image tower, if a model was named and one of the methods looks into it."""
+        return self._tower if any("pixels" in adapter_class(name).needs for name in methods) else None
+
+    @cached_property
+    def _tower(self) -> TokenTower | None:
+        return None if self.model is None else load_encoder(self.model, device=self.device).token_tower()
 
     def for_file(self, data: FeatureFile) -> Methods:
         """The methods with their parameters, each tried on the file: every mistake is found before the work begins."""
         preset = self._preset_values(data)
         chosen = {}
         for name in self.names:
-            own = {key: value for owner, key, value in map(_parse, self.settings) if owner == name}
+            own = {key: value for owner, key, value in map(parse_setting, self.settings) if owner == name}
             parameters = {**preset.get(name, {}), **own}
             try:
-                create_adapter(name, data.classifier, source=data.samples, tower=self.tower, **parameters)
+                tower = self.tower_for([name])
+                create_adapter(name, data.classifier, source=data.samples, tower=tower, **parameters)
+                if tower is not None:
+                    _require_same_model(tower, data)
             except PtaError as error:
                 if name in self.asked or own:
                     raise type(error)(f"{data.name}: {error}") from None
@@ -64,15 +84,27 @@ class MethodChoice:
             return {}
         preset, _, other = self.preset.partition("/")
         found = {
-            name: load_preset(name, preset, other or data.dataset) for name in self.names if has_preset(name, preset)
+            name: load_preset(name, preset, other or data.dataset) for name in self.names if depends_on_dataset(name)
         }
         missing = [name for name, values in found.items() if values is None]
         if missing:
-            say(f"no preset {preset!r} for {other or data.dataset} and {', '.join(missing)}: their defaults are used")
+            hint = "" if other else f" (--preset {preset}/DATASET takes the values of another)"
+            say(f"no preset {preset!r} for {other or data.dataset} and {', '.join(missing)}: defaults are used{hint}")
         return {name: values for name, values in found.items() if values is not None}
 
 
-def _parse(setting: str) -> tuple[str, str, Any]:
+@torch.no_grad()
+def _require_same_model(tower: TokenTower, data: FeatureFile) -> None:
+    """Refuse a model that does not make the file's features of its pixels."""
+    some = data.samples[:_SAMPLES_TO_COMPARE]
+    if some.pixels is not None:
+        made = tower.features(some.pixels).cpu().to(some.features)
+        if bool((torch.cosine_similarity(made, some.features) < _SAME_DIRECTION).any()):
+            raise InvalidSamples("the model does not make the file's features of its pixels; name the one that did")
+
+
+def parse_setting(setting: str) -> tuple[str, str, Any]:
+    """METHOD.NAME=VALUE in its parts; values are JSON, or strings where they are not."""
     target, equals, value = setting.partition("=")
     owner, dot, name = target.partition(".")
     if not (equals and dot and owner and name and value):

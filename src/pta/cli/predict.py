@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
+from pta.adapters.base import adapter_class, parameters_of
 from pta.cli import options
 from pta.cli.interrupts import stopping_on_interrupt
+from pta.cli.method_choice import parse_setting
 from pta.cli.output import STDOUT, progress, say
 from pta.cli.row_files import open_row_file, require_row_file
 from pta.encoders import DEFAULT_MODEL
@@ -33,6 +35,10 @@ def predict(
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
     method: Annotated[str | None, typer.Option(help="How to adapt; see pta methods.", show_default="pta")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of the method, e.g. pta.h=50."),
+    ] = None,
     views: Annotated[
         int, typer.Option(help="Views made of every image, if the method needs them; no other does.")
     ] = 64,
@@ -59,7 +65,10 @@ def predict(
     top = min(top, len(names))
     source, total = _source(images, frames)
     require_row_file(out, append, csv, top)
+    parameters = _parameters(method or "pta", set_ or [], total)
     if state is not None:
+        if set_ and state.exists():
+            raise InvalidParameter(f"{state} was learnt with parameters of its own; leave --set out")
         _require_state(state, freeze)
         if state.resolve() == out.resolve():
             raise InvalidParameter("--out and --state must be two files")
@@ -72,11 +81,12 @@ def predict(
         device=device,
         dtype=dtype,
         views=views,
+        **parameters,
     )
     if state is not None and state.exists():
         _resume(classifier, state, method)
     reading = classifier.reading(Reading(batch, workers, fast_decode))
-    if classifier.adapter.scope != "sample":
+    if classifier.adapter.scope == "batch":
         say(f"{classifier.adapter.name} answers a batch at a time: its answers depend on --batch {batch}")
     tally = _Tally(classifier.adapter.name)
     with stopping_on_interrupt() as interrupted, open_row_file(out, csv, top) as (rows, file):
@@ -98,6 +108,22 @@ def predict(
         _finish(classifier, None if freeze else state, tally)
         if signal := interrupted():
             raise typer.Exit(128 + signal)
+
+
+def _parameters(method: str, settings: Sequence[str], total: int | None) -> dict[str, Any]:
+    """What the user set, and the length of the stream where the method wants it and it is known."""
+    if adapter_class(method).scope == "stream":
+        raise InvalidParameter(
+            f"{method} answers a whole set at once, not a stream; pta extract and pta eval --predictions do that"
+        )
+    parameters = {}
+    for owner, name, value in map(parse_setting, settings):
+        if owner != method:
+            raise InvalidParameter(f"--set {owner}.{name}: the method is {method}")
+        parameters[name] = value
+    if total and "length" in parameters_of(method):
+        parameters.setdefault("length", total)
+    return parameters
 
 
 def _source(places: Sequence[str], frames: bool) -> tuple[Iterable[ImageReference], int | None]:

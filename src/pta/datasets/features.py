@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -80,14 +79,14 @@ def load_features(path: str | Path) -> FeatureFile:
     try:
         samples = Samples.of(
             arrays["image_features"],
-            views=_tensor(arrays.get("view_features")),
-            pixels=_tensor(arrays.get("pixels")),
+            views=arrays.get("view_features"),
+            pixels=arrays.get("pixels"),
         )
         classifier = ZeroShotClassifier(
             arrays["text_features"],
             [str(name) for name in arrays["classnames"]],
-            scale=float(arrays.get("scale", 100.0)),
-            bias=float(arrays.get("bias", 0.0)),
+            scale=_number("scale", arrays.get("scale", 100.0)),
+            bias=_number("bias", arrays.get("bias", 0.0)),
         )
         if samples.dim != classifier.dim:
             raise InvalidSamples(
@@ -160,5 +159,8 @@ def _labels(given: Any, count: int, classes: int) -> NDArray[np.int64] | None:
     return labels.astype(np.int64)
 
 
-def _tensor(given: Any) -> Tensor | None:
-    return None if given is None else torch.as_tensor(given)
+def _number(name: str, given: Any) -> float:
+    try:
+        return float(np.asarray(given).reshape(()))
+    except (TypeError, ValueError):
+        raise InvalidSamples(f"{name} must be a single number, got {given!r}") from None

@@ -27,7 +27,6 @@ class Admission:
         scores: E, of the new items.
         arrives: E, when each new item comes.
         leaves: E, when it is pushed out: B if it stays, not after it came if it never gets in.
-        batch: B.
     """
 
     old_leaves: Tensor
@@ -35,7 +34,6 @@ class Admission:
     scores: Tensor
     arrives: Tensor
     leaves: Tensor
-    batch: int
     _kept_classes: Tensor  # of all that is in the touched classes at the end: the class and slot that each goes to,
     _kept_slots: Tensor
     _kept_places: Tensor  # and its place among the slots of the touched classes and the new items
@@ -96,4 +94,4 @@ def admit(scores: Tensor, times: Tensor, classes: Tensor, new: Tensor, batch: in
     ranked = by_score[owners[by_score].argsort(stable=True)]  # by class, then score, then age
     rank = torch.arange(len(ranked), device=own.device) - torch.searchsorted(owners[ranked], owners[ranked])
     kept, slots = ranked[rank < M], rank[rank < M]
-    return Admission(old_leaves, classes, new, times, leaves, batch, touched[owners[kept]], slots, kept, touched)
+    return Admission(old_leaves, classes, new, times, leaves, touched[owners[kept]], slots, kept, touched)

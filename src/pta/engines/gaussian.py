@@ -1,17 +1,22 @@
 """Gaussians of one covariance around every class's mean, estimated from a bank of a few items a class.
 
-ADAPT and OGA share it. A bank has C×L slots; items enter by entropy (`admissions`). All that the covariance needs of
-them is their moments, Σ (r, 1)(r, 1)ᵀ over the residuals r = x − μ of their classes: a (d+1)×(d+1) matrix in float64
-with the second moments, the sums and the count n. An entering item changes the residuals of its own class alone, so
-the moments are kept up to date by taking that class out and putting it in again.
+ADAPT and OGA share it. A bank has C×L slots; items enter by entropy (`admissions`), and samples that come between two
+entering ones are scored together (`pass_by`). All that the covariance needs of the items is their moments,
+Σ (r, 1)(r, 1)ᵀ over the residuals r = x − μ of their classes: a (d+1)×(d+1) matrix in float64 with the second moments,
+the sums and the count n. An entering item changes the residuals of its own class alone, so the moments are kept up to
+date by taking that class out and putting it in again (`exchanging`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
+
+from pta.engines.rule import Order
+from pta.engines.zero_shot import ZeroShot
 
 # Entropies closer than this are equal: the same sample's differ by some 1e-13 between one batch and another, which must
 # not decide whether it enters again.
@@ -39,6 +44,30 @@ def admissions(entropies: Tensor, labels: Tensor, new: Tensor) -> list[tuple[int
     return entered
 
 
+def pass_by(
+    entropies: Tensor,
+    zero_shot: ZeroShot,
+    features: Tensor,
+    order: Order,
+    learn: Callable[[int, int, int], None],
+    score: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """The scores of B samples, B×C, each by the bank that it meets: together, until one enters.
+
+    Samples that enter are learnt, given their class and slot, before they are scored or after, as the order says.
+    """
+    scores, scored = [], 0
+    for sample, own, slot in admissions(entropies, zero_shot.labels, zero_shot.entropy):
+        until = sample if order == "update-first" else sample + 1
+        if until > scored:
+            scores.append(score(features[scored:until]))
+        learn(sample, own, slot)
+        scored = until
+    if scored < len(features):
+        scores.append(score(features[scored:]))
+    return torch.cat(scores)
+
+
 def add_moments(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor, *, sign: int = 1) -> None:
     """Add (sign = 1) or take away (−1) the moments of …×d items around means that broadcast with them.
 
@@ -48,6 +77,14 @@ def add_moments(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor, *
     rows = torch.cat([residuals, torch.ones_like(residuals[..., :1])], dim=-1) * filled[..., None]
     rows = rows.flatten(0, -2)
     moments.addmm_(rows.T, rows, alpha=sign)
+
+
+@contextmanager
+def exchanging(moments: Tensor, items: Tensor, mean: Tensor, entropies: Tensor, empty: float) -> Iterator[None]:
+    """While a class's L×d items, its mean and its L entropies (`empty` in free slots) change, the moments follow."""
+    add_moments(moments, items, mean, entropies < empty, sign=-1)
+    yield
+    add_moments(moments, items, mean, entropies < empty)
 
 
 def sample_covariance(moments: Tensor) -> Tensor:
@@ -102,10 +139,10 @@ class Gaussians:
             if lower is not None:
                 whiten = partial(torch.linalg.solve_triangular, lower, upper=False)
                 return cls._around(means.to(dtype), whiten, centred=centred)
-        return cls.of_singular(covariance, means, len(covariance) * torch.finfo(torch.float64).eps)
+        return cls.of_singular(covariance, means, len(covariance) * torch.finfo(torch.float64).eps, centred=centred)
 
     @classmethod
-    def of_singular(cls, covariance: Tensor, means: Tensor, cutoff: float) -> "Gaussians":
+    def of_singular(cls, covariance: Tensor, means: Tensor, cutoff: float, *, centred: bool = True) -> "Gaussians":
         """Gaussians with the pseudo-inverse for Λ, to which eigenvalues below a share of the largest are zero.
 
         In float64, and several times slower.
@@ -113,7 +150,7 @@ class Gaussians:
         values, vectors = torch.linalg.eigh(covariance)
         kept = values > cutoff * values[-1].clamp_min(0)
         root = (torch.where(kept, values, 1).rsqrt() * kept)[:, None] * vectors.T
-        return cls._around(means.double(), partial(torch.matmul, root))
+        return cls._around(means.double(), partial(torch.matmul, root), centred=centred)
 
     @classmethod
     def _around(cls, means: Tensor, whiten: Callable[[Tensor], Tensor], *, centred: bool = True) -> "Gaussians":

@@ -8,6 +8,9 @@ from torch import Tensor
 from pta.classifier import ZeroShotClassifier
 from pta.samples import Samples
 
+_NUMBERS_AT_ONCE = 2**22  # 32 MiB in float64, of which a method holds a few
+_MOST_AT_ONCE = 1024
+
 
 @dataclass(frozen=True)
 class ZeroShot:
@@ -35,13 +38,22 @@ class ZeroShot:
         if samples.surest is None:
             p = exact.softmax(dim=1)
         else:
-            p = exact_logits(classifier, samples.surest).softmax(dim=2).mean(dim=1)
+            p = torch.zeros_like(exact)
+            for views in samples.surest.unbind(1):  # one view of each sample at a time, so that memory is that of one
+                p += exact_logits(classifier, views).softmax(dim=1)
+            p /= samples.surest.shape[1]
         return cls(exact.to(samples.features.dtype), p, entropy_of(p), exact.argmax(dim=1))
 
 
 def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
     """z of …×d features in float64, whose rounding a batch does not show."""
     return classifier.scores(features.double() @ classifier.anchors.double().T)
+
+
+def samples_at_once(classifier: ZeroShotClassifier, views: int = 1) -> int:
+    """How many samples of so many views may be scored together, as `Adapter.at_once`; more classes leave fewer."""
+    numbers = views * max(classifier.classes, classifier.dim)
+    return min(_MOST_AT_ONCE, max(1, _NUMBERS_AT_ONCE // numbers))
 
 
 def entropy_of(probabilities: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ from pta.pipelines.encoding import Reading, Views, encode_prepared, samples_of
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
 from pta.token_tower import TokenTower
-from pta.views import make_views
 
 Picture = Image.Image | str | Path | npt.NDArray[np.uint8]
 _ONE = (Image.Image, str, Path, np.ndarray)
@@ -70,9 +69,11 @@ class Classifier:
         self.classifier = build_classifier(
             self.encoder, classes, prompts, descriptions=descriptions, cache=None if folder is None else Path(folder)
         )
-        self.views = Views(views, "crops")
+        self.views = Views(views, "crops", seed=None)
         self.adapter = create_adapter(method, self.classifier, tower=self._tower_for(method), **parameters)
-        self._asked = 0  # pictures so far: the number of the next, which its views are drawn by
+        if "views" in self.adapter.needs:
+            some = torch.ones(1, views, self.encoder.dim)
+            self.adapter.require(Samples(some[:, 0], views=some))  # finds out now whether they are enough
 
     @overload  # a path is one picture, although a string is a sequence of strings
     def __call__(self, images: Picture, *, learn: bool = ..., top: int = ...) -> Answer: ...  # type: ignore[overload-overlap]
@@ -88,17 +89,15 @@ class Classifier:
             return self([images], learn=learn, top=top)[0]
         if not len(images):
             return []
-        samples = self._encoded(images)
-        self._asked += len(images)
-        return self.answer(samples, learn=learn, top=top)
+        return self.answer(self._encoded(images), learn=learn, top=top)
 
     def answer(self, samples: Samples | Tensor, *, learn: bool = True, top: int = 1) -> list[Answer]:
         """The same for pictures whose features are known, B×d, with what else the method needs."""
         if not len(samples):
             return []
-        logits = (self.adapter.step if learn else self.adapter.predict)(samples)
-        features = samples.features if isinstance(samples, Samples) else samples
-        zero_shot = self.classifier.logits(features.to(self.classifier.anchors))
+        known = samples if isinstance(samples, Samples) else Samples.of(samples)
+        logits = (self.adapter.step if learn else self.adapter.predict)(known)
+        zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
         return answers_from(logits, zero_shot, self.classifier.class_names, top)
 
     def save(self, path: str | Path) -> None:
@@ -127,10 +126,8 @@ class Classifier:
             return samples_of(encode_prepared(self.encoder, prepared, pixels=reading.pixels))
         views = reading.views
         parts = []
-        for number, image in enumerate(images, self._asked):  # one by one: the views of many pictures are much to hold
-            seed = (views.seed, number)
-            made = make_views(as_picture(image), preprocess, count=views.count, mode=views.mode, seed=seed)
-            parts.append(encode_prepared(self.encoder, [made.numpy()], views))
+        for number, image in enumerate(images):  # one by one: the views of many pictures are much to hold
+            parts.append(encode_prepared(self.encoder, [views.of(as_picture(image), number, preprocess)], views))
         return samples_of({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def pipeline(self, *, top_k: int = 5) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 """From images that are still files to features, decoding and encoding at the same time."""
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -7,11 +8,12 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError, UnreadableImage
-from pta.images import decode_image
+from pta.images import Preprocessing, decode_image
 from pta.pipelines.feed import prepare_in_batches
 from pta.samples import Samples
 from pta.views import Mode, make_views
@@ -39,15 +41,23 @@ Reference = TypeVar("Reference", bound=ImageReference)
 
 @dataclass(frozen=True)
 class Views:
-    """How augmented views are drawn; the views of image number i depend on (seed, i) alone."""
+    """How augmented views are drawn.
+
+    The views of image number i depend on (seed, i) alone; without a seed, on what the image shows, whenever it comes.
+    """
 
     count: int
     mode: Mode = "augmix"
-    seed: int = 1
+    seed: int | None = 1
 
     def __post_init__(self) -> None:
         if not 2 <= self.count <= 1024:
             raise InvalidParameter(f"from 2 to 1024 views can be made of an image, not {self.count}")
+
+    def of(self, picture: Image.Image, number: int, preprocess: Preprocessing) -> NDArray[np.float32]:
+        """The normalised pixels of the views of an image, count×channels×size×size."""
+        seed = (zlib.crc32(picture.tobytes()),) if self.seed is None else (self.seed, number)
+        return make_views(picture, preprocess, count=self.count, mode=self.mode, seed=seed).numpy()
 
 
 @dataclass(frozen=True)
@@ -116,8 +126,7 @@ def encode_files(
         try:
             if views is None:
                 return encoder.preprocess.pixels(picture)
-            seed = (views.seed, number)
-            return make_views(picture, encoder.preprocess, count=views.count, mode=views.mode, seed=seed).numpy()
+            return views.of(picture, number, encoder.preprocess)
         except (PtaError, MemoryError) as error:
             raise UnreadableImage(f"{image.key} cannot be used: {str(error) or 'it needs too much memory'}") from None
 
