@@ -24,7 +24,7 @@ format: .venv/installed-dev
 benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/encode.py
-	$(BIN)/python benchmarks/methods.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods.py
 
 # Needs the four .gz files of Fashion-MNIST in data/ (Debian: package dataset-fashion-mnist).
 train-embedded: .venv/installed

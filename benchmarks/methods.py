@@ -1,6 +1,6 @@
 """How fast each open-loop method is a batch at a time, beside its own per-sample loop, in one run.
 
-    python benchmarks/methods.py           writes benchmarks/results/methods-cpu.csv
+    OMP_NUM_THREADS=1 python benchmarks/methods.py      writes benchmarks/results/methods-cpu.csv
 
 C = 1000 classes, d = 512, N = 7000 samples in batches of 256, synthetic features like CLIP's. The loops are those of
 the tests (`tests/loops`), in float32: one sample after the other, as the released programs do it, pseudo-inverses and
@@ -48,10 +48,10 @@ CONTESTS = {
     "pta": Contest(None, 1000, 3),
     "tda": Contest(tda_loop, SAMPLES, 1),
     "boostadapter": Contest(boostadapter_loop, 512, 1, whole=1024),
-    "sca": Contest(sca_loop, 128, 1),
+    "sca": Contest(sca_loop, 256, 1),
     "adapt": Contest(adapt_loop, 64, 1, whole=2048),
     "dota": Contest(dota_loop, 16, 1, whole=512),
-    "oga": Contest(oga_loop, 64, 1, whole=2048),
+    "oga": Contest(oga_loop, 64, 1, whole=4096),  # beyond 4d items every entry costs a pseudo-inverse
 }
 
 
@@ -126,6 +126,7 @@ def main() -> None:
     parser.add_argument("--method", nargs="+", choices=CONTESTS, default=list(CONTESTS))
     parser.add_argument("--out", type=Path, default=RESULTS / "methods-cpu.csv")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the loops: OMP_NUM_THREADS=1
     classifier, features = clip_like(CLASSES, DIM, SAMPLES)
     rows = []
     for method in arguments.method:

@@ -65,7 +65,8 @@ def _check(function: Callable[[Factory], None]) -> Callable[[Factory], None]:
 class _Stream:
     """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors.
 
-    Every sample has views around it, and pixels (noise, 3×16×16) for methods that are given an image tower.
+    Every sample has views around it, and pixels (noise, 3×16×16) for methods that are given an image tower. In every
+    third stream features are the mean of some views.
     """
 
     classifier: ZeroShotClassifier
@@ -87,7 +88,11 @@ class _Stream:
         text, *images = (
             torch.tensor(array, dtype=torch.float32).to(dtype) for array in (anchors, features, views, pixels)
         )
-        return cls(ZeroShotClassifier(text, names, scale=50.0), Samples(images[0], views=images[1], pixels=images[2]))
+        samples = Samples(images[0], views=images[1], pixels=images[2])
+        if seed % 3 == 2:
+            surest = torch.nn.functional.normalize(images[1][:, :4], dim=2)
+            samples = replace(samples, features=surest.mean(dim=1), surest=surest)
+        return cls(ZeroShotClassifier(text, names, scale=50.0), samples)
 
     def cuts(self, seed: int) -> Iterator[Samples]:
         rng = np.random.default_rng(seed)

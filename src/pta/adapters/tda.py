@@ -196,8 +196,7 @@ class TDA(Adapter):
         """The n×B affinities of n items, each added to its classes, of which there are n×K at most; C×B."""
         C = self.classifier.classes
         item, place = (classes < C).nonzero(as_tuple=True)
-        pairs = torch.stack([classes[item, place], item])
-        return torch.sparse_coo_tensor(pairs, near.new_ones(len(item)), (C, len(near)), check_invariants=False) @ near
+        return near.new_zeros(C, near.shape[1]).index_add_(0, classes[item, place], near[item])
 
 
 def affinity(cosines: Tensor, beta: float) -> Tensor:
