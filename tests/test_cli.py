@@ -7,9 +7,13 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from photos import FASHION
+from PIL import Image
 
 from pta import PTA, ZeroShotClassifier, list_adapters
 from pta.datasets.features import load_features
+from pta.encoders import EmbeddedEncoder
 from pta.streams import dirichlet
 from pta.views import confident_mean
 
@@ -240,3 +244,18 @@ def test_anything_else_is_exit_code_1(pets):
 
 def test_the_version_is_printed():
     assert run("--version").stdout.startswith("pta 0.")
+
+
+def test_a_model_that_did_not_make_the_features_is_refused(tmp_path):
+    encoder = EmbeddedEncoder.load()
+    pixels = np.stack([encoder.preprocess.pixels(Image.fromarray(image)) for image in FASHION.images[:12]])
+    features = encoder.encode_images(torch.from_numpy(pixels)).numpy()
+    texts = encoder.encode_texts([f"a {name}." for name in FASHION.class_names]).numpy()
+    about = {"text_features": texts, "classnames": np.array(FASHION.class_names), "pixels": pixels}
+    np.savez(tmp_path / "own.npz", image_features=features, **about)
+    np.savez(tmp_path / "other.npz", image_features=np.roll(features, 1, axis=1), **about)
+    tca = ("--method", "tca", "--model", "embedded")
+    assert run("eval", "--features", tmp_path / "own.npz", *tca).returncode == 0
+    done = run("eval", "--features", tmp_path / "other.npz", *tca)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "other: the model does not make the file's features of its pixels" in done.stderr
