@@ -69,6 +69,7 @@ def test_the_file_holds_what_one_by_one_gives(encoder, photos, tmp_path):
     assert data.labels.tolist() == images.labels.tolist()
     assert data.classifier.class_names == images.class_names
     assert data.classifier.scale == pytest.approx(encoder.scale)
+    assert (data.name, data.dataset) == ("f", images.name)
     assert not (tmp_path / "f.safetensors.parts").exists()
 
 

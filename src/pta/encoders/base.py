@@ -59,7 +59,9 @@ class Encoder(nn.Module, ABC):
 
     def token_tower(self) -> TokenTower:
         """The image tower block by block, on the model's device and in its precision as they are then."""
-        raise InvalidParameter(f"the image tower of {self.architecture} cannot be run block by block; a CLIP ViT can")
+        raise InvalidParameter(
+            f"the image tower of {self.architecture} cannot be run block by block; CLIP's ViT from hf: or file: can"
+        )
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
