@@ -157,3 +157,13 @@ def test_pixels_of_another_shape_are_refused_in_one_line(shape):
         InvalidSamples, match=r"^pixels must be B×channels×height×width for 5 samples, got shape \([^\n]*$"
     ):
         Samples.of(torch.ones(5, 4), pixels=torch.ones(shape))
+
+
+def test_pixels_that_are_not_finite_are_refused_before_anything_is_learnt_from_the_others():
+    samples = full_samples()
+    spoilt = samples.pixels.float().clone()
+    spoilt[-1, 0, 0, 0] = float("nan")
+    with pytest.raises(InvalidSamples, match="some pixels are NaN or Inf"):
+        Samples(samples.features, pixels=spoilt)
+    with pytest.raises(InvalidSamples, match="pixels must be real numbers"):
+        Samples(samples.features, pixels=spoilt.to(torch.complex64))

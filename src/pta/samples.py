@@ -40,12 +40,8 @@ class Samples:
         for name, views in (("views", self.views), ("surest views", self.surest)):
             if views is not None:
                 _require_views(name, views, self.features)
-        if self.pixels is not None and (
-            self.pixels.ndim != 4 or len(self.pixels) != len(self) or self.pixels.is_complex()
-        ):
-            raise InvalidSamples(
-                f"pixels must be B×channels×height×width for {len(self)} samples, got shape {tuple(self.pixels.shape)}"
-            )
+        if self.pixels is not None:
+            _require_pixels(self.pixels, len(self))
 
     @classmethod
     def of(
@@ -152,6 +148,17 @@ def _require_views(name: str, views: object, features: Tensor) -> None:
     if not bool(usable.all()):
         sample, view = torch.nonzero(~usable)[0].tolist()
         raise InvalidSamples(f"view {view} of sample {sample} is zero, NaN or Inf and has no direction")
+
+
+def _require_pixels(pixels: Tensor, count: int) -> None:
+    if pixels.is_complex():
+        raise InvalidSamples(f"pixels must be real numbers, got {pixels.dtype}")
+    if pixels.ndim != 4 or len(pixels) != count:
+        raise InvalidSamples(
+            f"pixels must be B×channels×height×width for {count} samples, got shape {tuple(pixels.shape)}"
+        )
+    if pixels.is_floating_point() and not bool(torch.isfinite(pixels).all()):
+        raise InvalidSamples("some pixels are NaN or Inf")
 
 
 def _norms(rows: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.engines.condensation import condense, cuts_of
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter
 from pta.parameters import require_choice, require_count, require_number
 from pta.samples import Samples
 from pta.token_tower import TokenTower
@@ -247,10 +247,7 @@ class TCA(Adapter):
 
     def _pixels(self, samples: Samples) -> Tensor:
         assert samples.pixels is not None  # as `needs` says
-        pixels = self.tower.prepare(samples.pixels)
-        if not bool(torch.isfinite(pixels).all()):
-            raise InvalidSamples("some pixels are NaN or Inf")
-        return pixels
+        return self.tower.prepare(samples.pixels)
 
     def _look_as_next(self, samples: Samples) -> _Looked:
         pixels = self._pixels(samples)
