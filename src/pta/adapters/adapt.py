@@ -133,7 +133,7 @@ class ADAPT(Adapter):
         return _weighed(self.classifier, zero_shot.logits, u)
 
     def _predict(self, samples: Samples) -> Tensor:
-        z = ZeroShot.of(self.classifier, samples).logits
+        z = exact_logits(self.classifier, samples.features).to(samples.features.dtype)
         return _weighed(self.classifier, z, self._evidence(samples.features))
 
     def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int, own: int, slot: int) -> None:

@@ -20,6 +20,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnknownAdapter, nearest
 from pta.files import load_tensors, save_tensors
 from pta.samples import Samples
+from pta.token_tower import TokenTower
 
 Scope = Literal["sample", "batch", "stream"]
 
@@ -56,7 +57,7 @@ class Adapter(ABC):
     needs: frozenset[str] = frozenset({"features"})
     scope: ClassVar[Scope] = "sample"
     bounded: ClassVar[bool] = True
-    tower: Any = None
+    tower: TokenTower | None = None
     at_once: int = 1024
 
     def __init__(self, classifier: ZeroShotClassifier, **parameters: Any) -> None:
@@ -227,7 +228,12 @@ def parameters_of(name: str) -> dict[str, inspect.Parameter]:
 
 
 def create_adapter(
-    name: str, classifier: ZeroShotClassifier, *, source: object = None, tower: Any = None, **parameters: Any
+    name: str,
+    classifier: ZeroShotClassifier,
+    *,
+    source: object = None,
+    tower: TokenTower | None = None,
+    **parameters: Any,
 ) -> Adapter:
     """Make a method by name.
 
@@ -262,7 +268,7 @@ def create_adapter(
     return adapter
 
 
-def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, tower: Any = None) -> Adapter:
+def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, tower: TokenTower | None = None) -> Adapter:
     """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
     tensors, about = load_tensors(path, kind="state")
     if about.get("version") != _STATE_VERSION:

@@ -9,6 +9,7 @@ from pta.adapters.base import Adapter, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.experiments.run import Run, run_stream
 from pta.experiments.stream import Stream
+from pta.token_tower import TokenTower
 
 _WARM_UP = 16  # samples
 
@@ -75,7 +76,7 @@ def evaluate(
     *,
     stream: Stream | None = None,
     batch: int | None = None,
-    tower: Any = None,
+    tower: TokenTower | None = None,
     on_batch: Callable[[str, int, int], None] | None = None,
 ) -> Iterator[Evaluation]:
     """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
+from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.samples import Samples
 
@@ -47,6 +48,5 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
 
 def _surest(views: Tensor, classifier: ZeroShotClassifier, kept: int) -> Tensor:
     unit = torch.nn.functional.normalize(views.to(classifier.anchors), dim=2)
-    entropy = torch.special.entr(classifier.logits(unit).softmax(dim=2)).sum(dim=2)
-    surest = entropy.argsort(dim=1, stable=True)[:, :kept]
+    surest = entropy_of(classifier.logits(unit).softmax(dim=2)).argsort(dim=1, stable=True)[:, :kept]
     return unit.take_along_dim(surest[:, :, None], dim=1)
