@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from machine import hardware
+from naive import PaperLoop
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -33,26 +34,6 @@ CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)
 LIKENESS = 0.6  # how much classes of a kind differ, so that a sample touches between one and two
 VARIETY = 8  # different batches that take turns
 WARM_UP = 1024  # samples before the first measurement, so that prototypes are in their steady state
-
-
-class PaperLoop:
-    """One sample at a time on whole C×d tensors, as the rule is written down."""
-
-    def __init__(self, classifier: ZeroShotClassifier, h: float = 20.0, w: float = 0.01) -> None:
-        self.T, self.scale, self.h, self.w = classifier.anchors, classifier.scale, h, w
-        self.P, self.R = torch.zeros_like(self.T), self.T.clone()
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return torch.stack([self.learn_and_score(f) for f in features])
-
-    def learn_and_score(self, f: Tensor) -> Tensor:
-        z = self.scale * (self.T @ f)
-        s = z.softmax(dim=0)
-        touched = s >= 0.1
-        beta = 1 - torch.exp(-s[touched] / self.h)[:, None]
-        self.P[touched] = (1 - beta) * self.P[touched] + beta * f
-        self.R = normalize(self.w * self.R + (1 - self.w) * self.P, dim=1)
-        return z + self.scale * (self.R @ f)
 
 
 def with_engine(classifier: ZeroShotClassifier, engine: Engine, at_once: int) -> Callable[[Tensor], Tensor]:

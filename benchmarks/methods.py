@@ -17,8 +17,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from engine import RESULTS, PaperLoop, clip_like, write
+from engine import RESULTS, clip_like, write
 from machine import hardware
+from naive import PaperLoop
 from torch import Tensor
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter

@@ -165,6 +165,32 @@ def with_edges(probabilities: Tensor, rule: Rule, seed: int, share: float = 0.1)
     return torch.from_numpy(np.where(chosen, random.choice(edges, size=probabilities.shape), probabilities.numpy()))
 
 
+def samples_on_either_side_of(threshold: float, anchors: Tensor, each: int) -> Tensor:
+    """Mixtures of two anchors, in float32, whose probability of the first is within 1e-7 of the threshold."""
+    random = np.random.default_rng(0)
+    T = anchors.double().numpy()
+
+    def probability(feature):
+        z = 100 * (T @ feature.astype(np.float64))
+        return 1 / np.exp(z - z[0]).sum()
+
+    def mixture(t):
+        mixed = t * T[0] + (1 - t) * T[1]
+        return mixed / np.linalg.norm(mixed)
+
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if probability(mixture(middle)) < threshold else (low, middle)
+    below, above = [], []
+    while min(len(below), len(above)) < each:
+        feature = (mixture(low) * (1 + random.uniform(-1e-7, 1e-7, T.shape[1]))).astype(np.float32)
+        away = probability(feature) - threshold
+        if 0 < abs(away) < 1e-7:
+            (below if away < 0 else above).append(feature)
+    return torch.from_numpy(np.stack(below[:each] + above[:each]))
+
+
 def cuts(count: int, max_cuts: int = 5) -> st.SearchStrategy[list[slice]]:
     """Consecutive stretches that make up a stream of `count` samples."""
 

@@ -1,6 +1,7 @@
 """BoostAdapter: what its views do to TDA's cache, every switch, and the loop of the released program."""
 
 import math
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -67,6 +68,20 @@ def test_any_batches_give_what_the_loop_gives(dtype, data, seed, views, in_order
     outputs = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(len(samples)))])
     expected = loop_of(stream.to(dtype), samples, **parameters)
     np.testing.assert_allclose(outputs, expected, rtol=0, atol=TOLERANCES[dtype])
+
+
+@settings(max_examples=15)
+@given(data=st.data(), seed=st.integers(0, 1000), views=st.just(1) | st.integers(10, 24))
+def test_without_looking_answers_and_state_are_the_same(data, seed, views):
+    stream, samples = viewed_stream(seed, views=views, duplicates=0.1)
+    parameters = data.draw(PARAMETERS)
+    looking, unseeing = (BoostAdapter(stream.classifier, **parameters) for _ in range(2))
+    for part in data.draw(cuts(len(samples))):
+        expected = looking.step(samples[part])
+        with patch("pta.engines.cache.at_hand", return_value=False):
+            torch.testing.assert_close(unseeing.step(samples[part]), expected, rtol=0, atol=1e-9)
+    for name, tensor in looking.state().items():
+        assert torch.equal(unseeing.state()[name], tensor), name
 
 
 @settings(max_examples=10)

@@ -1,19 +1,29 @@
 """Class-keyed caches a batch at a time: at every moment, and afterwards, what a cache of plain lists holds."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.engines.cache import EMPTY, admit
+from pta.engines import cache
+from pta.engines.at_hand import at_hand
+from pta.engines.cache import EMPTY, admit, picked
 
 NOTHING = -1
 
 
+@pytest.fixture(scope="module", autouse=True, params=[at_hand, lambda _: False], ids=["looking", "without looking"])
+def _looking(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "at_hand", request.param)
+        yield
+
+
 @st.composite
 def batches(draw, classes):
-    """A batch size, and items as (time, class, score): few scores, so that many are equal."""
+    """A batch size, and items as (time, class, score): few scores, so that many are equal, and EMPTY is among them."""
     size = draw(st.integers(1, 12))
-    item = st.tuples(st.integers(0, size - 1), st.integers(0, classes - 1), st.integers(0, 5))
+    item = st.tuples(st.integers(0, size - 1), st.integers(0, classes - 1), st.integers(0, 5) | st.just(EMPTY))
     return size, sorted(draw(st.lists(item, max_size=25)), key=lambda item: item[0])
 
 
@@ -42,18 +52,18 @@ def fresh(classes, slots):
 
 
 def admission_of(scores, items, size):
-    times, labels, values = (torch.tensor([item[k] for item in items], dtype=torch.int64) for k in range(3))
-    return admit(scores, times, labels, values.double(), size)
+    times, labels = (torch.tensor([item[k] for item in items], dtype=torch.int64) for k in range(2))
+    return admit(scores, times, labels, torch.tensor([item[2] for item in items], dtype=torch.float64), size)
 
 
 def numbers_at(admission, numbers, new_numbers, time):
     """What the admission says is in the cache at a time, as (class, number)."""
     times, found = torch.tensor([time]), set()
     for m, rows, present in admission.old_at(times):
-        labels = torch.arange(len(numbers))[rows][present[0]]
+        labels = torch.arange(len(numbers))[rows][present[:, 0]]
         found |= {(int(label), int(numbers[label, m])) for label in labels}
     ever, present = admission.new_at(times)
-    inside = ever[present[0]]
+    inside = torch.arange(len(new_numbers))[ever][present[:, 0]]
     return found | {(int(admission.classes[e]), int(new_numbers[e])) for e in inside}
 
 
@@ -69,7 +79,7 @@ def test_the_cache_holds_what_plain_lists_hold_at_every_moment(data, classes, sl
         assert numbers_at(admission, numbers, new_numbers, -1) == lists.numbers()
         for time in range(size):
             for (when, label, score), number in zip(items, new_numbers.tolist(), strict=True):
-                if when == time:
+                if when == time and score < EMPTY:
                     lists.insert(label, score, number)
             assert numbers_at(admission, numbers, new_numbers, time) == lists.numbers()
         admission.store(numbers, new_numbers)
@@ -81,6 +91,24 @@ def test_the_cache_holds_what_plain_lists_hold_at_every_moment(data, classes, sl
             assert scores[label].tolist() == [score for score, _ in kept] + [EMPTY] * free
 
 
+@settings(max_examples=60)
+@given(st.data(), st.integers(1, 5), st.integers(0, 4))
+def test_what_is_not_to_enter_changes_nothing(data, classes, slots):
+    scores, _ = fresh(classes, slots)
+    for _ in range(2):
+        size, items = data.draw(batches(classes))
+        enters = torch.tensor([score < EMPTY for _, _, score in items], dtype=torch.bool)
+        marked, plain = (admission_of(scores, given_, size) for given_ in (items, [i for i in items if i[2] < EMPTY]))
+        assert torch.equal(marked.old_leaves, plain.old_leaves)
+        stays, alone = ((it.leaves - it.arrives).clamp(min=0) for it in (marked, plain))
+        assert torch.equal(stays[enters], alone)
+        assert not stays[~enters].any()
+        other = scores.clone()
+        marked.store(scores, marked.scores)
+        plain.store(other, plain.scores)
+        assert torch.equal(scores, other)
+
+
 @settings(max_examples=30)
 @given(st.data(), st.integers(1, 5), st.integers(1, 4))
 def test_several_moments_at_once_are_each_by_itself(data, classes, slots):
@@ -90,13 +118,14 @@ def test_several_moments_at_once_are_each_by_itself(data, classes, slots):
         admission = admission_of(scores, items, size)
         times = torch.arange(-1, size)
         ever, present = admission.new_at(times)
-        for row, time in enumerate(times):
+        for column, time in enumerate(times):
             alone, inside = admission.new_at(time[None])
-            assert torch.equal(ever[present[row]], alone[inside[0]])
-        old = torch.zeros(len(times), classes, slots, dtype=torch.bool)
+            everyone = torch.arange(len(items))
+            assert torch.equal(everyone[ever][present[:, column]], everyone[alone][inside[:, 0]])
+        old = torch.zeros(classes, slots, len(times), dtype=torch.bool)
         for m, rows, stays in admission.old_at(times):
-            old[:, rows, m] = stays
-        assert torch.equal(old, times[:, None, None] < admission.old_leaves)
+            old[rows, m] = stays
+        assert torch.equal(old, times < admission.old_leaves[:, :, None])
         admission.store(scores, admission.scores)
 
 
@@ -122,3 +151,12 @@ def test_admitting_alone_changes_nothing():
     scores, _ = fresh(2, 2)
     admission_of(scores, [(0, 1, 2), (0, 1, 1)], 1)
     assert (scores == EMPTY).all()
+
+
+def test_rows_are_picked_where_it_pays():
+    few, many = torch.tensor([False, True, False, False]), torch.tensor([False, True, True, False])
+    assert picked(many) == slice(None)
+    if cache.at_hand(few):
+        assert picked(few).tolist() == [1]
+    else:
+        assert picked(few) == slice(None)

@@ -10,7 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import TOLERANCES, assert_agrees, oracle_pta
-from streams import PAPER, RELEASED, Stream, clip_like_stream, cuts, rules, streams, with_edges
+from streams import (
+    PAPER,
+    RELEASED,
+    Stream,
+    clip_like_stream,
+    cuts,
+    rules,
+    samples_on_either_side_of,
+    streams,
+    with_edges,
+)
 
 from pta.engines import Prototypes, Rule, Touches, advance, find_touches
 from pta.engines.chunk import advance_by_chunk
@@ -171,32 +181,6 @@ def test_the_threshold_itself_touches_and_the_number_below_it_does_not(min_proba
 
 def pairs(touches):
     return set(zip(touches.samples.tolist(), touches.classes.tolist(), strict=True))
-
-
-def samples_on_either_side_of(threshold, anchors, each):
-    """Mixtures of two anchors, in float32, whose probability of the first is within 1e-7 of the threshold."""
-    random = np.random.default_rng(0)
-    T = anchors.double().numpy()
-
-    def probability(feature):
-        z = 100 * (T @ feature.astype(np.float64))
-        return 1 / np.exp(z - z[0]).sum()
-
-    def mixture(t):
-        mixed = t * T[0] + (1 - t) * T[1]
-        return mixed / np.linalg.norm(mixed)
-
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if probability(mixture(middle)) < threshold else (low, middle)
-    below, above = [], []
-    while min(len(below), len(above)) < each:
-        feature = (mixture(low) * (1 + random.uniform(-1e-7, 1e-7, T.shape[1]))).astype(np.float32)
-        away = probability(feature) - threshold
-        if 0 < abs(away) < 1e-7:
-            (below if away < 0 else above).append(feature)
-    return torch.from_numpy(np.stack(below[:each] + above[:each]))
 
 
 def test_touches_next_to_the_threshold_are_decided_as_float64_would_in_a_batch_or_alone():

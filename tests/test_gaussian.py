@@ -8,7 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.engines.gaussian import Gaussians, add_moments, admissions, sample_covariance, shrunk_covariance
+from pta.engines import gaussian
+from pta.engines.eigenspace import eigenspace_above
+from pta.engines.gaussian import Entry, Gaussians, add_moments, admissions, shrunk_covariance
+from pta.engines.zero_shot import ZeroShot
 
 SHAPES = {"classes": st.integers(1, 6), "slots": st.integers(1, 5), "dim": st.integers(2, 12)}
 
@@ -26,6 +29,14 @@ def moments_of(items, means, filled):
     moments = torch.zeros(items.shape[-1] + 1, items.shape[-1] + 1, dtype=torch.float64)
     add_moments(moments, items, means[:, None], filled)
     return moments
+
+
+def number(value):
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def sample_covariance(moments):
+    return shrunk_covariance(moments, enough=0)
 
 
 def residuals_of(items, means, filled):
@@ -75,7 +86,16 @@ def test_one_item_has_the_identity_for_a_precision():
     items, means, filled = bank(0, 3, 2, 5)
     filled[:] = False
     filled[1, 1] = True
-    torch.testing.assert_close(shrunk_covariance(moments_of(items, means, filled)), torch.eye(5, dtype=torch.float64))
+    moments = moments_of(items, means, filled)
+    torch.testing.assert_close(shrunk_covariance(moments), torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(shrunk_covariance(moments, enough=1), torch.eye(5, dtype=torch.float64))
+
+
+def test_of_more_items_than_enough_the_ridge_falls_away():
+    items, means, _ = bank(0, 3, 2, 5)
+    moments = moments_of(items, means, torch.ones(3, 2, dtype=torch.bool))
+    assert torch.equal(shrunk_covariance(moments, enough=6), shrunk_covariance(moments))
+    torch.testing.assert_close(shrunk_covariance(moments, enough=5), (items - means[:, None]).flatten(0, 1).T.cov())
 
 
 def test_without_spread_the_precision_is_zero():
@@ -84,6 +104,13 @@ def test_without_spread_the_precision_is_zero():
     covariance = shrunk_covariance(moments_of(items, 0.5 * item, filled))
     assert (covariance == 0).all()
     assert (Gaussians.of(covariance, torch.eye(3)).scores(torch.rand(2, 3)) == 0).all()
+
+
+@pytest.mark.parametrize("cutoff", [None, number(0.0), number(1e-6)])
+def test_without_spread_the_precision_is_zero_unseen(monkeypatch, cutoff):
+    monkeypatch.setattr(gaussian, "at_hand", lambda _: False)
+    covariance = torch.zeros(3, 3, dtype=torch.float64)
+    assert (Gaussians.of(covariance, torch.eye(3), cutoff=cutoff).scores(torch.rand(2, 3)) == 0).all()
 
 
 @pytest.mark.parametrize(("step", "counts"), [(1e-7, False), (3e-6, True)])
@@ -95,15 +122,32 @@ def test_residuals_count_as_spread_above_a_millionth(step, counts):
         assert bool(covariance.any()) == counts
 
 
-def test_a_cut_direction_does_not_count():
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_cut_direction_does_not_count(monkeypatch, seen):
+    monkeypatch.setattr(gaussian, "at_hand", lambda _: seen)
     covariance = torch.diag(torch.tensor([2.0, 1.0, 1e-9], dtype=torch.float64))
     means = torch.eye(3, dtype=torch.float64)
     features = torch.tensor([[0.5, 0.2, 0.9]], dtype=torch.float64)
     expected = features @ torch.diag(torch.tensor([0.5, 1, 0], dtype=torch.float64)) - torch.tensor([[0.25, 0.5, 0]])
-    scores = Gaussians.of_singular(covariance, means, 1e-6).scores(features)
+    scores = Gaussians.of(covariance, means, cutoff=number(1e-6)).scores(features)
     torch.testing.assert_close(scores - scores[:, :1], expected - expected[:, :1])
-    uncut = Gaussians.of_singular(covariance, means, 1e-12).scores(features)
-    torch.testing.assert_close(Gaussians.of(covariance, means).scores(features), uncut)
+    uncut = Gaussians.of(covariance, means, cutoff=number(1e-12)).scores(features)
+    for cutoff in (None, number(0.0)):
+        torch.testing.assert_close(Gaussians.of(covariance, means, cutoff=cutoff).scores(features), uncut)
+
+
+@settings(max_examples=40)
+@given(
+    logs=st.lists(st.floats(-14, 0).filter(lambda x: abs(x + 6) > 1e-3), min_size=1, max_size=12),
+    double=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_eigenspace_above_a_cutoff_is_that_of_the_eigenvectors(logs, double, seed):
+    values = 10.0 ** np.array([0.0, *logs] * (1 + double))
+    basis = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values), len(values))))[0]
+    kept = basis[:, values > 1e-6]
+    projector = eigenspace_above(torch.from_numpy(7.0 * basis * values @ basis.T), number(1e-6))
+    np.testing.assert_allclose(projector, kept @ kept.T, atol=1e-5)
 
 
 def test_what_float32_cannot_resolve_is_computed_in_float64():
@@ -114,21 +158,56 @@ def test_what_float32_cannot_resolve_is_computed_in_float64():
     assert Gaussians.of(torch.eye(2, dtype=torch.float64), torch.eye(2)).origin.dtype == torch.float32
 
 
+def arrivals(labels, entropies):
+    entropy = torch.tensor(entropies, dtype=torch.float64)
+    return ZeroShot(torch.empty(0), torch.empty(0), entropy, torch.tensor(labels))
+
+
+def entered(entropies, zero_shot):
+    """The samples that enter, each with its class and slot, by their entries; `admissions` must foretell them."""
+    slots, found = entropies.clone(), []
+    for sample, entropy in enumerate(zero_shot.entropy):
+        entry = Entry.of(slots, zero_shot, sample)
+        entry.put(slots, entropy)
+        if entry.enters:
+            found.append((sample, int(entry.own), int(entry.slot)))
+    before = entropies.clone()
+    assert admissions(entropies, zero_shot.labels, zero_shot.entropy) == [sample for sample, _, _ in found]
+    assert torch.equal(entropies, before)
+    return found
+
+
 def test_samples_enter_free_slots_then_take_that_of_the_largest_entropy():
     entropies = torch.full((2, 2), 9.0, dtype=torch.float64)
-    new = torch.tensor([0.5, 0.3, 0.4, 0.6, 0.2], dtype=torch.float64)
-    labels = torch.tensor([1, 1, 1, 1, 0])
-    assert admissions(entropies, labels, new) == [(0, 1, 0), (1, 1, 1), (2, 1, 0), (4, 0, 0)]
-    assert (entropies == 9.0).all()
+    zero_shot = arrivals([1, 1, 1, 1, 0], [0.5, 0.3, 0.4, 0.6, 0.2])
+    assert entered(entropies, zero_shot) == [(0, 1, 0), (1, 1, 1), (2, 1, 0), (4, 0, 0)]
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-14, -1e-14])
 def test_equal_entropy_does_not_replace(noise):
     entropies = torch.tensor([[0.5]], dtype=torch.float64)
-    assert admissions(entropies, torch.tensor([0]), torch.tensor([0.5 + noise], dtype=torch.float64)) == []
+    assert entered(entropies, arrivals([0], [0.5 + noise])) == []
 
 
 def test_what_an_empty_slot_holds_bounds_what_may_enter():
     entropies = torch.full((1, 2), math.log(3), dtype=torch.float64)
-    uniform = torch.tensor([math.log(3), 1.0], dtype=torch.float64)
-    assert admissions(entropies, torch.tensor([0, 0]), uniform) == [(1, 0, 0)]
+    assert entered(entropies, arrivals([0, 0], [math.log(3), 1.0])) == [(1, 0, 0)]
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 30), **SHAPES)
+def test_the_entries_are_those_foretold(seed, count, classes, slots, dim):
+    random = np.random.default_rng(seed)
+    labels, new = random.integers(classes, size=count), random.integers(6, size=count) / 7  # many ties
+    entered(torch.full((classes, slots), 0.8, dtype=torch.float64), arrivals(labels, new))
+
+
+def test_an_entry_that_does_not_enter_writes_nothing():
+    items, means, filled = bank(0, 3, 2, 5)
+    moments, entropies = moments_of(items, means, filled), torch.full((3, 2), 0.5, dtype=torch.float64)
+    before = [tensor.clone() for tensor in (items, means, moments)]
+    entry = Entry.of(entropies, arrivals([1], [0.6]), 0)
+    with entry.exchanging(moments, items, means, entropies, 9.0):
+        entry.put(items, torch.ones(5, dtype=torch.float64))
+        entry.put_class(means, torch.ones(1, 5, dtype=torch.float64))
+    assert all(torch.equal(now, then) for now, then in zip((items, means, moments), before, strict=True))

@@ -1,6 +1,7 @@
 """TDA: the worked example, the laws of its caches, every switch, and the loop of the released program."""
 
 import math
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -81,6 +82,19 @@ def test_any_batches_give_what_the_loop_gives(dtype, data):
     parts = data.draw(cuts(len(stream.features)))
     outputs = torch.cat([adapter.step(stream.features[part]) for part in parts])
     np.testing.assert_allclose(outputs, loop_of(stream, **parameters), rtol=0, atol=TOLERANCES[dtype])
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_without_looking_answers_and_state_are_the_same(data):
+    stream, parameters = data.draw(streams()), data.draw(PARAMETERS)
+    looking, unseeing = (TDA(stream.classifier, **parameters) for _ in range(2))
+    for part in data.draw(cuts(len(stream.features))):
+        expected = looking.step(stream.features[part])
+        with patch("pta.engines.cache.at_hand", return_value=False):
+            torch.testing.assert_close(unseeing.step(stream.features[part]), expected, rtol=0, atol=1e-9)
+    for name, tensor in looking.state().items():
+        assert torch.equal(unseeing.state()[name], tensor), name
 
 
 @settings(max_examples=15)

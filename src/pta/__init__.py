@@ -29,6 +29,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.engines.segment import Segment, compose
 from pta.errors import PtaError
 from pta.pipelines.classifier import Classifier
+from pta.pipelines.compiled import Compiled as compile  # noqa: N813 (what it is to its users)
 from pta.samples import Samples
 
 __version__ = "0.1.0"
@@ -58,6 +59,7 @@ __all__ = [
     "TransductiveADAPT",
     "ZeroShotClassifier",
     "check_adapter",
+    "compile",
     "compose",
     "create_adapter",
     "list_adapters",

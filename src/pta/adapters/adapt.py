@@ -37,8 +37,9 @@ from torch import Tensor
 
 from pta.adapters.base import Adapter, Scope, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.at_hand import at_hand
 from pta.engines.cache import EMPTY
-from pta.engines.gaussian import Gaussians, add_moments, exchanging, pass_by, shrunk_covariance
+from pta.engines.gaussian import Entry, Gaussians, add_moments, pass_by, shrunk_covariance
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot, entropy_of, exact_logits
 from pta.parameters import require_choice, require_count, require_number
@@ -69,6 +70,7 @@ class ADAPT(Adapter):
     """
 
     name: ClassVar[str] = "adapt"
+    recordable = True
     items: Tensor
     shares: Tensor
     entropies: Tensor
@@ -136,24 +138,26 @@ class ADAPT(Adapter):
         z = exact_logits(self.classifier, samples.features).to(samples.features.dtype)
         return _weighed(self.classifier, z, self._evidence(samples.features))
 
-    def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int, own: int, slot: int) -> None:
+    def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int) -> None:
         """Steps 1 to 3."""
-        f, share = features[sample], zero_shot.probabilities[sample, own]
-        with exchanging(self.moments, self.items[own], self.means[own], self.entropies[own], EMPTY):
-            self.items[own, slot], self.shares[own, slot] = f, share
-            self.entropies[own, slot] = zero_shot.entropy[sample]
-            total, mass = self.shares[own] @ self.items[own].double(), self.shares[own].sum()
-            self.sums[own] = total
+        entry = Entry.of(self.entropies, zero_shot, sample)
+        own, f, share = entry.own, features[sample], zero_shot.probabilities[sample, entry.own]
+        with entry.exchanging(self.moments, self.items, self.means, self.entropies, EMPTY):
+            entry.put(self.items, f)
+            entry.put(self.shares, share)
+            entry.put(self.entropies, zero_shot.entropy[sample])
+            total, mass = (self.shares[own, None] @ self.items[own].double())[:, 0], self.shares[own].sum()
+            entry.put_class(self.sums, total)
             if self.count_current == "twice":
                 total, mass = total + share * f, mass + share
             mean = total / mass.clamp_min(torch.finfo(mass.dtype).tiny)
-            self.means[own] = self.alpha * mean + (1 - self.alpha) * self.classifier.anchors[own]
-        self.last.copy_(f)
+            entry.put_class(self.means, self.alpha * mean + (1 - self.alpha) * self.classifier.anchors[own])
+        self.last.copy_(torch.where(entry.enters, f, self.last))
         self._gaussians = None
 
     def _evidence(self, f: Tensor) -> Tensor:
         """Step 4, of samples that meet the same state."""
-        if self._gaussians is None:
+        if self._gaussians is None or not at_hand(self.moments):  # a step that is replayed does not forget the old ones
             self._gaussians = Gaussians.of(shrunk_covariance(self.moments), self.means)
         similar = (self.last if self.similarity == "stale" else f) @ self.sums.T
         return _evidence(self._gaussians.scores(f), similar, self.moments, self.temperature)
@@ -217,8 +221,7 @@ class TransductiveADAPT(Adapter):
 
 def _evidence(scores: Tensor, similar: Tensor, moments: Tensor, temperature: float) -> Tensor:
     """u/temperature, but for the normaliser of step 4's softmax, which cancels in step 5."""
-    n = float(moments[-1, -1])
-    return scores / temperature + similar / (2 * max(n, 1.0))
+    return scores / temperature + similar / (2 * moments[-1, -1].clamp_min(1.0))
 
 
 def _weighed(classifier: ZeroShotClassifier, z: Tensor, u: Tensor) -> Tensor:

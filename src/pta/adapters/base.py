@@ -70,12 +70,17 @@ class Adapter(ABC):
     @torch.no_grad()
     def step(self, samples: object) -> Tensor:
         """Learn from the samples in order and give their logits, B×C: exactly what one by one would give."""
-        return self._in_parts(self._step, samples)
+        return self._in_parts(self._step, self._checked(samples))
+
+    @torch.no_grad()
+    def step_on_trust(self, features: Tensor) -> Tensor:
+        """Step on B×d unit rows without a look at them, so that nothing is read back from a GPU."""
+        return self._in_parts(self._step, Samples._trusted(features))
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
         """Give the logits of the samples as the state is now, and learn nothing."""
-        return self._in_parts(self._predict, samples)
+        return self._in_parts(self._predict, self._checked(samples))
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only what was learnt about some classes."""
@@ -111,6 +116,11 @@ class Adapter(ABC):
     def state(self) -> dict[str, Tensor]:
         """Every declared piece of state by name; the tensors themselves, not copies."""
         return {name: getattr(self, name) for name in self._declared}
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a step decides nothing on the host and changes its state in place: a GPU can record and replay it."""
+        return False
 
     @property
     def state_bytes(self) -> int:
@@ -150,11 +160,10 @@ class Adapter(ABC):
         for missing in sorted(self.needs - samples.provides):
             raise InvalidSamples(f"{self.name} needs {missing}, which are missing; make them with {_MADE_BY[missing]}")
 
-    def _in_parts(self, use: Callable[[Samples], Tensor], samples: object) -> Tensor:
-        checked = self._checked(samples)
-        if self.scope != "sample" or len(checked) <= self.at_once:
-            return use(checked.to(self.classifier.anchors))
-        return torch.cat([use(part.to(self.classifier.anchors)) for part in checked.batches(self.at_once)])
+    def _in_parts(self, use: Callable[[Samples], Tensor], samples: Samples) -> Tensor:
+        if self.scope != "sample" or len(samples) <= self.at_once:
+            return use(samples.to(self.classifier.anchors))
+        return torch.cat([use(part.to(self.classifier.anchors)) for part in samples.batches(self.at_once)])
 
     def _checked(self, samples: object) -> Samples:
         batch = samples if isinstance(samples, Samples) else Samples.of(samples)

@@ -26,6 +26,7 @@ from torch.nn.functional import normalize
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.at_hand import at_hand
 from pta.engines.rule import Order
 from pta.parameters import require_choice, require_count, require_number
 from pta.samples import Samples
@@ -49,7 +50,7 @@ class BCA(Adapter):
         order: answer a sample before learning from it ("predict-first") or after ("update-first").
 
     Logits are logarithms of the posterior. The table is dense and takes 8·C² bytes from the start: 8 MB for 1000
-    classes, 3.8 GB for 21,841. While few of its rows have changed, a sample takes the time of these alone.
+    classes, 3.8 GB for 21,841. While few of its rows have changed, a sample takes the time of these alone on a CPU.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> BCA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
@@ -57,6 +58,7 @@ class BCA(Adapter):
     """
 
     name = "bca"
+    recordable = True
     at_once = 128  # a moved centre is scored again for the samples that are left of this many
     centres: Tensor
     priors: Tensor
@@ -109,13 +111,11 @@ class BCA(Adapter):
         for t in range(len(f)):
             q = z[t].softmax(dim=0)
             r = self._posterior(q)
-            m = int((r if self.update == "posterior" else q).argmax())
-            v = float(r.max())
-            if v > self.centre_threshold:
-                self._move_centre(m, f[t])
-                z[t:, m] = self._scores(f[t:], self.centres[m])
-            if v > self.prior_threshold:
-                self._change_prior(m, r)
+            m = (r if self.update == "posterior" else q).argmax(dim=0, keepdim=True)
+            v = r.amax(dim=0, keepdim=True)
+            self._move_centre(m, f[t], v > self.centre_threshold)
+            z[t:].index_copy_(1, m, self._scores(f[t:], self.centres.index_select(0, m)))
+            self._change_prior(m, r, v > self.prior_threshold)
             posteriors[t] = r if self.order == "predict-first" else self._posterior(z[t].softmax(dim=0))
         return _logarithm(posteriors).to(samples.features.dtype)
 
@@ -127,20 +127,24 @@ class BCA(Adapter):
         return self.classifier.scale * (f @ centres.double().t())
 
     def _posterior(self, q: Tensor) -> Tensor:
-        """Πᵀ·q, where only the rows that have changed are multiplied: the others are those of the identity."""
+        """Πᵀ·q, where the rows that have not changed, those of the identity, need not be multiplied."""
+        if not at_hand(self.prior_counts):
+            return q @ self.priors
         changed = (self.prior_counts > self.prior_count).nonzero()[:, 0]
         if 4 * len(changed) > len(self.priors):  # then picking them takes longer than multiplying all
             return q @ self.priors
         return q.index_fill(-1, changed, 0.0) + q[..., changed] @ self.priors[changed]
 
-    def _move_centre(self, m: int, f: Tensor) -> None:
-        self.centres[m] = normalize(self.centre_counts[m] * self.centres[m].double() + f, dim=0)
-        self.centre_counts[m] += 1
+    def _move_centre(self, m: Tensor, f: Tensor, sure: Tensor) -> None:
+        centre = self.centres.index_select(0, m)
+        moved = normalize(self.centre_counts.index_select(0, m) * centre.double() + f, dim=1)
+        self.centres.index_copy_(0, m, torch.where(sure, moved.to(centre.dtype), centre))
+        self.centre_counts.index_add_(0, m, sure.long())
 
-    def _change_prior(self, m: int, r: Tensor) -> None:
-        n = self.prior_counts[m]
-        self.priors[m] = (n * self.priors[m] + r) / (n + 1)
-        self.prior_counts[m] += 1
+    def _change_prior(self, m: Tensor, r: Tensor, sure: Tensor) -> None:
+        prior, n = self.priors.index_select(0, m), self.prior_counts.index_select(0, m)
+        self.priors.index_copy_(0, m, torch.where(sure, (n * prior + r) / (n + 1), prior))
+        self.prior_counts.index_add_(0, m, sure.long())
 
 
 def _logarithm(probabilities: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ class CLIP(Adapter):
     """
 
     name = "clip"
+    recordable = True
 
     def __init__(self, classifier: ZeroShotClassifier) -> None:
         super().__init__(classifier)

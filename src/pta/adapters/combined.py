@@ -21,7 +21,6 @@ from torch import Tensor
 from pta.adapters.base import adapter_class, create_adapter, register
 from pta.adapters.pta import PTA
 from pta.classifier import ZeroShotClassifier
-from pta.engines import Touches
 from pta.engines.segment import Segment
 from pta.errors import InvalidParameter
 from pta.samples import Samples
@@ -75,9 +74,14 @@ class Combined(PTA):
             "min_probability": self.rule.min_probability,
         }
 
+    @property
+    def recordable(self) -> bool:
+        """Whether both methods are."""
+        return super().recordable and self.base.recordable
+
     def _step(self, samples: Samples) -> Tensor:
         f, logits = self.base._answer(samples, learn=True)
-        return self._learn_and_score(f, logits, Touches.of(logits.double().softmax(dim=1), self.rule))
+        return self._learn_and_score(f, logits, logits.double().softmax(dim=1))
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.base._answer(samples, learn=False))

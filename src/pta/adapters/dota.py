@@ -76,6 +76,7 @@ class DOTA(Adapter):
     """
 
     name: ClassVar[str] = "dota"
+    recordable = True
     at_once = 256
     mu: Tensor
     counts: Tensor
@@ -165,17 +166,17 @@ class DOTA(Adapter):
         views = _views_of(samples)
         per_class = self.covariance == "per-class"
         pooled = self._mean_covariance(self._mean_weights(self.counts[None]))[0] if per_class else self.pooled
-        return self.classifier.logits(views.mean(dim=1)) + self._gaussian(views, pooled, self.counts, int(self.seen))
+        return self.classifier.logits(views.mean(dim=1)) + self._gaussian(views, pooled, self.counts, self.seen)
 
     def _learn_and_score(self, views: Tensor, y: Tensor) -> Tensor:
         """λ·g of a stretch of samples with their views, B×V×d, each at its turn."""
         counts = torch.cat([self.counts[None], y.sum(dim=1)]).cumsum(dim=0)
-        seen, late = int(self.seen), int(self.order == "update-first")
+        late = int(self.order == "update-first")
         learn = self._learn_per_class if self.covariance == "per-class" else self._learn_shared
         scores = views.new_empty(len(views), self.classifier.classes)
         for learnt, pooled in enumerate(learn(views, y, counts)):
             if 0 <= (own := learnt - late) < len(views):
-                scores[own] = self._gaussian(views[own, None], pooled, counts[learnt], seen + learnt)[0]
+                scores[own] = self._gaussian(views[own, None], pooled, counts[learnt], self.seen + learnt)[0]
         self.counts.copy_(counts[-1])
         self.seen += len(views)
         return scores
@@ -193,7 +194,7 @@ class DOTA(Adapter):
         for t, x in enumerate(views):
             residuals = self._move_means(x, y[t] / counts[t + 1].clamp_min(self._nothing)).flatten(0, 1)
             weighted = (y[t] / totals[t + 1]).to(x.dtype).flatten()[:, None] * residuals
-            self.pooled.addmm_(weighted.T, residuals, beta=float(totals[t] / totals[t + 1]))
+            self.pooled.mul_(totals[t] / totals[t + 1]).addmm_(weighted.T, residuals)
             yield self.pooled
 
     def _learn_per_class(self, views: Tensor, y: Tensor, counts: Tensor) -> Iterator[Tensor]:
@@ -255,16 +256,18 @@ class DOTA(Adapter):
         numbers = torch.finfo(self.mu.dtype)
         return numbers.tiny / numbers.eps
 
-    def _gaussian(self, views: Tensor, pooled: Tensor, counts: Tensor, seen: int) -> Tensor:
+    def _gaussian(self, views: Tensor, pooled: Tensor, counts: Tensor, seen: Tensor) -> Tensor:
         """λ·g of samples with their views, B×V×d."""
-        grown = float(counts.mean()) / views.shape[1] if self.growth == "mean-count" else seen
-        x, weight = views.mean(dim=1), min(self.rho * grown, self.eta)
-        epsilon = self.epsilon if seen else 0.0
+        grown = counts.mean() / views.shape[1] if self.growth == "mean-count" else seen.double()
+        x, weight = views.mean(dim=1), (self.rho * grown).clamp_max(self.eta)
+        epsilon = self.epsilon * (seen > 0).double()
         covariance = pooled.double() * (1 - epsilon)
         covariance.diagonal().add_(epsilon)
         if self.scoring == "full":
             return weight * Gaussians.of(covariance, self.mu, centred=False).scores(x)
-        precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+        lower, _ = torch.linalg.cholesky_ex(covariance)
+        identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+        precision = torch.cholesky_solve(identity, lower)
         mu = self.mu.half().double()
         through = mu @ precision.clamp_(-_LARGEST_HALF, _LARGEST_HALF).half().double()
         g: Tensor = x.double() @ through.T - (through * mu).sum(dim=1) / 2

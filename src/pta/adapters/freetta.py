@@ -38,6 +38,7 @@ from torch.nn.functional import normalize
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
+from pta.engines.at_hand import at_hand
 from pta.engines.gaussian import Gaussians
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
@@ -68,6 +69,7 @@ class FreeTTA(Adapter):
     """
 
     name: ClassVar[str] = "freetta"
+    recordable = True
     mu: Tensor
     heard: Tensor
     sigma: Tensor
@@ -169,7 +171,9 @@ class FreeTTA(Adapter):
             self.sigma *= (1 + before) / total
         else:
             total = (before + weight).clamp_min(torch.finfo(torch.float64).tiny)
-        shares = a / total
-        learning = shares > torch.finfo(torch.float64).eps / (8 * len(a))  # the others together are below rounding
-        residuals = (x - self.mu[learning]).double()
-        self.sigma.addmm_((shares[learning, None] * residuals).T, residuals)
+        shares, mu = a / total, self.mu
+        if at_hand(mu):
+            learning = shares > torch.finfo(torch.float64).eps / (8 * len(a))  # the others together are below rounding
+            shares, mu = shares[learning], mu[learning]
+        residuals = (x - mu).double()
+        self.sigma.addmm_((shares[:, None] * residuals).T, residuals)

@@ -58,6 +58,7 @@ class MTA(Adapter):
     """
 
     name = "mta"
+    recordable = True
     needs = frozenset({"features", "views"})
 
     def __init__(

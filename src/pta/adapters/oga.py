@@ -36,7 +36,8 @@ from torch.nn.functional import normalize
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.gaussian import Gaussians, add_moments, exchanging, pass_by, sample_covariance, shrunk_covariance
+from pta.engines.at_hand import at_hand
+from pta.engines.gaussian import Entry, Gaussians, add_moments, pass_by, shrunk_covariance
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import require_choice, require_count, require_number, require_switch
@@ -69,6 +70,7 @@ class OGA(Adapter):
     """
 
     name: ClassVar[str] = "oga"
+    recordable = True
     items: Tensor
     entropies: Tensor
     means: Tensor
@@ -125,29 +127,33 @@ class OGA(Adapter):
     def _predict(self, samples: Samples) -> Tensor:
         return self._posterior(ZeroShot.of(self.classifier, samples), self._likelihoods(samples.features))
 
-    def _learn(self, x: Tensor, zero_shot: ZeroShot, sample: int, own: int, slot: int) -> None:
+    def _learn(self, x: Tensor, zero_shot: ZeroShot, sample: int) -> None:
         """Steps 1 to 3."""
-        with exchanging(self.moments, self.items[own], self.means[own], self.entropies[own], self.empty):
-            self.items[own, slot], self.entropies[own, slot] = x[sample], zero_shot.entropy[sample]
-            count = int(self.filled[own].sum())
-            if count >= _ITEMS_FOR_A_MEAN:
-                mean = self.items[own].sum(dim=0) / (self.slots if self.mean == "capacity" else count)
-                self.means[own] = normalize(mean, dim=0) if self.renormalise else mean
+        entry = Entry.of(self.entropies, zero_shot, sample)
+        with entry.exchanging(self.moments, self.items, self.means, self.entropies, self.empty):
+            entry.put(self.items, x[sample])
+            entry.put(self.entropies, zero_shot.entropy[sample])
+            count = self.filled[entry.own].sum(dim=1)
+            mean = self.items[entry.own].sum(dim=1) / (self.slots if self.mean == "capacity" else count)
+            if self.renormalise:
+                mean = normalize(mean)
+            entry.put_class(self.means, torch.where(count >= _ITEMS_FOR_A_MEAN, mean, self.means[entry.own]))
         self._gaussians = None
 
     def _likelihoods(self, x: Tensor) -> Tensor:
         """Step 4, but for the last term, which is the same for all classes."""
-        if self._gaussians is None:
+        if self._gaussians is None or not at_hand(self.moments):  # a step that is replayed does not forget the old ones
             self._gaussians = self._estimate()
         return self._gaussians.scores(x)
 
     def _estimate(self) -> Gaussians:
-        d, n = self.classifier.dim, float(self.moments[-1, -1])
-        if int(self.filled.sum(dim=1).max()) < _ITEMS_FOR_A_COVARIANCE:
-            return Gaussians.of(torch.eye(d, dtype=torch.float64, device=self.moments.device) / d, self.means)
-        if n <= _ENOUGH_A_DIMENSION * d:
-            return Gaussians.of(shrunk_covariance(self.moments), self.means)
-        return Gaussians.of_singular(sample_covariance(self.moments), self.means, d * _FLOAT32)
+        d, n = self.classifier.dim, self.moments[-1, -1]
+        enough = _ENOUGH_A_DIMENSION * d
+        young = self.filled.sum(dim=1).max() < _ITEMS_FOR_A_COVARIANCE
+        covariance = shrunk_covariance(self.moments, enough=enough).mul_(~young)
+        covariance.diagonal().add_(young.double() / d)
+        cutoff = d * _FLOAT32 * (~young & (n > enough)).double() if self.filled.numel() > enough else None
+        return Gaussians.of(covariance, self.means, cutoff=cutoff)
 
     def _posterior(self, zero_shot: ZeroShot, likelihoods: Tensor) -> Tensor:
         """Step 5."""

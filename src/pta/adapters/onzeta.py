@@ -16,7 +16,6 @@ For the i-th sample, with unit feature x:
 In a stream longer than announced, b stays at beta from sample n on; the paper does not have this case.
 """
 
-import math
 from typing import get_args
 
 import torch
@@ -61,6 +60,7 @@ class OnZeta(Adapter):
     """
 
     name = "onzeta"
+    recordable = True
     rho: Tensor
     proxies: Tensor
     seen: Tensor
@@ -107,19 +107,19 @@ class OnZeta(Adapter):
         features = samples.features.double()
         text = exact_logits(self.classifier, features)
         answers = []
-        for i, (z, x) in enumerate(zip(text, features, strict=True), start=int(self.seen) + 1):
+        for z, x in zip(text, features, strict=True):
+            self.seen += 1
             log_p, log_v = self._labels(z, x)
-            self._learn(x, log_p.exp(), log_v.exp(), i)
+            self._learn(x, log_p.exp(), log_v.exp())
             if self.order == "update-first":
                 log_p, log_v = self._labels(z, x)
-            answers.append(self._mixture(log_p, log_v, i))
-        self.seen += len(features)
+            answers.append(self._mixture(log_p, log_v, self.seen))
         return torch.stack(answers).to(samples.features.dtype)
 
     def _predict(self, samples: Samples) -> Tensor:
         features = samples.features.double()
         log_p, log_v = self._labels(exact_logits(self.classifier, features), features)
-        i = int(self.seen) + (self.order == "predict-first")
+        i = self.seen + int(self.order == "predict-first")
         return self._mixture(log_p, log_v, i).to(samples.features.dtype)
 
     def _labels(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,11 +127,12 @@ class OnZeta(Adapter):
         vision = x @ self.proxies.T / self.temperature
         return (z + self.rho).log_softmax(dim=-1), vision.log_softmax(dim=-1)
 
-    def _mixture(self, log_p: Tensor, log_v: Tensor, i: int) -> Tensor:
-        b = torch.tensor(self.beta * math.sqrt(min(i, self.length) / self.length), dtype=torch.float64)
+    def _mixture(self, log_p: Tensor, log_v: Tensor, i: Tensor) -> Tensor:
+        b = self.beta * (i.double() / self.length).clamp_max(1.0).sqrt()
         return torch.logaddexp(log_v + b.log(), log_p + (1 - b).log())
 
-    def _learn(self, x: Tensor, p: Tensor, v: Tensor, i: int) -> None:
-        self.rho = (self.rho - self.dual_step / math.sqrt(i) * (p - self.alpha / len(p))).clamp_min(0.0)
-        step = self.proxy_step / math.sqrt(i) / self.temperature
-        self.proxies = normalize(self.proxies.addr(v - p, x, alpha=-step), dim=1)
+    def _learn(self, x: Tensor, p: Tensor, v: Tensor) -> None:
+        root = self.seen.double().sqrt()
+        self.rho.sub_(self.dual_step / root * (p - self.alpha / len(p))).clamp_min_(0.0)
+        self.proxies.addr_(self.proxy_step / root / self.temperature * (p - v), x)
+        normalize(self.proxies, dim=1, out=self.proxies)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines import Prototypes, Rule, Touches, advance, find_touches, find_touches_exactly
+from pta.engines import Prototypes, Rule, Touches, advance, find_touches, find_touches_exactly, runs_on_gpu
 from pta.engines.rule import Anchor, Order, Weight
 from pta.engines.segment import Segment, apply_segment, compose
 from pta.parameters import require_choice
@@ -143,17 +143,34 @@ class PTA(Adapter):
         """The state as the engines see it."""
         return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
 
+    @property
+    def recordable(self) -> bool:
+        """Whether the state is where the kernels for a GPU can follow it."""
+        return runs_on_gpu(self.prototypes)
+
     def _step(self, samples: Samples) -> Tensor:
-        z = self.classifier.logits(samples.features)
-        return self._learn_and_score(samples.features, z, self._touches(samples.features, z))
+        return self._learn_and_score(samples.features, self.classifier.logits(samples.features))
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(samples.features, self.classifier.logits(samples.features))
 
-    def _learn_and_score(self, features: Tensor, z: Tensor, touches: Touches) -> Tensor:
-        cosines = advance(self.prototypes, self.classifier.anchors, features, touches, self.rule)
+    def _learn_and_score(self, features: Tensor, z: Tensor, probabilities: Tensor | None = None) -> Tensor:
+        """Learn by the given probabilities, or by those of z, and score onto z."""
+        if runs_on_gpu(self.prototypes):
+            return self._learn_and_score_on_gpu(features, z, probabilities)
         self.seen += len(features)
+        touches = self._touches(features, z) if probabilities is None else Touches.of(probabilities, self.rule)
+        cosines = advance(self.prototypes, self.classifier.anchors, features, touches, self.rule)
         return self._fuse(z, cosines.to(z.dtype))
+
+    def _learn_and_score_on_gpu(self, features: Tensor, z: Tensor, probabilities: Tensor | None) -> Tensor:
+        from pta.engines.triton import advance_on_gpu, table_of
+
+        table = None if probabilities is None else table_of(probabilities, self.rule)
+        onto = z if self.fusion == "logits" else None
+        state = self.prototypes, self.classifier
+        scores = advance_on_gpu(*state, features, z, self.rule, seen=self.seen, onto=onto, table=table)
+        return scores if onto is not None else z.softmax(dim=1).add_(scores.softmax(dim=1))
 
     def _score(self, features: Tensor, z: Tensor) -> Tensor:
         return self._fuse(z, features @ self.anchored.to(features.dtype).T)

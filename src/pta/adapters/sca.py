@@ -70,6 +70,7 @@ class SCA(Adapter):
     """
 
     name: ClassVar[str] = "sca"
+    recordable = True
     at_once = 256  # the products within a batch grow with its square
     inverse: Tensor
     weights: Tensor

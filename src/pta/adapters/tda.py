@@ -33,11 +33,11 @@ from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import embedding_bag
 
 from pta.adapters.base import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.cache import EMPTY, Admission, admit
+from pta.engines.cache import EMPTY, Admission, admit, picked
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot, samples_at_once
 from pta.parameters import require_choice, require_count, require_number
@@ -75,6 +75,7 @@ class TDA(Adapter):
     """
 
     name: ClassVar[str] = "tda"
+    recordable = True
     positive_keys: Tensor
     positive_scores: Tensor
     negative_keys: Tensor
@@ -129,9 +130,10 @@ class TDA(Adapter):
     def _step(self, samples: Samples) -> Tensor:
         f, seen = samples.features, ZeroShot.of(self.classifier, samples)
         all_rows = torch.arange(len(f), device=f.device)
-        doubtful = all_rows[self._is_doubtful(seen.entropy)]
+        is_doubtful = self._is_doubtful(seen.entropy)
+        doubtful = all_rows[picked(is_doubtful)]
         against = self._could_be(seen.probabilities[doubtful])
-        scores = self._negative_scores_of(seen.entropy)[doubtful]
+        scores = torch.where(is_doubtful, self._negative_scores_of(seen.entropy), EMPTY)[doubtful]
         positive = admit(self.positive_scores, all_rows, seen.labels, seen.entropy, len(f))
         negative = admit(self.negative_scores, doubtful, seen.labels[doubtful], scores, len(f))
         logits = self._score(samples, seen.logits, positive, negative, against)
@@ -176,27 +178,34 @@ class TDA(Adapter):
         """The affinities of B samples to what is in the positive cache at these times, summed by class, B×C."""
         f, beta = samples.features, self.parameters["positive_beta"]
         new, present = cache.new_at(times)
-        classes = one_hot(cache.classes[new], self.classifier.classes).to(f.dtype)
-        total = (affinity(f @ f[cache.arrives[new]].T, beta) * present) @ classes
+        total = self._spread(affinity(f[cache.arrives[new]] @ f.T, beta) * present, cache.classes[new, None])
         for m, rows, present in cache.old_at(times):
-            total[:, rows] += affinity(f @ self.positive_keys[rows, m].T, beta) * present
-        return total
+            total[rows] += affinity(self.positive_keys[rows, m] @ f.T, beta) * present
+        return total.T
 
     def _against(self, samples: Samples, cache: Admission, classes: Tensor, times: Tensor) -> Tensor:
         """The affinities to what is in the negative cache, summed over the classes each of them could be, B×C."""
         f, beta = samples.features, self.parameters["negative_beta"]
         new, present = cache.new_at(times)
-        total = self._spread(affinity(f[cache.arrives[new]] @ f.T, beta) * present.T, classes[new])
+        total = self._spread(affinity(f[cache.arrives[new]] @ f.T, beta) * present, classes[new])
         for m, rows, present in cache.old_at(times):
-            near = affinity(self.negative_keys[rows, m] @ f.T, beta) * present.T
+            near = affinity(self.negative_keys[rows, m] @ f.T, beta) * present
             total += self._spread(near, self.negative_classes[rows, m])
         return total.T
 
     def _spread(self, near: Tensor, classes: Tensor) -> Tensor:
-        """The n×B affinities of n items, each added to its classes, of which there are n×K at most; C×B."""
-        C = self.classifier.classes
-        item, place = (classes < C).nonzero(as_tuple=True)
-        return near.new_zeros(C, near.shape[1]).index_add_(0, classes[item, place], near[item])
+        """The n×B affinities of n items, each added to its classes, n×K, of which C is none; C×B.
+
+        As bags of items, which are added in the same order every time, and never laid out n·K×B.
+        """
+        C, K, flat = self.classifier.classes, classes.shape[1], classes.flatten()
+        pairs = torch.arange(len(flat), device=near.device)[picked(flat < C)]
+        found = flat[pairs].long()
+        some = found < C
+        by_class, order = torch.where(some, found, pairs % C).sort()  # none is any, without weight: bags stay small
+        starts = torch.searchsorted(by_class, torch.arange(C, device=near.device))
+        weights = some[order].to(near.dtype)
+        return embedding_bag(pairs[order] // K, near, starts, mode="sum", per_sample_weights=weights)
 
 
 def affinity(cosines: Tensor, beta: float) -> Tensor:

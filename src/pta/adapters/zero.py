@@ -55,6 +55,7 @@ class ZERO(Adapter):
     """
 
     name = "zero"
+    recordable = True
     needs = frozenset({"features", "views"})
 
     def __init__(self, classifier: ZeroShotClassifier, *, keep: float = 0.3, temperature: Temperature = "zero") -> None:

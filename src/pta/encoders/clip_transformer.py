@@ -1,5 +1,7 @@
 """The transformer that CLIP's ViT and text tower share. Attributes are named as in OpenAI's state dicts."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
@@ -20,20 +22,35 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, causal: bool) -> Tensor:
         """N×L×width to the same shape; if causal, nothing is seen of what comes later."""
-        mixed = scaled_dot_product_attention(*self._queries_keys_values(x), is_causal=causal)
-        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
-        return out
+        return self._joined(scaled_dot_product_attention(*self._queries_keys_values(x), is_causal=causal))
+
+    def first(self, x: Tensor) -> Tensor:
+        """The first row of what `forward` gives, not causal, N×1×width, without asking for the others."""
+        width = x.shape[2]
+        (ask, tell), (ask_bias, tell_bias) = (w.tensor_split([width]) for w in (self.in_proj_weight, self.in_proj_bias))
+        (q,) = self._heads(linear(x[:, :1], ask, ask_bias))
+        k, v = self._heads(linear(x, tell, tell_bias))
+        return self._joined(scaled_dot_product_attention(q, k, v))
 
     def with_probabilities(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, not causal, and who attends to whom, N×heads×L×L."""
+        """The same as `forward`, not causal, and who attends to whom, N×heads×L×L."""
         mixed, probabilities = attention(*self._queries_keys_values(x))
         return self.out_proj(mixed), probabilities
 
     def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rows, length, width = x.shape
-        joined = linear(x, self.in_proj_weight, self.in_proj_bias)
-        q, k, v = joined.view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = self._heads(linear(x, self.in_proj_weight, self.in_proj_bias))
         return q, k, v
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        """N×L×(several·width) to several×N×heads×L×head_width."""
+        rows, length, wide = projected.shape
+        width = self.out_proj.in_features
+        heads = projected.view(rows, length, wide // width, self.heads, width // self.heads)
+        return heads.permute(2, 0, 3, 1, 4)
+
+    def _joined(self, mixed: Tensor) -> Tensor:
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        return out
 
 
 class Mlp(nn.Module):
@@ -64,7 +81,13 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, causal: bool) -> Tensor:
         """N×L×width to the same shape."""
-        x = x + self.attn(self.ln_1(x), causal)
+        return self._through_mlp(x + self.attn(self.ln_1(x), causal))
+
+    def first(self, x: Tensor) -> Tensor:
+        """The first row of what `forward` gives, not causal, N×1×width."""
+        return self._through_mlp(x[:, :1] + self.attn.first(self.ln_1(x)))
+
+    def _through_mlp(self, x: Tensor) -> Tensor:
         out: Tensor = x + self.mlp(self.ln_2(x))
         return out
 
@@ -83,3 +106,11 @@ class Transformer(nn.Module):
         for block in self.resblocks:
             x = block(x, causal)
         return x
+
+    def first(self, x: Tensor) -> Tensor:
+        """The first row of what `forward` gives, not causal, N×width; the last block leaves the other rows out."""
+        for block in self.resblocks[:-1]:
+            x = block(x, causal=False)
+        last: Any = self.resblocks[-1]
+        out: Tensor = last.first(x)[:, 0]
+        return out

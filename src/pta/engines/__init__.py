@@ -6,6 +6,8 @@
 | `advance_by_step` | one sample on the CPU |
 | `advance_compiled` | a batch on the CPU, numba installed (extra `fast`) |
 | `advance_by_chunk` | any other batch |
+
+A GPU has an engine of its own, `pta.engines.triton`, which finds the touches, too; `runs_on_gpu` says when.
 """
 
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from pta.engines.rule import Rule
 from pta.engines.step import advance_by_step
 from pta.engines.touches import Touches, find_touches, find_touches_exactly
 
-__all__ = ["Prototypes", "Rule", "Touches", "advance", "find_touches", "find_touches_exactly"]
+__all__ = ["Prototypes", "Rule", "Touches", "advance", "find_touches", "find_touches_exactly", "runs_on_gpu"]
 
 Engine = Callable[[Prototypes, Tensor, Tensor, Touches, Rule], Tensor]
 
@@ -32,6 +34,7 @@ _COMPILED_CHUNK = 256
 _CHUNK = 128
 _CHUNK_OF_MANY_TOUCHES = 32
 _MANY_TOUCHES_PER_SAMPLE = 16
+_OLDEST_FOR_TRITON = (8, 0)  # compute capability
 
 
 def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
@@ -51,6 +54,18 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
         return advance_in_chunks(advance_compiled, _COMPILED_CHUNK, *batch)
     many = len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)
     return advance_in_chunks(advance_by_chunk, _CHUNK_OF_MANY_TOUCHES if many else _CHUNK, *batch)
+
+
+def runs_on_gpu(prototypes: Prototypes) -> bool:
+    """Whether `pta.engines.triton` can follow these prototypes."""
+    return prototypes.knowledge.dtype == torch.float32 and _triton_runs_on(prototypes.knowledge.device)
+
+
+@cache
+def _triton_runs_on(device: torch.device) -> bool:
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= _OLDEST_FOR_TRITON
 
 
 @cache

@@ -42,7 +42,7 @@ def learn_least_squares(inverse: Tensor, weights: Tensor, features: Tensor, targ
     f, w = features.double(), weights.double()
     fa = f @ inverse
     k = fa @ f.T
-    lower = torch.linalg.cholesky(k + torch.eye(len(k), dtype=k.dtype, device=k.device))
+    lower, _ = torch.linalg.cholesky_ex(k + torch.eye(len(k), dtype=k.dtype, device=k.device))
     before = f @ w.T
     v = torch.linalg.solve_triangular(lower, targets - before, upper=False)
     g = torch.linalg.solve_triangular(lower, fa, upper=False)

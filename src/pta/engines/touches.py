@@ -12,7 +12,7 @@ from pta.engines.rule import Rule
 # float32 logits of size 100 are off by up to 5e-5, and so, relatively, are their probabilities. Closer to
 # the threshold than this, a sample is scored again in float64, so that the order of additions in a matrix
 # product (which differs between a batch and a single sample) never decides whether a class learns.
-_DOUBT = 2e-4
+DOUBT = 2e-4
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def find_touches_exactly(classifier: ZeroShotClassifier, features: Tensor, rule:
 
 def find_touches(classifier: ZeroShotClassifier, features: Tensor, logits: Tensor, rule: Rule) -> Touches:
     """The touches of a batch with the given zero-shot logits, decided as float64 would decide."""
-    found = Touches._at_least(rule.threshold * (1 - _DOUBT), logits.softmax(dim=1))
-    doubt = found.probabilities <= rule.threshold * (1 + _DOUBT)
+    found = Touches._at_least(rule.threshold * (1 - DOUBT), logits.softmax(dim=1))
+    doubt = found.probabilities <= rule.threshold * (1 + DOUBT)
     if doubt.any():
         doubtful = np.unique(found.samples[doubt])
         exact = _exact_probabilities(classifier, features[doubtful])

@@ -1,6 +1,7 @@
-"""Image files to pixels, with Pillow alone."""
+"""Image files and frames to pixels, as Pillow makes them."""
 
+from pta.images.device import DevicePreprocessing
 from pta.images.preprocessing import CLIP_PREPROCESSING, Preprocessing
 from pta.images.reading import as_picture, decode_image, read_image
 
-__all__ = ["CLIP_PREPROCESSING", "Preprocessing", "as_picture", "decode_image", "read_image"]
+__all__ = ["CLIP_PREPROCESSING", "DevicePreprocessing", "Preprocessing", "as_picture", "decode_image", "read_image"]

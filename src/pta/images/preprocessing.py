@@ -16,7 +16,7 @@ from pta.images.reading import MAX_PIXELS
 Pixels = npt.NDArray[np.uint8]
 
 _COLOURS = {1: "L", 3: "RGB"}
-_FILTERS = {
+FILTERS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
@@ -45,7 +45,7 @@ class Preprocessing:
     std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
 
     def __post_init__(self) -> None:
-        if self.resize not in ("shortest", "square") or self.resample not in _FILTERS or self.size < 1:
+        if self.resize not in ("shortest", "square") or self.resample not in FILTERS or self.size < 1:
             raise InvalidParameter(f"cannot preprocess images by {self}")
         if (
             len(self.mean) not in _COLOURS
@@ -66,11 +66,8 @@ class Preprocessing:
     def pixels(self, image: Image.Image) -> Pixels:
         """A picture of any size and mode to channels×size×size bytes."""
         picture = self.coloured(image)
-        width, height = self._resized_to(*picture.size)
-        if width * height > MAX_PIXELS:
-            raise UnreadableImage(f"{image.width}×{image.height} pixels are too thin a picture to be resized")
-        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
-        resized = picture.resize((width, height), _FILTERS[self.resample])
+        (width, height), (left, top) = self.geometry(*picture.size)
+        resized = picture.resize((width, height), FILTERS[self.resample])
         central = resized.crop((left, top, left + self.size, top + self.size))
         return np.asarray(central).reshape(self.size, self.size, -1).transpose(2, 0, 1).copy()
 
@@ -93,23 +90,40 @@ class Preprocessing:
     def normalise(self, pixels: Tensor) -> Tensor:
         """A uint8 batch N×channels×size×size to float32, where it is."""
         expected = (len(self.mean), self.size, self.size)
-        if pixels.dtype != torch.uint8 or pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected:
-            raise InvalidSamples(
-                f"pixels must be uint8 of shape N×{'×'.join(map(str, expected))}, not {pixels.dtype} of shape "
-                f"{'×'.join(map(str, pixels.shape))}; for other sizes pass Pillow images to preprocess"
-            )
-        mean, std = (torch.tensor(values, device=pixels.device)[:, None, None] for values in (self.mean, self.std))
+        require_bytes("pixels", pixels, expected, "for other sizes pass Pillow images to preprocess")
+        mean, std = (_planes(values, pixels.device) for values in (self.mean, self.std))
         return pixels.float().div_(255).sub_(mean).div_(std)
 
     def describe(self) -> dict[str, Any]:
         """Every number that shapes the pixels, for the record."""
         return asdict(self)
 
+    def geometry(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The width and height that a picture is resized to, and the left and top of what is then cut out."""
+        resized = self._resized_to(width, height)
+        if resized[0] * resized[1] > MAX_PIXELS:
+            raise UnreadableImage(f"{width}×{height} pixels are too thin a picture to be resized")
+        return resized, (round((resized[0] - self.size) / 2), round((resized[1] - self.size) / 2))
+
     def _resized_to(self, width: int, height: int) -> tuple[int, int]:
         if self.resize == "square":
             return self.size, self.size
         shorter = min(width, height)
         return max(self.size, self.size * width // shorter), max(self.size, self.size * height // shorter)
+
+
+def _planes(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Channels×1×1, filled where it is needed: a copy from the host would keep a GPU from recording it."""
+    return torch.stack([torch.full((1, 1), value, device=device) for value in values])
+
+
+def require_bytes(what: str, given: Tensor, expected: tuple[int, ...], otherwise: str) -> None:
+    """Refuse what is no uint8 batch of N×channels×height×width; `otherwise` says what to do with other sizes."""
+    if given.dtype != torch.uint8 or given.ndim != 4 or tuple(given.shape[1:]) != expected:
+        raise InvalidSamples(
+            f"{what} must be uint8 of shape N×{'×'.join(map(str, expected))}, not {given.dtype} of shape "
+            f"{'×'.join(map(str, given.shape))}; {otherwise}"
+        )
 
 
 CLIP_PREPROCESSING = Preprocessing()

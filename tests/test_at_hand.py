@@ -1,0 +1,87 @@
+"""Methods that look at numbers where they are at hand: looking saves work and changes no answer."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streams import clip_like_stream, cuts, streams
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from pta.adapters import adapt, bca, freetta, oga
+from pta.adapters.base import create_adapter
+from pta.engines import gaussian
+from pta.engines.at_hand import at_hand
+
+ORDERS = ("update-first", "predict-first")
+SETTINGS = [
+    ("oga", {"slots": 8}),
+    ("oga", {"slots": 3, "mean": "count", "renormalise": True}),
+    ("adapt", {"slots": 3}),
+    ("adapt", {"slots": 2, "count_current": "once", "similarity": "fresh", "temperature": 20.0}),
+    ("dota", {}),
+    ("dota", {"covariance": "shared", "initial_count": 0.0, "growth": "samples"}),
+    ("dota", {"scoring": "float16"}),
+    ("freetta", {"alpha": 2.0}),
+    ("freetta", {"alpha": 2.0, "beta": 0.5, "covariance": "printed", "inverse": "shrunk"}),
+    ("bca", {}),
+    ("bca", {"centre_count": 3, "prior_threshold": 0.2}),
+]
+
+
+@contextmanager
+def nothing_at_hand():
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (gaussian, oga, adapt, freetta, bca):
+            patch.setattr(module, "at_hand", lambda _: False)
+        yield
+
+
+def run(name, stream, parameters, batches):
+    adapter = create_adapter(name, stream.classifier, **parameters)
+    steps = [adapter.step(stream.features[batch]) for batch in batches]
+    return torch.cat([*steps, adapter.predict(stream.features)]), adapter.state()
+
+
+@settings(max_examples=60)
+@given(streams(max_count=40), st.sampled_from(SETTINGS), st.sampled_from(ORDERS), st.data())
+def test_without_looking_answers_and_state_are_the_same(stream, method, order, data):
+    name, parameters = method
+    batches = data.draw(cuts(len(stream.features)))
+    expected, learnt = run(name, stream, {**parameters, "order": order}, batches)
+    with nothing_at_hand():
+        found, state = run(name, stream, {**parameters, "order": order}, batches)
+    torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-8)
+    for piece in learnt:
+        torch.testing.assert_close(state[piece], learnt[piece], atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "parameters"), SETTINGS, ids=str)
+def test_single_precision_is_as_near_without_looking(name, parameters):
+    stream = clip_like_stream(0, classes=12, dim=16, count=150, duplicates=0.2)
+    batches = [slice(0, 100), slice(100, 101), slice(101, 150)]
+    expected, _ = run(name, stream, parameters, batches)
+    with nothing_at_hand():
+        found, _ = run(name, stream.to(torch.float32), parameters, batches)
+    scale = expected.abs().max().clamp_min(1.0)
+    torch.testing.assert_close(found.double() / scale, expected / scale, atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "parameters"), SETTINGS, ids=str)
+def test_without_looking_a_state_that_was_written_in_place_is_noticed(name, parameters):
+    stream = clip_like_stream(1, classes=6, dim=12, count=80)
+    with nothing_at_hand():
+        replayed, other = (create_adapter(name, stream.classifier, **parameters) for _ in range(2))
+        replayed.step(stream.features[:10])
+        replayed.predict(stream.features)
+        other.step(stream.features)
+        for piece, tensor in other.state().items():
+            replayed.state()[piece].copy_(tensor)
+        assert torch.equal(replayed.predict(stream.features), other.predict(stream.features))
+
+
+def test_numbers_are_at_hand_in_plain_tensors_of_the_processor():
+    assert at_hand(torch.zeros(2))
+    assert not at_hand(torch.zeros(2, device="meta"))
+    assert not at_hand(FakeTensorMode().from_tensor(torch.zeros(2)))

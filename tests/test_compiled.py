@@ -1,0 +1,127 @@
+"""Model and method as one program: on this machine's processor, and on its GPU where there is one."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import pta
+from pta.adapters.base import create_adapter
+from pta.classifier import ZeroShotClassifier
+from pta.datasets.fashion import load_fashion_test
+from pta.encoders import EmbeddedEncoder
+from pta.errors import InvalidParameter, InvalidSamples
+from pta.prompts import build_classifier
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+METHODS = [("clip", {}), ("pta", {}), ("tda", {}), ("pta", {"state_dtype": "float64"})]  # the last decides on the host
+COUNT = 22
+
+
+@pytest.fixture(scope="module")
+def fashion():
+    return load_fashion_test()
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def encoder(request):
+    return EmbeddedEncoder.load().ready(request.param)
+
+
+@pytest.fixture(scope="module")
+def pixels(fashion):
+    return torch.from_numpy(fashion.images[:COUNT, None].copy())
+
+
+@pytest.fixture
+def make(encoder, fashion):
+    classifier = build_classifier(encoder, fashion.class_names, ("a photo of a {}.",))
+    return lambda method="pta", **parameters: create_adapter(method, classifier, **parameters)
+
+
+def logits_of(predictions):
+    return torch.cat([one.logits.cpu() for one in predictions])
+
+
+@pytest.mark.parametrize(("method", "parameters"), METHODS)
+@pytest.mark.parametrize("batch", [1, 5, 8])
+def test_it_gives_what_the_adapter_gives_on_the_encoders_features(encoder, make, pixels, method, parameters, batch):
+    run = pta.compile(encoder, make(method, **parameters), batch=batch, optimise=False)
+    predictions = [run(part) for part in pixels.split(batch)]  # the last is no full batch
+    expected = make(method, **parameters).step(encoder.encode_images(pixels)).cpu()
+    torch.testing.assert_close(logits_of(predictions), expected, atol=2e-3, rtol=0)
+    assert torch.equal(torch.cat([one.labels.cpu() for one in predictions]), logits_of(predictions).argmax(dim=1))
+
+
+def test_a_stream_gives_what_the_calls_give_and_takes_arrays(encoder, make, pixels):
+    calls = pta.compile(encoder, make(), batch=8, optimise=False)
+    expected = logits_of(calls(part) for part in pixels.split(8))
+    streamed = pta.compile(encoder, make(), batch=8, optimise=False).stream(part.numpy() for part in pixels.split(8))
+    given = list(streamed)
+    assert all(one.logits.device.type == "cpu" for one in given)
+    torch.testing.assert_close(logits_of(given), expected, atol=1e-5, rtol=0)
+
+
+def test_an_empty_stream_gives_nothing(encoder, make):
+    assert list(pta.compile(encoder, make(), optimise=False).stream([])) == []
+
+
+def test_answers_are_not_overwritten_by_the_next_call(encoder, make, pixels):
+    run = pta.compile(encoder, make(), batch=4, optimise=False)
+    first = run(pixels[:4])
+    kept = first.logits.clone()
+    run(pixels[4:8])
+    assert torch.equal(first.logits, kept)
+
+
+def test_it_goes_on_with_a_state_that_was_reset_or_loaded(encoder, make, pixels, tmp_path):
+    adapter = make()
+    run = pta.compile(encoder, adapter, batch=4, optimise=False)
+    fresh = run(pixels[:4]).logits.cpu()
+    adapter.save(tmp_path / "state.safetensors")
+    adapter.reset()
+    torch.testing.assert_close(run(pixels[:4]).logits.cpu(), fresh)
+    assert not torch.equal(run(pixels[:4]).logits.cpu(), fresh)
+
+
+def test_making_it_learns_nothing(encoder, make):
+    adapter = make()
+    pta.compile(encoder, adapter, batch=4, optimise=False)
+    for name, tensor in make().state().items():
+        assert torch.equal(adapter.state()[name].cpu(), tensor.cpu()), name
+
+
+def test_frames_of_another_size_are_resized_as_pillow_does_it(encoder, make):
+    frames = np.random.default_rng(0).integers(0, 256, (3, 40, 60), np.uint8)
+    run = pta.compile(encoder, make(), batch=3, frame=(40, 60), optimise=False)
+    ready = np.stack([encoder.preprocess.pixels(Image.fromarray(frame)) for frame in frames])
+    expected = pta.compile(encoder, make(), batch=3, optimise=False)(ready).logits
+    torch.testing.assert_close(run(frames[:, None]).logits, expected, atol=1e-4, rtol=0)
+
+
+def test_mistakes_get_one_clear_line_and_change_nothing(encoder, make, pixels):
+    adapter = make()
+    run = pta.compile(encoder, adapter, batch=4, optimise=False)
+    with pytest.raises(InvalidSamples, match="compiled for 1 to 4 images at once, not 5"):
+        run(pixels[:5])
+    with pytest.raises(InvalidSamples, match="at once, not 0"):
+        run(pixels[:0])
+    with pytest.raises(InvalidSamples, match=r"must be uint8 of shape N×1×28×28.*frame="):
+        run(torch.zeros(1, 1, 40, 60, dtype=torch.uint8))
+    with pytest.raises(InvalidSamples, match="must be uint8"):
+        run(pixels[:1].float())
+    assert int(adapter.seen) == 0
+    with pytest.raises(InvalidParameter, match="batch must be a whole number from 1"):
+        pta.compile(encoder, make(), batch=0)
+
+
+@pytest.mark.parametrize("method", ["mta", "transclip"])
+def test_methods_that_need_more_than_features_or_one_sample_are_refused(encoder, make, method):
+    with pytest.raises(InvalidParameter, match=f"{method} cannot be compiled"):
+        pta.compile(encoder, make(method))
+
+
+def test_a_classifier_of_another_model_is_refused(encoder):
+    other = ZeroShotClassifier(torch.eye(3), ["a", "b", "c"])
+    with pytest.raises(InvalidParameter, match="features have"):
+        pta.compile(encoder, create_adapter("pta", other))

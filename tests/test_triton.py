@@ -1,0 +1,230 @@
+"""The GPU's kernels, held to the oracle: on a GPU where there is one, otherwise in Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import TOLERANCES, assert_agrees, oracle_pta
+from streams import PAPER, RELEASED, clip_like_stream, cuts, rules, samples_on_either_side_of, with_edges
+
+pytest.importorskip("triton")
+
+from pta.adapters.base import create_adapter
+from pta.engines import Prototypes, Rule
+from pta.engines.triton import advance_on_gpu, find_touches_on_gpu
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TOLERANCE = TOLERANCES[torch.float32]
+RELEASED_RULE, PAPER_RULE = (
+    Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)
+)
+SMALL_STREAMS = st.builds(
+    clip_like_stream,
+    st.integers(0, 2**32 - 1),
+    classes=st.integers(2, 6),
+    dim=st.integers(4, 40),
+    count=st.integers(1, 10),
+    spread=st.sampled_from([0.4, 0.15]),
+    in_order=st.booleans(),
+    duplicates=st.sampled_from([0.0, 0.3]),
+    scale=st.sampled_from([100.0, 30.0, 10.0]),
+)
+
+
+def run(stream, rule, pieces, probabilities=None, *, bias=0.0, fused=True, precision=torch.float32):
+    """What the kernels score the pieces of a stream, and the state after the last."""
+    classifier = stream.classifier.to(device=torch.device(DEVICE))
+    object.__setattr__(classifier, "bias", bias)
+    prototypes = Prototypes.fresh(classifier.anchors)
+    seen, scores = torch.zeros((), dtype=torch.int64, device=DEVICE), []
+    for piece in pieces:
+        features = stream.features[piece].to(DEVICE)
+        z = classifier.logits(features)
+        table = None
+        if probabilities is not None:
+            s = probabilities[piece].to(DEVICE)
+            table = torch.where(s >= np.float32(rule.threshold), s, 0.0).T.contiguous()
+        given = features.to(precision), z, rule
+        scores.append(advance_on_gpu(prototypes, classifier, *given, seen=seen, onto=z if fused else None, table=table))
+    assert int(seen) == sum(map(len, scores))
+    return torch.cat(scores).cpu(), prototypes
+
+
+def assert_like_the_oracle(stream, rule, pieces, probabilities=None, tolerance=TOLERANCE):
+    scores, prototypes = run(stream, rule, pieces, probabilities)
+    expected, P, R = oracle_pta(
+        *(stream.anchors, stream.features),
+        scale=stream.scale,
+        fusion="logits",
+        probabilities=None if probabilities is None else probabilities.numpy(),
+        **asdict(rule),
+    )
+    assert_agrees(scores, expected, tolerance)
+    np.testing.assert_allclose(prototypes.knowledge.cpu(), P, atol=tolerance / 100, rtol=0)
+    np.testing.assert_allclose(prototypes.anchored.cpu(), R, atol=tolerance / 100, rtol=0)
+
+
+def one_by_one(stream):
+    return [slice(t, t + 1) for t in range(len(stream.features))]
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_kernels_agree_with_the_oracle_however_the_stream_is_cut(data):
+    stream, rule = data.draw(SMALL_STREAMS).to(torch.float32), data.draw(rules())
+    assert_like_the_oracle(stream, rule, data.draw(cuts(len(stream.features))), stream.probabilities)
+
+
+@given(stream=SMALL_STREAMS, rule=rules(), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20)
+def test_kernels_agree_with_the_oracle_at_the_edge_of_the_mask(stream, rule, seed):
+    stream = stream.to(torch.float32)
+    assert_like_the_oracle(stream, rule, [slice(None)], with_edges(stream.probabilities, rule, seed))
+
+
+@given(stream=SMALL_STREAMS, rule=rules())
+@settings(max_examples=20)
+def test_one_sample_in_one_kernel_gives_what_the_batch_gives(stream, rule):
+    stream = stream.to(torch.float32)
+    whole, after_whole = run(stream, rule, [slice(None)])
+    alone, after_each = run(stream, rule, one_by_one(stream))
+    torch.testing.assert_close(alone, whole, atol=TOLERANCE, rtol=0)
+    for name in ("knowledge", "anchored", "length", "touched"):
+        torch.testing.assert_close(getattr(after_each, name), getattr(after_whole, name), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
+@pytest.mark.parametrize("dim", [24, 768 // 8, 130])
+def test_kernels_agree_with_the_oracle_on_a_longer_stream(rule, dim):
+    stream = clip_like_stream(1, classes=7, dim=dim, count=60).to(torch.float32)
+    assert_like_the_oracle(stream, rule, [slice(0, 1), slice(1, 40), slice(40, 41), slice(41, 60)])
+
+
+@pytest.mark.parametrize("switches", [{"w": 0.0}, {"w": 0.01, "renormalise": False}], ids=str)
+@pytest.mark.parametrize("probability", [1e-15, 1e-9])
+def test_a_class_that_was_hardly_touched_is_followed_like_any_other(switches, probability):
+    stream = clip_like_stream(5, classes=3, dim=16, count=60).to(torch.float32)
+    probabilities = torch.zeros(60, 3)
+    probabilities[:, 0], probabilities[0, 1], probabilities[30, 2] = 1.0, probability, probability
+    rule = replace(RELEASED_RULE, min_probability=0.0, h=1000.0, **switches)
+    assert_like_the_oracle(stream, rule, [slice(0, 40), slice(40, 60)], probabilities)
+
+
+def test_an_anchor_that_faded_to_nothing_keeps_its_direction_until_it_is_touched():
+    stream = clip_like_stream(3, classes=3, dim=8, count=99).to(torch.float32)
+    probabilities = torch.zeros(99, 3)
+    probabilities[:, 0] = 1.0
+    probabilities[-1, 1] = 1.0
+    _, state = run(stream, replace(PAPER_RULE, w=1e-4), [slice(0, 50), slice(50, 99)], probabilities)
+    torch.testing.assert_close(state.anchored[1].cpu(), stream.features[-1], atol=1e-6, rtol=0)
+    torch.testing.assert_close(state.anchored[2].cpu(), stream.anchors[2], atol=1e-6, rtol=0)
+
+
+def test_a_class_comes_to_rest_and_then_costs_nothing():
+    stream = clip_like_stream(6, classes=3, dim=16, count=40).to(torch.float32)
+    probabilities = torch.zeros(40, 3)
+    probabilities[:4, 1] = 0.9
+    for rule in (RELEASED_RULE, PAPER_RULE):
+        _, at_once = run(stream, rule, [slice(0, 4)], probabilities)
+        assert at_once.resting.tolist() == [True, False, True]
+        _, later = run(stream, rule, [slice(0, 4), slice(4, 40)], probabilities)
+        assert later.resting.all()
+        assert later.touched.tolist() == [False, True, False]
+
+
+def test_scores_can_stand_alone_and_have_the_bias():
+    stream = clip_like_stream(7, classes=4, dim=12, count=6).to(torch.float32)
+    for pieces in ([slice(None)], one_by_one(stream)):
+        z = stream.classifier.logits(stream.features)
+        fused, _ = run(stream, RELEASED_RULE, pieces)
+        bare, _ = run(stream, RELEASED_RULE, pieces, fused=False)
+        biased, _ = run(stream, RELEASED_RULE, pieces, fused=False, bias=-10.0)
+        torch.testing.assert_close(bare + z, fused, atol=1e-4, rtol=0)
+        torch.testing.assert_close(biased, bare - 10.0, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16], ids=str)
+def test_features_may_be_in_half_precision(precision):
+    stream = clip_like_stream(8, classes=4, dim=12, count=6)
+    stream = replace(stream, features=stream.features.to(precision)).to(torch.float32)
+    for pieces in ([slice(None)], one_by_one(stream)):
+        wide, _ = run(stream, RELEASED_RULE, pieces)
+        half, _ = run(stream, RELEASED_RULE, pieces, precision=precision)
+        torch.testing.assert_close(half, wide, atol=1e-4, rtol=0)
+
+
+def test_a_batch_that_is_too_large_for_the_table_is_cut(monkeypatch):
+    stream = clip_like_stream(9, classes=4, dim=12, count=20).to(torch.float32)
+    whole, _ = run(stream, RELEASED_RULE, [slice(None)])
+    monkeypatch.setattr("pta.engines.triton._NUMBERS_AT_ONCE", 28)
+    cut, _ = run(stream, RELEASED_RULE, [slice(None)])
+    torch.testing.assert_close(cut, whole, atol=1e-4, rtol=0)
+
+
+def test_touches_next_to_the_threshold_are_decided_as_float64_would_in_a_batch_or_alone():
+    stream = clip_like_stream(4, classes=12, dim=48, count=4).to(torch.float32)
+    features = torch.cat([samples_on_either_side_of(float(np.float32(0.1)), stream.anchors, each=4), stream.features])
+    exact = (100 * features.double() @ stream.anchors.double().T).softmax(dim=1).float() >= np.float32(0.1)
+
+    classifier = stream.classifier.to(device=torch.device(DEVICE))
+    features = features.to(DEVICE)
+    table = find_touches_on_gpu(classifier, features, classifier.logits(features), RELEASED_RULE)
+    assert torch.equal(table.T.cpu() > 0, exact)
+    for feature, touches in zip(features.split(1), exact, strict=True):
+        _, after = run(replace(stream, features=feature.cpu()), RELEASED_RULE, [slice(None)])
+        assert torch.equal(after.touched.cpu(), touches)
+
+
+@pytest.mark.parametrize("classes", [5, 40])
+def test_probabilities_of_several_blocks_of_classes_are_those_of_one(monkeypatch, classes):
+    stream = clip_like_stream(2, classes=classes, dim=16, count=5).to(torch.float32)
+    classifier, features = stream.classifier.to(device=torch.device(DEVICE)), stream.features.to(DEVICE)
+    inputs = classifier, features, classifier.logits(features), RELEASED_RULE
+    whole = find_touches_on_gpu(*inputs)
+    monkeypatch.setattr("pta.engines.triton._CLASSES_AT_ONCE", 4)
+    torch.testing.assert_close(find_touches_on_gpu(*inputs), whole)
+    assert (whole > 0).any()
+
+
+@pytest.mark.parametrize("capability", ["80", "90"])
+def test_kernels_compile_for_real_gpus(capability, tmp_path):
+    """The interpreter takes what the compiler refuses: variables that change their type, for example."""
+    script = Path(__file__).parent / "triton_for_gpus.py"
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(script), capability]
+    done = subprocess.run(
+        command, env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip().endswith("compiled"), done.stderr
+
+
+@pytest.mark.parametrize("method", ["pta", "combined"])
+@pytest.mark.parametrize("parameters", [{}, {"h": 5.0, "w": 0.3, "min_probability": 0.02}], ids=str)
+def test_the_adapter_answers_through_the_kernels_as_without_them(monkeypatch, method, parameters):
+    assert_the_kernels_change_no_answer(monkeypatch, method, parameters)
+
+
+def test_so_does_the_papers_variant(monkeypatch):
+    assert_the_kernels_change_no_answer(monkeypatch, "pta", {"variant": "paper"})
+
+
+def assert_the_kernels_change_no_answer(monkeypatch, method, parameters):
+    stream = clip_like_stream(3, classes=6, dim=16, count=24).to(torch.float32)
+    pieces = [slice(0, 1), slice(1, 4), slice(4, 20), slice(20, 24)]
+    plain = create_adapter(method, stream.classifier, **parameters)
+    expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
+
+    monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: True)
+    through_kernels = create_adapter(method, stream.classifier, **parameters)
+    assert through_kernels.recordable
+    given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces])
+    torch.testing.assert_close(given, expected, atol=TOLERANCE, rtol=0)
+    assert int(through_kernels.seen) == int(plain.seen) == 24
+    torch.testing.assert_close(through_kernels.anchored, plain.anchored, atol=2e-5, rtol=0)

@@ -1,0 +1,54 @@
+"""Compiles the GPU's kernels for real GPUs, of which none is needed; run without Triton's interpreter.
+
+The interpreter is more lenient than the compiler, which wants every variable to keep its type.
+"""
+
+import itertools
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from pta.engines import triton as kernels
+
+TYPES = {
+    "rests": "*i32",
+    "features": "*fp16",
+    "lengths": "*fp64",
+    "touched": "*i1",
+    "resting": "*i1",
+    "seen": "*i64",
+    **dict.fromkeys(("B", "C", "d"), "i32"),
+    **dict.fromkeys(("scale", "scale_rest", "bias", "h", "w", "w_rest"), "fp32"),
+    **dict.fromkeys(("threshold", "doubt", "smallest_decay", "within"), "fp32"),
+}
+SIZES = {"BLOCK": 1024, "D": 512, "SAMPLES": 256, "CLASSES": 1024, "ROWS": 8}
+
+
+def compile_for(capability: int, kernel: triton.JITFunction, constants: dict[str, object]) -> None:
+    signature = {
+        name: "constexpr" if name in constants else TYPES.get(name, "*fp32") for name in kernel.signature.parameters
+    }
+    source = ASTSource(kernel, signature, {(kernel.arg_names.index(name),): value for name, value in constants.items()})
+    triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 2})
+
+
+SWITCHES = ("RECURSIVE", "RENORMALISE", "UPDATE_FIRST", "SATURATING", "ONTO")
+
+
+def main(capability: int) -> None:
+    for blocks in (1, 8):
+        compile_for(capability, kernels._find_touches, {"BLOCK": 1024, "BLOCKS": blocks})
+    compile_for(capability, kernels._sum_blocks, {"BLOCK": 1024})
+    compile_for(capability, kernels._score_rested, {"ONTO": True, "ROWS": 32, "NUMBERS": 128})
+    for off in ((), *itertools.combinations(SWITCHES, 1), SWITCHES[1:]):
+        switches = {name: name not in off for name in SWITCHES}
+        for kernel in (kernels._step, kernels._follow):
+            sizes = {name: size for name, size in SIZES.items() if name in kernel.arg_names}
+            compile_for(capability, kernel, switches | sizes)
+    print("compiled")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
