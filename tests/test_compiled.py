@@ -74,14 +74,23 @@ def test_answers_are_not_overwritten_by_the_next_call(encoder, make, pixels):
     assert torch.equal(first.logits, kept)
 
 
-def test_it_goes_on_with_a_state_that_was_reset_or_loaded(encoder, make, pixels, tmp_path):
+def test_it_goes_on_with_a_state_that_was_reset(encoder, make, pixels):
     adapter = make()
     run = pta.compile(encoder, adapter, batch=4, optimise=False)
     fresh = run(pixels[:4]).logits.cpu()
-    adapter.save(tmp_path / "state.safetensors")
+    run(pixels[4:6])  # no full batch
     adapter.reset()
     torch.testing.assert_close(run(pixels[:4]).logits.cpu(), fresh)
     assert not torch.equal(run(pixels[:4]).logits.cpu(), fresh)
+
+
+def test_two_of_them_and_the_adapter_itself_learn_into_one_state(encoder, make, pixels):
+    adapter = make()
+    one, four = (pta.compile(encoder, adapter, batch=batch, optimise=False) for batch in (1, 4))
+    given = [one(pixels[:1]).logits, four(pixels[1:5]).logits, adapter.step(encoder.encode_images(pixels[5:7]))]
+    given.append(one(pixels[7:8]).logits)
+    expected = make().step(encoder.encode_images(pixels[:8]))
+    torch.testing.assert_close(torch.cat(given), expected, atol=2e-3, rtol=0)
 
 
 def test_making_it_learns_nothing(encoder, make):
@@ -102,17 +111,57 @@ def test_frames_of_another_size_are_resized_as_pillow_does_it(encoder, make):
 def test_mistakes_get_one_clear_line_and_change_nothing(encoder, make, pixels):
     adapter = make()
     run = pta.compile(encoder, adapter, batch=4, optimise=False)
-    with pytest.raises(InvalidSamples, match="compiled for 1 to 4 images at once, not 5"):
-        run(pixels[:5])
-    with pytest.raises(InvalidSamples, match="at once, not 0"):
-        run(pixels[:0])
-    with pytest.raises(InvalidSamples, match=r"must be uint8 of shape N×1×28×28.*frame="):
-        run(torch.zeros(1, 1, 40, 60, dtype=torch.uint8))
-    with pytest.raises(InvalidSamples, match="must be uint8"):
-        run(pixels[:1].float())
+    for given, complaint in (
+        (pixels[:5], "compiled for 1 to 4 images at once, not 5"),
+        (pixels[:0], "at once, not 0"),
+        (torch.zeros(1, 1, 40, 60, dtype=torch.uint8), r"must be uint8 of shape N×1×28×28.*frame="),
+        (pixels[:1].float(), "must be uint8"),
+        (Image.new("L", (28, 28)), "cannot be read as numbers"),
+        ([pixels[:2], torch.zeros(2)], "cannot be read as numbers"),
+    ):
+        with pytest.raises(InvalidSamples, match=complaint):
+            run(given)
     assert int(adapter.seen) == 0
-    with pytest.raises(InvalidParameter, match="batch must be a whole number from 1"):
-        pta.compile(encoder, make(), batch=0)
+
+
+def test_arrays_may_be_reversed_or_read_only(encoder, make, pixels):
+    array = pixels[:2].numpy().copy()
+    array.setflags(write=False)
+    straight = pta.compile(encoder, make(), batch=2, optimise=False)(array).logits
+    mirrored = np.ascontiguousarray(array[..., ::-1])[..., ::-1]
+    assert torch.equal(pta.compile(encoder, make(), batch=2, optimise=False)(mirrored).logits, straight)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"batch": 0}, {"batch": 2.5}, {"batch": True}, {"frame": 40}, {"frame": (0, 5)}]
+)
+def test_impossible_sizes_are_refused(encoder, make, parameters):
+    with pytest.raises(InvalidParameter, match="must be"):
+        pta.compile(encoder, make(), **parameters)
+
+
+def test_a_name_is_no_model(encoder, make):
+    with pytest.raises(InvalidParameter, match="takes an encoder"):
+        pta.compile("embedded", make())
+
+
+def test_an_adapter_that_was_moved_away_is_noticed(encoder, make, pixels):
+    adapter = make()
+    run = pta.compile(encoder, adapter, optimise=False)
+    object.__setattr__(adapter.classifier, "anchors", adapter.classifier.anchors.to("meta"))
+    with pytest.raises(InvalidParameter, match=r"moved away .* compile again"):
+        run(pixels[:1])
+
+
+def test_features_that_are_no_numbers_are_refused_where_looking_costs_nothing(encoder, make, pixels, monkeypatch):
+    if encoder.device.type != "cpu":
+        pytest.skip("on a GPU nobody looks")
+    adapter = make()
+    run = pta.compile(encoder, adapter, batch=2)
+    monkeypatch.setattr(run, "_encode", lambda pixels: torch.full((len(pixels), encoder.dim), float("nan")))
+    with pytest.raises(InvalidSamples, match="not finite"):
+        run(pixels[:2])
+    assert int(adapter.seen) == 0
 
 
 @pytest.mark.parametrize("method", ["mta", "transclip"])

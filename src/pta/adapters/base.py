@@ -94,6 +94,8 @@ class Adapter(ABC):
 
     def to(self, device: torch.device | str) -> Self:
         """Move classifier and state to a device; samples follow them there by themselves."""
+        if torch.empty(0, device=device).device == self.classifier.anchors.device:
+            return self
         self.classifier = self.classifier.to(device=torch.device(device))
         for name, tensor in self.state().items():
             self._replace(name, tensor.to(device))

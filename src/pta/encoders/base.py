@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, InvalidSamples
 from pta.images import Preprocessing
 from pta.token_tower import TokenTower
 
@@ -159,7 +159,12 @@ class Encoder(nn.Module, ABC):
 
     def _ready(self, batch: Tensor) -> Tensor:
         moved = batch.to(self.device, non_blocking=True)
-        return (self.preprocess.normalise(moved) if moved.dtype == torch.uint8 else moved).to(self.dtype)
+        if moved.dtype == torch.uint8:
+            return self.preprocess.normalise(moved).to(self.dtype)
+        if tuple(moved.shape[1:]) != self._pixel_shape:
+            given, expected = ("×".join(map(str, shape)) for shape in (moved.shape, self._pixel_shape))
+            raise InvalidSamples(f"pixels must be of shape N×{expected}, not {given}")
+        return moved.to(self.dtype)
 
     @property
     def _pixel_shape(self) -> tuple[int, int, int]:

@@ -109,8 +109,8 @@ class Transformer(nn.Module):
 
     def first(self, x: Tensor) -> Tensor:
         """The first row of what `forward` gives, not causal, N×width; the last block leaves the other rows out."""
-        for block in self.resblocks[:-1]:
+        blocks: list[Any] = list(self.resblocks)
+        for block in blocks[:-1]:
             x = block(x, causal=False)
-        last: Any = self.resblocks[-1]
-        out: Tensor = last.first(x)[:, 0]
+        out: Tensor = blocks[-1].first(x)[:, 0]
         return out

@@ -6,7 +6,7 @@ labels, is a single CUDA graph, in which the host has no part. A method that mus
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import NamedTuple
@@ -21,15 +21,18 @@ from pta.encoders import Encoder
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.images import DevicePreprocessing
 from pta.images.preprocessing import require_bytes
+from pta.parameters import require_count
+from pta.pipelines.recording import Recording
 from pta.pipelines.uploads import Uploads
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 
-_WARM_UPS = 3
+_MOST_AT_ONCE = 2**16
+_LARGEST_SIDE = 2**15
 
 
 class Predictions(NamedTuple):
-    """What a batch shows."""
+    """What a batch shows: B labels and B×C logits."""
 
     labels: Tensor
     logits: Tensor
@@ -38,14 +41,17 @@ class Predictions(NamedTuple):
 class Compiled:
     """Pixels to predictions, learning on the way, exactly as the adapter would from the encoder's features.
 
+    Not for several threads or CUDA streams at once. On a GPU features are learnt unseen, so that nothing is waited for.
+
     Args:
         encoder: the model, where and in the precision it is to run; `Encoder.ready` puts it there.
         adapter: the method, which must answer sample by sample from features; it is moved to the model's device.
         batch: how many images come at once. 1 is for latency; more, for throughput, gives the same answers.
         frame: height and width of the images, if they are to be resized on the device, as Pillow would do it.
-        optimise: let torch.compile work on the encoder, where there is a GPU: once, for some ten seconds.
+        optimise: let torch.compile work on the encoder, where there is a GPU: once for each size of batch.
     """
 
+    @torch.no_grad()
     def __init__(
         self,
         encoder: Encoder,
@@ -55,8 +61,8 @@ class Compiled:
         frame: tuple[int, int] | None = None,
         optimise: bool = True,
     ) -> None:
-        if batch < 1:
-            raise InvalidParameter(f"batch must be a whole number from 1, not {batch}")
+        if not isinstance(encoder, Encoder) or not isinstance(adapter, Adapter):
+            raise InvalidParameter("compile takes an encoder (load_encoder gives one) and an adapter (create_adapter)")
         if adapter.needs != {"features"} or adapter.scope != "sample":
             raise InvalidParameter(
                 f"{adapter.name} cannot be compiled: it does not answer sample by sample from features"
@@ -65,16 +71,19 @@ class Compiled:
             raise InvalidParameter(
                 f"the model's features have {encoder.dim} dimensions, the classifier's anchors {adapter.classifier.dim}"
             )
-        self.encoder, self.adapter, self.batch = encoder, adapter.to(encoder.device), batch
-        self._on_gpu = encoder.device.type == "cuda"
+        self.batch = require_count("batch", batch, 1, _MOST_AT_ONCE)
+        self._device = encoder.device
+        self._resize: Callable[[Tensor], Tensor] = nn.Identity()
         size = (encoder.preprocess.size, encoder.preprocess.size)
-        shape = (batch, len(encoder.preprocess.mean), *(frame or size))
-        self._pixels = torch.zeros(shape, dtype=torch.uint8, device=encoder.device)
-        self._resize: Callable[[Tensor], Tensor] = (
-            DevicePreprocessing(encoder.preprocess, *frame).to(encoder.device) if frame else nn.Identity()
-        )
+        if frame is not None:
+            size = _checked_frame(frame)
+            self._resize = DevicePreprocessing(encoder.preprocess, *size).to(self._device)
         self._encode: Callable[[Tensor], Tensor] = encoder.encode_images
-        self._recording: _Recording | None = None
+        self._pixels = torch.zeros(batch, len(encoder.preprocess.mean), *size, dtype=torch.uint8, device=self._device)
+        self._otherwise = "frame=(height, width) is for images of another size"
+        self.encoder, self.adapter = encoder, adapter.to(self._device)
+        self._recording: Recording | None = None
+        self._recorded: tuple[int, ...] = ()
         if self._on_gpu:
             with self._here():
                 if optimise:
@@ -87,10 +96,11 @@ class Compiled:
 
         On a GPU the answers are tensors there that may still be under way; they are yours, no later call changes them.
         """
+        given = self._checked(pixels)
         with self._here():
-            return self._answer(self._take(self._checked(pixels)))
+            self._take(given)
+            return self._answer(len(given))
 
-    @torch.no_grad()
     def stream(self, batches: Iterable[Pixels]) -> Iterator[Predictions]:
         """The same for batch after batch, answers on the host.
 
@@ -98,36 +108,45 @@ class Compiled:
         the one after it may have been learnt already.
         """
         before: _Coming | None = None
-        for pixels in batches:
-            predictions = self(pixels)
-            if not self._on_gpu:
-                yield predictions
-                continue
-            with self._here():
-                coming = _Coming(predictions)
-            if before is not None:
+        try:
+            for pixels in batches:
+                predictions = self(pixels)
+                if not self._on_gpu:
+                    yield predictions
+                    continue
+                with self._here():
+                    coming = _Coming(predictions)
+                if before is not None:
+                    yield before.arrived()
+                before = coming
+        except Exception:
+            if before is not None:  # it was learnt, so it is given out
                 yield before.arrived()
-            before = coming
+            raise
         if before is not None:
             yield before.arrived()
 
     # -- from the caller's pixels to those that the program reads ---------------------------------------------------
 
     def _checked(self, pixels: Pixels) -> Tensor:
-        given = torch.as_tensor(pixels)
-        require_bytes(
-            "pixels", given, tuple(self._pixels.shape[1:]), "say frame=(height, width) for images of one size"
-        )
+        try:
+            given = torch.as_tensor(
+                np.require(pixels, requirements=["C", "W"]) if isinstance(pixels, np.ndarray) else pixels
+            )
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidSamples(f"pixels cannot be read as numbers: {error}") from None
+        require_bytes("pixels", given, tuple(self._pixels.shape[1:]), self._otherwise)
         if not 1 <= len(given) <= self.batch:
             raise InvalidSamples(f"this was compiled for 1 to {self.batch} images at once, not {len(given)}")
+        if self.encoder.device != self._device or self.adapter.classifier.anchors.device != self._device:
+            raise InvalidParameter(f"the model or the adapter has been moved away from {self._device}; compile again")
         return given
 
-    def _take(self, pixels: Tensor) -> int:
-        if pixels.device.type == self._pixels.device.type:
-            self._pixels[: len(pixels)].copy_(pixels)
-        else:
+    def _take(self, pixels: Tensor) -> None:
+        if self._on_gpu and pixels.device.type == "cpu":
             self._uploads.send(pixels, self._pixels)
-        return len(pixels)
+        else:
+            self._pixels[: len(pixels)].copy_(pixels)
 
     # -- the program ------------------------------------------------------------------------------------------------
 
@@ -135,29 +154,37 @@ class Compiled:
         return self._encode(self._resize(self._pixels))
 
     def _predict(self, features: Tensor) -> Predictions:
-        logits = self.adapter.step_on_trust(features)
+        logits = (self.adapter.step_on_trust if self._on_gpu else self.adapter.step)(features)
         return Predictions(logits.argmax(dim=1), logits)
 
     def _answer(self, count: int) -> Predictions:
         if self._recording is None:
             return self._predict(self._encode(self._resize(self._pixels[:count])))
+        if self._recorded != self._memory():
+            self._record()
         if not self.adapter.recordable:
             (features,) = self._recording.replay()
             return self._predict(features[:count])
         if count < self.batch:
             return self._predict(self._features()[:count])
-        if not self._recording.writes_to(self.adapter):
-            self._record()
         return Predictions(*self._recording.replay())
 
     # -- on a GPU ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._device.type == "cuda"
+
+    def _here(self) -> AbstractContextManager[object]:
+        return torch.cuda.device(self._device) if self._on_gpu else nullcontext()
 
     @cached_property
     def _uploads(self) -> Uploads:
         return Uploads(self._pixels)
 
-    def _here(self) -> AbstractContextManager[object]:
-        return torch.cuda.device(self.encoder.device) if self._on_gpu else nullcontext()
+    @cached_property
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def _optimise(self) -> None:
         plain = self._resize, self._encode
@@ -165,57 +192,43 @@ class Compiled:
         try:
             self._features()
         except Exception as error:  # whatever a compiler may say: the model runs without it
-            warnings.warn(f"{self.encoder.architecture} runs as it is, torch.compile failed: {error}", stacklevel=3)
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            warnings.warn(f"{self.encoder.architecture} runs as it is; torch.compile failed: {reason}", stacklevel=3)
             self._resize, self._encode = plain
 
     def _record(self) -> None:
-        if self.adapter.recordable:
-            self._recording = _Recording(lambda: self._predict(self._features()), self.adapter.state())
-        else:
-            self._recording = _Recording(lambda: (self._features(),), {})
+        self._recording = None  # gives its memory back before the next one takes as much
+        state = self.adapter.state().values() if self.adapter.recordable else ()
+        self._recording = Recording(self._work, state, self._stream)
+        self._recorded = self._memory()
 
+    def _work(self) -> tuple[Tensor, ...]:
+        features = self._features()
+        return self._predict(features) if self.adapter.recordable else (features,)
 
-class _Recording:
-    """Work on fixed tensors as a CUDA graph, state as it was before."""
-
-    def __init__(self, work: Callable[[], tuple[Tensor, ...]], state: Mapping[str, Tensor]) -> None:
-        saved = {name: tensor.clone() for name, tensor in state.items()}
-        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(_WARM_UPS):
-                work()
-        torch.cuda.current_stream().wait_stream(beside)
-        for name, tensor in state.items():
-            tensor.copy_(saved[name])
-        self._state, self._graph = tuple(state.values()), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._results = work()
-
-    def writes_to(self, adapter: Adapter) -> bool:
-        """Whether the adapter's state is still where it was: resetting, loading and moving replace it."""
-        return all(then is now for then, now in zip(self._state, adapter.state().values(), strict=True))
-
-    def replay(self) -> tuple[Tensor, ...]:
-        """Do the work; the results are copies."""
-        self._graph.replay()
-        return tuple(result.clone() for result in self._results)
+    def _memory(self) -> tuple[int, ...]:
+        """Where all that a recording reads and writes lies: replacing the state or converting the model moves it."""
+        used = (*self.adapter.state().values(), self.adapter.classifier.anchors, next(self.encoder.parameters()))
+        return tuple(tensor.data_ptr() for tensor in used)
 
 
 class _Coming:
     """Predictions on their way to the host."""
 
     def __init__(self, predictions: Predictions) -> None:
-        self._predictions = Predictions(
-            *(
-                torch.empty(one.shape, dtype=one.dtype, pin_memory=True).copy_(one, non_blocking=True)
-                for one in predictions
-            )
-        )
+        self._pinned = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in predictions]
+        for here, there in zip(self._pinned, predictions, strict=True):
+            here.copy_(there, non_blocking=True)
         self._here = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._here.record()
 
     def arrived(self) -> Predictions:
         """Wait for them."""
         self._here.synchronize()
-        return self._predictions
+        return Predictions(*(one.clone() for one in self._pinned))
+
+
+def _checked_frame(frame: object) -> tuple[int, int]:
+    if not isinstance(frame, tuple | list) or len(frame) != 2:
+        raise InvalidParameter(f"frame must be (height, width) in pixels, not {frame!r}")
+    return require_count("height", frame[0], 1, _LARGEST_SIDE), require_count("width", frame[1], 1, _LARGEST_SIDE)

@@ -18,12 +18,15 @@ class Uploads:
     def __init__(self, like: Tensor) -> None:
         self._slots = cycle([_Slot(like) for _ in range(_SLOTS)])
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(
+            torch.cuda.current_stream()
+        )  # which may still use the memory that the slots were given
 
     def send(self, pixels: Tensor, into: Tensor) -> None:
-        """Bring the first rows of `into` up to date, on the current stream; the host does not wait for that."""
+        """Write pixels to the first rows of `into`, on the current stream; the host does not wait for that."""
         slot = next(self._slots)
         slot.upload(pixels, self._stream)
-        slot.hand_over(into)
+        slot.hand_over(into[: len(pixels)])
 
 
 class _Slot:
@@ -45,6 +48,7 @@ class _Slot:
             self.uploaded.record()
 
     def hand_over(self, into: Tensor) -> None:
+        """Copy what was uploaded, once it is there."""
         torch.cuda.current_stream().wait_event(self.uploaded)
-        into.copy_(self.device)
+        into.copy_(self.device[: len(into)])
         self.handed_over.record()

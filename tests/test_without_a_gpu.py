@@ -1,0 +1,193 @@
+"""What a GPU would be told, and in which order, on machines that have none."""
+
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import pta
+from pta.datasets.fashion import load_fashion_test
+from pta.encoders import EmbeddedEncoder
+from pta.pipelines import compiled, recording
+from pta.pipelines.recording import Recording
+from pta.pipelines.uploads import Uploads
+from pta.prompts import build_classifier
+
+if torch.cuda.is_available():
+    pytest.skip("has a GPU", allow_module_level=True)
+
+
+class Diary(list):
+    """What was asked of streams and events."""
+
+    def stream(self, name):
+        return SimpleNamespace(
+            name=name,
+            wait_stream=lambda other: self.append(f"{name} waits for {other.name}"),
+            wait_event=lambda event: self.append(f"{name} waits for {event.name}"),
+        )
+
+    def event(self, name):
+        return SimpleNamespace(
+            name=name,
+            record=lambda: self.append(f"{name} recorded"),
+            synchronize=lambda: self.append(f"host waits for {name}"),
+        )
+
+
+@pytest.fixture
+def diary(monkeypatch):
+    diary = Diary()
+    names = iter(f"event {n}" for n in range(100))
+    current = diary.stream("current")
+    for name, fake in {
+        "Stream": lambda: diary.stream("side"),
+        "Event": lambda: diary.event(next(names)),
+        "current_stream": lambda: current,
+        "stream": lambda stream: nullcontext(),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    real = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **options: real(*shape, **options))
+    return diary
+
+
+def test_an_upload_waits_for_whoever_still_needs_its_slot(diary):
+    into = torch.zeros(4, 3, dtype=torch.uint8)
+    sender = Uploads(into)
+    assert diary == ["side waits for current"]
+    for turn in range(3):
+        diary.clear()
+        uploaded, handed_over = ("event 0", "event 1") if turn % 2 == 0 else ("event 2", "event 3")
+        sender.send(torch.full((2, 3), turn + 1, dtype=torch.uint8), into)
+        assert diary == [
+            f"host waits for {uploaded}",
+            f"side waits for {handed_over}",
+            f"{uploaded} recorded",
+            f"current waits for {uploaded}",
+            f"{handed_over} recorded",
+        ]
+        assert into.tolist() == [[turn + 1] * 3] * 2 + [[0] * 3] * 2
+
+
+@pytest.fixture
+def graph(monkeypatch):
+    """A graph that keeps what the work gave when it was recorded, and a list of what happened."""
+    happened = []
+
+    @contextmanager
+    def capture(graph, stream, capture_error_mode):
+        happened.append("capture begins")
+        yield
+        happened.append("capture ends")
+
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: happened.append("replay")))
+    return happened
+
+
+def test_warm_ups_leave_no_trace_and_answers_are_copies(diary, graph):
+    state, seen = torch.zeros(2), []
+
+    def work():
+        seen.append(state.clone())
+        state.add_(1)
+        return (state,)
+
+    made = Recording(work, [state], torch.cuda.Stream())
+    assert torch.equal(seen[-1], torch.zeros(2))  # what the capture starts from
+    assert len(seen) == recording._WARM_UPS + 1
+    assert diary == ["side waits for current", "current waits for side"]
+    (first,) = made.replay()
+    assert graph == ["capture begins", "capture ends", "replay"]
+    state.add_(1)
+    assert not torch.equal(first, state)
+
+
+def test_a_warm_up_that_fails_leaves_no_trace_either(diary, graph):
+    state = torch.zeros(2)
+
+    def work():
+        state.add_(1)
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Recording(work, [state], torch.cuda.Stream())
+    assert torch.equal(state, torch.zeros(2))
+
+
+@pytest.fixture
+def run():
+    encoder = EmbeddedEncoder.load().ready()
+    classifier = build_classifier(encoder, load_fashion_test().class_names, ("a photo of a {}.",))
+    return pta.compile(encoder, pta.create_adapter("pta", classifier), batch=4)
+
+
+@pytest.fixture
+def pixels():
+    return torch.from_numpy(load_fashion_test().images[:12, None].copy())
+
+
+@pytest.fixture
+def as_if_on_a_gpu(run, monkeypatch):
+    monkeypatch.setattr(compiled.Compiled, "_on_gpu", True)
+    monkeypatch.setattr(compiled.Compiled, "_here", lambda self: nullcontext())
+    monkeypatch.setattr(compiled.Compiled, "_uploads", SimpleNamespace(send=lambda given, into: into.copy_(given)))
+    monkeypatch.setattr(compiled, "_Coming", lambda predictions: SimpleNamespace(arrived=lambda: predictions))
+    return run
+
+
+def test_a_stream_gives_everything_that_was_learnt_before_it_fails(as_if_on_a_gpu, pixels):
+    def failing():
+        yield pixels[:4]
+        yield pixels[4:8]
+        raise OSError("the camera is gone")
+
+    answers = []
+    with pytest.raises(OSError, match="the camera is gone"):
+        answers.extend(as_if_on_a_gpu.stream(failing()))
+    assert len(answers) == 2
+    assert int(as_if_on_a_gpu.adapter.seen) == 8
+
+
+def test_a_stream_is_one_batch_behind_and_gives_the_last(as_if_on_a_gpu, pixels):
+    seen = []
+    for _ in as_if_on_a_gpu.stream(pixels.split(4)):
+        seen.append(int(as_if_on_a_gpu.adapter.seen))
+    assert seen == [8, 12, 12]
+
+
+def test_it_records_again_when_the_state_is_elsewhere(as_if_on_a_gpu, pixels, monkeypatch):
+    class Replays:
+        made = 0
+
+        def __init__(self, work, state, stream):
+            Replays.made += 1
+            self.replay = work
+
+    monkeypatch.setattr(compiled, "Recording", Replays)
+    monkeypatch.setattr(compiled.Compiled, "_stream", None)
+    monkeypatch.setattr(type(as_if_on_a_gpu.adapter), "recordable", True)
+    as_if_on_a_gpu._record()
+    first = as_if_on_a_gpu(pixels[:4]).logits
+    as_if_on_a_gpu(pixels[4:8])
+    assert Replays.made == 1
+    before = as_if_on_a_gpu.adapter.state()  # held, so that their memory is not used again
+    as_if_on_a_gpu.adapter.reset()
+    assert torch.equal(as_if_on_a_gpu(pixels[:4]).logits, first)
+    assert Replays.made == 2
+    assert before
+
+
+def test_a_compiler_that_fails_is_done_without(run, pixels, monkeypatch):
+    expected = run.encoder.encode_images(pixels[:4])
+
+    def broken(*args):
+        raise RuntimeError("no compiler\nand a long story")
+
+    monkeypatch.setattr(torch, "compile", lambda part, dynamic: broken)
+    with pytest.warns(UserWarning, match="torch.compile failed: no compiler$"):
+        run._optimise()
+    run._pixels.copy_(pixels[:4])
+    assert torch.equal(run._features(), expected)
