@@ -12,13 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import TOLERANCES, assert_agrees, oracle_pta
-from streams import PAPER, RELEASED, clip_like_stream, cuts, rules, samples_on_either_side_of, with_edges
+from streams import PAPER, RELEASED, Stream, clip_like_stream, cuts, rules, samples_on_either_side_of, with_edges
 
 pytest.importorskip("triton")
 
 from pta.adapters.base import create_adapter
 from pta.engines import Prototypes, Rule
-from pta.engines.triton import advance_on_gpu, find_touches_on_gpu
+from pta.engines.triton import advance_on_gpu, works_on
+from pta.engines.triton_touches import find_touches_on_gpu, table_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = TOLERANCES[torch.float32]
@@ -47,10 +48,7 @@ def run(stream, rule, pieces, probabilities=None, *, bias=0.0, fused=True, preci
     for piece in pieces:
         features = stream.features[piece].to(DEVICE)
         z = classifier.logits(features)
-        table = None
-        if probabilities is not None:
-            s = probabilities[piece].to(DEVICE)
-            table = torch.where(s >= np.float32(rule.threshold), s, 0.0).T.contiguous()
+        table = None if probabilities is None else table_of(probabilities[piece].to(DEVICE), rule)
         given = features.to(precision), z, rule
         scores.append(advance_on_gpu(prototypes, classifier, *given, seen=seen, onto=z if fused else None, table=table))
     assert int(seen) == sum(map(len, scores))
@@ -140,14 +138,18 @@ def test_a_class_comes_to_rest_and_then_costs_nothing():
 
 
 def test_scores_can_stand_alone_and_have_the_bias():
-    stream = clip_like_stream(7, classes=4, dim=12, count=6).to(torch.float32)
-    for pieces in ([slice(None)], one_by_one(stream)):
-        z = stream.classifier.logits(stream.features)
-        fused, _ = run(stream, RELEASED_RULE, pieces)
-        bare, _ = run(stream, RELEASED_RULE, pieces, fused=False)
-        biased, _ = run(stream, RELEASED_RULE, pieces, fused=False, bias=-10.0)
+    stream = clip_like_stream(7, classes=4, dim=12, count=24).to(torch.float32)
+    touches = torch.zeros(24, 4)
+    touches[[0, 12, 13], [1, 1, 2]] = 0.8  # so that classes rest in between and at the end
+    z = stream.classifier.logits(stream.features)
+    for probabilities, pieces in ((touches, [slice(None)]), (None, one_by_one(stream)), (None, [slice(None)])):
+        fused, _ = run(stream, RELEASED_RULE, pieces, probabilities)
+        bare, _ = run(stream, RELEASED_RULE, pieces, probabilities, fused=False)
+        biased, _ = run(stream, RELEASED_RULE, pieces, probabilities, fused=False, bias=-10.0)
+        both, _ = run(stream, RELEASED_RULE, pieces, probabilities, bias=-10.0)
         torch.testing.assert_close(bare + z, fused, atol=1e-4, rtol=0)
         torch.testing.assert_close(biased, bare - 10.0, atol=1e-4, rtol=0)
+        torch.testing.assert_close(both, fused - 20.0, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16], ids=str)
@@ -160,25 +162,90 @@ def test_features_may_be_in_half_precision(precision):
         torch.testing.assert_close(half, wide, atol=1e-4, rtol=0)
 
 
-def test_a_batch_that_is_too_large_for_the_table_is_cut(monkeypatch):
+@pytest.mark.parametrize("given", [False, True])
+def test_a_batch_that_is_too_large_for_the_table_is_cut(monkeypatch, given):
     stream = clip_like_stream(9, classes=4, dim=12, count=20).to(torch.float32)
-    whole, _ = run(stream, RELEASED_RULE, [slice(None)])
+    probabilities = stream.probabilities if given else None
+    whole, _ = run(stream, RELEASED_RULE, [slice(None)], probabilities)
     monkeypatch.setattr("pta.engines.triton._NUMBERS_AT_ONCE", 28)
-    cut, _ = run(stream, RELEASED_RULE, [slice(None)])
+    cut, _ = run(stream, RELEASED_RULE, [slice(None)], probabilities)
     torch.testing.assert_close(cut, whole, atol=1e-4, rtol=0)
 
 
-def test_touches_next_to_the_threshold_are_decided_as_float64_would_in_a_batch_or_alone():
-    stream = clip_like_stream(4, classes=12, dim=48, count=4).to(torch.float32)
+def test_programs_share_the_classes(monkeypatch):
+    stream = clip_like_stream(11, classes=7, dim=12, count=40).to(torch.float32)
+    monkeypatch.setattr("pta.engines.triton._PROGRAMS", 2)
+    assert_like_the_oracle(stream, RELEASED_RULE, [slice(0, 6), slice(6, 40)])
+
+
+@pytest.mark.parametrize("w", [0.9, 0.99999, 1.0])
+def test_anchors_may_hardly_move(w):
+    stream = clip_like_stream(12, classes=3, dim=12, count=30).to(torch.float32)
+    rule = replace(RELEASED_RULE, w=w, h=1.0)
+    assert_like_the_oracle(stream, rule, [slice(0, 1), slice(1, 30)], tolerance=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of numpy
+def test_a_mixture_of_exactly_nothing_keeps_its_direction():
+    anchors = torch.eye(4, dtype=torch.float64)[:2]
+    features = torch.stack([-anchors[0], anchors[1], anchors[0]])
+    stream = Stream(anchors, features, torch.zeros(3, dtype=torch.int64), 10.0).to(torch.float32)
+    probabilities = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    for anchor in ("recursive", "fixed"):
+        rule = replace(RELEASED_RULE, w=0.5, weight="raw", anchor=anchor)
+        assert_like_the_oracle(stream, rule, [slice(None)], probabilities)
+
+
+def test_logits_may_lie_in_memory_as_they_like_and_in_any_precision():
+    stream = clip_like_stream(13, classes=5, dim=12, count=9).to(torch.float32)
+    classifier, features = stream.classifier.to(device=torch.device(DEVICE)), stream.features.to(DEVICE)
+    z = classifier.logits(features)
+    scores = []
+    for logits in (z, z.T.contiguous().T, z.double()):
+        rows = features if logits is z else features.T.contiguous().T
+        state = Prototypes.fresh(classifier.anchors), classifier, rows, logits, RELEASED_RULE
+        scores.append(advance_on_gpu(*state, seen=torch.zeros((), dtype=torch.int64, device=DEVICE), onto=logits))
+    torch.testing.assert_close(scores[1], scores[0])
+    torch.testing.assert_close(scores[2], scores[0])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_sample_of_no_numbers_teaches_nothing():
+    stream = clip_like_stream(14, classes=4, dim=12, count=8).to(torch.float32)
+    spoilt = replace(stream, features=stream.features.clone())
+    spoilt.features[3] = float("nan")
+    for pieces in (one_by_one(stream), [slice(None)]):
+        scores, state = run(spoilt, RELEASED_RULE, pieces)
+        assert all(torch.isfinite(tensor).all() for tensor in (state.knowledge, state.anchored, state.length))
+        assert torch.isfinite(scores[[0, 1, 2, 4, 5, 6, 7]]).all()
+
+
+def test_kernels_that_cannot_run_are_done_without(monkeypatch):
+    assert works_on(torch.device(DEVICE))
+
+    def broken(*args, **options):
+        raise RuntimeError("Failed to find C compiler.\nPlease specify one")
+
+    monkeypatch.setattr("pta.engines.triton.find_touches_on_gpu", broken)
+    with pytest.warns(UserWarning, match=r"does without its GPU kernels: Failed to find C compiler\.$"):
+        assert not works_on(torch.device(DEVICE))
+
+
+@pytest.mark.parametrize(("bias", "at_once"), [(0.0, 1024), (0.0, 4), (-2000.0, 1024)])
+def test_touches_next_to_the_threshold_are_decided_as_float64_would(monkeypatch, bias, at_once):
+    """In a batch or alone, for a number of classes that fills no block."""
+    monkeypatch.setattr("pta.engines.triton_touches._CLASSES_AT_ONCE", at_once)
+    stream = replace(clip_like_stream(4, classes=13, dim=48, count=4), scale=100.0).to(torch.float32)
     features = torch.cat([samples_on_either_side_of(float(np.float32(0.1)), stream.anchors, each=4), stream.features])
     exact = (100 * features.double() @ stream.anchors.double().T).softmax(dim=1).float() >= np.float32(0.1)
 
     classifier = stream.classifier.to(device=torch.device(DEVICE))
+    object.__setattr__(classifier, "bias", bias)
     features = features.to(DEVICE)
     table = find_touches_on_gpu(classifier, features, classifier.logits(features), RELEASED_RULE)
     assert torch.equal(table.T.cpu() > 0, exact)
     for feature, touches in zip(features.split(1), exact, strict=True):
-        _, after = run(replace(stream, features=feature.cpu()), RELEASED_RULE, [slice(None)])
+        _, after = run(replace(stream, features=feature.cpu()), RELEASED_RULE, [slice(None)], bias=bias)
         assert torch.equal(after.touched.cpu(), touches)
 
 
@@ -188,7 +255,7 @@ def test_probabilities_of_several_blocks_of_classes_are_those_of_one(monkeypatch
     classifier, features = stream.classifier.to(device=torch.device(DEVICE)), stream.features.to(DEVICE)
     inputs = classifier, features, classifier.logits(features), RELEASED_RULE
     whole = find_touches_on_gpu(*inputs)
-    monkeypatch.setattr("pta.engines.triton._CLASSES_AT_ONCE", 4)
+    monkeypatch.setattr("pta.engines.triton_touches._CLASSES_AT_ONCE", 4)
     torch.testing.assert_close(find_touches_on_gpu(*inputs), whole)
     assert (whole > 0).any()
 
@@ -218,13 +285,14 @@ def test_so_does_the_papers_variant(monkeypatch):
 def assert_the_kernels_change_no_answer(monkeypatch, method, parameters):
     stream = clip_like_stream(3, classes=6, dim=16, count=24).to(torch.float32)
     pieces = [slice(0, 1), slice(1, 4), slice(4, 20), slice(20, 24)]
+    monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: False)
     plain = create_adapter(method, stream.classifier, **parameters)
     expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
 
     monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: True)
-    through_kernels = create_adapter(method, stream.classifier, **parameters)
+    through_kernels = create_adapter(method, stream.classifier, **parameters).to(DEVICE)
     assert through_kernels.recordable
-    given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces])
+    given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces]).cpu()
     torch.testing.assert_close(given, expected, atol=TOLERANCE, rtol=0)
     assert int(through_kernels.seen) == int(plain.seen) == 24
-    torch.testing.assert_close(through_kernels.anchored, plain.anchored, atol=2e-5, rtol=0)
+    torch.testing.assert_close(through_kernels.anchored.cpu(), plain.anchored, atol=2e-5, rtol=0)

@@ -10,20 +10,20 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pta.engines import triton as kernels
+from pta.engines import triton as following
+from pta.engines import triton_touches as touches
 
 TYPES = {
     "rests": "*i32",
-    "features": "*fp16",
     "lengths": "*fp64",
     "touched": "*i1",
     "resting": "*i1",
     "seen": "*i64",
     **dict.fromkeys(("B", "C", "d"), "i32"),
-    **dict.fromkeys(("scale", "scale_rest", "bias", "h", "w", "w_rest"), "fp32"),
-    **dict.fromkeys(("threshold", "doubt", "smallest_decay", "within"), "fp32"),
+    **dict.fromkeys(("scale", "scale_rest", "bias", "h", "w", "w_rest", "push"), "fp32"),
+    **dict.fromkeys(("threshold", "doubt", "within"), "fp32"),
 }
-SIZES = {"BLOCK": 1024, "D": 512, "SAMPLES": 256, "CLASSES": 1024, "ROWS": 8}
+SIZES = {"D": 512, "SAMPLES": 256, "CLASSES": 1024, "ROWS": 8}
 
 
 def compile_for(capability: int, kernel: triton.JITFunction, constants: dict[str, object]) -> None:
@@ -39,12 +39,13 @@ SWITCHES = ("RECURSIVE", "RENORMALISE", "UPDATE_FIRST", "SATURATING", "ONTO")
 
 def main(capability: int) -> None:
     for blocks in (1, 8):
-        compile_for(capability, kernels._find_touches, {"BLOCK": 1024, "BLOCKS": blocks})
-    compile_for(capability, kernels._sum_blocks, {"BLOCK": 1024})
-    compile_for(capability, kernels._score_rested, {"ONTO": True, "ROWS": 32, "NUMBERS": 128})
+        compile_for(capability, touches._find_touches, {"BLOCK": 1024, "BLOCKS": blocks})
+    compile_for(capability, touches._sum_blocks, {"BLOCK": 1024})
+    for onto in (True, False):
+        compile_for(capability, following._score_rested, {"ONTO": onto, "ROWS": 32, "NUMBERS": 128})
     for off in ((), *itertools.combinations(SWITCHES, 1), SWITCHES[1:]):
         switches = {name: name not in off for name in SWITCHES}
-        for kernel in (kernels._step, kernels._follow):
+        for kernel in (following._step, following._follow):
             sizes = {name: size for name, size in SIZES.items() if name in kernel.arg_names}
             compile_for(capability, kernel, switches | sizes)
     print("compiled")

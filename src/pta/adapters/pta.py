@@ -164,7 +164,8 @@ class PTA(Adapter):
         return self._fuse(z, cosines.to(z.dtype))
 
     def _learn_and_score_on_gpu(self, features: Tensor, z: Tensor, probabilities: Tensor | None) -> Tensor:
-        from pta.engines.triton import advance_on_gpu, table_of
+        from pta.engines.triton import advance_on_gpu
+        from pta.engines.triton_touches import table_of
 
         table = None if probabilities is None else table_of(probabilities, self.rule)
         onto = z if self.fusion == "logits" else None

@@ -65,7 +65,11 @@ def runs_on_gpu(prototypes: Prototypes) -> bool:
 def _triton_runs_on(device: torch.device) -> bool:
     if device.type != "cuda" or find_spec("triton") is None:
         return False
-    return torch.cuda.get_device_capability(device) >= _OLDEST_FOR_TRITON
+    if torch.cuda.get_device_capability(device) < _OLDEST_FOR_TRITON:
+        return False
+    from pta.engines.triton import works_on
+
+    return works_on(device)
 
 
 @cache

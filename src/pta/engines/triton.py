@@ -1,12 +1,14 @@
 """The rule on a GPU: every class is followed by a program of its own, its two vectors in registers from first to last.
 
-Nothing is read back to the host. A single sample takes one kernel, softmax and fusion included. A batch takes four:
-the probabilities that are large enough to learn from, as a table; a matrix product that scores every sample against
-every R as it was before; a kernel that follows those classes that move, sample by sample while they do; and one that
-scores the samples after their R has come to rest for good, all at once.
+Nothing is read back to the host. A single sample of not too many classes takes one kernel, softmax and fusion included.
+A batch takes a few: the probabilities that are large enough to learn from, as a table (`triton_touches.py`); a matrix
+product that scores every sample against every R as it was before; a kernel that follows those classes that move, sample
+by sample while they do; and one that scores the samples after their R has come to rest for good, all at once.
 """
 
-import numpy as np
+import warnings
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -14,43 +16,47 @@ from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.engines.prototypes import Prototypes
-from pta.engines.rule import SMALLEST_DECAY, Rule
-from pta.engines.touches import DOUBT
+from pta.engines.rule import Rule
+from pta.engines.triton_touches import deciders, find_touches_on_gpu, probability, split, whole
 
 # Measured on an H200, see docs/performance.md.
 MOST_STEPS = 4  # samples for which as many steps are faster than a batch: benchmarks/results/gpu-forms.csv
 _MOST_CLASSES_FOR_A_STEP = 2048  # each program computes the softmax for itself
-_CLASSES_AT_ONCE = 1024  # in a program that computes probabilities
 _NUMBERS_AT_ONCE = 2**22  # in the table of probabilities, 16 MiB
+_MOST_SAMPLES = 1024  # in a batch
+_MOST_WARPS = 32
 _PROGRAMS = 2048  # that share the classes of a batch; more than a GPU runs at a time
 _A_THREADS_PART_OF_A_VECTOR, _A_THREADS_PART_OF_ROWS = 8, 64  # numbers that it keeps in registers
 _RESTED_ROWS, _RESTED_NUMBERS = 32, 128  # samples, and numbers of each, that a program scores together
-# Classes and numbers at a time in float64: it is rare, and registers are dear.
-_FEW, _MANY = tl.constexpr(4), tl.constexpr(128)
 
 
-def table_of(probabilities: Tensor, rule: Rule) -> Tensor:
-    """The probabilities, B×C, of those samples and classes that touch, C×B, zero elsewhere, taken at their word."""
-    s = probabilities.T.float()
-    return torch.where(s >= rule.threshold, s, 0.0).contiguous()
+def works_on(device: torch.device) -> bool:
+    """Whether kernels can be compiled and launched there; if not, says why, once."""
+    try:
+        find_touches_on_gpu(*_trial(device))
+    except Exception as error:  # whatever compiler or driver may say: there are other engines
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        warnings.warn(f"PTA does without its GPU kernels: {reason}", stacklevel=2)
+        return False
+    return True
 
 
-def find_touches_on_gpu(classifier: ZeroShotClassifier, features: Tensor, z: Tensor, rule: Rule) -> Tensor:
-    """The zero-shot probabilities of the samples and classes that touch, C×B, zero elsewhere, decided as in float64."""
-    (B, C), d = z.shape, classifier.dim
-    table = torch.zeros(C, B, device=z.device)
-    blocks = triton.cdiv(C, _CLASSES_AT_ONCE)
-    block = triton.next_power_of_2(min(C, _CLASSES_AT_ONCE))
-    tops, totals = torch.empty(2, B, blocks, device=z.device)
-    if blocks > 1:
-        _sum_blocks[(B, blocks)](z, tops, totals, C, BLOCK=block)
-    _find_touches[(B, blocks)](
-        *(features, z, tops, totals, table, classifier.anchors),
-        *(B, C, d, *_split(classifier.scale), rule.threshold, DOUBT * rule.threshold),
-        BLOCK=block,
-        BLOCKS=triton.next_power_of_2(blocks),
-    )
-    return table
+def _trial(device: torch.device) -> tuple[ZeroShotClassifier, Tensor, Tensor, Rule]:
+    classifier = ZeroShotClassifier(torch.eye(2, device=device), ["yes", "no"])
+    rule = Rule(20.0, 0.01, 0.1, "recursive", "update-first", "saturating", renormalise=True)
+    return classifier, classifier.anchors, classifier.logits(classifier.anchors), rule
+
+
+class _Batch(NamedTuple):
+    features: Tensor
+    z: Tensor
+    onto: Tensor | None
+    scores: Tensor
+
+    @property
+    def base(self) -> Tensor:
+        """What a kernel is given in the place of `onto`, which it does not read if there is none."""
+        return self.z if self.onto is None else self.onto
 
 
 def advance_on_gpu(
@@ -76,38 +82,32 @@ def advance_on_gpu(
         onto: B×C, what the scores are added to.
         table: C×B, the probabilities of touches if they are not those of z.
     """
-    features, scores = features.contiguous(), torch.empty_like(z)
+    features, z = features.contiguous(), z.float().contiguous()
+    onto = None if onto is None else onto.float().contiguous()
+    scores = torch.empty_like(z)
     by_steps = len(z) <= MOST_STEPS and table is None and classifier.classes <= _MOST_CLASSES_FOR_A_STEP
-    size = 1 if by_steps else max(1, _NUMBERS_AT_ONCE // classifier.classes)
+    at_once = 1 if by_steps else min(_MOST_SAMPLES, max(1, _NUMBERS_AT_ONCE // classifier.classes))
     with torch.cuda.device_of(z):
-        for start in range(0, len(z), size):
-            part = slice(start, start + size)
-            batch = features[part], z[part], None if onto is None else onto[part], scores[part]
+        for start in range(0, len(z), at_once):
+            part = slice(start, start + at_once)
+            batch = _Batch(features[part], z[part], None if onto is None else onto[part], scores[part])
             if by_steps:
-                _take_step(prototypes, classifier, *batch, rule, seen)
+                _take_step(prototypes, classifier, batch, rule, seen)
+            elif table is None:
+                touches = find_touches_on_gpu(classifier, batch.features, batch.z, rule)
+                _take_batch(prototypes, classifier, batch, touches, rule, seen)
             else:
-                touches = None if table is None else table[:, part].contiguous()
-                _take_batch(prototypes, classifier, *batch, rule, seen, touches)
+                _take_batch(prototypes, classifier, batch, table[:, part].contiguous(), rule, seen)
     return scores
 
 
-def _take_step(
-    prototypes: Prototypes,
-    classifier: ZeroShotClassifier,
-    features: Tensor,
-    z: Tensor,
-    onto: Tensor | None,
-    scores: Tensor,
-    rule: Rule,
-    seen: Tensor,
-) -> None:
+def _take_step(prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, rule: Rule, seen: Tensor) -> None:
     C, d = classifier.anchors.shape
     _step[(C,)](
-        *(features, z, z if onto is None else onto, scores, classifier.anchors, *_state(prototypes), seen),
-        *(C, d, *_split(classifier.scale), classifier.bias, rule.h, *_split(rule.w)),
-        *(rule.threshold, DOUBT * rule.threshold, SMALLEST_DECAY, prototypes.arrived_within),
+        *(batch.features, batch.z, batch.base, batch.scores, classifier.anchors, *_state(prototypes), seen),
+        *(C, d, *deciders(classifier, rule), rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
-        ONTO=onto is not None,
+        ONTO=batch.onto is not None,
         D=triton.next_power_of_2(d),
         CLASSES=triton.next_power_of_2(C),
         num_warps=_warps(d),
@@ -115,54 +115,43 @@ def _take_step(
 
 
 def _take_batch(
-    prototypes: Prototypes,
-    classifier: ZeroShotClassifier,
-    features: Tensor,
-    z: Tensor,
-    onto: Tensor | None,
-    scores: Tensor,
-    rule: Rule,
-    seen: Tensor,
-    table: Tensor | None,
+    prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, table: Tensor, rule: Rule, seen: Tensor
 ) -> None:
-    (B, C), d = z.shape, classifier.dim
-    D, warps = triton.next_power_of_2(d), _warps(d)
-    table = find_touches_on_gpu(classifier, features, z, rule) if table is None else table
-    _score_all(prototypes.anchored, classifier, features, onto, scores)
-    base, rests = z if onto is None else onto, torch.empty(C, dtype=torch.int32, device=z.device)
+    (B, C), d = batch.z.shape, classifier.dim
+    D, warps, onto = triton.next_power_of_2(d), _warps(d), batch.onto is not None
+    numbers = B, C, d, classifier.scale, classifier.bias
+    rests = torch.empty(C, dtype=torch.int32, device=table.device)
+    _score_all(prototypes.anchored, classifier, batch)
     _follow[(min(C, _PROGRAMS),)](
-        *(features, table, base, scores, rests, classifier.anchors, *_state(prototypes), seen),
-        *(B, C, d, classifier.scale, classifier.bias, rule.h, *_split(rule.w)),
-        *(SMALLEST_DECAY, prototypes.arrived_within),
+        *(batch.features, table, batch.base, batch.scores, rests, classifier.anchors, *_state(prototypes), seen),
+        *(*numbers, rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
-        ONTO=onto is not None,
+        ONTO=onto,
         D=D,
         SAMPLES=triton.next_power_of_2(B),
         ROWS=max(1, _A_THREADS_PART_OF_ROWS * 32 * warps // D),
         num_warps=warps,
     )
     _score_rested[(min(C, _PROGRAMS), triton.cdiv(B, _RESTED_ROWS))](
-        *(features, base, scores, rests, prototypes.anchored, B, C, d, classifier.scale, classifier.bias),
-        ONTO=onto is not None,
+        *(batch.features, batch.base, batch.scores, rests, prototypes.anchored, *numbers),
+        ONTO=onto,
         ROWS=_RESTED_ROWS,
         NUMBERS=_RESTED_NUMBERS,
     )
 
 
-def _score_all(
-    R: Tensor, classifier: ZeroShotClassifier, features: Tensor, onto: Tensor | None, scores: Tensor
-) -> None:
-    F = features.to(R.dtype)
-    if onto is None:
-        torch.mm(F * classifier.scale, R.T, out=scores)
+def _score_all(R: Tensor, classifier: ZeroShotClassifier, batch: _Batch) -> None:
+    F = batch.features.to(R.dtype)
+    if batch.onto is None:
+        torch.mm(F * classifier.scale, R.T, out=batch.scores)
     else:
-        torch.addmm(onto, F, R.T, alpha=classifier.scale, out=scores)
+        torch.addmm(batch.onto, F, R.T, alpha=classifier.scale, out=batch.scores)
     if classifier.bias:
-        scores.add_(classifier.bias)
+        batch.scores.add_(classifier.bias)
 
 
 def _warps(d: int) -> int:
-    return max(1, int(triton.next_power_of_2(d)) // (32 * _A_THREADS_PART_OF_A_VECTOR))
+    return min(_MOST_WARPS, max(1, int(triton.next_power_of_2(d)) // (32 * _A_THREADS_PART_OF_A_VECTOR)))
 
 
 def _state(prototypes: Prototypes) -> tuple[Tensor, ...]:
@@ -178,102 +167,17 @@ def _switches(rule: Rule) -> dict[str, bool]:
     }
 
 
-def _split(number: float) -> tuple[float, float]:
-    """A number as the sum of two that float32 holds, which is how kernels are given theirs."""
-    near = float(np.float32(number))
-    return near, number - near
-
-
 @triton.jit
-def _sum_blocks(z, tops, totals, C, BLOCK: tl.constexpr):
-    """Of every block of classes the largest logit, and the sum of e^(z − largest)."""
-    b, block = tl.program_id(0), tl.program_id(1)
-    classes = block * BLOCK + tl.arange(0, BLOCK)
-    logits = tl.load(z + b * C + classes, mask=classes < C, other=float("-inf"))
-    top = tl.max(logits, 0)
-    tl.store(tops + b * tl.num_programs(1) + block, top)
-    tl.store(totals + b * tl.num_programs(1) + block, tl.sum(tl.exp(logits - top), 0))
-
-
-@triton.jit
-def _find_touches(
-    features,
-    z,
-    tops,
-    totals,
-    table,
-    anchors,
-    B,
-    C,
-    d,
-    scale,
-    scale_rest,
-    threshold,
-    doubt,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
-    """Enter the probabilities of one sample for one block of classes; those too close to call are computed again."""
-    b, block = tl.program_id(0), tl.program_id(1)
-    classes = block * BLOCK + tl.arange(0, BLOCK)
-    logits = tl.load(z + b * C + classes, mask=classes < C, other=float("-inf"))
-    if BLOCKS == 1:
-        top = tl.max(logits, 0)
-        total = tl.sum(tl.exp(logits - top), 0)
-    else:
-        blocks = tl.arange(0, BLOCKS)
-        here = b * tl.num_programs(1) + blocks
-        each = tl.load(tops + here, mask=blocks < tl.num_programs(1), other=float("-inf"))
-        top = tl.max(each, 0)
-        total = tl.sum(tl.load(totals + here, mask=blocks < tl.num_programs(1), other=0.0) * tl.exp(each - top), 0)
-    s = tl.exp(logits - top) / total
-    unsure = tl.abs(s - threshold) <= doubt
-    tl.store(table + classes * B + b, s, mask=(s >= threshold) & (unsure == 0))
-    if tl.sum(unsure.to(tl.int32), 0) > 0:
-        exact = tl.cast(scale, tl.float64) + tl.cast(scale_rest, tl.float64)
-        whole = _exact_total(features + b * d, anchors, C, d, exact, top)
-        for first in range(block * BLOCK, tl.minimum((block + 1) * BLOCK, C), _FEW):
-            few = first + tl.arange(0, _FEW)
-            about = tl.exp(tl.load(z + b * C + few, mask=few < C, other=float("-inf")) - top) / total
-            exactly = (tl.exp(_exact_logits(features + b * d, anchors, few, C, d, exact) - top) / whole).to(tl.float32)
-            tl.store(table + few * B + b, exactly, mask=(exactly >= threshold) & (tl.abs(about - threshold) <= doubt))
-
-
-@triton.jit
-def _exact_logits(feature, anchors, classes, C, d, scale):
-    """The logits of a few classes in float64."""
-    products = tl.zeros([_FEW], tl.float64)
-    for first in range(0, d, _MANY):
-        at = first + tl.arange(0, _MANY)
-        inside = (classes < C)[:, None] & (at < d)[None, :]
-        f = tl.load(feature + at, mask=at < d, other=0.0).to(tl.float64)
-        T = tl.load(anchors + classes[:, None] * d + at[None, :], mask=inside, other=0.0).to(tl.float64)
-        products += tl.sum(T * f[None, :], 1)
-    return products * scale
-
-
-@triton.jit
-def _exact_total(feature, anchors, C, d, scale, top):
-    """The sum of e^(z − top) over all classes in float64."""
-    total = tl.zeros([_FEW], tl.float64)
-    for first in range(0, C, _FEW):
-        classes = first + tl.arange(0, _FEW)
-        z = _exact_logits(feature, anchors, classes, C, d, scale)
-        total += tl.where(classes < C, tl.exp(z - top), 0.0)
-    return tl.sum(total, 0)
-
-
-@triton.jit
-def _keep_and_share(s, h, smallest_decay, SATURATING: tl.constexpr):
+def _keep_and_share(s, h, SATURATING: tl.constexpr):
     """1−β and β, both to the last digits of float32, however small β is."""
     if SATURATING:
         x = s / h
-        small = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6 * (1 - x / 7))))))
+        small = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6 * (1 - x / 7 * (1 - x / 8)))))))
         share = tl.where(x < 0.5, small, 1 - tl.exp(-x))
         keep = tl.exp(-x)
     else:
         share = tl.minimum(s, 1.0)
-        keep = tl.maximum(1 - s, smallest_decay)
+        keep = 1 - share
     return keep, share
 
 
@@ -289,6 +193,16 @@ def _length(v):
 
 
 @triton.jit
+def _way_left(P, R, going):
+    """‖P‖, and how far R is from P/‖P‖; of a class that rests, neither is needed."""
+    size, left = 1.0, 0.0
+    if going:
+        size = _length(P)
+        left = _length(R - P * (1 / size))
+    return size, left
+
+
+@triton.jit
 def _learn_and_score(
     P,
     R,
@@ -301,7 +215,7 @@ def _learn_and_score(
     left,
     h,
     w,
-    smallest_decay,
+    push,
     within,
     RECURSIVE: tl.constexpr,
     RENORMALISE: tl.constexpr,
@@ -314,13 +228,13 @@ def _learn_and_score(
     class goes on moving (`going`) until there is no way left.
     """
     if hit:
-        keep, share = _keep_and_share(s, h, smallest_decay, SATURATING)
+        keep, share = _keep_and_share(s, h, SATURATING)
         P = keep * P + share * f
         left = 2.0
         if not RENORMALISE:
             size = _length(P)
     pull = w if RENORMALISE else (w * length).to(tl.float32)
-    mixed = pull * (R if RECURSIVE else T) + (1 - w) * P
+    mixed = pull * (R if RECURSIVE else T) + push * P
     norm = _length(mixed)
     if UPDATE_FIRST:
         cosine = tl.sum(mixed * f, 0) / norm
@@ -330,13 +244,13 @@ def _learn_and_score(
         cosine = tl.sum(R * f, 0)
     if norm > 0:
         R = mixed * (1 / norm)
-    going = norm < 0
+    going = norm < 0  # False
     if RECURSIVE:
         left = left * pull / norm
         going = left > within
         if not RENORMALISE:
             length = norm.to(tl.float64)
-            going = going | (tl.abs(norm - size) > within * size)
+            going = going | (tl.abs(norm - size) > 3 * within * size)  # float32 cannot tell them apart much closer
     return P, R, length, size, left, going, cosine
 
 
@@ -358,12 +272,12 @@ def _step(
     scale,
     scale_rest,
     bias,
+    threshold,
+    doubt,
     h,
     w,
     w_rest,
-    threshold,
-    doubt,
-    smallest_decay,
+    push,
     within,
     RECURSIVE: tl.constexpr,
     RENORMALISE: tl.constexpr,
@@ -382,17 +296,14 @@ def _step(
     going = tl.load(resting + c) == 0 if RECURSIVE else c < 0
     base = tl.load(onto + c) + bias if ONTO else bias
     length = tl.load(lengths + c)
-    s = _probability(features, z, anchors, c, C, d, scale, scale_rest, threshold, doubt, CLASSES)
+    s = probability(features, z, anchors, c, C, d, scale, scale_rest, bias, threshold, doubt, CLASSES)
     hit = s >= threshold
     if going | hit:
         P = tl.load(knowledge + vector, mask=at < d, other=0.0)
         T = R if RECURSIVE else tl.load(anchors + vector, mask=at < d, other=0.0)
-        size, left = 1.0, 0.0
-        if going:
-            size = _length(P)
-            left = _length(R - P * (1 / size))
+        size, left = _way_left(P, R, going)
         P, R, length, size, left, going, cosine = _learn_and_score(
-            *(P, R, T, f, s, hit, length, size, left, h, w, smallest_decay, within),
+            *(P, R, T, f, s, hit, length, size, left, h, w, push, within),
             *(RECURSIVE, RENORMALISE, UPDATE_FIRST, SATURATING),
         )
         tl.store(anchored + vector, R, mask=at < d)
@@ -406,24 +317,10 @@ def _step(
         cosine = tl.sum(R * f, 0)
         if not RENORMALISE:
             if tl.load(touched + c) == 0:
-                tl.store(lengths + c, length * (tl.cast(w, tl.float64) + tl.cast(w_rest, tl.float64)))
+                tl.store(lengths + c, length * whole(w, w_rest))
     tl.store(scores + c, base + scale * cosine)
     if c == 0:
         tl.store(seen, tl.load(seen) + 1)
-
-
-@triton.jit
-def _probability(feature, z, anchors, c, C, d, scale, scale_rest, threshold, doubt, CLASSES: tl.constexpr):
-    """The probability of one class for one sample."""
-    every = tl.arange(0, CLASSES)
-    logits = tl.load(z + every, mask=every < C, other=float("-inf"))
-    top = tl.max(logits, 0)
-    s = tl.exp(tl.load(z + c) - top) / tl.sum(tl.exp(logits - top), 0)
-    if tl.abs(s - threshold) <= doubt:
-        exact = tl.cast(scale, tl.float64) + tl.cast(scale_rest, tl.float64)
-        own = tl.max(_exact_logits(feature, anchors, c + tl.zeros([_FEW], tl.int32), C, d, exact), 0)
-        s = (tl.exp(own - top) / _exact_total(feature, anchors, C, d, exact, top)).to(tl.float32)
-    return s
 
 
 @triton.jit
@@ -448,7 +345,7 @@ def _follow(
     h,
     w,
     w_rest,
-    smallest_decay,
+    push,
     within,
     RECURSIVE: tl.constexpr,
     RENORMALISE: tl.constexpr,
@@ -471,21 +368,17 @@ def _follow(
         if not RENORMALISE:
             if tl.load(touched + c) == 0:
                 for _ in range(0, touch):
-                    length = length * (tl.cast(w, tl.float64) + tl.cast(w_rest, tl.float64))
+                    length = length * whole(w, w_rest)
                 tl.store(lengths + c, length)
         if going | (touch < B):
             vector = c * d + at
             P = tl.load(knowledge + vector, mask=at < d, other=0.0)
             R = tl.load(anchored + vector, mask=at < d, other=0.0)
             T = R if RECURSIVE else tl.load(anchors + vector, mask=at < d, other=0.0)
-            size, left = 1.0, 0.0
-            b = touch
+            size, left = _way_left(P, R, going)
             if touch < B:
                 tl.store(touched + c, touch < B)
-            if going:
-                b = 0
-                size = _length(P)
-                left = _length(R - P * (1 / size))
+            b = tl.where(going, 0, touch)
             f = tl.load(features + b * d + at, mask=at < d, other=0.0).to(tl.float32)
             s = tl.load(table + c * B + b)
             while b < B:
@@ -495,7 +388,7 @@ def _follow(
                     s_ahead = tl.load(table + c * B + ahead)
                     base = tl.load(onto + b * C + c) + bias if ONTO else bias
                     P, R, length, size, left, going, cosine = _learn_and_score(
-                        *(P, R, T, f, s, s > 0, length, size, left, h, w, smallest_decay, within),
+                        *(P, R, T, f, s, s > 0, length, size, left, h, w, push, within),
                         *(RECURSIVE, RENORMALISE, UPDATE_FIRST, SATURATING),
                     )
                     tl.store(scores + b * C + c, base + scale * cosine)
