@@ -226,7 +226,7 @@ def test_kernels_that_cannot_run_are_done_without(monkeypatch):
     def broken(*args, **options):
         raise RuntimeError("Failed to find C compiler.\nPlease specify one")
 
-    monkeypatch.setattr("pta.engines.triton.find_touches_on_gpu", broken)
+    monkeypatch.setattr("pta.engines.triton.advance_on_gpu", broken)
     with pytest.warns(UserWarning, match=r"does without its GPU kernels: Failed to find C compiler\.$"):
         assert not works_on(torch.device(DEVICE))
 

@@ -32,19 +32,17 @@ _RESTED_ROWS, _RESTED_NUMBERS = 32, 128  # samples, and numbers of each, that a 
 
 def works_on(device: torch.device) -> bool:
     """Whether kernels can be compiled and launched there; if not, says why, once."""
+    classifier = ZeroShotClassifier(torch.eye(2, device=device), ["yes", "no"])
+    rule = Rule(20.0, 0.01, 0.1, "recursive", "update-first", "saturating", renormalise=True)
+    feature, seen = classifier.anchors[:1], torch.zeros((), dtype=torch.int64, device=device)
+    state = Prototypes.fresh(classifier.anchors), classifier
     try:
-        find_touches_on_gpu(*_trial(device))
+        advance_on_gpu(*state, feature, classifier.logits(feature), rule, seen=seen)
     except Exception as error:  # whatever compiler or driver may say: there are other engines
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(f"PTA does without its GPU kernels: {reason}", stacklevel=2)
         return False
     return True
-
-
-def _trial(device: torch.device) -> tuple[ZeroShotClassifier, Tensor, Tensor, Rule]:
-    classifier = ZeroShotClassifier(torch.eye(2, device=device), ["yes", "no"])
-    rule = Rule(20.0, 0.01, 0.1, "recursive", "update-first", "saturating", renormalise=True)
-    return classifier, classifier.anchors, classifier.logits(classifier.anchors), rule
 
 
 class _Batch(NamedTuple):
