@@ -10,7 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pta.engines import triton as following
+from pta.engines import triton_kernels as kernels
 from pta.engines import triton_touches as touches
 
 TYPES = {
@@ -42,10 +42,10 @@ def main(capability: int) -> None:
         compile_for(capability, touches._find_touches, {"BLOCK": 1024, "BLOCKS": blocks})
     compile_for(capability, touches._sum_blocks, {"BLOCK": 1024})
     for onto in (True, False):
-        compile_for(capability, following._score_rested, {"ONTO": onto, "ROWS": 32, "NUMBERS": 128})
+        compile_for(capability, kernels.score_rested, {"ONTO": onto, "ROWS": 32, "NUMBERS": 128})
     for off in ((), *itertools.combinations(SWITCHES, 1), SWITCHES[1:]):
         switches = {name: name not in off for name in SWITCHES}
-        for kernel in (following._step, following._follow):
+        for kernel in (kernels.step, kernels.follow):
             sizes = {name: size for name, size in SIZES.items() if name in kernel.arg_names}
             compile_for(capability, kernel, switches | sizes)
     print("compiled")

@@ -70,3 +70,12 @@ def nearest(name: str, known: Iterable[str], most: int = 20) -> str:
     if close:
         return f"did you mean '{by_small_letters[close[0]]}'?"
     return f"known: {', '.join(known[:most])}" + (", …" if len(known) > most else "")
+
+
+def first_line(error: Exception) -> str:
+    """What an error of a library says, short enough to be quoted.
+
+    >>> first_line(OSError("no such file\\nand a page of advice"))
+    'no such file'
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

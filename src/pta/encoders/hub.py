@@ -1,6 +1,6 @@
 """Asking the model hub, before anything is fetched from it, whether that can work: in seconds and in plain words."""
 
-from pta.errors import UnavailableModel
+from pta.errors import UnavailableModel, first_line
 
 _SECONDS = 10  # the hub's own client asks six times, over half a minute and aloud, when there is no network
 
@@ -27,12 +27,3 @@ def require_reachable(repository: str, *, model: str, instead: str) -> None:
         f"{model} is not on this machine and could not be fetched ({reason}); give a local {instead}, "
         "or --model embedded for a trial (it knows clothing only)"
     )
-
-
-def first_line(error: Exception) -> str:
-    """What an error of a library says, short enough to be quoted.
-
-    >>> first_line(OSError("no such file\\nand a page of advice"))
-    'no such file'
-    """
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

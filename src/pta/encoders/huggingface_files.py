@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from pta.encoders.hub import first_line, require_reachable
-from pta.errors import InvalidParameter, UnavailableModel
+from pta.encoders.hub import require_reachable
+from pta.errors import InvalidParameter, UnavailableModel, first_line
 from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers

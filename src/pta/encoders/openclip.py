@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pta.encoders.base import Encoder, at_end
-from pta.encoders.hub import first_line, require_reachable
+from pta.encoders.hub import require_reachable
 from pta.encoders.tokenizer_digest import tokenizer_digest
-from pta.errors import InvalidParameter, UnavailableModel, nearest
+from pta.errors import InvalidParameter, UnavailableModel, first_line, nearest
 from pta.images import Preprocessing
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")

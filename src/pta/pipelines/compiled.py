@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pta.adapters.base import Adapter
 from pta.encoders import Encoder
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples, first_line
 from pta.images import DevicePreprocessing
 from pta.images.preprocessing import require_bytes
 from pta.parameters import require_count
@@ -80,7 +80,6 @@ class Compiled:
             self._resize = DevicePreprocessing(encoder.preprocess, *size).to(self._device)
         self._encode: Callable[[Tensor], Tensor] = encoder.encode_images
         self._pixels = torch.zeros(batch, len(encoder.preprocess.mean), *size, dtype=torch.uint8, device=self._device)
-        self._otherwise = "frame=(height, width) is for images of another size"
         self.encoder, self.adapter = encoder, adapter.to(self._device)
         self._recording: Recording | None = None
         self._recorded: tuple[int, ...] = ()
@@ -135,7 +134,8 @@ class Compiled:
             )
         except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidSamples(f"pixels cannot be read as numbers: {error}") from None
-        require_bytes("pixels", given, tuple(self._pixels.shape[1:]), self._otherwise)
+        otherwise = "frame=(height, width) is for images of another size"
+        require_bytes("pixels", given, tuple(self._pixels.shape[1:]), otherwise)
         if not 1 <= len(given) <= self.batch:
             raise InvalidSamples(f"this was compiled for 1 to {self.batch} images at once, not {len(given)}")
         if self.encoder.device != self._device or self.adapter.classifier.anchors.device != self._device:
@@ -192,8 +192,8 @@ class Compiled:
         try:
             self._features()
         except Exception as error:  # whatever a compiler may say: the model runs without it
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            warnings.warn(f"{self.encoder.architecture} runs as it is; torch.compile failed: {reason}", stacklevel=3)
+            complaint = f"{self.encoder.architecture} runs as it is; torch.compile failed: {first_line(error)}"
+            warnings.warn(complaint, stacklevel=3)
             self._resize, self._encode = plain
 
     def _record(self) -> None:

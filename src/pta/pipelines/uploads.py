@@ -18,9 +18,7 @@ class Uploads:
     def __init__(self, like: Tensor) -> None:
         self._slots = cycle([_Slot(like) for _ in range(_SLOTS)])
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self._stream.wait_stream(
-            torch.cuda.current_stream()
-        )  # which may still use the memory that the slots were given
+        self._stream.wait_stream(torch.cuda.current_stream())  # it may still use the memory of the slots
 
     def send(self, pixels: Tensor, into: Tensor) -> None:
         """Write pixels to the first rows of `into`, on the current stream; the host does not wait for that."""
