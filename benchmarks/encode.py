@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from machine import hardware
+from pta.experiments.machine import hardware
 from PIL import Image
 
 from pta.datasets.images import FileImage

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from machine import hardware
+from pta.experiments.machine import hardware
 from naive import PaperLoop
 from torch import Tensor
 from torch.nn.functional import normalize

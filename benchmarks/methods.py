@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from engine import RESULTS, clip_like, write
-from machine import hardware
+from pta.experiments.machine import hardware
 from naive import PaperLoop
 from torch import Tensor
 

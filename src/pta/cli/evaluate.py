@@ -17,8 +17,9 @@ from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile, load_features
 from pta.encoders import find_device
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.experiments.evaluate import Evaluation, Summary
+from pta.experiments.evaluate import Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
+from pta.experiments.evaluation import Evaluation
 from pta.experiments.stream import KINDS, Stream
 from pta.files import make_folder, write_atomically
 from pta.views import confident_mean
@@ -147,11 +148,11 @@ def _write_predictions(path: Path, evaluation: Evaluation) -> None:
 
 def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequence[Evaluation]) -> Table:
     table = Table("dataset", "method", title=f"accuracy in %, mean ± standard deviation over {seeds} seed(s)")
-    for heading in ("accuracy", "gain over zero-shot", "samples/s", "state"):
+    for heading in ("accuracy", "gain over zero-shot", "worst class", "calibration error", "samples/s", "state"):
         table.add_column(heading, justify="right")
     for data, methods in work:
         for method in methods:
-            own = [e for e in done if e.dataset == data.name and e.run.method == method]
+            own = [e.record() for e in done if e.dataset == data.name and e.run.method == method]
             summary = Summary.of(own)
             deviation = "" if summary.deviation is None else f" ± {summary.deviation:.2f}"
             table.add_row(
@@ -159,6 +160,8 @@ def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequen
                 method,
                 "no labels" if summary.accuracy is None else f"{summary.accuracy:.2f}{deviation}",
                 "no labels" if summary.gain is None else f"{summary.gain:+.2f}",
+                "no labels" if summary.worst_class is None else f"{summary.worst_class:.2f}",
+                "no labels" if summary.calibration_error is None else f"{summary.calibration_error:.2f}",
                 f"{summary.samples_per_second:,.0f}",
                 decimal(summary.state_bytes),
             )

@@ -6,10 +6,12 @@ in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` 
 the `paths` of their images and, in the metadata, `about`: where everything in them comes from.
 """
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +52,23 @@ class FeatureFile:
         if not self.dataset:
             object.__setattr__(self, "dataset", self.name)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 of all that a method's answers and their count can depend on."""
+        own, classifier = self.samples, self.classifier
+        tensors = (own.features, own.views, own.surest, own.pixels, classifier.anchors)
+        digest = hashlib.sha256(json.dumps([classifier.class_names, classifier.scale, classifier.bias]).encode())
+        for array in (*(None if one is None else one.cpu().numpy() for one in tensors), self.labels):
+            digest.update(b"none" if array is None else f"{array.dtype} {array.shape}".encode())
+            digest.update(b"" if array is None else np.ascontiguousarray(array))
+        return digest.hexdigest()
+
     @property
     def zero_shot_logits(self) -> Tensor:
         """What the classifier alone gives each sample and class, N×C."""
         return self.classifier.logits(self.samples.features.to(self.classifier.anchors))
 
-    @property
+    @cached_property
     def zero_shot_predictions(self) -> NDArray[np.int64]:
         """The class that the classifier alone gives each sample."""
         return self.zero_shot_logits.argmax(dim=1).cpu().numpy()

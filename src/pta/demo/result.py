@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pta.adapters import PTA
 from pta.classifier import ZeroShotClassifier
+from pta.experiments import metrics
 from pta.experiments.run import Run
 from pta.samples import Samples
 
@@ -163,13 +164,12 @@ def right(run: Run) -> NDArray[np.bool_]:
 
 def accuracy(run: Run, where: NDArray[np.bool_] | slice = slice(None)) -> float:
     """Percentage of right answers, over the whole stream or over some of its positions."""
-    counted = right(run)[where]
-    return 100 * int(counted.sum()) / len(counted)
+    return metrics.accuracy(right(run)[where])
 
 
 def online_accuracy(run: Run) -> NDArray[np.float64]:
     """Percentage of right answers up to and including each position of the stream."""
-    return 100 * np.cumsum(right(run)) / np.arange(1, len(run.order) + 1)
+    return metrics.online_accuracy(right(run))
 
 
 def chance_of_split(fixed: int, broken: int) -> float:

@@ -7,37 +7,15 @@ from typing import Any
 
 from pta.adapters.base import Adapter, create_adapter
 from pta.datasets.features import FeatureFile
-from pta.experiments.run import Run, run_stream
+from pta.experiments.evaluation import Evaluation, Record
+from pta.experiments.run import run_stream
 from pta.experiments.stream import Stream
 from pta.token_tower import TokenTower
 
+OnBatch = Callable[[str, int, int], None]
+"""Told method, seed and number of samples as batches are done."""
+
 _WARM_UP = 16  # samples
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One method's run over one seed's order of a dataset."""
-
-    dataset: str
-    seed: int
-    stream: dict[str, Any]
-    run: Run
-    zero_shot_accuracy: float | None
-
-    def record(self) -> dict[str, Any]:
-        """What is written to JSON; accuracies are in percent."""
-        return {
-            "dataset": self.dataset,
-            "method": self.run.method,
-            "params": self.run.parameters,
-            "seed": self.seed,
-            "stream": self.stream,
-            "n": len(self.run.order),
-            "accuracy": self.run.accuracy,
-            "zero_shot_accuracy": self.zero_shot_accuracy,
-            "seconds": self.run.seconds,
-            "state_bytes": self.run.state_bytes,
-        }
 
 
 @dataclass(frozen=True)
@@ -49,23 +27,32 @@ class Summary:
     accuracy: float | None
     deviation: float | None
     gain: float | None
+    worst_class: float | None
+    calibration_error: float | None
     samples_per_second: float
     state_bytes: int
 
     @classmethod
-    def of(cls, evaluations: Sequence[Evaluation]) -> "Summary":
-        """Summarise the evaluations of one method on one dataset."""
-        first = evaluations[0]
-        found = [e.run.accuracy for e in evaluations if e.run.accuracy is not None]
-        before = [e.zero_shot_accuracy for e in evaluations if e.zero_shot_accuracy is not None]
+    def of(cls, records: Sequence[Record]) -> "Summary":
+        """Summarise the records of one method on one dataset."""
+        first = records[0]
+        found = [record["accuracy"] for record in records]
+        if first["accuracy"] is None:
+            counted: tuple[float | None, ...] = (None,) * 5
+        else:
+            counted = (
+                fmean(found),
+                stdev(found) if len(found) > 1 else None,
+                fmean(found) - fmean(record["zero_shot_accuracy"] for record in records),
+                fmean(record["worst_class"]["accuracy"] for record in records),
+                fmean(record["calibration_error"] for record in records),
+            )
         return cls(
-            first.dataset,
-            first.run.method,
-            fmean(found) if found else None,
-            stdev(found) if len(found) > 1 else None,
-            fmean(found) - fmean(before) if found and before else None,
-            sum(len(e.run.order) for e in evaluations) / max(sum(e.run.seconds for e in evaluations), 1e-9),
-            first.run.state_bytes,
+            first["dataset"],
+            first["method"],
+            *counted,
+            sum(record["n"] for record in records) / max(sum(record["seconds"] for record in records), 1e-9),
+            first["state_bytes"],
         )
 
 
@@ -77,13 +64,12 @@ def evaluate(
     stream: Stream | None = None,
     batch: int | None = None,
     tower: TokenTower | None = None,
-    on_batch: Callable[[str, int, int], None] | None = None,
+    on_batch: OnBatch | None = None,
 ) -> Iterator[Evaluation]:
     """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.
 
-    `batch` is the stream's usual one unless given; `tower` is for methods that look inside the model; `on_batch` is
-    told method, seed and number of samples as batches are done. The zero-shot accuracy is that on the very samples of
-    the run.
+    `batch` is the stream's usual one unless given; `tower` is for methods that look inside the model. What zero-shot
+    got right is counted on the very samples of the run.
     """
     stream = stream or Stream()
     batch = batch or stream.usual_batch
@@ -109,5 +95,12 @@ def evaluate(
                 lookahead=stream.lookahead,
                 on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
             )
-            zero_shot = None if right is None else 100 * float(right[run.order].mean())
-            yield Evaluation(data.name, seed, stream.record(batch), run, zero_shot)
+            yield Evaluation(
+                dataset=data.name,
+                class_names=data.classifier.class_names,
+                samples=len(data.samples),
+                seed=seed,
+                stream=stream.record(batch),
+                run=run,
+                zero_shot_right=None if right is None else right[run.order],
+            )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pta.adapters.base import Adapter
 from pta.errors import InvalidParameter
+from pta.experiments.metrics import accuracy
 from pta.samples import Samples
 from pta.streams import kept
 
@@ -26,6 +27,7 @@ class Run:
         parameters: every parameter it had.
         order: the sample number at each position of the stream.
         predictions: the predicted class at each position.
+        confidences: the probability that the method gave it.
         labels: the true class at each position, if known.
         seconds: time spent in the method's steps.
         state_bytes: the memory of what it had learnt at the end.
@@ -35,6 +37,7 @@ class Run:
     parameters: dict[str, Any]
     order: NDArray[np.int64]
     predictions: NDArray[np.int64]
+    confidences: NDArray[np.float32]
     labels: Labels | None
     seconds: float
     state_bytes: int
@@ -47,7 +50,7 @@ class Run:
     @property
     def accuracy(self) -> float | None:
         """Percentage of right predictions over the whole stream, if that is known."""
-        return None if self.correct is None else 100 * float(self.correct.mean())
+        return None if self.correct is None else accuracy(self.correct)
 
 
 def run_stream(
@@ -76,18 +79,27 @@ def run_stream(
     order = order[: kept(len(order), batch, drop_last=drop_last)]
     if not len(order):
         raise InvalidParameter(f"nothing is left of {len(samples)} samples without the last batch of {batch}")
-    predictions, seconds = [], 0.0
+    predictions, confidences, seconds = [], [], 0.0
     at_once = len(order) if adapter.scope == "stream" else batch
     for rows in torch.split(torch.from_numpy(order), at_once):
         part = samples[rows]
         begun = time.perf_counter()
         logits = adapter.step(part)
-        predicted = (adapter.predict(part) if lookahead else logits).argmax(dim=1).cpu()  # when a GPU is done, too
+        logits = adapter.predict(part) if lookahead else logits
+        predicted = logits.argmax(dim=1).cpu()  # when a GPU is done, too
         seconds += time.perf_counter() - begun
         predictions.append(predicted.numpy())
+        confidences.append(logits.float().softmax(dim=1).amax(dim=1).cpu().numpy())
         if on_batch:
             on_batch(predictions[-1])
     known = None if labels is None else labels[order]
     return Run(
-        adapter.name, adapter.parameters, order, np.concatenate(predictions), known, seconds, adapter.state_bytes
+        adapter.name,
+        adapter.parameters,
+        order,
+        np.concatenate(predictions),
+        np.concatenate(confidences),
+        known,
+        seconds,
+        adapter.state_bytes,
     )

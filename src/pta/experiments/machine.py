@@ -1,4 +1,4 @@
-"""What every benchmark says about where it ran."""
+"""Where something ran, in words: what every time that is reported is reported with."""
 
 import platform
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import torch
 
 
-def hardware() -> str:
-    """The processor's name, the number of threads used and the version of torch."""
+def hardware(device: torch.device | str = "cpu") -> str:
+    """The name of the processor or GPU, the number of threads used and the version of torch."""
+    if torch.device(device).type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}; torch {torch.__version__}"
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,0 +1,33 @@
+"""Which samples a method got right, as a short text: bits in base64, the first sample in the highest bit."""
+
+import base64
+import binascii
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.errors import UnreadableFile
+
+
+def write_bits(values: NDArray[np.bool_]) -> str:
+    """The text.
+
+    >>> write_bits(np.array([True, False, False, True]))
+    'kA=='
+    """
+    return base64.b64encode(np.packbits(values).tobytes()).decode()
+
+
+def read_bits(text: str, count: int) -> NDArray[np.bool_]:
+    """What was written.
+
+    >>> read_bits("kA==", 4).tolist()
+    [True, False, False, True]
+    """
+    try:
+        packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    except (binascii.Error, ValueError, TypeError):
+        raise UnreadableFile("the record of right answers is not base64 (truncated or damaged?)") from None
+    if len(packed) != -(-count // 8):
+        raise UnreadableFile(f"the record of right answers has {8 * len(packed)} bits where there are {count} samples")
+    return np.unpackbits(packed, count=count).astype(np.bool_)

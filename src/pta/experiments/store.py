@@ -1,0 +1,91 @@
+"""ResultStore: what has been measured, in SQLite, so that nothing is measured twice, even by two processes at once.
+
+A result is kept under the sha256 of everything it depends on. Whoever is about to measure something claims it; a claim
+ends with its owner's process, however that ends, and whoever comes second waits for it or does something else.
+"""
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pta.errors import UnreadableFile
+from pta.experiments.evaluation import Record
+from pta.files import make_folder
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS results (
+    key TEXT PRIMARY KEY,       -- sha256 of inputs
+    inputs TEXT NOT NULL,       -- JSON: everything that the result depends on
+    record TEXT NOT NULL,       -- JSON: the result
+    made REAL NOT NULL          -- seconds since 1970
+)
+"""
+_PATIENCE = 60  # seconds that a process waits for another's transaction, which takes milliseconds
+
+
+def result_key(inputs: Mapping[str, Any]) -> str:
+    """What a result is kept under.
+
+    >>> result_key({"method": "pta", "seed": 1}) == result_key({"seed": 1, "method": "pta"})
+    True
+    """
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+class ResultStore:
+    """The results in a folder, which is made if it is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._locks = folder / "claims"
+        make_folder(self._locks)
+        self._path = folder / "results.sqlite"
+        with self._connected() as connection:
+            connection.execute(_SCHEMA)
+
+    def get(self, key: str) -> Record | None:
+        """The result of a key, if it is there."""
+        with self._connected() as connection:
+            row = connection.execute("SELECT record FROM results WHERE key = ?", (key,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def put(self, inputs: Mapping[str, Any], record: Record) -> None:
+        """Keep a result; one that is there already under the same inputs is replaced."""
+        row = (result_key(inputs), json.dumps(inputs, sort_keys=True), json.dumps(record), time.time())
+        with self._connected() as connection:
+            connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
+
+    def __len__(self) -> int:
+        with self._connected() as connection:
+            return int(connection.execute("SELECT COUNT(*) FROM results").fetchone()[0])
+
+    @contextmanager
+    def claim(self, key: str, *, wait: bool) -> Iterator[bool]:
+        """Claim a key for as long as the block lasts; without `wait`, False if another process has it."""
+        lock = FileLock(self._locks / key[:3], timeout=-1 if wait else 0)  # a few thousand files at most
+        try:
+            lock.acquire()
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, over before anything is computed, so that nobody waits long."""
+        try:
+            with closing(sqlite3.connect(self._path, timeout=_PATIENCE)) as connection, connection:
+                yield connection
+        except sqlite3.DatabaseError as error:
+            raise UnreadableFile(
+                f"the results in {self._path} cannot be used: {error}; choose another folder or move the file away"
+            ) from None

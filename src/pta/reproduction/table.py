@@ -1,0 +1,79 @@
+"""Table: an experiment with its numbers, ours and the paper's, and where each of ours comes from."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pta.experiments.evaluation import Record
+from pta.reproduction.declaration import Erratum, Experiment, Row
+
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset's share in a number of ours: the records of all seeds."""
+
+    dataset: str
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number.
+
+    Attributes:
+        ours: what we measured, if we could.
+        printed: what the paper printed, if it did. Where a mean could only be taken of some columns, the mean of the
+            paper's numbers in the same ones.
+        missing: why there is none of ours, e.g. `not yet`, `no data`.
+        partial: of how many parts a mean is, if not of all, e.g. `3 of 10`.
+        erratum: why the printed number cannot be right.
+        sources: what ours was computed from.
+    """
+
+    ours: float | None = None
+    printed: float | None = None
+    missing: str = ""
+    partial: str = ""
+    erratum: Erratum | None = None
+    sources: tuple[Source, ...] = ()
+
+    @property
+    def paper(self) -> float | None:
+        """The paper's number, corrected where we know what it should be."""
+        return self.erratum.instead if self.erratum and self.erratum.instead is not None else self.printed
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.ours is None or self.paper is None else self.ours - self.paper
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row with its cells, one for each heading of the table."""
+
+    row: Row
+    cells: tuple[Cell, ...]
+    gain: Cell | None = None  # over the baseline in the last column that is a mean; None for the baseline itself
+
+
+@dataclass(frozen=True)
+class Table:
+    """An experiment with its numbers.
+
+    Attributes:
+        experiment: what was declared.
+        headings: the labels of its columns, as they were for the data that was there.
+        lines: its rows.
+        comparable: whether the data are the paper's; if not, only gains can be compared with it.
+        about: what the numbers were made with, e.g. model and data, in words, by name.
+        notes: what a reader must know, a sentence each.
+        absent: the datasets that were not there, each with the reason.
+    """
+
+    experiment: Experiment
+    headings: tuple[str, ...]
+    lines: tuple[Line, ...]
+    comparable: bool
+    about: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    absent: dict[str, str] | None = None
