@@ -9,7 +9,7 @@ demo: .venv/installed
 	$(BIN)/pta demo
 
 test: .venv/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .

@@ -287,7 +287,7 @@ def test_the_gain_of_a_summary_compares_each_seed_on_its_own_samples():
     found = list(evaluate(data_of(), {"pta": {}}, seeds=[1, 2, 3], stream=Stream(drop_last=True), batch=32))
     assert len({e.zero_shot_accuracy for e in found}) > 1  # other samples are left out
     gains = [e.run.accuracy - e.zero_shot_accuracy for e in found]
-    assert Summary.of(found).gain == pytest.approx(np.mean(gains))
+    assert Summary.of([e.record() for e in found]).gain == pytest.approx(np.mean(gains))
 
 
 def test_the_usual_batch_is_the_papers_where_it_matters():

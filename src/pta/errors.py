@@ -43,6 +43,10 @@ class UnavailableModel(PtaError):
     """A model cannot be had: its weights are not here, or what reads them is not installed."""
 
 
+class MissingPackage(PtaError):
+    """Something optional is not installed; the message says how to install it."""
+
+
 def reason(error: OSError) -> str:
     """Why the system refused something, as the tail of an error message.
 

@@ -238,6 +238,14 @@ def parameters_of(name: str) -> dict[str, inspect.Parameter]:
     return {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def require_parameters(name: str, given: Iterable[str]) -> None:
+    """Refuse the name of a parameter that the method does not have."""
+    known = parameters_of(name)
+    for key in given:
+        if key not in known:
+            raise InvalidParameter(f"{name} has no parameter {key!r}; {nearest(key, known)}")
+
+
 def create_adapter(
     name: str,
     classifier: ZeroShotClassifier,
@@ -260,10 +268,8 @@ def create_adapter(
     Traceback (most recent call last):
     pta.errors.InvalidParameter: pta has no parameter 'hh'; did you mean 'h'?
     """
+    require_parameters(name, parameters)
     known = parameters_of(name)
-    for key in parameters:
-        if key not in known:
-            raise InvalidParameter(f"{name} has no parameter {key!r}; {nearest(key, known)}")
     samples = source if isinstance(source, Samples | None) else Samples.of(source)
     if "length" in known and samples is not None:
         parameters.setdefault("length", len(samples))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pta import __version__
-from pta.cli import datasets, demo, evaluate, extract, methods, predict, verify
+from pta.cli import compare, datasets, demo, evaluate, extract, methods, predict, reproduce, sweep, verify
 from pta.cli.output import say
 from pta.errors import PtaError
 
@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command("eval")(evaluate.evaluate)
+app.command()(compare.compare)
+app.command()(sweep.sweep)
+app.command()(reproduce.reproduce)
 app.command()(methods.methods)
 app.command()(predict.predict)
 app.command()(extract.extract)

@@ -7,12 +7,12 @@ import typer
 
 from pta.cli import options
 from pta.cli.output import STDOUT, progress, require_place, say, write_json
-from pta.datasets.open import open_images
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter
 from pta.pipelines.encoding import Reading, Views
 from pta.pipelines.extract import Extraction, require_feature_file
 from pta.pipelines.extract import extract as extract_features
+from pta.pipelines.fashion import open_source
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.views import Mode
 
@@ -22,7 +22,8 @@ def extract(
         str,
         typer.Argument(
             metavar="DATASET|FOLDER|CSV|TAR",
-            help="A name from pta datasets, a folder with a sub-folder a class, a .csv of path,label, or .tar shards.",
+            help="A name from pta datasets, a folder with a sub-folder a class, a .csv of path,label, .tar shards, or "
+            "the packaged images: fashion/clean, fashion/blur/3.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The feature file to make, .safetensors.")],
@@ -57,7 +58,7 @@ def extract(
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
     reading = Reading(batch, workers, fast_decode, drawn, pixels)
-    images = open_images(source, root=data, class_names=None if classes is None else options.read_classes(classes))
+    images = open_source(source, root=data, class_names=None if classes is None else options.read_classes(classes))
     if not images.class_names:
         raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name a line)")
     for note in images.notes:

@@ -5,6 +5,7 @@ import json
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,21 @@ from numpy.typing import NDArray
 from pta.errors import InvalidSamples, UnreadableImage, reason
 from pta.images import read_image
 from pta.images.reading import MAX_BYTES
+
+
+class ListedImage(Protocol):
+    """An image that can be read when its turn comes, and told from another without reading it."""
+
+    @property
+    def key(self) -> str:
+        """What users see and tables hold."""
+
+    @property
+    def stamp(self) -> tuple[int | str, ...]:
+        """What changes when the image does."""
+
+    def read(self) -> bytes:
+        """The encoded image."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +98,7 @@ class ImageSet:
 
     name: str
     class_names: tuple[str, ...]
-    images: tuple[FileImage | TarImage, ...]
+    images: tuple[ListedImage, ...]
     labels: NDArray[np.int64] | None
     prompts: str | None = None
     notes: tuple[str, ...] = ()
@@ -103,7 +119,7 @@ class ImageSet:
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of class names and of each image's name, label, size and time of last change.
+        """The sha256 of class names and of each image's name, label and stamp: size and time of last change of a file.
 
         The same list gives the same wherever it lies, if copying kept the times; a changed picture gives another.
         """

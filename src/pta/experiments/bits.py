@@ -30,4 +30,7 @@ def read_bits(text: str, count: int) -> NDArray[np.bool_]:
         raise UnreadableFile("the record of right answers is not base64 (truncated or damaged?)") from None
     if len(packed) != -(-count // 8):
         raise UnreadableFile(f"the record of right answers has {8 * len(packed)} bits where there are {count} samples")
-    return np.unpackbits(packed, count=count).astype(np.bool_)
+    values = np.unpackbits(packed, count=count).astype(np.bool_)
+    if write_bits(values) != text:
+        raise UnreadableFile(f"the record of right answers says something beyond its {count} samples (damaged?)")
+    return values

@@ -64,7 +64,9 @@ class Evaluation:
         if right is None or before is None or labels is None:
             return {}
         by_class = metrics.class_accuracies(right, labels, len(self.class_names))
-        worst, name = min((value, name) for name, value in zip(self.class_names, by_class, strict=True) if value is not None)
+        worst, name = min(
+            (value, name) for name, value in zip(self.class_names, by_class, strict=True) if value is not None
+        )
         fixed, broken = metrics.changes(right, before)
         at = np.unique(np.linspace(min(metrics.COLD_START, len(right)), len(right), _POINTS).round().astype(int)) - 1
         return {

@@ -45,7 +45,8 @@ def calibration_error(confidences: NDArray[np.floating], right: Right) -> float:
     >>> calibration_error(np.array([0.9, 0.9, 0.9, 0.9]), np.array([True, True, True, False])).__round__(6)
     15.0
     """
-    bins = np.clip(np.ceil(confidences * _BINS).astype(int) - 1, 0, _BINS - 1)
+    edges = (np.arange(1, _BINS) / _BINS).astype(confidences.dtype)  # as the confidences would be rounded
+    bins = np.searchsorted(edges, confidences)  # an edge belongs to the bin below it
     gaps = np.bincount(bins, weights=np.asarray(confidences, np.float64) - right, minlength=_BINS)
     return 100 * float(np.abs(gaps).sum()) / len(right)
 

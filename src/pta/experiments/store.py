@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from pta.errors import UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile, first_line, reason
 from pta.experiments.evaluation import Record
 from pta.files import make_folder
 
@@ -36,7 +36,7 @@ def result_key(inputs: Mapping[str, Any]) -> str:
     >>> result_key({"method": "pta", "seed": 1}) == result_key({"seed": 1, "method": "pta"})
     True
     """
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_json(inputs, sort_keys=True).encode()).hexdigest()
 
 
 class ResultStore:
@@ -47,19 +47,25 @@ class ResultStore:
         make_folder(self._locks)
         self._path = folder / "results.sqlite"
         with self._connected() as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if tables - {"results"}:
+                raise sqlite3.DatabaseError(f"it belongs to another program, which keeps {', '.join(sorted(tables))}")
             connection.execute(_SCHEMA)
+            connection.execute("SELECT key, inputs, record, made FROM results LIMIT 0")
 
     def get(self, key: str) -> Record | None:
         """The result of a key, if it is there."""
         with self._connected() as connection:
             row = connection.execute("SELECT record FROM results WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+            return None if row is None else json.loads(row[0])
 
-    def put(self, inputs: Mapping[str, Any], record: Record) -> None:
-        """Keep a result; one that is there already under the same inputs is replaced."""
-        row = (result_key(inputs), json.dumps(inputs, sort_keys=True), json.dumps(record), time.time())
+    def put(self, inputs: Mapping[str, Any], record: Record) -> Record:
+        """Keep a result and give it as `get` will; one that is there already under the same inputs is replaced."""
+        row = (result_key(inputs), _json(inputs, sort_keys=True), _json(record), time.time())
         with self._connected() as connection:
             connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
+        kept: Record = json.loads(row[2])
+        return kept
 
     def __len__(self) -> int:
         with self._connected() as connection:
@@ -74,6 +80,8 @@ class ResultStore:
         except Timeout:
             yield False
             return
+        except OSError as error:
+            raise UnreadableFile(f"cannot claim a result in {self._locks}: {reason(error)}") from None
         try:
             yield True
         finally:
@@ -85,7 +93,14 @@ class ResultStore:
         try:
             with closing(sqlite3.connect(self._path, timeout=_PATIENCE)) as connection, connection:
                 yield connection
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
             raise UnreadableFile(
                 f"the results in {self._path} cannot be used: {error}; choose another folder or move the file away"
             ) from None
+
+
+def _json(content: Mapping[str, Any], *, sort_keys: bool = False) -> str:
+    try:
+        return json.dumps(content, sort_keys=sort_keys, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameter(f"a result cannot be kept as JSON: {first_line(error)}") from None

@@ -1,12 +1,15 @@
 """Evaluations that are made once: what a store already has is not run again."""
 
-import inspect
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from numbers import Integral, Real
 from typing import Any
 
-from pta.adapters.base import parameters_of
+from pta.adapters.base import adapter_class, parameters_of
+from pta.adapters.combined import Combined
 from pta.datasets.features import FeatureFile
+from pta.errors import InvalidParameter
 from pta.experiments.evaluate import OnBatch, evaluate
 from pta.experiments.evaluation import Record
 from pta.experiments.machine import hardware
@@ -26,18 +29,20 @@ def inputs_of(
     stream: Stream,
     batch: int | None = None,
 ) -> Inputs:
-    """Everything that an evaluation depends on; the defaults of parameters are written out."""
-    defaults = {key: one.default for key, one in parameters_of(method).items()}
-    given = {key: value for key, value in (defaults | dict(parameters)).items() if value is not inspect.Parameter.empty}
-    underneath = {"base_version": method_version(given["base"])} if "base" in given else {}
+    """Everything that an evaluation depends on; however parameters are spelled, the same ones give the same."""
+    batch = batch or stream.usual_batch
+    given = _spelled_out(method, parameters)
+    if given.get("length", 0) is None:  # what `create_adapter` will make of it
+        given["length"] = stream.length(data, batch)
+    stands_on_another = issubclass(adapter_class(method), Combined)
     return {
         "method": method,
         "params": given,
         "features": data.fingerprint,
-        "stream": stream.record(batch or stream.usual_batch),
-        "seed": seed,
+        "stream": stream.record(batch),
+        "seed": int(seed),
         "version": method_version(method),
-        **underneath,
+        **({"base_version": method_version(given["base"])} if stands_on_another else {}),
     }
 
 
@@ -58,7 +63,7 @@ def evaluate_once(
     What another process is just making is waited for after everything else is done.
     """
     stream = stream or Stream()
-    wanted = {seed: inputs_of(data, method, parameters, seed, stream, batch) for seed in seeds}
+    wanted = {int(seed): inputs_of(data, method, parameters, seed, stream, batch) for seed in seeds}
     for wait in (False, True):
         for seed, inputs in list(wanted.items()):
             record = store.get(result_key(inputs))
@@ -69,10 +74,34 @@ def evaluate_once(
                     record = store.get(result_key(inputs))  # another process may have been faster
                     if record is None:
                         record = _evaluate(data, method, parameters, seed, stream, batch, tower, on_batch)
-                        record["made"] = _made(inputs, data)
-                        store.put(inputs, record)
+                        record = store.put(inputs, record | {"made": made_from(inputs, data)})
             del wanted[seed]
-            yield record
+            yield record | {"dataset": data.name}  # the same features may have had another name
+
+
+def _spelled_out(method: str, parameters: Mapping[str, Any]) -> Inputs:
+    """Every parameter of a method with its value, and of the method that it stands on, if it does."""
+    defaults = {key: one.default for key, one in parameters_of(method).items() if one.default is not one.empty}
+    given = defaults | dict(parameters)
+    if issubclass(adapter_class(method), Combined) and isinstance(given["base_parameters"], Mapping | None):
+        given["base_parameters"] = _spelled_out(given["base"], given["base_parameters"] or {})
+    return {key: _plain(f"{method}.{key}", value, defaults.get(key)) for key, value in given.items()}
+
+
+def _plain(name: str, value: Any, default: Any = None) -> Any:
+    """A value as JSON has it; where the default is a fraction, a whole number is one, too."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(f"{name}.{key}", one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(name, one) for one in value]
+    if isinstance(value, bool | str | None):
+        return value
+    if isinstance(value, Real) and math.isfinite(value):
+        return float(value) if isinstance(default, float) or not isinstance(value, Integral) else int(value)
+    raise InvalidParameter(
+        f"{name} holds {value if isinstance(value, Real) else type(value).__name__}, which no result can be kept "
+        "under; numbers, texts, and lists or mappings of them can be"
+    )
 
 
 def _evaluate(
@@ -89,7 +118,7 @@ def _evaluate(
     return next(iter(done)).record()
 
 
-def _made(inputs: Inputs, data: FeatureFile) -> Record:
+def made_from(inputs: Inputs, data: FeatureFile) -> Record:
     """Where a record comes from."""
     return {
         "key": result_key(inputs),

@@ -6,24 +6,38 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from pta import classifier, engines, samples, streams
+from pta import classifier, engines, parameters, samples, streams, token_tower
 from pta.adapters import base
-from pta.adapters.base import adapter_class
-from pta.experiments import evaluation, metrics, run
+from pta.adapters.base import Adapter, adapter_class
+from pta.datasets import features
+from pta.errors import InvalidParameter
+from pta.experiments import bits, evaluate, evaluation, metrics, run, stream
 
-_SHARED = (base, classifier, samples, streams, run, evaluation, metrics)
+_SHARED = (
+    *(base, classifier, parameters, samples, token_tower),  # what methods stand on
+    *(features, streams, stream, evaluate, run, evaluation, metrics, bits),  # what runs and counts
+)
 
 
-@cache
 def method_version(method: str) -> str:
     """The version of a method; another one after any change of its own file, of the engines or of what runs it.
 
     >>> method_version("pta") == method_version("tda")
     False
     """
-    own = [ancestor for ancestor in adapter_class(method).__mro__ if ancestor.__module__ not in ("builtins", "abc")]
-    files = {Path(inspect.getfile(one)) for one in (*own, *_SHARED)} | set(Path(*engines.__path__).glob("*.py"))
+    return _version(adapter_class(method))
+
+
+@cache
+def _version(adapter: type[Adapter]) -> str:
+    own: list[type] = [one for one in adapter.__mro__ if one.__module__ not in ("builtins", "abc")]
     digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(path.name.encode() + path.read_bytes())
+    try:
+        files = {Path(inspect.getfile(one)) for one in own} | {Path(inspect.getfile(one)) for one in _SHARED}
+        for path in sorted(files | set(Path(*engines.__path__).glob("*.py"))):
+            digest.update(path.name.encode() + path.read_bytes())
+    except (TypeError, OSError):
+        raise InvalidParameter(
+            f"{adapter.name} has no version, because its code is not in a file; write the class into a module"
+        ) from None
     return f"{metadata.version('pta-vlm')}+{digest.hexdigest()[:12]}"

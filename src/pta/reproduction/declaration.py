@@ -15,19 +15,11 @@ from pta.errors import InvalidParameter, PtaError, UnreadableFile, nearest
 from pta.experiments.stream import Stream
 from pta.files import read_text
 
-METRICS = (
-    "accuracy",
-    "worst_class",
-    "calibration_error",
-    "seconds",
-    "state_mb",
-    "classes",
-    "samples",
-    "images_per_second",
-    "stream_seconds",
-    "memory_mib",
-)
-"""What a cell can hold; those from `images_per_second` on are measured with the model, one image at a time."""
+SPEED_METRICS = ("images_per_second", "stream_seconds", "memory_mib", "state_mb")
+"""What is measured with the model, one image at a time."""
+
+METRICS = ("accuracy", "worst_class", "calibration_error", "seconds", "classes", "samples", *SPEED_METRICS)
+"""What a cell can hold."""
 
 STATISTICS = ("mean", "deviation")
 FIGURES = ("bars", "curves", "lines")
@@ -163,6 +155,7 @@ class Experiment:
         id: what it is called on the command line.
         title: what it shows.
         place: where in the paper it is, e.g. `Table 1`; empty for one's own.
+        position: its place in the order of the paper.
         backbone: the model that the printed numbers were made with.
         baseline: the label of the row that others are compared with.
         unit: what the numbers are.
@@ -177,6 +170,7 @@ class Experiment:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     place: str = ""
+    position: int = 0
     backbone: str = "ViT-B/16"
     baseline: str = ""
     unit: str = "accuracy in %"
@@ -204,8 +198,9 @@ class Experiment:
 def packaged_experiments() -> list[str]:
     """The ids of the experiments that ship with the package, in the order of the paper."""
     folder = resources.files("pta") / "data" / "experiments"
-    found = [file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")]
-    return sorted(found, key=lambda id: (not id.startswith("table"), len(id.split("-")[0]), id))
+    files = [file for file in folder.iterdir() if file.name.endswith(".toml")]
+    position = {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8"))["position"] for file in files}
+    return sorted(position, key=position.__getitem__)
 
 
 def load_experiment(source: str) -> Experiment:

@@ -1,0 +1,94 @@
+"""`pta compare`: is one result better than another, or is it noise?"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pta.cli.method_choice import parse_setting
+from pta.cli.output import STDOUT, progress, require_place, say, tables, write_json
+from pta.errors import InvalidParameter
+from pta.experiments.compare import Comparison, Resampling, points
+from pta.experiments.compare import compare as compare_contenders
+from pta.experiments.records import Choice, pair, read_contenders, shared_datasets
+
+_CAVEAT = "The interval is about which samples were drawn; other orders of the stream and other data are not in it."
+
+
+def compare(
+    a_file: Annotated[Path, typer.Argument(metavar="A.json", help="Records of pta eval --json or pta sweep --json.")],
+    b_file: Annotated[
+        Path | None, typer.Argument(metavar="[B.json]", help="The other's; without it, --a and --b choose from A.json.")
+    ] = None,
+    a: Annotated[
+        str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Who A is, e.g. pta:h=20,w=0.01.")
+    ] = None,
+    b: Annotated[str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Who B is.")] = None,
+    level: Annotated[float, typer.Option(help="Of the interval, from 0.5 to 0.999.")] = 0.95,
+    resamples: Annotated[int, typer.Option(help="Of the samples, from 1,000 to 10 million.")] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="That the resamples are drawn by.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write the comparisons as JSON; - for stdout.")] = None,
+) -> None:
+    """Compare two results on the same samples: the difference, its interval, and whether that is more than noise."""
+    resampling = Resampling(level, resamples, seed)
+    choices = [_choice("a", a), _choice("b", b)]
+    require_place(json)
+    if b_file is None and None in choices:
+        raise InvalidParameter("give a second file, or choose two results of this one with --a and --b")
+    first = read_contenders(a_file)
+    second = first if b_file is None else read_contenders(b_file)
+    pairs = pair(first, second, *choices)
+    left_out = sorted({one.dataset for one in (*first, *second)} - set(shared_datasets(first, second)))
+    if left_out:
+        say(f"left out, as it is not in both: {', '.join(left_out)}")
+    with progress() as bar:
+        done = [compare_contenders(one, other, resampling) for one, other in bar.track(pairs, description="compare")]
+    if json is not None:
+        write_json(json, [comparison.record() for comparison in done])
+    if json is None or str(json) != STDOUT:
+        _show(done, level)
+
+
+def _choice(side: str, given: str | None) -> Choice | None:
+    if given is None:
+        return None
+    method, colon, settings = given.partition(":")
+    parts = re.split(r",(?=[\w.]+=)", settings) if colon else []  # a comma inside a value is followed by no name
+    try:
+        return Choice(method, {name: value for _, name, value in (parse_setting(f"{method}.{one}") for one in parts)})
+    except InvalidParameter:
+        raise InvalidParameter(
+            f"--{side} {given}: expected METHOD or METHOD:NAME=VALUE,…, e.g. pta:h=20,w=0.01"
+        ) from None
+
+
+def _show(done: Sequence[Comparison], level: float) -> None:
+    table = Table("dataset", "A", "B", title="accuracy in %, on the samples that both have seen", title_justify="left")
+    for heading in ("difference", f"{100 * level:g} %", "fixed", "broken"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for one in done:
+        low, high = one.interval
+        table.add_row(
+            one.a.dataset,
+            *(f"{label} {accuracy:.2f}" for label, accuracy in zip(one.labels, one.accuracies, strict=True)),
+            points(one.difference),
+            f"{points(low)} to {points(high)}",
+            _count(one.fixed),
+            _count(one.broken),
+            one.answer,
+        )
+    console = tables()
+    console.print(table)
+    for one in done:
+        who = f"{one.a.dataset}, A {one.labels[0]}, B {one.labels[1]}"
+        note = f" ({one.note})" if one.note else ""
+        console.print(f"{who}: {one.verdict}{note}", markup=False, highlight=False, soft_wrap=True)
+    console.print(_CAVEAT, highlight=False, soft_wrap=True)
+
+
+def _count(samples: float) -> str:
+    return f"{samples:,.0f}" if samples.is_integer() else f"{samples:,.1f}"

@@ -1,0 +1,198 @@
+"""`pta reproduce`: every table and figure of the paper, ours beside the paper's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table as Screen
+
+from pta.cli import options
+from pta.cli.output import STDOUT, progress, require_place, say, tables, write_json
+from pta.datasets.catalogue import is_catalogued
+from pta.datasets.features import FeatureFile, load_features
+from pta.encoders import DEFAULT_MODEL
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.experiments.store import ResultStore
+from pta.files import make_folder
+from pta.reproduction.declaration import Experiment, load_experiment, packaged_experiments
+from pta.reproduction.job import Job, jobs_of
+from pta.reproduction.library import Library
+from pta.reproduction.output import write_results
+from pta.reproduction.records import table_record
+from pta.reproduction.reproduce import reproduce as reproduce_experiments
+from pta.reproduction.table import Table
+from pta.reproduction.text import cell_lines, gain_text
+from pta.reproduction.world import World, load_world
+
+
+def reproduce(
+    experiments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[EXPERIMENT|FILE.toml]...", help="As --list shows them, or a file of your own."),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show all experiments and exit.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All experiments.")] = False,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="In miniature, with what ships with pta and the feature files that are named."),
+    ] = False,
+    data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets; see pta datasets.")] = None,
+    features: Annotated[
+        list[Path] | None, typer.Option(help="A feature file, or a folder of them; may be repeated.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="As for pta extract.", show_default=f"{DEFAULT_MODEL}; offline: embedded")
+    ] = None,
+    descriptions: Annotated[
+        Path | None, typer.Option(help="A folder with sentences for each class, DATASET.json, for the GPT rows.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="At most so many seeds of each experiment.", show_default="offline: 10")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for results, features, tables and the report.")] = Path(
+        "reproduction"
+    ),
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    batch: options.Batch = 64,
+    workers: options.Workers = None,
+    json: Annotated[Path | None, typer.Option(help="Write every cell as JSON; - for stdout.")] = None,
+) -> None:
+    """Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice."""
+    require_place(json)
+    if list_:
+        _list(json)
+        return
+    chosen = [load_experiment(name) for name in _names(experiments or [], all_ or (offline and not experiments))]
+    own = [load_features(path) for path in _feature_files(features or [])]
+    if not (offline or data or own):
+        raise InvalidParameter("nothing to run on: --data ROOT for the paper's datasets, --features FILE, or --offline")
+    if data is not None and not data.is_dir():
+        raise InvalidParameter(f"--data {data}: no such folder")
+    world = _world(offline, own, seeds)
+    for experiment in chosen:
+        list(jobs_of(experiment, world))  # mistakes in a file are found before the work begins
+    make_folder(out)
+    library = Library(
+        out / "features",
+        root=data,
+        model=model or world.model or DEFAULT_MODEL,
+        own={one.name if offline else one.dataset: one for one in own},
+        descriptions=descriptions,
+        device=device,
+        dtype=dtype,
+        batch=batch,
+        workers=workers,
+    )
+    with progress() as bar:
+        whole, part = bar.add_task(""), bar.add_task("", visible=False)
+
+        def job_begins(job: Job, done: int, total: int) -> None:
+            bar.update(whole, description=f"{job.dataset}: {job.method}", completed=done, total=total)
+            bar.update(part, visible=False)
+
+        def extracting(what: str, done: int, total: int) -> None:
+            bar.update(part, description=f"features of {what}", completed=done, total=total, visible=True)
+
+        library.on_progress = extracting
+        done = reproduce_experiments(chosen, world, library, ResultStore(out), job_begins)
+    report, without_figures = write_results(done, out)
+    if json is not None:
+        write_json(json, [table_record(table) for table in done])
+    if json is None or str(json) != STDOUT:
+        for table in done:
+            _show(table)
+    _report_absent(done)
+    if without_figures:
+        say(without_figures)
+    say(f"everything is in {out}; to read: {report}")
+
+
+def _list(json: Path | None) -> None:
+    world = load_world("paper")
+    known = [load_experiment(id) for id in packaged_experiments()]
+    rows = [_listed(experiment, world) for experiment in known]
+    if json is not None:
+        write_json(json, rows)
+    if json is None or str(json) != STDOUT:
+        table = Screen("experiment", "in the paper", "what it shows", "rows", "not yet", title_justify="left")
+        for row in rows:
+            table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows", "not_yet")))
+        tables().print(table)
+
+
+def _listed(experiment: Experiment, world: World) -> dict[str, Any]:
+    awaited = {job.method for job in jobs_of(experiment, world) if job.awaited}
+    return {
+        "id": experiment.id,
+        "place": experiment.place,
+        "title": experiment.title,
+        "rows": len(experiment.rows),
+        "not_yet": ", ".join(sorted(awaited)),
+    }
+
+
+def _names(given: Sequence[str], every: bool) -> list[str]:
+    if every:
+        return [*packaged_experiments(), *(name for name in given if name.endswith(".toml"))]
+    if not given:
+        raise InvalidParameter("which experiment? pta reproduce --list shows them, --all runs them all")
+    return list(dict.fromkeys(given))
+
+
+def _feature_files(places: Sequence[Path]) -> list[Path]:
+    files: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            inside = sorted(path for path in place.iterdir() if path.suffix in (".npz", ".safetensors"))
+            if not inside:
+                raise UnreadableFile(f"no feature files (.npz, .safetensors) in {place}")
+            files += inside
+        else:
+            files.append(place)
+    return files
+
+
+def _world(offline: bool, own: Sequence[FeatureFile], seeds: int | None) -> World:
+    world = load_world("offline" if offline else "paper")
+    names = [one.name if offline else one.dataset for one in own]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidParameter(f"two feature files are of {name}")
+        if not offline and not is_catalogued(name):
+            raise InvalidParameter(f"{name} is not one of the paper's datasets; --offline runs the experiments on it")
+    world = world.joined_by(names) if offline else world
+    return world if seeds is None else replace(world, most_seeds=seeds)
+
+
+def _show(table: Table) -> None:
+    experiment = table.experiment
+    heading = f"{experiment.place}: {experiment.title}" if experiment.place else experiment.title
+    screen = Screen("", title=f"{heading} ({experiment.unit})", title_justify="left")
+    for column in table.headings:
+        screen.add_column(column, justify="right")
+    gains = any(line.gain for line in table.lines)
+    if gains:
+        screen.add_column(f"over {experiment.baseline}", justify="right")
+    section = ""
+    for line in table.lines:
+        if line.row.section != section:
+            section = line.row.section
+            screen.add_section()
+            screen.add_row(f"[italic]{section}[/italic]")
+        texts = ["\n".join(cell_lines(table, cell)) for cell in line.cells]
+        screen.add_row(line.row.label, *texts, *([gain_text(line.gain) if line.gain else ""] if gains else []))
+    tables().print(screen)
+    if table.comparable:
+        print("Each cell: ours, the paper's, the difference. * marks an erratum of the paper; the tables say which.")
+    for note in (experiment.note, *table.notes):
+        if note:
+            print(note)
+
+
+def _report_absent(done: Sequence[Table]) -> None:
+    absent = {what: why for table in done for what, why in (table.absent or {}).items()}
+    for what, why in sorted(absent.items()):
+        say(why if why.startswith(what) else f"{what}: {why}")

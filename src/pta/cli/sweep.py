@@ -1,0 +1,215 @@
+"""`pta sweep`: a method's accuracy over a grid of its parameters."""
+
+import csv as csv_format
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isclose
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pta.adapters.base import adapter_class
+from pta.cli import options
+from pta.cli.method_choice import parse_setting
+from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.datasets.features import FeatureFile, load_features
+from pta.encoders import find_device
+from pta.errors import InvalidParameter
+from pta.experiments.records import as_given
+from pta.experiments.store import ResultStore
+from pta.experiments.stream import KINDS, Stream
+from pta.experiments.sweep import Grid, Point
+from pta.experiments.sweep import sweep as sweep_grid
+from pta.experiments.sweep_figure import draw, require_figure
+from pta.files import write_atomically
+
+Swept = Mapping[str, Sequence[Point]]  # by dataset
+
+_WIDEST = 7  # values of a second parameter that fit side by side
+_WARNING = (
+    "* the highest here. A value chosen by these labels must be reported on other data: never tune on what you report."
+)
+
+
+def sweep(
+    features: Annotated[list[Path], typer.Option(help="Feature file (.npz or .safetensors); may be repeated.")],
+    set_: Annotated[
+        list[str],
+        typer.Option(
+            "--set", metavar="METHOD.NAME=A,B,…", help="Values of a parameter, e.g. pta.h=5,20; may be repeated."
+        ),
+    ],
+    seed: Annotated[
+        list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")
+    ] = None,
+    stream: Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid",
+    gamma: Annotated[
+        float | None, typer.Option(help="For dirichlet: the smaller, the fewer classes at a time.", show_default="0.1")
+    ] = None,
+    prefix: Annotated[
+        int | None,
+        typer.Option(min=0, help="For poisoned: how many confident mistakes come first.", show_default="all"),
+    ] = None,
+    drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")] = False,
+    lookahead: Annotated[bool, typer.Option("--lookahead", help="Learn a whole batch, then predict it.")] = False,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Samples per step, as for pta eval.", show_default="128 or 256")
+    ] = None,
+    device: options.Device = "cpu",
+    results: Annotated[
+        Path, typer.Option(help="Folder that keeps what was measured, so that nothing is measured twice.")
+    ] = Path("pta-results"),
+    json: Annotated[Path | None, typer.Option(help="Write one record per point and seed; - for stdout.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write one row per point.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw accuracy against the first parameter: .svg, .png, .pdf.")
+    ] = None,
+) -> None:
+    """Measure a method over a grid of parameters. Called again, it goes on where it was interrupted."""
+    place = find_device(device)
+    grid = read_grid(set_)
+    order = Stream(stream, gamma, prefix, drop_last, lookahead)
+    if plot is not None:
+        require_figure(plot)
+    for path in (json, csv, plot):
+        require_place(path)
+    datasets = [replace(data, classifier=data.classifier.to(device=place)) for data in map(load_features, features)]
+    names = [data.name for data in datasets]
+    if len(set(names)) < len(names):
+        raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")
+    for data in datasets:
+        order.require(data, batch or order.usual_batch)
+        grid.require(data)
+
+    swept = _run(ResultStore(results), datasets, grid, list(dict.fromkeys(seed or [1])), order, batch)
+    if csv is not None:
+        write_atomically(csv, _rows(grid, swept).encode())
+    if plot is not None:
+        draw(plot, grid, swept)
+    if json is not None:
+        write_json(json, [record for points in swept.values() for point in points for record in point.records])
+    if json is None or str(json) != STDOUT:
+        _show(grid, swept)
+
+
+def read_grid(settings: Sequence[str]) -> Grid:
+    """The grid of METHOD.NAME=A,B,… for each of its parameters."""
+    values: dict[str, list[Any]] = {}
+    methods: dict[str, None] = {}
+    for setting in settings:
+        target, equals, given = setting.partition("=")
+        parsed = [parse_setting(f"{target}{equals}{value}") for value in split_values(given)]
+        method, name, _ = parsed[0]
+        found = [value for _, _, value in parsed]
+        if name in values or any(value in found[:at] for at, value in enumerate(found)):
+            raise InvalidParameter(f"--set {setting}: {name}, or one of its values, is given twice")
+        values[name] = found
+        methods[adapter_class(method).name] = None
+    if len(methods) > 1:
+        raise InvalidParameter(f"one method is swept at a time, not {' and '.join(methods)}; call pta sweep for each")
+    return Grid(next(iter(methods)), values)
+
+
+def split_values(given: str) -> list[str]:
+    """The values of a list, apart at commas that stand outside brackets and quotes.
+
+    >>> split_values('1, [2,3],"a,b"')
+    ['1', '[2,3]', '"a,b"']
+    """
+    values, depth = [""], 0
+    for part in re.findall(r'"(?:\\.|[^"\\])*"|.', given):
+        depth += (part in ("[", "{")) - (part in ("]", "}"))
+        if part == "," and not depth:
+            values.append("")
+        else:
+            values[-1] += part
+    return [value.strip() for value in values]
+
+
+def _run(
+    store: ResultStore,
+    datasets: Sequence[FeatureFile],
+    grid: Grid,
+    seeds: Sequence[int],
+    stream: Stream,
+    batch: int | None,
+) -> Swept:
+    swept: dict[str, list[Point]] = {}
+    lengths = [stream.length(data, batch or stream.usual_batch) * len(seeds) for data in datasets]
+    with progress() as bar:
+        task = bar.add_task("", total=sum(lengths) * len(grid.settings))
+        done = 0
+        for data, length in zip(datasets, lengths, strict=True):
+
+            def advance(method: str, seed: int, samples: int, name: str = data.name) -> None:
+                bar.update(task, advance=samples, description=f"{name}: {method}, seed {seed}")
+
+            swept[data.name] = []
+            for point in sweep_grid(store, data, grid, seeds, stream=stream, batch=batch, on_batch=advance):
+                swept[data.name].append(point)
+                done += length  # of which the store may have given a part or all
+                bar.update(task, completed=done)
+    return swept
+
+
+def _rows(grid: Grid, swept: Swept) -> str:
+    text = io.StringIO()
+    writer = csv_format.writer(text, lineterminator="\n")
+    writer.writerow(["dataset", "method", *grid.parameters, "seeds", "accuracy", "deviation", "gain", "zero_shot"])
+    for dataset, points in swept.items():
+        for point in points:
+            found = (point.accuracy, point.deviation, point.gain, point.zero_shot)
+            numbers = ["" if value is None else f"{value:.6f}" for value in found]
+            values = [as_given(value) for value in point.setting.values()]
+            writer.writerow([dataset, grid.method, *values, len(point.records), *numbers])
+    return text.getvalue()
+
+
+def _show(grid: Grid, swept: Swept) -> None:
+    console = tables()
+    for dataset, points in swept.items():
+        highest = max(point.accuracy for point in points)
+        seeds = len(points[0].records)
+        console.print(
+            f"{dataset}: accuracy of {grid.method} in %, mean over {seeds} seed(s), and gain over zero-shot, "
+            f"which has {points[0].zero_shot:.2f}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        table = Table()
+        cells = [_cell(point, highest) for point in points]
+        if len(grid.parameters) == 2 and len(grid.values[grid.parameters[1]]) <= _WIDEST:
+            _fill_matrix(table, grid, cells)
+        else:
+            _fill_rows(table, grid, points, cells)
+        console.print(table)
+    console.print(_WARNING, highlight=False, soft_wrap=True)
+
+
+def _cell(point: Point, highest: float) -> str:
+    deviation = "" if point.deviation is None else f" ± {point.deviation:.2f}"
+    mark = "* " if isclose(point.accuracy, highest) else ""
+    return f"{mark}{point.accuracy:.2f}{deviation} ({point.gain:+.2f})"
+
+
+def _fill_matrix(table: Table, grid: Grid, cells: Sequence[str]) -> None:
+    down, across = grid.parameters
+    table.add_column(f"{down} ╲ {across}")
+    for value in grid.values[across]:
+        table.add_column(as_given(value), justify="right")
+    width = len(grid.values[across])
+    for at, value in enumerate(grid.values[down]):
+        table.add_row(as_given(value), *cells[at * width : (at + 1) * width])
+
+
+def _fill_rows(table: Table, grid: Grid, points: Sequence[Point], cells: Sequence[str]) -> None:
+    for name in grid.parameters:
+        table.add_column(name)
+    table.add_column("accuracy (gain)", justify="right")
+    for point, cell in zip(points, cells, strict=True):
+        table.add_row(*map(as_given, point.setting.values()), cell)

@@ -1,0 +1,109 @@
+"""A method's accuracy over a grid of its parameters, every point measured once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from statistics import fmean, stdev
+from typing import Any
+
+from pta.adapters.base import adapter_class, create_adapter
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidParameter, InvalidSamples, PtaError
+from pta.experiments.evaluate import OnBatch
+from pta.experiments.evaluation import Record
+from pta.experiments.store import ResultStore
+from pta.experiments.stored import evaluate_once
+from pta.experiments.stream import Stream
+
+Setting = dict[str, Any]
+
+_MOST_POINTS = 10_000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All combinations of some values of a method's parameters; the last parameter changes fastest.
+
+    >>> Grid("pta", {"h": [5, 20], "w": [0.01, 0.1]}).settings[:3]
+    [{'h': 5, 'w': 0.01}, {'h': 5, 'w': 0.1}, {'h': 20, 'w': 0.01}]
+    """
+
+    method: str
+    values: Mapping[str, Sequence[Any]]
+
+    def __post_init__(self) -> None:
+        if "pixels" in adapter_class(self.method).needs:
+            raise InvalidParameter(
+                f"{self.method} looks inside a model, which a sweep does not load; use pta eval --model"
+            )
+        if (count := prod(map(len, self.values.values()))) > _MOST_POINTS:
+            raise InvalidParameter(f"the grid has {count:,} points; at most {_MOST_POINTS:,} are swept")
+
+    @property
+    def parameters(self) -> list[str]:
+        """Their names, as given."""
+        return list(self.values)
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """The points of the grid."""
+        return [dict(zip(self.values, one, strict=True)) for one in product(*self.values.values())]
+
+    def require(self, data: FeatureFile) -> None:
+        """Refuse data without labels, and any point that the method cannot be made with."""
+        if data.labels is None:
+            raise InvalidSamples(f"{data.name} has no labels, so there is no accuracy to sweep")
+        try:
+            for setting in self.settings:
+                create_adapter(self.method, data.classifier, source=data.samples, **setting)
+        except PtaError as error:
+            raise type(error)(f"{data.name}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured at one point of the grid: a record for each seed."""
+
+    setting: Setting
+    records: Sequence[Record]
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over the seeds."""
+        return fmean(record["accuracy"] for record in self.records)
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation over the seeds, if there are several."""
+        return stdev(record["accuracy"] for record in self.records) if len(self.records) > 1 else None
+
+    @property
+    def zero_shot(self) -> float:
+        """What zero-shot gets right of the same samples."""
+        return fmean(record["zero_shot_accuracy"] for record in self.records)
+
+    @property
+    def gain(self) -> float:
+        """Over zero-shot."""
+        return self.accuracy - self.zero_shot
+
+
+def sweep(
+    store: ResultStore,
+    data: FeatureFile,
+    grid: Grid,
+    seeds: Sequence[int],
+    *,
+    stream: Stream | None = None,
+    batch: int | None = None,
+    on_batch: OnBatch | None = None,
+) -> Iterator[Point]:
+    """Measure the points of the grid in their order; what the store has is not measured again."""
+    for setting in grid.settings:
+        found = evaluate_once(store, data, grid.method, setting, seeds, stream=stream, batch=batch, on_batch=on_batch)
+        by_seed = {
+            record["seed"]: {**record, "dataset": data.name} for record in found
+        }  # the file may have been renamed
+        yield Point(setting, [by_seed[seed] for seed in seeds])

@@ -1,0 +1,167 @@
+"""From the outcomes of jobs to a table: means over seeds, datasets and columns, with the paper's numbers beside them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, stdev
+from typing import Any
+
+from pta.experiments.evaluation import Record
+from pta.reproduction.columns import PlacedColumn, place_columns, printed_numbers
+from pta.reproduction.declaration import Experiment, Row
+from pta.reproduction.job import job_of
+from pta.reproduction.measure import Outcomes
+from pta.reproduction.table import Cell, Line, Source, Table
+from pta.reproduction.world import World
+
+_VALUES: dict[str, Callable[[Record], float | None]] = {
+    "accuracy": lambda record: record["accuracy"],
+    "worst_class": lambda record: record["worst_class"]["accuracy"],
+    "calibration_error": lambda record: record["calibration_error"],
+    "seconds": lambda record: record["seconds"],
+    "classes": lambda record: len(record["class_accuracies"]),
+    "samples": lambda record: record["samples"],
+    "images_per_second": lambda record: record["images_per_second"],
+    "stream_seconds": lambda record: record["stream_seconds"],
+    "memory_mib": lambda record: record["memory_mib"],
+    "state_mb": lambda record: record["state_bytes"] / 1e6,
+}
+
+
+def fill(
+    experiment: Experiment,
+    world: World,
+    papers: World,
+    outcomes: Outcomes,
+    *,
+    about: Mapping[str, Any],
+    notes: Sequence[str] = (),
+) -> Table:
+    """The table of an experiment in a world; `papers` is the world that the printed numbers are from."""
+    columns = place_columns(experiment, world)
+    absent: dict[str, str] = {}
+    cells = {
+        row.name: _cells(experiment, row, columns, world, papers, outcomes, absent) for row in experiment.rows
+    }
+    for row in experiment.rows:
+        base = experiment.baseline_of(row)
+        cells[row.name] = [
+            cell if column.relative is None or base is None else _relative(cell, column, cells[row.name], cells[base.name])
+            for cell, column in zip(cells[row.name], columns, strict=True)
+        ]
+    lines = []
+    for row in experiment.rows:
+        base = experiment.baseline_of(row)
+        gain = None
+        if base is not None and _is_gaining(row, base):
+            gain = _gain(columns, cells[row.name], cells[base.name], world.comparable)
+        lines.append(Line(row, tuple(cells[row.name]), gain))
+    headings = tuple(column.heading for column in columns)
+    return Table(experiment, headings, tuple(lines), world.comparable, dict(about), tuple(notes), absent)
+
+
+def _cells(
+    experiment: Experiment,
+    row: Row,
+    columns: Sequence[PlacedColumn],
+    world: World,
+    papers: World,
+    outcomes: Outcomes,
+    absent: dict[str, str],
+) -> list[Cell]:
+    """The cells of a row; those relative to the baseline are left for later."""
+    printed = printed_numbers(experiment, row, papers)
+    errata = {erratum.column: erratum for erratum in experiment.errata if erratum.row == row.name}
+    cells: list[Cell] = []
+    for column in columns:
+        if column.datasets:
+            cell = _measured(row, column, world, outcomes, absent)
+        elif column.parts:
+            cell = _mean([cells[part] for part in column.parts])
+        else:
+            cell = Cell(metric="relative")
+        if not (cell.partial and world.comparable):  # then the paper's number is of other parts
+            cell = replace(cell, printed=printed.get(column.label), erratum=errata.get(column.label))
+        cells.append(cell)
+    return cells
+
+
+def _measured(
+    row: Row, column: PlacedColumn, world: World, outcomes: Outcomes, absent: dict[str, str]
+) -> Cell:
+    """The mean over a column's datasets."""
+    metric = column.metric or row.metric
+    values, sources, missing = [], [], ""
+    for dataset in column.datasets:
+        job = job_of(row, column, dataset, world)
+        outcome = outcomes[job.key]
+        found = [_VALUES[metric](record) for record in outcome.records]
+        if outcome.why:
+            absent[f"{job.method} on {job.dataset}" if outcome.records else job.dataset] = outcome.why
+        known = [value for value in found if value is not None]
+        if not known or len(known) < len(found):
+            missing = missing or outcome.missing or "not measured"
+            continue
+        values.append(_statistic(row, known))
+        sources.append(Source(world.title(dataset), outcome.records))
+    if not values:
+        return Cell(missing=missing, metric=metric)
+    partial = "" if len(values) == len(column.datasets) else f"{len(values)} of {len(column.datasets)}"
+    return Cell(fmean(values), partial=partial, metric=metric, sources=tuple(sources))
+
+
+def _statistic(row: Row, values: Sequence[float]) -> float:
+    if row.statistic == "mean":
+        return fmean(values)
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def _mean(parts: Sequence[Cell]) -> Cell:
+    """The mean of other cells: of those that are there, and of the paper's numbers in the same ones."""
+    there = [part for part in parts if part.ours is not None]
+    if not there:
+        return Cell(missing=parts[0].missing, metric=parts[0].metric)
+    papers = [part.paper for part in there]
+    whole = len(there) == len(parts) and not any(part.partial for part in there)
+    return Cell(
+        fmean(part.ours for part in there if part.ours is not None),
+        printed=None if whole or None in papers else fmean(value for value in papers if value is not None),
+        partial="" if whole else f"{len(there)} of {len(parts)}",
+        metric=parts[0].metric,
+        sources=tuple(source for part in there for source in part.sources),
+    )
+
+
+def _relative(cell: Cell, column: PlacedColumn, own: Sequence[Cell], base: Sequence[Cell]) -> Cell:
+    """A column in percent of the baseline's."""
+    assert column.relative is not None
+    mine, theirs = own[column.relative], base[column.relative]
+    if mine.ours is None or not theirs.ours:
+        return replace(cell, missing=mine.missing or theirs.missing)
+    return replace(cell, ours=100 * mine.ours / theirs.ours, sources=(*mine.sources, *theirs.sources))
+
+
+def _is_gaining(row: Row, base: Row) -> bool:
+    return row is not base and row.metric == base.metric == "accuracy" and row.statistic == "mean"
+
+
+def _gain(columns: Sequence[PlacedColumn], own: Sequence[Cell], base: Sequence[Cell], comparable: bool) -> Cell:
+    """How far a row is above the baseline, over the columns of the last mean that both have numbers in.
+
+    The paper's gain is over the same columns where the data are the paper's, and otherwise the one it printed.
+    """
+    position = max((number for number, column in enumerate(columns) if column.parts), default=len(columns) - 1)
+    parts = columns[position].parts or (position,)
+    both = [part for part in parts if own[part].ours is not None and base[part].ours is not None]
+    partial = "" if len(both) == len(parts) else f"{len(both)} of {len(parts)}"
+    of_paper = both if comparable and partial else [position]
+    paper = _mean_difference([(own[part].paper, base[part].paper) for part in of_paper])
+    if not both:
+        return Cell(printed=paper, missing=own[position].missing or base[position].missing)
+    return Cell(
+        _mean_difference([(own[part].ours, base[part].ours) for part in both]), printed=paper, partial=partial
+    )
+
+
+def _mean_difference(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+    known = [one - other for one, other in pairs if one is not None and other is not None]
+    return fmean(known) if known and len(known) == len(pairs) else None

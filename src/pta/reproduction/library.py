@@ -1,0 +1,127 @@
+"""Library: the data of a world as features, extracted once and kept in one folder for all experiments."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from filelock import FileLock
+
+from pta.classifier import ZeroShotClassifier
+from pta.datasets.features import FeatureFile, load_features
+from pta.datasets.images import ImageSet
+from pta.encoders import Encoder, find_device, load_encoder
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
+from pta.files import make_folder
+from pta.pipelines.encoding import Reading, Views
+from pta.pipelines.extract import extract
+from pta.pipelines.fashion import open_source
+from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
+from pta.views import Mode, confident_mean
+
+VIEWS = 64  # as in the paper
+
+_SAMPLES_KEPT = 1  # datasets in memory at a time
+
+
+@dataclass
+class Library:
+    """Where features come from.
+
+    Attributes:
+        folder: where those that were extracted are kept.
+        root: the folder of all datasets, if there is one.
+        model: the name of the model.
+        own: feature files of the user, by the id of their dataset.
+        descriptions: a folder with the sentences of each class, DATASET.json.
+        device, dtype: of the model and the methods; dtype of the model only.
+        batch, workers: how images are read.
+        on_progress: told what is being extracted, how much is done, and of how much.
+    """
+
+    folder: Path
+    root: Path | None = None
+    model: str = ""
+    own: Mapping[str, FeatureFile] = field(default_factory=dict)
+    descriptions: Path | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    batch: int = 64
+    workers: int | None = None
+    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    _loaded: dict[Path, FeatureFile] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The model, loaded when it is first needed."""
+        return load_encoder(self.model, device=self.device, dtype=self.dtype)
+
+    @property
+    def is_model_loaded(self) -> bool:
+        """Whether the model was needed until now."""
+        return "encoder" in self.__dict__
+
+    def images(self, dataset: str) -> ImageSet:
+        """The images of a dataset, not read yet."""
+        if dataset in self.own:
+            raise InvalidSamples(f"{dataset} is a feature file, there are no images to look at")
+        if self.root is None and not dataset.startswith("fashion/"):
+            raise UnreadableFile(f"{dataset}: give the folder of the datasets, --data ROOT")
+        return open_source(dataset, root=self.root)
+
+    def features(
+        self,
+        dataset: str,
+        *,
+        templates: str = "clip",
+        descriptions: bool = False,
+        views: Mode | None = None,
+        needs: Sequence[str] | frozenset[str] = (),
+    ) -> FeatureFile:
+        """A dataset as a method sees it; for one that does not need views, its samples are the mean of the surest."""
+        if dataset in self.own:
+            data = self._own(dataset, templates, descriptions)
+        else:
+            images = self.images(dataset)
+            stored = self._extracted(images, views, pixels="pixels" in needs)
+            data = replace(stored, classifier=self._classifier(images, templates, descriptions))
+        if "views" not in needs and views is not None:
+            if data.samples.views is None:
+                raise InvalidSamples(f"{dataset} holds no views")
+            data = replace(data, samples=confident_mean(data.samples, data.classifier))
+        return replace(data, classifier=data.classifier.to(device=find_device(self.device)))
+
+    def _own(self, dataset: str, templates: str, descriptions: bool) -> FeatureFile:
+        if templates not in ("clip", "coop") or descriptions:
+            raise InvalidParameter(f"{dataset} is a feature file, its texts cannot be changed")
+        return self.own[dataset]
+
+    def _classifier(self, images: ImageSet, templates: str, descriptions: bool) -> ZeroShotClassifier:
+        sentences = None
+        if descriptions:
+            if self.descriptions is None:
+                raise InvalidParameter("sentences for each class are needed, --descriptions FOLDER with DATASET.json")
+            sentences = load_descriptions(self.descriptions / f"{images.name}.json")
+        prompts = load_templates(templates, images.prompts)
+        return build_classifier(
+            self.encoder, images.class_names, prompts, descriptions=sentences, cache=default_cache()
+        )
+
+    def _extracted(self, images: ImageSet, views: Mode | None, pixels: bool) -> FeatureFile:
+        kinds = [views and f"{VIEWS}-{views}", "pixels" if pixels else "", "" if self.dtype == "float32" else self.dtype]
+        name = "-".join([images.name.replace("/", "-"), self.encoder.fingerprint[:12], *filter(None, kinds)])
+        out = self.folder / f"{name}.safetensors"
+        if out not in self._loaded:
+            make_folder(self.folder)
+            reading = Reading(self.batch, self.workers, views=Views(VIEWS, views) if views else None, pixels=pixels)
+            with FileLock(out.with_suffix(".lock")):  # a second process waits, and then finds all of it done
+                extract(
+                    *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
+                    about={"model": self.model},
+                    replace=True,
+                    on_progress=lambda done: self.on_progress(images.name, done, len(images)),
+                )
+            while len(self._loaded) >= _SAMPLES_KEPT:
+                self._loaded.pop(next(iter(self._loaded)))
+            self._loaded[out] = load_features(out)
+        return self._loaded[out]

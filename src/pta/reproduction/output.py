@@ -1,0 +1,32 @@
+"""What a reproduction leaves in its folder: every table in every format, every figure, and one report of them all."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pta.errors import MissingPackage
+from pta.experiments.machine import hardware
+from pta.files import write_atomically
+from pta.reproduction.figures import draw
+from pta.reproduction.formats import FORMATS
+from pta.reproduction.report import render_report
+from pta.reproduction.table import Table
+
+REPORT = "report.html"
+
+
+def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
+    """Write all of it; where the report is, and why it has no figures, if it has none."""
+    figures, without = {}, ""
+    for table in tables:
+        id = table.experiment.id
+        for ending, written_as in FORMATS.items():
+            write_atomically(folder / f"{id}.{ending}", written_as(table).encode())
+        try:
+            if table.experiment.figure is not None:
+                figures[id] = draw(table)
+                write_atomically(folder / f"{id}.svg", figures[id].encode())
+        except MissingPackage as error:
+            without = str(error)
+    report = folder / REPORT
+    write_atomically(report, render_report(tables, figures, made={"machine": hardware()}).encode())
+    return report, without

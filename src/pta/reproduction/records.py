@@ -1,0 +1,45 @@
+"""A table as JSON: every cell with its numbers and the keys of the results behind them."""
+
+from typing import Any
+
+from pta.reproduction.table import Cell, Table
+
+
+def table_record(table: Table) -> dict[str, Any]:
+    """All that a program may want to know of a table."""
+    experiment = table.experiment
+    return {
+        "experiment": experiment.id,
+        "place": experiment.place,
+        "title": experiment.title,
+        "unit": experiment.unit,
+        "comparable": table.comparable,
+        "about": table.about,
+        "notes": list(table.notes),
+        "absent": table.absent or {},
+        "rows": [
+            {
+                "section": line.row.section,
+                "label": line.row.label,
+                "method": line.row.method,
+                "cells": {
+                    heading: _cell_record(cell) for heading, cell in zip(table.headings, line.cells, strict=True)
+                },
+                "gain": None if line.gain is None else _cell_record(line.gain),
+            }
+            for line in table.lines
+        ],
+    }
+
+
+def _cell_record(cell: Cell) -> dict[str, Any]:
+    return {
+        "ours": cell.ours,
+        "paper": cell.paper,
+        "printed": cell.printed,
+        "difference": cell.difference,
+        "erratum": cell.erratum.why if cell.erratum else None,
+        "missing": cell.missing or None,
+        "partial": cell.partial or None,
+        "results": [record["made"]["key"] for source in cell.sources for record in source.records],
+    }

@@ -1,0 +1,87 @@
+"""How fast model and method are together, one image at a time, once the method has learnt most of the stream.
+
+The pixels are ready before the clock starts, as in the paper, whose loader prepares images beside the GPU. The paper's
+times are those of a whole stream; here, all but the last images are learnt from their features, and these are timed.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pta.adapters.base import adapter_class, create_adapter
+from pta.datasets.features import FeatureFile
+from pta.datasets.images import ImageSet
+from pta.encoders import Encoder
+from pta.errors import InvalidParameter
+from pta.experiments.evaluation import Record
+from pta.experiments.stream import Stream
+from pta.images import decode_image
+from pta.pipelines.encoding import Views
+from pta.samples import Samples
+
+TIMED = 100  # images
+_WARM_UP = 5  # images
+_BATCH = 256
+
+
+@torch.no_grad()
+def measure_speed(
+    encoder: Encoder,
+    images: ImageSet,
+    data: FeatureFile,
+    method: str,
+    parameters: Mapping[str, Any],
+    views: Views | None = None,
+) -> Record:
+    """Time the method on the last images of the stream of seed 1; with `views`, each image is encoded as its views."""
+    if "pixels" in adapter_class(method).needs:
+        raise InvalidParameter(f"{method} runs the model itself, so its speed is not measured in this way")
+    order = Stream().order(data, 1, _BATCH)
+    timed = order[-min(TIMED + _WARM_UP, len(order)) :]
+    learnt = order[: len(order) - len(timed)] if views is None else order[:0]
+    adapter = create_adapter(method, data.classifier, **parameters)
+    for rows in torch.split(torch.from_numpy(learnt), _BATCH):
+        if len(rows):
+            adapter.step(data.samples[rows])
+    cuda = encoder.device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(encoder.device)
+    seconds = []
+    for pixels in _prepared(encoder, images, timed.tolist(), views):
+        begun = time.perf_counter()
+        features = encoder.encode_images(pixels)
+        samples = Samples.of(features[:1], views=None if views is None else features[None])
+        adapter.step(samples).argmax(dim=1).item()
+        seconds.append(time.perf_counter() - begun)
+    seconds = seconds[_WARM_UP:] or seconds
+    each = sum(seconds) / len(seconds)
+    return {
+        "dataset": data.name,
+        "method": method,
+        "params": adapter.parameters,
+        "seed": 1,
+        "stream": Stream().record(1),
+        "n": len(seconds),
+        "learnt_before": len(learnt),
+        "seconds": sum(seconds),
+        "images_per_second": 1 / each,
+        "stream_seconds": each * len(data.samples),
+        "memory_mib": torch.cuda.max_memory_allocated(encoder.device) / 2**20 if cuda else None,
+        "state_bytes": adapter.state_bytes,
+        "accuracy": None,
+    }
+
+
+def _prepared(encoder: Encoder, images: ImageSet, numbers: list[int], views: Views | None) -> Iterator[Tensor]:
+    """The pixels of each image, or of its views, on the encoder's device."""
+    for number in numbers:
+        image = images.images[number]
+        picture = decode_image(image.read(), image.key)
+        if views is None:
+            pixels = torch.from_numpy(encoder.preprocess.pixels(picture)[None])
+        else:
+            pixels = torch.from_numpy(views.of(picture, number, encoder.preprocess))
+        yield pixels.to(encoder.device)

@@ -1,0 +1,179 @@
+"""What a filled table says in words: its cells, and what must stand below it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pta.reproduction.declaration import Row
+from pta.reproduction.table import Cell, Table
+
+NOTHING = "–"
+_COUNTS = ("classes", "samples")
+
+
+def cell_text(table: Table, cell: Cell) -> str:
+    """Ours, and in parentheses the paper's and the difference where the data are the paper's."""
+    beside = _beside(table, cell)
+    return ours_text(table, cell) + (f" ({', '.join(beside)})" if beside else "") + partial_text(cell)
+
+
+def cell_lines(table: Table, cell: Cell) -> list[str]:
+    """The same where there is room for a few letters only: ours, the paper's and the difference below each other."""
+    return [ours_text(table, cell) + partial_text(cell), *_beside(table, cell)]
+
+
+def _beside(table: Table, cell: Cell) -> list[str]:
+    paper, difference, digits = paper_number(table, cell), difference_from_paper(table, cell), digits_of(table, cell)
+    beside = [] if paper is None else [number(paper, digits) + ("*" if cell.erratum else "")]
+    return beside if difference is None else [*beside, signed(difference, digits)]
+
+
+def gain_text(cell: Cell, digits: int = 2) -> str:
+    """Our gain over the baseline and the paper's.
+
+    >>> gain_text(Cell(ours=1.234, printed=3.74))
+    '+1.23 (paper: +3.74)'
+    >>> gain_text(Cell(missing="not yet", printed=3.74))
+    'not yet (paper: +3.74)'
+    """
+    ours = missing_text(cell) if cell.ours is None else signed(cell.ours, digits)
+    star = "*" if cell.erratum else ""
+    beside = "" if cell.paper is None else f" (paper: {signed(cell.paper, digits)}{star})"
+    return ours + beside + partial_text(cell)
+
+
+def ours_text(table: Table, cell: Cell) -> str:
+    """Our number, or why there is none."""
+    return missing_text(cell) if cell.ours is None else number(cell.ours, digits_of(table, cell))
+
+
+def missing_text(cell: Cell) -> str:
+    """Why there is no number of ours."""
+    return cell.missing or NOTHING
+
+
+def partial_text(cell: Cell) -> str:
+    """Of how many parts a mean is, if not of all."""
+    return f" [{cell.partial}]" if cell.partial else ""
+
+
+def paper_number(table: Table, cell: Cell) -> float | None:
+    """The paper's number, where it may stand beside ours: numbers of other data may not."""
+    return cell.paper if table.comparable else None
+
+
+def difference_from_paper(table: Table, cell: Cell) -> float | None:
+    """Ours minus the paper's, where they can be compared."""
+    return cell.difference if table.comparable else None
+
+
+def number(value: float, digits: int) -> str:
+    """A number, never a negative zero.
+
+    >>> number(-0.001, 2)
+    '0.00'
+    """
+    return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign, unless it is written as zero.
+
+    >>> signed(0.736, 2), signed(-0.736, 1), signed(-0.001, 2)
+    ('+0.74', '-0.7', '0.00')
+    """
+    written = number(value, digits)
+    return written if float(written) <= 0 else f"+{written}"
+
+
+def digits_of(table: Table, cell: Cell) -> int:
+    """How many digits after the point: as declared, none for counts."""
+    return 0 if cell.metric in _COUNTS else table.experiment.digits
+
+
+def is_accuracy(row: Row, cell: Cell) -> bool:
+    """Whether a row's cell holds an accuracy, so that more is better and the best can be named."""
+    return row.statistic == "mean" and cell.metric == "accuracy"
+
+
+def best_cells(table: Table) -> frozenset[tuple[int, int]]:
+    """Line and column of the best accuracies of ours, one in each column or several that read the same.
+
+    A mean of some parts does not compete with one of all, nor with one of others.
+    """
+    best = set()
+    for column in range(len(table.headings)):
+        ours = {
+            at: line.cells[column]
+            for at, line in enumerate(table.lines)
+            if line.cells[column].ours is not None and is_accuracy(line.row, line.cells[column])
+        }
+        extents = {cell.partial for cell in ours.values()}
+        extent = "" if "" in extents else next(iter(extents), "")
+        written = {at: ours_text(table, one) for at, one in ours.items() if one.partial == extent}
+        if len(written) > 1 and ("" in extents or len(extents) == 1):
+            top = max(written.values(), key=float)
+            best |= {(at, column) for at, text in written.items() if text == top}
+    return frozenset(best)
+
+
+def title_of(table: Table) -> str:
+    """Place and title."""
+    experiment = table.experiment
+    return f"{experiment.place}: {experiment.title}" if experiment.place else experiment.title
+
+
+def has_gains(table: Table) -> bool:
+    """Whether any line has a gain over the baseline."""
+    return any(line.gain is not None for line in table.lines)
+
+
+def gain_heading(table: Table) -> str:
+    """What the column of gains is called."""
+    return f"gain over {table.experiment.baseline or 'the baseline'}"
+
+
+def about_text(table: Table) -> str:
+    """What the numbers were made with, in one line."""
+    return "; ".join(f"{name}: {words(value)}" for name, value in table.about.items())
+
+
+def words(value: Any) -> str:
+    """A value of a record for a reader.
+
+    >>> words({"base": "tda", "base_parameters": {"alpha": 2.0}, "seeds": [1, 2]})
+    'base = tda, base_parameters = (alpha = 2.0), seeds = (1, 2)'
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {_within(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_within, value))
+    return str(value)
+
+
+def _within(value: Any) -> str:
+    return f"({words(value)})" if isinstance(value, Mapping | list | tuple) else str(value)
+
+
+def footnotes(table: Table) -> list[str]:
+    """What a reader must know: errata, what is said of rows and of the table, and the data that were not there."""
+    notes = [*_errata(table), *(f"{line.row.name}: {line.row.note}" for line in table.lines if line.row.note)]
+    notes += table.notes
+    by_reason: dict[str, list[str]] = {}
+    for dataset, reason in (table.absent or {}).items():
+        by_reason.setdefault(reason, []).append(dataset)
+    return notes + [f"Not there: {', '.join(datasets)} ({reason})." for reason, datasets in by_reason.items()]
+
+
+def _errata(table: Table) -> list[str]:
+    """The errata of the paper's numbers that are shown."""
+    digits, shown = table.experiment.digits, []
+    for line in table.lines:
+        cells = list(zip(table.headings, line.cells, strict=True)) if table.comparable else []
+        for heading, cell in (*cells, *([(gain_heading(table), line.gain)] if line.gain else [])):
+            erratum = cell.erratum
+            if erratum:
+                instead = erratum.instead
+                right = "cannot be right" if instead is None else f"corrected to {number(instead, digits)}"
+                printed = number(erratum.printed, digits)
+                shown.append(f"* {line.row.name}, {heading}: printed {printed}, {right}: {erratum.why}")
+    return list(dict.fromkeys(shown))

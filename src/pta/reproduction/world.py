@@ -1,0 +1,61 @@
+"""World: which datasets stand for the groups that experiments name. There are the paper's world and the offline one."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+
+from pta.errors import InvalidParameter, nearest
+
+
+@dataclass(frozen=True)
+class World:
+    """Groups of datasets, and what is known about them.
+
+    Attributes:
+        comparable: whether they are the paper's, so that its numbers may stand beside ours.
+        groups: the ids of the datasets in each group; names in braces are filled in by rows.
+        titles: headings for datasets, and for groups where they are not called as in the paper.
+        awaited_methods, awaited_datasets: what experiments name that is not there yet; of datasets, the first part of
+            the id.
+        model: the model that goes with it, if not the user's.
+        own: the group that the user's own feature files join.
+        most_seeds: how many seeds of an experiment are run, if not all.
+    """
+
+    comparable: bool
+    groups: Mapping[str, tuple[str, ...]]
+    titles: Mapping[str, str]
+    awaited_methods: Sequence[str]
+    awaited_datasets: Sequence[str]
+    model: str = ""
+    own: str = ""
+    most_seeds: int | None = None
+    own_files: tuple[str, ...] = field(default=())
+
+    def joined_by(self, files: Sequence[str]) -> "World":
+        """The same world with the user's own feature files, by name, in the group that is for them."""
+        groups = {**self.groups, self.own: (*self.groups[self.own], *files)}
+        return replace(self, groups=groups, own_files=tuple(files))
+
+    def members(self, group: str) -> tuple[str, ...]:
+        """The datasets of a group."""
+        if group not in self.groups:
+            raise InvalidParameter(f"no group of datasets is called {group!r}; {nearest(group, self.groups)}")
+        return self.groups[group]
+
+    def title(self, dataset: str) -> str:
+        """What a dataset's column is called."""
+        return self.titles.get(dataset, dataset)
+
+
+def load_world(name: str) -> World:
+    """The world of that name.
+
+    >>> load_world("paper").title("oxford_flowers"), load_world("offline").comparable
+    ('Flowers', False)
+    """
+    text = (resources.files("pta") / "data" / "worlds" / f"{name}.toml").read_text(encoding="utf-8")
+    content = tomllib.loads(text)
+    groups = {group: tuple(members) for group, members in content.pop("groups").items()}
+    return World(groups=groups, **content)

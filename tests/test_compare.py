@@ -1,0 +1,409 @@
+"""Better or noise: the bootstrap against closed forms and a slow twin, and the command on real record files."""
+
+import json
+import math
+import subprocess
+import sys
+import warnings
+from fractions import Fraction
+from itertools import product
+from statistics import NormalDist
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pta.cli import main
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
+from pta.experiments.bits import write_bits
+from pta.experiments.compare import Resampling, bootstrap_means, compare
+from pta.experiments.records import Choice, Contender, names, pair, read_contenders
+
+IID = {"kind": "iid", "batch": 256}
+QUICK = Resampling(resamples=1000)  # for laws that hold however few there are
+
+
+def contender(right, method="pta", seen=None, **params):
+    """One with these right answers by seed; all samples are seen unless said otherwise."""
+    right = {seed: np.array(bits, bool) for seed, bits in right.items()}
+    seen = {
+        seed: np.ones(len(bits), bool) if seen is None else np.array(seen[seed], bool) for seed, bits in right.items()
+    }
+    right = {seed: bits & seen[seed] for seed, bits in right.items()}
+    return Contender("pets", method, params, IID, len(next(iter(right.values()))), seen, right)
+
+
+def two_sided(n, right, fixed, broken):
+    """A is right on the first `right` of n samples; B breaks some of these and fixes some others."""
+    a = np.arange(n) < right
+    b = a.copy()
+    b[:broken], b[right : right + fixed] = False, True
+    return contender({1: a}), contender({1: b})
+
+
+# -- the statistic -----------------------------------------------------------------------------------------------------
+
+
+def test_the_bootstrap_has_the_standard_error_of_a_mean():
+    rng, resamples = np.random.default_rng(1), 40_000
+    d = rng.choice([-1.0, -1 / 3, 0.0, 2 / 3, 1.0], p=[0.1, 0.1, 0.5, 0.1, 0.2], size=500)
+    means = bootstrap_means(d, resamples, seed=1)
+    error = math.sqrt(d.var() / len(d))
+    # of R nearly normal draws, the mean strays by error/√R and the standard deviation by error/√(2R)
+    assert abs(means.mean() - d.mean()) < 4.5 * error / math.sqrt(resamples)
+    assert abs(means.std() - error) < 4.5 * error / math.sqrt(2 * resamples)
+
+
+@given(st.integers(20, 200), st.data())
+def test_if_nothing_is_broken_the_interval_is_that_of_a_binomial(n, data):
+    fixed = data.draw(st.integers(1, n - 1))
+    a, b = two_sided(n, right=0, fixed=fixed, broken=0)
+    found = compare(a, b)
+    chances = [math.comb(n, k) * fixed**k * (n - fixed) ** (n - k) for k in range(n + 1)]  # times nⁿ, exactly
+    for tail, bound in zip((Fraction(25, 1000), Fraction(975, 1000)), found.interval, strict=True):
+        below, k = chances[0], 0
+        while below < tail * n**n:
+            k += 1
+            below += chances[k]
+        assert abs(bound / 100 * n - k) < 1.5  # 20,000 resamples may be one step off
+
+
+def test_counts_of_values_are_resampled_as_samples_one_by_one_would_be():
+    rng = np.random.default_rng(2)
+    d, slow_draws, draws = rng.choice([-1.0, 0.0, 0.5, 1.0], size=40), 4000, 20_000
+    slow = [sum(d[rng.integers(len(d))] for _ in range(len(d))) / len(d) for _ in range(slow_draws)]
+    fast = bootstrap_means(d, draws, seed=1)
+    at = np.union1d(slow, fast)
+    apart = [np.searchsorted(np.sort(means), at, side="right") / len(means) for means in (slow, fast)]
+    largest = 1.95 * math.sqrt((slow_draws + draws) / (slow_draws * draws))  # Kolmogorov-Smirnov, one in a thousand
+    assert np.abs(apart[0] - apart[1]).max() < largest
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    rng, covered, pairs = np.random.default_rng(3), 0, 400
+    for _ in range(pairs):
+        d = rng.choice([-1.0, 0.0, 1.0], p=[0.08, 0.8, 0.12], size=300)
+        low, high = QUICK.interval(d)
+        covered += low <= 0.04 <= high
+    assert 0.92 <= covered / pairs <= 0.98
+
+
+sides = st.integers(1, 30).flatmap(
+    lambda n: st.tuples(
+        *(
+            st.dictionaries(st.integers(0, 3), st.lists(st.booleans(), min_size=n, max_size=n), min_size=1, max_size=3)
+            for _ in "ab"
+        )
+    )
+)
+
+
+@given(sides)
+def test_exchanging_a_and_b_changes_the_sign_and_nothing_else(both):
+    a, b = map(contender, both)
+    one, other = compare(a, b, QUICK), compare(b, a, QUICK)
+    assert other.difference == -one.difference
+    assert other.accuracies == one.accuracies[::-1]
+    assert (other.fixed, other.broken, other.standard_error) == (one.broken, one.fixed, one.standard_error)
+    if one.difference:
+        assert other.interval == (-one.interval[1], -one.interval[0])
+        assert other.samples_needed == one.samples_needed
+
+
+@given(sides, st.randoms(use_true_random=False))
+def test_the_order_of_the_samples_does_not_matter(both, random):
+    a, b = map(contender, both)
+    order = random.sample(range(a.samples), a.samples)
+    mixed = [contender({seed: bits[order] for seed, bits in one.right.items()}) for one in (a, b)]
+    one, other = compare(a, b, QUICK), compare(*mixed, QUICK)
+    assert (one.difference, one.interval, one.fixed, one.broken) == (
+        other.difference,
+        other.interval,
+        other.fixed,
+        other.broken,
+    )
+    assert one.accuracies == pytest.approx(other.accuracies)
+    assert one.standard_error == pytest.approx(other.standard_error)
+
+
+@given(sides)
+def test_the_difference_is_that_of_the_accuracies_and_of_fixed_and_broken(both):
+    found = compare(*map(contender, both), QUICK)
+    assert found.difference == pytest.approx(found.accuracies[1] - found.accuracies[0], abs=1e-9)
+    assert found.difference == pytest.approx(100 * (found.fixed - found.broken) / found.n, abs=1e-9)
+
+
+@given(st.data())
+def test_samples_that_some_orders_leave_out_count_where_both_have_seen_them(data):
+    n = data.draw(st.integers(2, 12))
+    bits = st.lists(st.booleans(), min_size=n, max_size=n)
+    right, seen = ([{s: data.draw(bits) for s in own} for own in ((1, 2, 5), (2, 1, 7))] for _ in range(2))
+    for side in seen:
+        side[1][0] = True
+    found = compare(contender(right[0], seen=seen[0]), contender(right[1], seen=seen[1]), QUICK)
+
+    differences = []  # a slow twin in fractions, from the definition
+    for i in range(n):
+        common = [s for s in (1, 2) if seen[0][s][i] and seen[1][s][i]]
+        if common:
+            differences.append(Fraction(sum(right[1][s][i] - right[0][s][i] for s in common), len(common)))
+    assert found.n == len(differences)
+    assert found.difference == pytest.approx(float(100 * sum(differences) / len(differences)), abs=1e-9)
+    assert found.note == "only seeds that both have: 1, 2"
+
+
+def test_without_a_common_seed_every_order_is_compared_with_every_order():
+    rng = np.random.default_rng(4)
+    a, b = ({seed: rng.random(50) < 0.6 for seed in seeds} for seeds in ((1, 2), (3, 4, 5)))
+    found = compare(contender(a), contender(b))
+    assert found.fixed == np.mean([(b[t] & ~a[s]).sum() for s, t in product(a, b)])
+    assert found.difference == pytest.approx(100 * (np.mean(list(b.values())) - np.mean(list(a.values()))))
+    assert "no seed is in both" in found.note
+
+
+# -- the verdict -------------------------------------------------------------------------------------------------------
+
+
+def test_half_a_point_over_two_thousand_images_is_noise():
+    found = compare(*two_sided(2000, right=1400, fixed=60, broken=50))
+    z, variance = NormalDist().inv_cdf(0.975), 110 / 2000 - 0.005**2
+    needed = math.ceil(2000 * (z * math.sqrt(variance / 2000) / 0.005) ** 2)
+    assert (found.better, found.fixed, found.broken, found.samples_needed) == (None, 60, 50, needed)
+    low, high = (f"{bound:.2f}".replace("-", "−") for bound in found.interval)
+    assert found.verdict == (
+        f"cannot tell: the difference of 0.50 points is within the noise of 2,000 samples (95 %: {low} to {high}); "
+        f"about {needed:,} samples would be needed to tell such a difference"
+    )
+
+
+@pytest.mark.parametrize(("share", "better"), [(0.8, None), (1.2, "B")])
+def test_about_as_many_samples_are_needed_as_was_said(share, better):
+    needed = compare(*two_sided(2000, right=1400, fixed=60, broken=50)).samples_needed
+    scale = share * needed / 2000
+    same = two_sided(*(round(scale * count) for count in (2000, 1400, 60, 50)))
+    assert compare(*same).better == better
+
+
+def test_the_better_one_is_named_with_a_positive_interval():
+    a, b = two_sided(2000, right=1400, fixed=90, broken=30)
+    low, high = compare(a, b).interval
+    assert compare(a, b).verdict == f"B is better by 3.00 points (95 %: {low:.2f} to {high:.2f})"
+    assert compare(b, a).verdict == f"A is better by 3.00 points (95 %: {low:.2f} to {high:.2f})"
+    everything = compare(contender({1: [False] * 9}), contender({1: [True] * 9}))
+    assert (everything.better, everything.interval, everything.samples_needed) == ("B", (100, 100), None)
+
+
+@given(sides)
+def test_what_is_compared_with_itself_does_not_differ(both):
+    one = contender(both[0])
+    found = compare(one, one, QUICK)
+    assert (found.difference, found.interval, found.standard_error, found.fixed) == (0.0, (0.0, 0.0), 0.0, 0)
+    assert found.answer == "no difference"
+    assert found.verdict.startswith("no difference: ")
+
+
+def test_no_difference_in_number_is_not_no_difference():
+    found = compare(*two_sided(100, right=50, fixed=10, broken=10))
+    assert (found.difference, found.answer, found.samples_needed) == (0, "cannot tell", None)
+    assert found.verdict.startswith(
+        "cannot tell: the difference of 0.00 points is within the noise of 100 samples (95 %"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"level": 1.0}, {"level": 0.4}, {"resamples": 10}, {"resamples": 10**9}, {"seed": -1}]
+)
+def test_limits_are_checked_before_the_work(wrong):
+    with pytest.raises(InvalidParameter, match=next(iter(wrong))):
+        Resampling(**wrong)
+
+
+def test_other_data_is_refused():
+    with pytest.raises(InvalidSamples, match="pets has 2 samples in A and 3 in B: other data"):
+        compare(contender({1: [True, False]}), contender({1: [True, False, True]}))
+    first, last = contender({1: [1, 1]}, seen={1: [1, 0]}), contender({1: [1, 1]}, seen={1: [0, 1]})
+    with pytest.raises(InvalidSamples, match="no sample was seen by both"):
+        compare(first, last)
+
+
+# -- record files ------------------------------------------------------------------------------------------------------
+
+
+def record(right, method="pta", seed=1, dataset="pets", stream=IID, **params):
+    right = np.array(right, bool)
+    return {
+        "dataset": dataset,
+        "method": method,
+        "params": params,
+        "seed": seed,
+        "stream": stream,
+        "n": len(right),
+        "accuracy": 100 * right.mean(),
+        "samples": len(right),
+        "seen": write_bits(np.ones_like(right)),
+        "right": write_bits(right),
+    }
+
+
+BITS = [True, False, True, True, False, False, True, True, True, False]
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(name, *records):
+        path = tmp_path / name
+        path.write_text(json.dumps(records))
+        return path
+
+    return write
+
+
+def test_seeds_of_one_setting_are_one_contender(written):
+    path = written(
+        "a.json", record(BITS, h=5), record(BITS, h=20), record(BITS[::-1], seed=2, h=5), record(BITS, "clip")
+    )
+    found = read_contenders(path)
+    assert names(found) == ["pta:h=5", "pta:h=20", "clip"]
+    assert {seed: bits.tolist() for seed, bits in found[0].right.items()} == {1: BITS, 2: BITS[::-1]}
+
+
+def test_namesakes_are_compared_by_settings_or_else_by_method():
+    clip, low, high = contender({1: BITS}, "clip"), contender({1: BITS}, h=5), contender({1: BITS}, h=20)
+    assert pair([clip, low], [low, clip]) == [(clip, clip), (low, low)]
+    assert pair([clip, low], [high, clip]) == [(clip, clip), (low, high)]
+    assert pair([clip], [low]) == [(clip, low)]
+    assert pair([low, high], [high, low]) == [(low, low), (high, high)]
+    with pytest.raises(InvalidParameter, match="A has several on pets; choose one with --a: clip, pta"):
+        pair([clip, low], [low])
+
+
+def test_a_choice_is_a_method_and_settings_and_those_of_the_stream():
+    low, high = contender({1: BITS}, h=5.0, w=0.1), contender({1: BITS}, h=20.0, w=0.1)
+    assert pair([low, high], [low, high], Choice("pta", {"h": 20}), Choice("pta", {"h": 5})) == [(high, low)]
+    assert Choice("pta", {"stream.kind": "iid"}).fits(low)
+    assert not Choice("pta", {"stream.kind": "separate"}).fits(low)
+    for choice, complaint in (
+        (Choice("pta", {"w": 0.1}), "B has several on pets; choose one with --b: pta:h=5, pta:h=20"),
+        (Choice("tda"), "B has none such on pets; choose one with --b: pta:h=5, pta:h=20"),
+    ):
+        with pytest.raises(InvalidParameter, match=complaint):
+            pair([low], [low, high], None, choice)
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda one: one.pop("right"), "make it again with pta eval --json"),
+        (lambda one: one.update(accuracy=None), "pets has no labels"),
+        (lambda one: one.update(accuracy=12.0), "contradict each other"),
+        (lambda one: one.update(n=9), "contradict each other"),
+        (lambda one: one.update(seen=write_bits(np.zeros(10, bool))), "contradict each other"),
+        (lambda one: one.update(right="kA"), "not base64"),
+        (lambda one: one.update(right=7), "not base64"),
+        (lambda one: one.update(right="kA=="), "8 bits where there are 10 samples"),
+        (lambda one: one.update(samples=0), "samples is missing or damaged"),
+        (lambda one: one.update(samples=10**30), "bits where there are"),
+        (lambda one: one.pop("params"), "params is missing or damaged"),
+        (lambda one: one.update(seed=True), "seed is missing or damaged"),
+        (lambda one: one.clear(), "dataset is missing or damaged"),
+        (lambda one: one.update(seed=2), "seed 2 of pta on pets is there twice"),
+    ],
+)
+def test_a_damaged_record_is_refused_with_its_number(damage, complaint, written):
+    one = record(BITS)
+    damage(one)
+    path = written("a.json", record(BITS, seed=2), one)
+    with pytest.raises((UnreadableFile, InvalidSamples), match=complaint) as refused:
+        read_contenders(path)
+    assert str(refused.value).startswith(f"{path}, record 2: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_dataset_cannot_change_its_size_within_a_file(written):
+    with pytest.raises(UnreadableFile, match="pets has 9 samples here and 10 before: other data"):
+        read_contenders(written("a.json", record(BITS), record(BITS[:9], seed=2)))
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pta(monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
+
+    return call
+
+
+@pytest.fixture
+def pets(tmp_path):
+    rng = np.random.default_rng(1)
+    anchors, labels = rng.standard_normal((4, 16)), rng.integers(4, size=300)
+    path = tmp_path / "pets.npz"
+    noisy = anchors[labels] + 2.5 * rng.standard_normal((300, 16)) + 1
+    np.savez(path, image_features=noisy, text_features=anchors, labels=labels, classnames=np.array(list("abcd")))
+    return path
+
+
+def test_what_eval_writes_can_be_compared(pta, pets, tmp_path):
+    out = tmp_path / "eval.json"
+    assert pta("eval", "--features", pets, "--seed", 1, "--seed", 2, "--json", out).returncode == 0
+    records = {(one["method"], one["seed"]): one for one in json.loads(out.read_text())}
+    command = [sys.executable, "-c", "from pta.cli import main; main()", "compare", out, "--a", "clip", "--b", "pta"]
+    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert found["fixed"] == (records["pta", 1]["fixed"] + records["pta", 2]["fixed"]) / 2
+    assert found["broken"] == (records["pta", 1]["broken"] + records["pta", 2]["broken"]) / 2
+    for side in ("clip", "pta"):
+        both = (records[side, 1]["accuracy"] + records[side, 2]["accuracy"]) / 2
+        assert found["a" if side == "clip" else "b"]["accuracy"] == pytest.approx(both)
+    assert found["interval"][0] <= found["difference"] <= found["interval"][1]
+
+
+def test_the_table_says_who_what_and_what_the_interval_leaves_out(pta, written):
+    rng = np.random.default_rng(5)
+    a = written("a.json", *(record(rng.random(900) < 0.5, dataset=name, h=5) for name in ("pets", "cars")))
+    b = written("b.json", *(record(rng.random(900) < 0.9, dataset=name, h=20) for name in ("pets", "dtd")))
+    done = pta("compare", a, b)
+    assert done.returncode == 0, done.stderr
+    for words in ("pta:h=5", "pta:h=20", "B is better by", "other orders of the stream and other data are not in it"):
+        assert words in done.stdout
+    assert done.stderr == "pta: left out, as it is not in both: cars, dtd\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["a.json"], "give a second file, or choose two results of this one with --a and --b"),
+        (["a.json", "none.json"], "no such record file"),
+        (["a.json", "damaged.json"], "is not JSON (truncated or damaged?)"),
+        (["a.json", "object.json"], "is not a list of records"),
+        (["a.json", "longer.json"], "other data"),
+        (["a.json", "cars.json"], "no dataset is in both: A has pets, B has cars"),
+        (["a.json", "several.json"], "B has several on pets; choose one with --b: pta:h=5, pta:h=20"),
+        (["a.json", "a.json", "--a", "pta:h"], "--a pta:h: expected METHOD or METHOD:NAME=VALUE"),
+        (["a.json", "a.json", "--a", "tda"], "A has none such on pets; choose one with --a: pta"),
+        (["a.json", "a.json", "--level", "95"], "level must be a number from 0.5 to 0.999"),
+        (["a.json", "a.json", "--resamples", "99999999"], "resamples must be a whole number from 1000 to 10000000"),
+        (["a.json", "a.json", "--json", "nowhere/out.json"], "does not exist"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, complaint, pta, written, tmp_path, monkeypatch):
+    written("a.json", record(BITS))
+    written("longer.json", record([*BITS, True]))
+    written("cars.json", record(BITS, dataset="cars"))
+    written("several.json", record(BITS, h=5), record(BITS, h=20))
+    (tmp_path / "damaged.json").write_text('[{"dataset": "pe')
+    (tmp_path / "object.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    done = pta("compare", *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert complaint in done.stderr

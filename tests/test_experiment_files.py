@@ -1,0 +1,260 @@
+"""The paper's tables and figures as data: whole, true to each other, and naming nothing that does not exist."""
+
+from functools import cache
+
+import pytest
+
+from pta import ZeroShotClassifier, create_adapter, list_adapters
+from pta.adapters.base import adapter_class, parameters_of
+from pta.adapters.presets import require_preset
+from pta.datasets.catalogue import find_entry
+from pta.prompts import load_templates
+from pta.reproduction.columns import place_columns, printed_numbers
+from pta.reproduction.declaration import load_experiment, packaged_experiments
+from pta.reproduction.world import load_world
+
+PAPER, OFFLINE = load_world("paper"), load_world("offline")
+EXPERIMENTS = [load_experiment(id) for id in packaged_experiments()]
+TEN = [PAPER.title(id) for id in PAPER.members("cross-domain")]
+ELEVEN = ["ImageNet", *TEN]
+
+each_experiment = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.id)
+
+
+def datasets_of(experiment, row):
+    return {id.format_map(row.fill) for column in place_columns(experiment, PAPER) for id in column.datasets}
+
+
+def is_awaited(row):
+    return not {row.method, row.params.get("base", row.method)} <= set(list_adapters())
+
+
+@cache
+def printed(id):
+    """The paper's numbers, by row and column."""
+    experiment = load_experiment(id)
+    return {row.name: printed_numbers(experiment, row, PAPER) for row in experiment.rows}
+
+
+def numbers(id, row, columns):
+    return [printed(id)[row][column] for column in columns]
+
+
+# -- whole -------------------------------------------------------------------------------------------------------------
+
+IN_ORDER = """
+figure1 figure2 table1 table2 non-iid table3 figure4 table4 table5 figure5 poisoning
+rn50 orthogonality ordering latency beta templates imagenet-c table12 table13 table14 table15
+"""
+
+
+def test_every_table_and_figure_is_there_in_the_order_of_the_paper():
+    assert packaged_experiments() == IN_ORDER.split()
+    positions = [experiment.position for experiment in EXPERIMENTS]
+    assert positions == list(range(1, len(positions) + 1))
+
+
+@each_experiment
+def test_a_row_has_a_printed_number_for_every_column_or_none_at_all(experiment):
+    columns = place_columns(experiment, PAPER)
+    assert len({column.label for column in columns}) == len(columns)
+    for row in experiment.rows:
+        assert len(row.printed) in (0, len(columns)), row.name
+
+
+@each_experiment
+def test_every_group_is_in_both_worlds(experiment):
+    columns = {column.each or column.datasets for column in experiment.columns} - {""}
+    named = columns.union(*(row.views for row in experiment.rows))
+    for world in (PAPER, OFFLINE):
+        assert named <= set(world.groups)
+
+
+@each_experiment
+def test_what_is_drawn_is_there(experiment):
+    if experiment.figure:
+        assert set(experiment.figure.columns) <= {column.label for column in place_columns(experiment, PAPER)}
+    if experiment.figure and experiment.figure.kind == "lines":
+        points = [(row.series, row.x) for row in experiment.rows]
+        assert all(series and x is not None for series, x in points)
+        assert len(set(points)) == len(points)
+
+
+# -- naming nothing that does not exist --------------------------------------------------------------------------------
+
+
+@each_experiment
+def test_every_method_is_there_or_awaited_and_takes_its_parameters(experiment):
+    classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    for row in experiment.rows:
+        used = {row.method, row.params.get("base", row.method)}
+        assert used <= set(list_adapters()) | set(PAPER.awaited_methods)
+        if row.method in list_adapters():
+            assert set(row.params) <= set(parameters_of(row.method))
+        if not is_awaited(row) and "pixels" not in adapter_class(row.method).needs:
+            create_adapter(row.method, classifier, **row.params)
+
+
+def test_what_is_awaited_is_not_there_yet():
+    for world in (PAPER, OFFLINE):
+        assert not set(world.awaited_methods) & set(list_adapters())
+
+
+@each_experiment
+def test_every_dataset_and_its_prompts_are_there_or_awaited(experiment):
+    for row in experiment.rows:
+        for id in datasets_of(experiment, row):
+            if id.split("/")[0] in PAPER.awaited_datasets:
+                assert load_templates(row.templates)
+            else:
+                assert load_templates(row.templates, find_entry(id).prompts)
+
+
+def test_every_single_dataset_of_the_paper_has_a_title():
+    for group in ("imagenet", "cross-domain", "ood", "online", "corruptions", "clouds"):
+        assert set(PAPER.members(group)) <= set(PAPER.titles)
+
+
+@each_experiment
+def test_every_preset_is_there(experiment):
+    for name in {row.preset for row in experiment.rows} - {""}:
+        require_preset(name)
+
+
+@each_experiment
+def test_a_method_that_takes_views_is_given_some(experiment):
+    for row in experiment.rows:
+        if not is_awaited(row) and row.params.get("share") != 0.0:
+            wants = {row.method, row.params.get("base", row.method)}
+            if any("views" in adapter_class(name).needs for name in wants):
+                seen = {id for group in row.views for id in PAPER.members(group)}
+                assert seen >= {id for column in place_columns(experiment, PAPER) for id in column.datasets}, row.name
+
+
+# -- true to themselves ------------------------------------------------------------------------------------------------
+
+
+def corrected(experiment, row):
+    """A row's printed numbers with its errata put right; None where the right number is not known."""
+    wrong = {erratum.column: erratum.instead for erratum in experiment.errata if erratum.row == row.name}
+    return printed_numbers(experiment, row, PAPER) | wrong
+
+
+def means_of(experiment):
+    """The columns that are means of others, each with the labels of those."""
+    columns = place_columns(experiment, PAPER)
+    single = {column.datasets[0]: column.label for column in columns if len(column.datasets) == 1}
+    for column in columns:
+        if column.parts:
+            yield column.label, [columns[number].label for number in column.parts]
+        elif len(column.datasets) > 1 and set(column.datasets) <= set(single):
+            yield column.label, [single[id] for id in column.datasets]
+
+
+def recomputed_means(experiment):
+    """Row, column, and what the mean of the entries is, wherever all of them are known."""
+    for row in experiment.rows:
+        known = corrected(experiment, row)
+        for label, parts in means_of(experiment):
+            entries = [known.get(part) for part in parts]
+            if entries and None not in entries:
+                yield row, label, sum(entries) / len(entries)
+
+
+def rounding(experiment):
+    """How far a printed mean may be from that of printed entries: half a unit of the last digit for each of them."""
+    return 10**-experiment.digits * (1 + 1e-9)
+
+
+@each_experiment
+def test_every_erratum_is_about_a_printed_number(experiment):
+    for erratum in experiment.errata:
+        assert printed(experiment.id)[erratum.row][erratum.column] == erratum.printed != erratum.instead
+        assert erratum.why
+
+
+@each_experiment
+def test_every_printed_mean_is_that_of_its_entries_unless_an_erratum_says_otherwise(experiment):
+    for row, column, mean in recomputed_means(experiment):
+        assert corrected(experiment, row)[column] == pytest.approx(mean, abs=rounding(experiment)), (row.name, column)
+
+
+@each_experiment
+def test_an_erratum_of_a_mean_is_more_than_rounding(experiment):
+    wrong = {(erratum.row, erratum.column): erratum.printed for erratum in experiment.errata}
+    for row, column, mean in recomputed_means(experiment):
+        if (row.name, column) in wrong:
+            assert abs(wrong[row.name, column] - mean) > rounding(experiment)
+
+
+def test_the_speeds_in_percent_are_those_in_images_a_second():
+    rows = printed("table4")
+    for row in rows.values():
+        share = 100 * row["images/s"] / rows["CLIP"]["images/s"]
+        assert row["of CLIP, %"] == pytest.approx(share, abs=0.6)  # half a percent, and what rounding of speeds adds
+
+
+def test_the_rows_on_three_orders_are_summed_up_by_mean_and_sample_deviation():
+    for column in ELEVEN:
+        *orders, mean, deviation = [row[column] for row in printed("ordering").values()]
+        own = sum(orders) / 3
+        assert mean == pytest.approx(own, abs=0.01 + 1e-9)
+        spread = (sum((value - own) ** 2 for value in orders) / 2) ** 0.5
+        assert deviation == pytest.approx(spread, abs=0.005 + 0.005 * 1.5**0.5)  # rounding moves the orders apart
+
+
+# -- true to each other ------------------------------------------------------------------------------------------------
+
+FREE, BASED = "Backpropagation-free", "Backpropagation-based"
+
+
+def test_pta_has_the_same_numbers_wherever_they_are_printed():
+    ten, everywhere = numbers("table1", f"{FREE}: PTA", TEN), numbers("ordering", "Avg.", ELEVEN)
+    assert everywhere == [printed("table2")[f"{FREE}: PTA"]["ImageNet"], *ten]
+    assert numbers("beta", "β", ELEVEN) == everywhere
+    assert numbers("templates", "CLIP's prompts: PTA", TEN) == ten
+    means = [everywhere[0], printed("table1")[f"{FREE}: PTA"]["Average"]]
+    assert numbers("table5", "w = 0.01", ["ImageNet", "Cross-Domain"]) == means
+    assert numbers("figure5", "h = 20", ["ImageNet", "Cross-Domain"]) == means
+    assert numbers("poisoning", "normal order", ["ImageNet", "Cross-Domain"]) == [round(mean, 1) for mean in means]
+
+
+@pytest.mark.parametrize(
+    ("row", "other"),
+    [("CLIP", "CLIP's prompts: CLIP")]
+    + [(f"{BASED}: {name}", f"One prompt: {name}") for name in ("TPT", "DiffTPT")]
+    + [(f"{BASED}: DPE", "Descriptions: DPE")]
+    + [(f"{FREE}: {name}", f"CLIP's prompts: {name}") for name in ("BoostAdapter", "TDA", "SCA", "PTA")],
+)
+def test_the_table_of_templates_repeats_table_1(row, other):
+    assert printed("table1")[row] == printed("templates")[other]
+
+
+@pytest.mark.parametrize(("method", "section"), [("GS-Bias", BASED), ("MTA", FREE), ("TDA", FREE)])
+def test_the_table_of_joined_methods_repeats_tables_1_and_2(method, section):
+    alone = numbers("orthogonality", f"{method}: alone", ELEVEN)
+    row = f"{section}: {method}"
+    assert alone == [printed("table2")[row]["ImageNet"], *numbers("table1", row, TEN)]
+
+
+def test_the_figure_of_severities_shows_the_means_of_the_tables():
+    for severity, id in enumerate(("table12", "table13", "table3", "table14", "table15")):
+        for row, values in printed(id).items():
+            benchmark, method = row.rsplit(": ", 1)
+            assert printed("figure4")[f"Severity {severity}: {method}"][benchmark] == values["Average"]
+
+
+def test_speeds_and_times_are_one_measurement():
+    for method in ("TDA", "PTA"):
+        speed = 50_000 / printed("latency")[method]["ImageNet"]
+        assert printed("figure1")[method]["images/s"] == round(speed, 2)
+        assert printed("table4")[f"{FREE}: {method}"]["images/s"] == round(speed, 1)
+    assert printed("figure1")["CLIP"] == {"images/s": printed("table4")["CLIP"]["images/s"]}
+
+
+def test_the_counts_of_the_paper_are_those_of_the_catalogue():
+    for group in ("imagenet", "cross-domain"):
+        for id in PAPER.members(group):
+            entry, rows = find_entry(id), printed("latency")
+            assert rows["#Classes"][PAPER.title(id)] == entry.classes
+            assert rows["#Samples"][PAPER.title(id)] == entry.count

@@ -1,0 +1,122 @@
+"""The packaged images as a source: the demo's features by `pta extract`, once, and known by their pixels."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from pta.corruptions.images import SHIFTS, apply_shift
+from pta.datasets.fashion import load_fashion_test
+from pta.datasets.features import load_features
+from pta.datasets.open import open_images
+from pta.demo.run import run_demo
+from pta.encoders import EMBEDDED_TEMPLATES
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.images import decode_image
+from pta.pipelines import fashion
+from pta.pipelines.fashion import open_fashion, open_source
+from pta.prompts import load_templates
+
+
+def run(*arguments):
+    command = [sys.executable, "-c", "from pta.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def pixels_of(images):
+    return np.stack([np.asarray(decode_image(image.read(), image.key).convert("L")) for image in images.images])
+
+
+@pytest.mark.parametrize("source", ["fashion/clean", *(f"fashion/{shift}/2" for shift in SHIFTS)])
+def test_each_source_is_the_test_images_under_its_shift_with_their_labels(source):
+    test, images = load_fashion_test(), open_fashion(source)
+    _, shift, *severity = source.split("/")
+    expected = apply_shift(test.images, shift, 2, seed=1) if severity else test.images
+    assert np.array_equal(pixels_of(images), expected)
+    assert images.labels.tolist() == test.labels.tolist()
+    assert (images.name, images.class_names, images.prompts) == (source, test.class_names, "fashion")
+    assert len({image.key for image in images.images}) == 2000
+
+
+def test_a_fingerprint_is_that_of_the_pixels(monkeypatch):
+    plain = open_fashion("fashion/blur/3").fingerprint
+    assert open_fashion("fashion/blur/3").fingerprint == plain
+    assert open_fashion("fashion/blur/2").fingerprint != plain
+
+    def another(images, name, severity, seed):
+        shifted = apply_shift(images, name, severity, seed)
+        shifted[1234, 5, 6] ^= 1
+        return shifted
+
+    monkeypatch.setattr(fashion, "apply_shift", another)
+    assert open_fashion("fashion/blur/3").fingerprint != plain
+
+
+def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "blur.safetensors"
+    command = ("extract", "fashion/blur/3", "--model", "embedded", "--out", out, "--json", "-")
+    first = run(*command)
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["encoded"] == 2000
+    data, demo = load_features(out), run_demo("blur", severity=3, seed=1)
+    assert data.dataset == "fashion/blur/3"
+    assert data.labels.tolist() == demo.labels.tolist()
+    torch.testing.assert_close(data.samples.features, demo.features.features, atol=1e-6, rtol=0)
+    torch.testing.assert_close(data.classifier.anchors, demo.classifier.anchors, atol=1e-6, rtol=0)
+    assert data.zero_shot_accuracy == pytest.approx(demo.zero_shot.accuracy)
+    written = out.stat().st_mtime_ns
+    assert json.loads(run(*command).stdout)["encoded"] == 0
+    assert out.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("fashion", "fashion/clean and fashion/SHIFT/SEVERITY"),
+        ("fashion/", "fashion/clean and fashion/SHIFT/SEVERITY"),
+        ("fashion/blur", "fashion/clean and fashion/SHIFT/SEVERITY"),
+        ("fashion/clean/1", "unknown shift 'clean'"),
+        ("fashion/blur/3/1", "fashion/clean and fashion/SHIFT/SEVERITY"),
+        ("fashion/blurr/3", "unknown shift 'blurr'; did you mean 'blur'?"),
+        ("fashion/blur/6", "severity must be a whole number from 1 to 5, not 6"),
+        ("fashion/blur/0", "severity must be a whole number from 1 to 5, not 0"),
+        ("fashion/blur/-1", "a severity from 1 to 5"),
+        ("fashion/blur/much", "a severity from 1 to 5"),
+    ],
+)
+def test_images_that_there_are_not_are_one_clear_line(source, complaint):
+    with pytest.raises(InvalidParameter) as caught:
+        open_source(source)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_says_so_too(tmp_path):
+    done = run("extract", "fashion/blur/6", "--model", "embedded", "--out", tmp_path / "f.safetensors")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "severity must be a whole number from 1 to 5" in done.stderr
+
+
+def test_other_names_may_be_given_for_the_classes_but_as_many():
+    assert open_source("fashion/clean", class_names=list("abcdefghij")).class_names == tuple("abcdefghij")
+    with pytest.raises(InvalidParameter, match="10 classes, but 2 names"):
+        open_source("fashion/clean", class_names=["a", "b"])
+
+
+def test_every_other_source_is_opened_as_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "fashion" / "clean"
+    folder.mkdir(parents=True)
+    (folder / "one.png").write_bytes(open_fashion("fashion/clean").images[0].read())
+    assert open_source("./fashion").fingerprint == open_images("./fashion").fingerprint
+    with pytest.raises(UnreadableFile, match="no such file or folder"):
+        open_source("fashionable/clean")
+
+
+def test_the_templates_of_these_images_are_those_of_the_embedded_model():
+    assert {load_templates(name, "fashion") for name in ("clip", "coop", "dpe")} == {EMBEDDED_TEMPLATES}
+    assert load_templates("vanilla", "fashion") == ("a photo of a {}.",)

@@ -1,0 +1,274 @@
+"""Filled tables as words, Markdown, CSV and LaTeX."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tables import HOSTILE, offline_table, paper_table
+
+from pta.reproduction import latex
+from pta.reproduction.declaration import Column, Erratum, Experiment, Row
+from pta.reproduction.formats import FORMATS, to_csv, to_latex, to_markdown
+from pta.reproduction.table import Cell, Line, Table
+from pta.reproduction.text import best_cells, cell_lines, cell_text, footnotes, gain_text
+
+WRONG = Erratum("CLIP", "DTD", 68.5, "why", 66.87)
+
+
+@pytest.mark.parametrize(
+    ("cell", "comparable", "offline"),
+    [
+        (Cell(70.12, 69.38), "70.12 (69.38, +0.74)", "70.12"),
+        (Cell(69.0, 69.38), "69.00 (69.38, -0.38)", "69.00"),
+        (Cell(69.381, 69.38), "69.38 (69.38, 0.00)", "69.38"),
+        (Cell(70.12), "70.12", "70.12"),
+        (Cell(printed=66.87, missing="not yet"), "not yet (66.87)", "not yet"),
+        (Cell(printed=66.87, missing="no data"), "no data (66.87)", "no data"),
+        (Cell(67.0, 68.5, erratum=WRONG), "67.00 (66.87*, +0.13)", "67.00"),
+        (Cell(67.0, 68.5, erratum=replace(WRONG, instead=None)), "67.00 (68.50*, -1.50)", "67.00"),
+        (Cell(70.12, 69.38, partial="3 of 10"), "70.12 (69.38, +0.74) [3 of 10]", "70.12 [3 of 10]"),
+        (Cell(), "–", "–"),
+    ],
+)
+def test_a_cell_says_ours_and_the_papers_only_of_the_same_data(cell, comparable, offline):
+    assert cell_text(paper_table(), cell) == comparable
+    assert cell_text(offline_table(), cell) == offline
+
+
+def test_a_narrow_cell_says_the_same_in_lines():
+    cell = Cell(67.0, 68.5, partial="3 of 10", erratum=WRONG)
+    assert cell_lines(paper_table(), cell) == ["67.00 [3 of 10]", "66.87*", "+0.13"]
+    assert cell_lines(offline_table(), cell) == ["67.00 [3 of 10]"]
+    assert cell_lines(paper_table(), Cell(printed=66.87, missing="not yet")) == ["not yet", "66.87"]
+
+
+def test_digits_are_those_declared_and_counts_have_none():
+    table = paper_table()
+    table = replace(table, experiment=replace(table.experiment, digits=1))
+    assert cell_text(table, Cell(70.12, 69.38)) == "70.1 (69.4, +0.7)"
+    assert cell_text(table, Cell(102.0, 101.0, metric="classes")) == "102 (101, +1)"
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        (Cell(1.234, 3.74), "+1.23 (paper: +3.74)"),
+        (Cell(-1.0), "-1.00"),
+        (Cell(printed=3.74, missing="no data"), "no data (paper: +3.74)"),
+        (Cell(1.0, 2.0, partial="1 of 2"), "+1.00 (paper: +2.00) [1 of 2]"),
+    ],
+)
+def test_a_gain_has_its_sign(cell, said):
+    assert gain_text(cell) == said
+
+
+def test_the_best_is_of_accuracies_and_of_whole_means():
+    assert best_cells(paper_table()) == {(2, 0), (2, 1), (2, 2)}  # neither the deviation nor a mean of one of two
+
+
+@pytest.mark.parametrize(
+    ("cells", "best"),
+    [
+        ([Cell(50.001), Cell(50.004), Cell(49.0)], {0, 1}),  # they read the same
+        ([Cell(50.0), Cell(missing="not yet")], set()),  # nothing to be better than
+        ([Cell(50.0, partial="1 of 2"), Cell(51.0, partial="1 of 2")], {1}),
+        ([Cell(50.0, partial="1 of 3"), Cell(51.0, partial="2 of 3")], set()),
+        ([Cell(50.0), Cell(40.0), Cell(90.0, partial="1 of 2")], {0}),
+        ([Cell(9.0), Cell(10.0)], {1}),
+    ],
+)
+def test_only_what_can_be_compared_competes(cells, best):
+    rows = [Row(str(number), "pta") for number in range(len(cells))]
+    experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), tuple(rows))
+    lines = [Line(row, (cell,)) for row, cell in zip(rows, cells, strict=True)]
+    assert best_cells(Table(experiment, ("A",), tuple(lines), True, {})) == {(at, 0) for at in best}
+
+
+def test_a_column_of_another_metric_has_no_best():
+    rows = (Row("a", "clip"), Row("b", "pta"))
+    columns = (Column(label="time", datasets="a", metric="seconds"), Column(label="share", relative="time"))
+    lines = tuple(
+        Line(row, (Cell(float(at), metric="seconds"), Cell(100.0 + at, metric="relative")))
+        for at, row in enumerate(rows)
+    )
+    assert not best_cells(Table(Experiment("e", "t", columns, rows), ("time", "share"), lines, True, {}))
+
+
+def test_errata_are_explained_where_the_papers_numbers_stand():
+    printed = footnotes(paper_table())
+    assert "* Training: TPT, Cars: printed 68.50, corrected to 66.87: the row's mean needs another number" in printed
+    assert "* CLIP, DTD: printed 60.00, cannot be right: it is the number of ResNet-50" in printed
+    assert "Not there: Cars_196, Pets (no folder <cars>)." in printed
+    assert not any("printed" in note for note in footnotes(offline_table()))
+
+
+# -- Markdown -------------------------------------------------------------------------------------------------------
+
+
+def markdown_rows(text):
+    """The cells of every line of the table, as GitHub parts them."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_markdown_has_every_cell():
+    text = to_markdown(paper_table())
+    head, rule, *rows = markdown_rows(text)
+    assert text.startswith(
+        "## Table 1: Ten datasets\n\nWith &amp; without training.\n\nmodel: ViT-B/16 &lt;b&gt;; seeds"
+    )
+    assert head == ["accuracy in %", "DTD", "Cars", "Mean", "gain over CLIP"]
+    assert rule == [":--", "--:", "--:", "--:", "--:"]
+    assert rows[:5] == [
+        ["CLIP", r"60.50 (60.00\*, +0.50)", "70.00 (70.00, 0.00)", "65.25 (65.00, +0.25)", ""],
+        ["**Training**", "", "", "", ""],
+        ["TPT", "not yet (66.87)", r"not yet (66.87\*)", "not yet (67.69)", "not yet (paper: +2.69)"],
+        ["**No training**", "", "", "", ""],
+        [
+            "PTA",
+            "**70.12** (69.38, +0.74)",
+            "**70.95** (71.00, -0.05)",
+            "**70.53** (70.19, +0.34)",
+            "+5.29 (paper: +5.19)",
+        ],
+    ]
+    assert rows[-1][1:] == ["50.00", "no data", r"50.00 \[1 of 2\]", r"-10.50 \[1 of 2\]"]
+    assert all(len(row) == 5 for row in rows)
+    assert "<" not in text
+    assert "- No training: PTA: As it is.\n" in text
+
+
+def test_offline_markdown_shows_none_of_the_papers_numbers_but_gains():
+    text = to_markdown(offline_table())
+    assert "69.38" not in text
+    assert "66.87" not in text
+    assert "+5.29 (paper: +5.19)" in text
+
+
+# -- CSV ------------------------------------------------------------------------------------------------------------
+
+
+def read(text):
+    return {(row["row"], row["dataset"]): row for row in csv.DictReader(io.StringIO(text))}
+
+
+def test_csv_gives_the_numbers_back():
+    table = paper_table()
+    rows = read(to_csv(table))
+    assert len(rows) == 5 * 3 + 3
+    for line in table.lines:
+        for heading, cell in zip(table.headings, line.cells, strict=True):
+            row = rows[line.row.label, heading]
+            for name in ("ours", "paper", "printed", "difference"):
+                assert row[name] == ("" if getattr(cell, name) is None else repr(getattr(cell, name)))
+            assert row["missing"] == cell.missing
+            assert row["partial"] == cell.partial
+    assert rows["TPT", "Cars"]["printed"] == "68.5"
+    assert rows["TPT", "Cars"]["paper"] == "66.87"
+    assert rows["TPT", "Cars"]["erratum"] == "the row's mean needs another number"
+    assert rows["± over seeds", "DTD"]["statistic"] == "deviation"
+    assert (rows["PTA", "gain over CLIP"]["ours"], rows["PTA", "gain over CLIP"]["paper"]) == ("5.285", "5.19")
+    assert rows[HOSTILE, "DTD"]["ours"] == "50.0"
+
+
+def test_csv_says_where_numbers_come_from():
+    table = paper_table()
+    rows = read(to_csv(table))
+    dtd, mean = rows["PTA", "DTD"], rows["PTA", "Mean"]
+    records = [record for source in table.lines[2].cells[2].sources for record in source.records]
+    assert json.loads(dtd["params"]) == {"h": 20.0, "anchor": "recursive"}
+    assert dtd["seeds"] == "1 2"
+    assert json.loads(dtd["per_seed"]) == {"DTD": {"1": 70.0, "2": 70.24}}
+    assert json.loads(mean["per_seed"]) == {"DTD": {"1": 70.0, "2": 70.24}, "Cars": {"1": 70.9, "2": 71.0}}
+    assert mean["keys"].split(";") == [record["made"]["key"] for record in records]
+    assert len(mean["features"].split(";")) == 2
+    assert (dtd["version"], dtd["hardware"]) == ("0.1.0+abcdef012345", "Some CPU, 2 thread(s), torch 2.9")
+    assert rows["TPT", "DTD"]["keys"] == rows["TPT", "DTD"]["seeds"] == rows["TPT", "DTD"]["per_seed"] == ""
+
+
+def test_offline_csv_holds_none_of_the_papers_numbers_but_gains():
+    rows = read(to_csv(offline_table()))
+    for (_, dataset), row in rows.items():
+        if dataset != "gain over CLIP":
+            assert row["paper"] == row["printed"] == row["difference"] == row["erratum"] == ""
+    assert rows["PTA", "gain over CLIP"]["paper"] == "5.19"
+
+
+# -- LaTeX ----------------------------------------------------------------------------------------------------------
+
+
+def unescaped(sign, text):
+    return len(re.findall(rf"(?<!\\){re.escape(sign)}", text))
+
+
+def assert_sound(text):
+    """What TeX would stumble over: braces, mathematics, special signs and anything beyond ASCII."""
+    assert text.isascii()
+    bare = text.replace(r"\\", "")
+    assert unescaped("{", bare) == unescaped("}", bare)
+    assert unescaped("$", bare) % 2 == 0
+    outside = re.sub(r"(?<!\\)\$.*?(?<!\\)\$", "", bare)
+    assert not unescaped("_", outside)
+    assert not unescaped("#", outside)
+    assert not re.search(r"(?<!\\)\^(?!\{)", outside)
+    assert "~" not in re.sub(r"\\~", "", outside)
+
+
+@pytest.mark.parametrize("table", [paper_table(), offline_table()])
+def test_latex_is_sound(table):
+    text = to_latex(table)
+    assert_sound(text)
+    assert [line for line in text.splitlines() if unescaped("%", line)] == ["\\resizebox{\\linewidth}{!}{%"]
+    body = text[text.index("\\toprule") : text.index("\\bottomrule")]
+    lines = [line for line in body.splitlines() if line.endswith("\\\\")]
+    assert len(lines) == 1 + 5 + 2
+    for line in lines:
+        assert unescaped("&", line) == (0 if line.startswith("\\multicolumn{5}") else 4)
+    assert "\\begin{tabular}{lrrrr}" in text
+    begun, ended = (re.findall(rf"\\{word}\{{(\w+)\}}", text) for word in ("begin", "end"))
+    assert begun == ended[::-1] == ["table", "tabular"]
+
+
+def test_latex_has_every_cell():
+    text = to_latex(paper_table())
+    assert (
+        "PTA & \\textbf{70.12} {\\scriptsize (69.38, $+0.74$)} & \\textbf{70.95} {\\scriptsize (71.00, $-0.05$)} & "
+        in text
+    )
+    assert "TPT & not yet {\\scriptsize (66.87)} & not yet {\\scriptsize (66.87$^{*}$)}" in text
+    assert "50.00 {[}1 of 2{]} & $-10.50$ {[}1 of 2{]} \\\\" in text
+    assert (
+        "{*} Training: TPT, Cars: printed 68.50, corrected to 66.87: the row's mean needs another number\\par" in text
+    )
+    assert "69.38" not in to_latex(offline_table())
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("β ± γ", r"$\beta$ $\pm$ $\gamma$"),
+        ("λ Λ Α ο", r"$\lambda$ $\Lambda$ $A$ $o$"),
+        ("a–b—c--d", r"a\textendash{}b\textemdash{}c-{}-d"),
+        ("[x] *", "{[}x{]} {*}"),
+        ("Gödel, café, Å", r"G\"{o}del, caf\'{e}, \r{A}"),
+        ("日", r"\texttt{U+65E5}"),
+        ("a\n\x00b", "a b"),
+        (r"50 % & c_1 {#} $ ^ ~ \ ", r"50 \% \& c\_1 \{\#\} \$ \textasciicircum{} \textasciitilde{} \textbackslash{}"),
+    ],
+)
+def test_latex_sets_signs_as_they_are(given, written):
+    assert latex.escape(given) == written
+
+
+@given(st.text())
+def test_any_text_is_sound_latex(anything):
+    assert_sound(latex.escape(anything))
+
+
+def test_every_format_is_known_by_its_ending():
+    assert {"md": to_markdown, "csv": to_csv, "tex": to_latex} == FORMATS

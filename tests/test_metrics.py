@@ -1,0 +1,222 @@
+"""What is counted of a run, against loops that count it slowly, and the record that is kept of it."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from pta import Samples, ZeroShotClassifier, list_adapters
+from pta.datasets.features import FeatureFile
+from pta.encoders import EmbeddedEncoder
+from pta.errors import UnreadableFile
+from pta.experiments import metrics
+from pta.experiments.bits import read_bits, write_bits
+from pta.experiments.evaluate import evaluate
+from pta.experiments.stream import Stream
+
+rights = st.integers(1, 60).flatmap(lambda count: arrays(np.bool_, count))
+EDGES = [0.0, 1.0, *(k / 15 for k in range(16)), *(np.nextafter(k / 15, 1) for k in range(1, 15))]
+
+
+@st.composite
+def runs(draw):
+    """Right answers, what zero-shot got right, labels and confidences of one stream."""
+    right = draw(rights)
+    count, classes = len(right), draw(st.integers(1, 8))
+    confidences = st.one_of(st.floats(0, 1, width=32), st.sampled_from(EDGES))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    return (
+        right,
+        draw(arrays(np.bool_, count)),
+        draw(arrays(np.int64, count, elements=st.integers(0, classes - 1))),
+        classes,
+        np.array(draw(st.lists(confidences, min_size=count, max_size=count)), dtype),
+    )
+
+
+# -- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def slow_calibration_error(confidences, right):
+    """Bin by bin: its share of the samples times the gap between mean confidence and accuracy; bins are ]low, high]."""
+    total = 0.0
+    for k in range(15):
+        low, high = confidences.dtype.type(k / 15), confidences.dtype.type((k + 1) / 15)
+        inside = [i for i, c in enumerate(confidences) if low < c <= high or (k == 0 and c == 0)]
+        if inside:
+            mean = sum(float(confidences[i]) for i in inside) / len(inside)
+            good = sum(bool(right[i]) for i in inside) / len(inside)
+            total += len(inside) / len(right) * abs(mean - good)
+    return 100 * total
+
+
+@given(runs())
+def test_the_calibration_error_is_that_of_a_loop_over_bins(run):
+    right, _, _, _, confidences = run
+    found = metrics.calibration_error(confidences, right)
+    assert found == pytest.approx(slow_calibration_error(confidences, right), abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_edge_belongs_to_the_bin_below_it(dtype):
+    # Two samples whose gaps cancel within one bin, and do not in two.
+    for k in range(1, 15):
+        edge = np.array([k / 15, k / 15 - 0.03], dtype)
+        above = np.array([np.nextafter(dtype(k / 15), dtype(1)), k / 15 - 0.03], dtype)
+        right = np.array([True, False])
+        one_bin, two_bins = abs(edge.sum(dtype=float) - 1), (1 - edge[0]) + edge[1]
+        assert metrics.calibration_error(edge, right) == pytest.approx(50 * one_bin, abs=1e-4)
+        assert metrics.calibration_error(above, right) == pytest.approx(50 * two_bins, abs=1e-4)
+    assert metrics.calibration_error(np.array([0.0, 1.0], dtype), np.array([False, True])) == 0
+    assert metrics.calibration_error(np.array([0.0, 1.0], dtype), np.array([True, False])) == 100
+
+
+@given(runs())
+def test_accuracies_along_the_stream_and_class_by_class_are_those_of_loops(run):
+    right, _, labels, classes, _ = run
+    online, good = metrics.online_accuracy(right), 0
+    for position, value in enumerate(right):
+        good += bool(value)
+        assert online[position] == pytest.approx(100 * good / (position + 1), abs=1e-12)
+    assert metrics.accuracy(right) == online[-1]
+    by_class = metrics.class_accuracies(right, labels, classes)
+    for number in range(classes):
+        own = [bool(value) for value, label in zip(right, labels, strict=True) if label == number]
+        assert by_class[number] == (100 * sum(own) / len(own) if own else None)
+
+
+@given(runs())
+def test_what_is_fixed_less_what_is_broken_is_the_difference_of_right_answers(run):
+    right, before, _, _, _ = run
+    fixed, broken = metrics.changes(right, before)
+    mended = spoilt = ahead = 0
+    for position, (now, then) in enumerate(zip(right.tolist(), before.tolist(), strict=True)):
+        mended, spoilt, ahead = mended + (now and not then), spoilt + (then and not now), ahead + now - then
+        assert (fixed[position], broken[position]) == (mended, spoilt)
+        assert fixed[position] - broken[position] == ahead
+
+
+# -- bits -------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 70).flatmap(lambda count: arrays(np.bool_, count)))
+def test_bits_come_back_as_they_were_written(values):
+    found = read_bits(write_bits(values), len(values))
+    assert found.dtype == np.bool_
+    assert found.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("kA=", 4),  # truncated
+        ("k", 4),
+        ("k*==", 4),
+        ("ké==", 4),
+        (None, 4),
+        ("kA==", 9),  # of fewer samples
+        ("kAA=", 8),  # of more
+        ("", 1),
+        ("kB==", 4),  # what no writer would have written
+        ("kQ==", 4),  # a right answer beyond the last sample
+    ],
+)
+def test_a_damaged_record_of_right_answers_is_one_clear_line(text, count):
+    with pytest.raises(UnreadableFile, match="record of right answers") as caught:
+        read_bits(text, count)
+    assert "\n" not in str(caught.value)
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
+def data_of(count=150, classes=5, labelled=True, **extra):
+    rng = np.random.default_rng(7)
+    anchors = rng.standard_normal((classes, 8))
+    labels = rng.integers(classes, size=count)
+    features = anchors[labels] + 2 * rng.standard_normal((count, 8))
+    names = [f"class {number}" for number in range(classes)]
+    classifier = ZeroShotClassifier(anchors, names, scale=20.0)
+    return FeatureFile("made", Samples.of(features, **extra), classifier, labels if labelled else None)
+
+
+def everything():
+    """Made-up samples that every method can be run on, and an image tower to look at their pixels."""
+    encoder = EmbeddedEncoder.load()
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(256, size=(40, 1, 28, 28), dtype=np.uint8)
+    anchors, labels = rng.standard_normal((4, encoder.dim)), rng.integers(4, size=40)
+    features = anchors[labels] + rng.standard_normal((40, encoder.dim))
+    views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
+    samples = Samples.of(features, views=views, pixels=pixels)
+    return FeatureFile("all", samples, ZeroShotClassifier(anchors, list("abcd")), labels), encoder.token_tower()
+
+
+@pytest.mark.parametrize("stream", [Stream(), Stream(drop_last=True), Stream("separate", lookahead=True)], ids=str)
+def test_a_record_says_which_samples_were_seen_and_which_of_them_were_right(stream):
+    data = data_of()
+    (done,) = evaluate(data, {"pta": {"h": 1.0}}, seeds=[3], stream=stream, batch=64)
+    record, run = done.record(), done.run
+    seen = read_bits(record["seen"], record["samples"])
+    right = read_bits(record["right"], record["samples"])
+    assert (record["samples"], record["n"]) == (150, 128 if stream.drop_last else 150)
+    assert np.flatnonzero(seen).tolist() == sorted(run.order.tolist())
+    predicted = dict(zip(run.order.tolist(), run.predictions.tolist(), strict=True))
+    assert right.tolist() == [predicted.get(number) == label for number, label in enumerate(data.labels.tolist())]
+    assert record["accuracy"] == 100 * right.sum() / seen.sum()
+    zero_shot = data.zero_shot_predictions == data.labels
+    assert record["fixed"] == int((right & ~zero_shot & seen).sum())
+    assert record["broken"] == int((~right & zero_shot & seen).sum())
+
+
+def test_the_worst_class_is_the_lowest_of_those_that_occur():
+    data = data_of(classes=5)
+    data = FeatureFile("made", data.samples, data.classifier, np.minimum(data.labels, 3))  # none of the last class
+    (done,) = evaluate(data, {"clip": {}}, seeds=[1])
+    record = done.record()
+    assert record["class_accuracies"][4] is None
+    worst = min(range(4), key=lambda number: record["class_accuracies"][number])
+    assert record["worst_class"] == {"name": f"class {worst}", "accuracy": record["class_accuracies"][worst]}
+
+
+@pytest.mark.parametrize(("count", "first", "points"), [(1, 1, 1), (99, 99, 1), (100, 100, 1), (150, 100, 51)])
+def test_the_curve_begins_after_the_cold_start_and_ends_at_the_accuracy(count, first, points):
+    (done,) = evaluate(data_of(count), {"pta": {}}, seeds=[1])
+    record = done.record()
+    curve = record["online"]
+    assert (curve["samples"][0], curve["samples"][-1], len(curve["samples"])) == (first, count, points)
+    assert curve["accuracy"][-1] == pytest.approx(record["accuracy"], abs=5e-4)
+    assert curve["zero_shot"][-1] == pytest.approx(record["zero_shot_accuracy"], abs=5e-4)
+    assert (curve["fixed"][-1], curve["broken"][-1]) == (record["fixed"], record["broken"])
+
+
+def test_a_long_curve_has_few_points_and_each_is_that_of_its_place():
+    (done,) = evaluate(data_of(3000), {"pta": {}}, seeds=[1])
+    curve, right = done.record()["online"], done.run.correct
+    assert curve["samples"] == sorted(set(curve["samples"]))
+    assert len(curve["samples"]) == 200
+    for place, value in zip(curve["samples"], curve["accuracy"], strict=True):
+        assert value == pytest.approx(100 * right[:place].mean(), abs=5e-4)
+
+
+def test_without_labels_nothing_is_counted():
+    (done,) = evaluate(data_of(labelled=False), {"pta": {}}, seeds=[1])
+    record = done.record()
+    assert record["accuracy"] is record["zero_shot_accuracy"] is None
+    counted = {"calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online", "seen", "right"}
+    assert not counted & set(record)
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_the_record_of_every_method_is_json():
+    data, tower = everything()
+    for method in list_adapters():
+        (done,) = evaluate(data, {method: {}}, seeds=[1], tower=tower)
+        record = done.record()
+        again = json.loads(json.dumps(record, allow_nan=False))
+        assert {**again, "params": None} == {**record, "params": None}, method
+        assert set(again["params"]) == set(record["params"])
+        assert 0 <= record["calibration_error"] <= 100

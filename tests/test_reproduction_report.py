@@ -1,0 +1,254 @@
+"""The report of a reproduction: what it says, that it loads nothing, and that a phone can show it."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+
+import pytest
+from tables import HOSTILE, offline_table, over_x, paper_table
+
+from pta.reproduction.declaration import Column, Experiment, Row
+from pta.reproduction.figures import draw
+from pta.reproduction.report import render_report
+from pta.reproduction.table import Cell, Line, Table
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+VOID = {"meta", "link", "br"}
+MADE = {"machine": "Some <CPU> & more", "software": "pta 0.1.0"}
+
+
+@pytest.fixture(scope="module")
+def page():
+    """Two tables that can be compared with the paper, one of them drawn, and one that cannot."""
+    pytest.importorskip("matplotlib")
+    tables = [paper_table(), offline_table(), over_x()]
+    return render_report(tables, {"figure4": draw(over_x())}, made=MADE)
+
+
+def alone(table):
+    return render_report([table], {}, made={})
+
+
+def cells_of(page):
+    """The texts of the cells of every row, in all tables."""
+
+    class Reader(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.rows, self.inside = [], False
+
+        def handle_starttag(self, name, attrs):
+            if name == "tr":
+                self.rows.append([])
+            if name in ("td", "th"):
+                self.rows[-1].append("")
+                self.inside = True
+            if name == "small":
+                self.rows[-1][-1] += " / "
+
+        def handle_endtag(self, name):
+            self.inside = self.inside and name not in ("td", "th")
+
+        def handle_data(self, data):
+            if self.inside:
+                self.rows[-1][-1] += data
+
+    reader = Reader()
+    reader.feed(page)
+    return reader.rows
+
+
+def test_every_number_stands_with_the_papers_and_the_difference():
+    rows = cells_of(alone(paper_table()))
+    assert rows[:8] == [
+        ["accuracy in %", "DTD", "Cars", "Mean", "gain over CLIP"],
+        ["CLIP", "60.50 / 60.00* +0.50", "70.00 / 70.00 0.00", "65.25 / 65.00 +0.25", ""],
+        ["Training", ""],
+        ["TPT", "not yet / 66.87", "not yet / 66.87*", "not yet / 67.69", "not yet / paper: +2.69"],
+        ["No training", ""],
+        ["PTA", "70.12 / 69.38 +0.74", "70.95 / 71.00 −0.05", "70.53 / 70.19 +0.34", "+5.29 / paper: +5.19"],
+        ["± over seeds", "99.00", "0.07", "99.50", ""],
+        [HOSTILE, "50.00", "no data", "50.00 / 1 of 2", "−10.50 / 1 of 2"],
+    ]
+
+
+def test_offline_none_of_the_papers_numbers_stand_beside_ours():
+    page = alone(offline_table())
+    assert "69.38" not in page
+    assert "66.87" not in page
+    assert ["PTA", "70.12", "70.95", "70.53", "+5.29 / paper: +5.19"] in cells_of(page)
+
+
+def test_a_difference_is_coloured_by_what_it_means():
+    page = alone(paper_table())
+    assert '<span class="gain">+0.74</span>' in page
+    assert '<span class="loss">−0.05</span>' in page
+    assert '<span class="">0.00</span>' in page
+    slow = Row("PTA", "pta", metric="seconds")
+    experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), (slow,))
+    assert '<span class="">+1.00</span>' in alone(
+        Table(experiment, ("A",), (Line(slow, (Cell(2.0, 1.0, metric="seconds"),)),), True, {})
+    )
+
+
+def test_the_summary_counts_cells():
+    page = alone(paper_table())  # 15 cells: three of TPT's not yet, one without data
+    assert "<h1>The paper, reproduced: 11 of 15 numbers measured</h1>" in page
+    assert "<b>3</b><span>not yet" in page
+    assert "<b>1</b><span>no data" in page
+    assert "<b>0</b><span>missing for another reason" in page
+
+
+def test_every_number_of_ours_says_where_it_comes_from():
+    table = paper_table()
+    rows = cells_of(alone(table))
+    begin = next(at for at, row in enumerate(rows) if row[:3] == ["row", "column", "dataset"])
+    end = next(at for at, row in enumerate(rows) if row[:2] == ["row", "dataset"])
+    told = rows[begin + 1 : end]
+    record = table.lines[2].cells[0].sources[0].records[0]
+    other = table.lines[2].cells[0].sources[0].records[1]
+    assert [
+        "No training: PTA",
+        "DTD",
+        "DTD",
+        "pta",
+        "h = 20.0, anchor = recursive",
+        "kind = iid, batch = 256, drop_last = False, lookahead = False",
+        "1: 70.000, 2: 70.240",
+        "200",
+        record["made"]["features"][:12],
+        "0.1.0+abcdef012345",
+        "Some CPU; 2 thread(s); torch 2.9",
+        "2026-05-04T03:02:01+00:00",
+        f"{record['made']['key'][:12]}; {other['made']['key'][:12]}",
+    ] in told
+    assert ["No training: PTA", "Mean", "mean of DTD, Cars"] in told
+    assert ["No training: PTA", "gain over CLIP", "this row’s numbers less those of CLIP"] in told
+    for line in table.lines:
+        for heading, cell in zip(table.headings, line.cells, strict=True):
+            assert any(row[:2] == [line.row.name, heading] for row in told) == (cell.ours is not None)
+
+
+def test_what_else_was_counted_is_a_mean_over_seeds():
+    rows = cells_of(alone(paper_table()))
+    assert ["No training: PTA", "DTD", "70.12", "50.50 (boot)", "4.50", "15.0", "1.5", "0.375", "4,096 bytes"] in rows
+    assert not any(row[0] == "No training: ± over seeds" and len(row) == 9 for row in rows)
+
+
+def test_records_that_lack_something_are_shown_as_they_are():
+    row = Row("PTA", "pta", metric="images_per_second")
+    bare = {"dataset": "A", "method": "pta", "params": {}, "seed": 1, "images_per_second": 12.5, "accuracy": None}
+    source = replace(paper_table().lines[0].cells[0].sources[0], dataset="A", records=(bare,))
+    cell = Cell(12.5, metric="images_per_second", sources=(source,))
+    experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), (row,))
+    rows = cells_of(alone(Table(experiment, ("A",), (Line(row, (cell,)),), True, {})))
+    assert ["PTA", "A", "A", "pta", "", "", "1: 12.500", "", "", "", "", "", ""] in rows
+
+
+def test_contents_lead_to_every_part(page):
+    links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', page)
+    assert [name for _, name in links] == ["Table 1: Ten datasets", "Table 1: Ten datasets", "Figure 4: Over severity"]
+    for target, _ in links:
+        assert page.count(f'id="{target}"') == 1
+
+
+def test_notes_and_what_the_report_was_made_with_are_said(page):
+    for said in (
+        "* Training: TPT, Cars: printed 68.50, corrected to 66.87: the row's mean needs another number",
+        "Prompts are CLIP's.",
+        "Not there: Cars_196, Pets (no folder <cars>).",
+        "No training: PTA: As it is.",
+        "With & without training.",
+        "ViT-B/16 <b>",
+        *MADE.values(),
+    ):
+        assert escape(said) in page
+
+
+def test_everything_is_escaped():
+    table = paper_table()
+    experiment = replace(table.experiment, id=HOSTILE, title=HOSTILE, place=HOSTILE, unit=HOSTILE, note=HOSTILE)
+    lines = (table.lines[0], table.lines[1], replace(table.lines[2], row=replace(table.lines[2].row, note=HOSTILE)))
+    hostile = replace(
+        table,
+        experiment=experiment,
+        headings=(HOSTILE, "B", "Mean"),
+        lines=(*lines, *table.lines[3:]),
+        about={HOSTILE: HOSTILE},
+        notes=(HOSTILE,),
+        absent={HOSTILE: HOSTILE},
+    )
+    page = render_report([hostile], {}, made={HOSTILE: HOSTILE})
+    assert "<script" not in page
+    assert page.count(escape(HOSTILE)) > 20
+
+
+def test_the_report_needs_nothing_from_outside(page):
+    without_names = page.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
+    assert not re.search(r"https?:|@import|<script", without_names)
+    addresses = re.findall(r"""(?:src|href|srcset|action)\s*=\s*["']([^"']*)""", page)
+    assert addresses
+    assert all(address.startswith(("#", "data:")) for address in addresses)
+    assert "default-src 'none'" in page  # and the browser is told to refuse anything else
+
+
+def test_the_tags_of_the_report_are_balanced(page):
+    class Balance(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.open = []
+
+        def handle_starttag(self, tag, attrs):
+            if tag not in VOID:
+                self.open.append(tag)
+
+        def handle_startendtag(self, tag, attrs):
+            assert "svg" in self.open
+
+        def handle_endtag(self, tag):
+            assert self.open.pop() == tag
+
+    parser = Balance()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+def test_a_phone_shows_all_of_it_and_loads_nothing(page, tmp_path):
+    look = """<body><script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const page = frame.contentDocument, root = page.documentElement;
+  page.querySelectorAll("details").forEach((one) => { one.open = true; });
+  const boxes = [...page.querySelectorAll(".scroll")];
+  const stuck = boxes.every((box) => {
+    box.scrollLeft = 10000;
+    return Math.abs(box.querySelector("tbody th").getBoundingClientRect().left - box.getBoundingClientRect().left) < 1;
+  });
+  document.title = JSON.stringify({
+    width: frame.contentWindow.innerWidth,
+    overflow: root.scrollWidth - root.clientWidth,
+    scrolled: boxes.some((box) => box.scrollLeft > 0),
+    stuck,
+    drawn: page.querySelector("figure svg").getBoundingClientRect().width > 300,
+    loaded: frame.contentWindow.performance.getEntriesByType("resource").length,
+  });
+};
+</script></body>"""
+    frame = f'<iframe width="360" height="800" style="border:0" srcdoc="{escape(page)}"></iframe>'
+    (tmp_path / "phone.html").write_text(look.replace("<script>", f"{frame}<script>"), encoding="utf-8")
+    alone = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={tmp_path / 'profile'}")
+    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+    done = subprocess.run(
+        [CHROMIUM, *alone, *quiet, "--dump-dom", (tmp_path / "phone.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    seen = re.search(r"<title>(.*?)</title>", done.stdout)[1]
+    assert seen == '{"width":360,"overflow":0,"scrolled":true,"stuck":true,"drawn":true,"loaded":0}'

@@ -1,0 +1,259 @@
+"""The result store: real processes share it, none loses anything, and a kill costs nothing that was kept."""
+
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pta.errors import InvalidParameter, PtaError, UnreadableFile
+from pta.experiments.store import ResultStore, result_key
+
+SPAWN = multiprocessing.get_context("fork")  # quick; the store keeps nothing open that a fork could share
+
+
+def write_many(folder, writer, count):
+    store = ResultStore(folder)
+    for number in range(count):
+        store.put({"writer": writer, "number": number}, {"value": writer * 1000 + number})
+
+
+def hold(folder, key, held):
+    with ResultStore(folder).claim(key, wait=True) as mine:
+        assert mine
+        held.set()
+        time.sleep(60)
+
+
+def write_until_killed(folder, begun):
+    store, number = ResultStore(folder), 0
+    while True:
+        store.put({"number": number}, {"value": number, "filling": "x" * 20_000})
+        begun.set()
+        number += 1
+
+
+def started(target, *arguments):
+    process = SPAWN.Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ResultStore(tmp_path / "store")
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_put_comes_back_and_nothing_else_does(store, tmp_path):
+    inputs, record = (
+        {"method": "pta", "seed": 1, "names": ("a", "b")},
+        {"accuracy": 0.1 + 0.2, "curve": (1, 2), "n": None},
+    )
+    kept = store.put(inputs, record)
+    assert kept == {"accuracy": 0.1 + 0.2, "curve": [1, 2], "n": None}
+    assert ResultStore(tmp_path / "store").get(result_key(inputs)) == kept
+    assert store.get(result_key({**inputs, "seed": 2})) is None
+    assert len(store) == 1
+
+
+def test_the_same_inputs_again_replace_the_result(store):
+    store.put({"seed": 1}, {"value": 1})
+    store.put({"seed": 1}, {"value": 2})
+    assert (store.get(result_key({"seed": 1})), len(store)) == ({"value": 2}, 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32(1), object(), b"1"], ids=str)
+def test_what_json_does_not_have_is_refused_and_nothing_is_kept(store, value):
+    for inputs, record in (({"w": value}, {}), ({}, {"w": value})):
+        with pytest.raises(InvalidParameter, match="cannot be kept as JSON"):
+            store.put(inputs, record)
+    assert len(store) == 0
+
+
+# -- two processes ----------------------------------------------------------------------------------------------------
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path):
+    writers = [started(write_many, tmp_path / "store", writer, 150) for writer in range(2)]  # which make it, too
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    store = ResultStore(tmp_path / "store")
+    assert len(store) == 300
+    for writer in range(2):
+        for number in range(150):
+            assert store.get(result_key({"writer": writer, "number": number})) == {"value": writer * 1000 + number}
+
+
+def test_a_claim_is_held_against_others_and_a_kill_frees_it(store, tmp_path):
+    held = SPAWN.Event()
+    holder = started(hold, tmp_path / "store", "abcdef", held)
+    assert held.wait(30)
+    with store.claim("abcdef", wait=False) as mine:
+        assert not mine
+    with store.claim("fedcba", wait=False) as mine:
+        assert mine
+    os.kill(holder.pid, signal.SIGKILL)
+    with store.claim("abcdef", wait=True) as mine:
+        assert mine
+    holder.join(30)
+
+
+def test_whoever_waits_for_a_claim_gets_it_when_it_ends(store):
+    got = threading.Event()
+
+    def second():
+        with store.claim("abcdef", wait=True) as mine:
+            assert mine
+            got.set()
+
+    waiting = threading.Thread(target=second)
+    with store.claim("abcdef", wait=False) as mine:
+        assert mine
+        waiting.start()
+        assert not got.wait(0.3)
+    assert got.wait(30)
+    waiting.join(30)
+
+
+def test_an_error_inside_a_claim_frees_it(store):
+    with pytest.raises(KeyError), store.claim("abcdef", wait=True):
+        raise KeyError
+    with store.claim("abcdef", wait=False) as mine:
+        assert mine
+
+
+def test_a_process_killed_while_it_writes_leaves_a_readable_store(tmp_path):
+    rng = random.Random(1)
+    for _ in range(8):
+        begun = SPAWN.Event()
+        writer = started(write_until_killed, tmp_path / "store", begun)
+        assert begun.wait(30)
+        time.sleep(rng.uniform(0, 0.02))
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join(30)
+        store = ResultStore(tmp_path / "store")
+        values = [store.get(result_key({"number": number}))["value"] for number in range(len(store))]
+        assert values == list(range(len(store)))  # what was put is there, whole, and nothing is there by half
+
+
+def test_a_transaction_that_was_cut_off_is_undone(tmp_path):
+    store = ResultStore(tmp_path / "store")
+    store.put({"number": 0}, {"value": 0})
+
+    def cut_off(folder, begun):
+        connection = sqlite3.connect(folder / "results.sqlite", isolation_level=None)
+        connection.execute("PRAGMA cache_size = 1")  # pages reach the file before the end of the transaction
+        connection.execute("BEGIN IMMEDIATE")
+        for number in range(2000):
+            connection.execute("INSERT INTO results VALUES (?, '{}', ?, 0)", (f"{number}", "y" * 1000))
+        connection.execute("DELETE FROM results WHERE record LIKE '{%'")
+        begun.set()
+        time.sleep(60)
+
+    begun = SPAWN.Event()
+    writer = started(cut_off, tmp_path / "store", begun)
+    assert begun.wait(30)
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join(30)
+    assert (len(store), store.get(result_key({"number": 0}))) == (1, {"value": 0})
+    store.put({"number": 1}, {"value": 1})
+    assert len(ResultStore(tmp_path / "store")) == 2
+
+
+def test_thousands_of_claims_leave_a_bounded_number_of_files(store, tmp_path):
+    for number in range(5000):
+        with store.claim(result_key({"number": number}), wait=False) as mine:
+            assert mine
+    assert len(list((tmp_path / "store" / "claims").iterdir())) <= 16**3
+
+
+# -- what cannot be used ----------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_database_is_one_clear_line(tmp_path):
+    store = ResultStore(tmp_path)
+    for number in range(50):
+        store.put({"number": number}, {"value": "x" * 500})
+    path = tmp_path / "results.sqlite"
+    content = path.read_bytes()
+    for damaged in (b"not a database at all, but long enough to be looked at" * 40, content[:5000] + b"\xff" * 9000):
+        path.write_bytes(damaged)
+        with pytest.raises(UnreadableFile) as caught:
+            [ResultStore(tmp_path).get(result_key({"number": number})) for number in range(50)]
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert path.read_bytes() == damaged
+
+
+def test_a_record_that_was_damaged_is_one_clear_line(tmp_path):
+    store = ResultStore(tmp_path)
+    store.put({"seed": 1}, {"value": 1})
+    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
+        connection.execute("""UPDATE results SET record = '{"val'""")
+    connection.close()
+    with pytest.raises(UnreadableFile, match=r"results\.sqlite cannot be used"):
+        store.get(result_key({"seed": 1}))
+
+
+@pytest.mark.parametrize("table", ["songs (title TEXT)", "results (id INTEGER, score REAL)"])
+def test_the_database_of_another_program_is_left_alone(tmp_path, table):
+    path = tmp_path / "results.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE {table}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(UnreadableFile, match=r"results\.sqlite cannot be used.*another folder"):
+        ResultStore(tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_a_place_that_cannot_hold_a_store_is_one_clear_line(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "taken" / "results.sqlite").mkdir(parents=True)
+    for folder in (tmp_path / "file", tmp_path / "taken"):
+        with pytest.raises(UnreadableFile) as caught:
+            ResultStore(folder)
+        assert str(folder) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def without_rights(folder):
+    """What a user who may only read a store gets: its results, and clear lines."""
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    store = ResultStore(folder)
+    lines = []
+    for action in (lambda: store.put({"seed": 2}, {}), lambda: store.claim("abcdef", wait=True).__enter__()):
+        try:
+            action()
+        except PtaError as error:
+            lines.append(str(error))
+    return store.get(result_key({"seed": 1})), lines
+
+
+def test_a_store_that_may_not_be_written_can_be_read():
+    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, mp_context=SPAWN) as other:
+        folder = Path(name) / "store"
+        ResultStore(folder).put({"seed": 1}, {"value": 1})
+        for place in (folder / "results.sqlite", folder / "claims", folder, Path(name)):
+            place.chmod(0o444 if place.is_file() else 0o555)
+        record, lines = other.submit(without_rights, folder).result(timeout=60)
+        for place in (Path(name), folder, folder / "claims"):
+            place.chmod(0o755)
+    assert record == {"value": 1}
+    assert len(lines) == 2
+    assert "cannot be used: attempt to write a readonly database" in lines[0]
+    assert "cannot claim a result" in lines[1]
+    assert "permission denied" in lines[1]

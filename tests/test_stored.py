@@ -1,0 +1,353 @@
+"""Evaluations are made once: by whichever process, after whatever kill, and again exactly when an input changes."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pta import Samples, ZeroShotClassifier, list_adapters
+from pta.adapters.base import _REGISTRY
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidParameter, UnknownAdapter
+from pta.experiments.evaluate import evaluate
+from pta.experiments.store import ResultStore, result_key
+from pta.experiments.stored import evaluate_once, inputs_of
+from pta.experiments.stream import Stream
+from pta.experiments.version import method_version
+
+COUNTING = '''
+import os, pathlib, time
+from pta.adapters import CLIP
+from pta.adapters.base import register
+
+
+@register
+class Counting(CLIP):
+    """CLIP that writes a line for every step on more than a warm-up."""
+
+    name = "counting"
+
+    def __init__(self, classifier, *, file="", slow=0.0, base=2.0, choice=(1, 2)):
+        super().__init__(classifier)
+        self.parameters = {"file": file, "slow": slow, "base": base, "choice": choice}
+
+    def _step(self, samples):
+        if len(samples) > 16 and self.parameters["file"]:
+            with open(self.parameters["file"], "a") as file:
+                file.write(f"{samples.features[0, 0].item():.9g}\\n")
+            time.sleep(self.parameters["slow"])
+        return super()._step(samples)
+'''
+
+
+def data_of(count=64, seed=7, name="made"):
+    rng = np.random.default_rng(seed)
+    anchors = rng.standard_normal((5, 8))
+    labels = rng.integers(5, size=count)
+    features = anchors[labels] + 2 * rng.standard_normal((count, 8))
+    classifier = ZeroShotClassifier(anchors, list("abcde"), scale=20.0)
+    return FeatureFile(name, Samples.of(features), classifier, labels)
+
+
+def load_module(path, name):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def counting(tmp_path):
+    """A third-party method in a file of its own; gives the number of evaluations so far."""
+    path = tmp_path / "counting_method.py"
+    path.write_text(COUNTING)
+    load_module(path, "counting_method")
+    lines = tmp_path / "lines"
+    yield lambda: len(lines.read_text().splitlines()) if lines.exists() else 0
+    del _REGISTRY["counting"], sys.modules["counting_method"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ResultStore(tmp_path / "store")
+
+
+def once(store, *arguments, **options):
+    return sorted(evaluate_once(store, *arguments, **options), key=lambda record: record["seed"])
+
+
+def without_time(record):
+    return {key: value for key, value in record.items() if key not in ("seconds", "made")}
+
+
+# -- once -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_call_runs_nothing_and_gives_the_same_records(store, counting, tmp_path):
+    parameters = {"file": str(tmp_path / "lines")}
+    first = once(store, data_of(), "counting", parameters, [1, 2, 2])
+    assert counting() == 2
+    assert [record["seed"] for record in first] == [1, 2]
+    assert once(store, data_of(), "counting", parameters, [2, 1]) == first
+    assert counting() == 2
+    assert len(once(store, data_of(), "counting", parameters, [1, 2, 3])) == 3
+    assert counting() == 3
+
+
+def test_a_stored_record_is_what_an_evaluation_gives_and_says_where_it_comes_from(store):
+    data = data_of()
+    (record,) = once(store, data, "pta", {"h": 3.0}, [4], stream=Stream(drop_last=True), batch=20)
+    (expected,) = evaluate(data, {"pta": {"h": 3.0}}, [4], stream=Stream(drop_last=True), batch=20)
+    assert without_time(record) == json.loads(json.dumps(without_time(expected.record())))
+    made = record["made"]
+    assert set(made) == {"key", "features", "version", "at", "on"}
+    assert (made["features"], made["version"]) == (data.fingerprint, method_version("pta"))
+    assert store.get(made["key"]) == record
+
+
+def test_the_same_features_under_another_name_are_not_run_again_but_bear_it(store, counting, tmp_path):
+    parameters = {"file": str(tmp_path / "lines")}
+    assert [one["dataset"] for one in once(store, data_of(), "counting", parameters, [1])] == ["made"]
+    assert [one["dataset"] for one in once(store, data_of(name="moved"), "counting", parameters, [1])] == ["moved"]
+    assert counting() == 1
+
+
+def test_unlabelled_data_is_kept_too(store):
+    data = data_of()
+    data = FeatureFile("wild", data.samples, data.classifier, None)
+    first = once(store, data, "pta", {}, [1])
+    assert first[0]["accuracy"] is None
+    assert once(store, data, "pta", {}, [1]) == first
+
+
+# -- what decides -----------------------------------------------------------------------------------------------------
+
+
+def key(data=None, method="pta", parameters=None, seed=1, stream=None, batch=None):
+    given = {} if parameters is None else parameters
+    return result_key(inputs_of(data or data_of(), method, given, seed, stream or Stream(), batch))
+
+
+def changed(**parts):
+    data = data_of()
+    own = {"name": data.name, "samples": data.samples, "classifier": data.classifier, "labels": data.labels}
+    return FeatureFile(**(own | parts))
+
+
+def with_one_bit(tensor):
+    bits = tensor.clone().view(torch.int64 if tensor.dtype == torch.float64 else torch.int32)
+    bits[0, 0] ^= 1
+    return bits.view(tensor.dtype)
+
+
+def test_every_single_input_decides():
+    data = data_of()
+    plain = data.classifier
+    labels = data.labels.copy()
+    labels[0] = (labels[0] + 1) % 5
+    others = [
+        key(method="clip"),
+        key(parameters={"h": 20.000001}),
+        key(parameters={"variant": "paper"}),
+        key(seed=2),
+        key(batch=128),
+        key(stream=Stream("separate")),
+        key(stream=Stream("dirichlet")),
+        key(stream=Stream("dirichlet", gamma=0.01)),
+        key(stream=Stream("poisoned")),
+        key(stream=Stream("poisoned", prefix=0)),
+        key(stream=Stream(drop_last=True)),
+        key(stream=Stream(lookahead=True)),
+        key(changed(samples=Samples._trusted(with_one_bit(data.samples.features)))),
+        key(changed(samples=Samples.of(data.samples.features, views=data.samples.features[:, None]))),
+        key(changed(labels=labels)),
+        key(changed(labels=None)),
+        key(changed(classifier=ZeroShotClassifier(plain.anchors.flip(0), plain.class_names, scale=20.0))),
+        key(changed(classifier=ZeroShotClassifier(plain.anchors, list("abcdf"), scale=20.0))),
+        key(changed(classifier=ZeroShotClassifier(plain.anchors, plain.class_names, scale=21.0))),
+        key(changed(classifier=ZeroShotClassifier(plain.anchors, plain.class_names, scale=20.0, bias=-1.0))),
+        key(method="combined"),
+        key(method="combined", parameters={"base": "clip"}),
+        key(method="combined", parameters={"base_parameters": {"alpha": 1.0}}),
+    ]
+    assert len({key(), *others}) == 1 + len(others)
+
+
+def test_another_spelling_of_the_same_inputs_does_not_decide():
+    assert key() == key(parameters={"h": 20.0, "w": 0.01}) == key(parameters={"w": np.float64(0.01), "h": 20})
+    assert key() == key(changed(name="moved")) == key(batch=256) == key(seed=np.int64(1))
+    assert key(parameters={"h": np.float32(0.5)}) == key(parameters={"h": 0.5})
+    assert key(stream=Stream("dirichlet")) == key(stream=Stream("dirichlet", gamma=0.1), batch=128)
+    combined = [
+        None,
+        {},
+        {"base": "tda"},
+        {"base_parameters": {}},
+        {"base_parameters": {"positive_slots": np.int64(3)}},
+    ]
+    assert len({key(method="combined", parameters=parameters) for parameters in combined}) == 1
+
+
+def test_a_length_that_is_taken_from_the_stream_is_that_length():
+    found = inputs_of(data_of(64), "onzeta", {}, 1, Stream(drop_last=True), 30)
+    assert found["params"]["length"] == 60
+    assert key(method="onzeta") == key(method="onzeta", parameters={"length": 64})
+    assert key(method="onzeta") != key(method="onzeta", parameters={"length": 65})
+
+
+@pytest.mark.parametrize("method", sorted(set(list_adapters()) - {"boostadapter", "mta", "zero", "tca", "pta"}))
+def test_the_parameters_of_a_record_are_a_spelling_of_those_it_was_made_with(store, method):
+    (record,) = once(store, data_of(40), method, {}, [1])
+    assert once(store, data_of(40), method, record["params"], [1]) == [record]
+    assert len(store) == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), torch.zeros(3), {1, 2}], ids=type)
+def test_a_parameter_that_no_result_can_be_kept_under_is_one_clear_line(store, value):
+    for parameters in ({"h": value}, {"h": [value]}, {"h": {"x": value}}):
+        with pytest.raises(InvalidParameter, match=r"pta\.h.* holds .*no result can be kept under") as caught:
+            once(store, data_of(), "pta", parameters, [1])
+        assert "\n" not in str(caught.value)
+    assert len(store) == 0
+
+
+def test_mistakes_are_refused_as_without_a_store(store):
+    with pytest.raises(InvalidParameter, match="did you mean 'h'"):
+        once(store, data_of(), "pta", {"hh": 1}, [1])
+    with pytest.raises(UnknownAdapter, match="did you mean 'pta'"):
+        once(store, data_of(), "ptaa", {}, [1])
+    with pytest.raises(UnknownAdapter, match="did you mean 'tda'"):
+        once(store, data_of(), "combined", {"base": "tdaa"}, [1])
+    with pytest.raises(InvalidParameter, match="base_parameters a mapping"):
+        once(store, data_of(), "combined", {"base_parameters": "alpha=1"}, [1])
+    assert len(store) == 0
+
+
+def test_a_parameter_called_base_need_not_be_a_method(counting):
+    assert inputs_of(data_of(), "counting", {}, 1, Stream())["params"] == {
+        "file": "",
+        "slow": 0.0,
+        "base": 2.0,
+        "choice": [1, 2],
+    }
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_method_has_another_version_when_its_own_file_changes(counting, store, tmp_path):
+    parameters = {"file": str(tmp_path / "lines")}
+    before, others = method_version("counting"), {name: method_version(name) for name in list_adapters()}
+    once(store, data_of(), "counting", parameters, [1])
+    path = tmp_path / "counting_method.py"
+    path.write_text(COUNTING.replace("super()._step(samples)", "2 * super()._step(samples)"))
+    load_module(path, "counting_method")
+    assert method_version("counting") != before
+    assert all(method_version(name) == others[name] for name in others if name != "counting")
+    once(store, data_of(), "counting", parameters, [1])
+    assert counting() == 2
+    path.write_text(COUNTING)
+    load_module(path, "counting_method")
+    assert method_version("counting") == before
+    once(store, data_of(), "counting", parameters, [1])
+    assert counting() == 2
+
+
+def test_a_combined_method_depends_on_the_version_of_what_it_stands_on(counting, tmp_path):
+    before = key(method="combined", parameters={"base": "counting"})
+    (tmp_path / "counting_method.py").write_text(COUNTING + "\n# changed\n")
+    load_module(tmp_path / "counting_method.py", "counting_method")
+    assert key(method="combined", parameters={"base": "counting"}) != before
+
+
+def test_a_method_whose_code_is_in_no_file_is_one_clear_line():
+    space = {"__name__": "nowhere"}
+    exec(COUNTING, space)
+    try:
+        with pytest.raises(InvalidParameter, match="counting has no version, because its code is not in a file"):
+            method_version("counting")
+    finally:
+        del _REGISTRY["counting"]
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+WORKER = """
+import json, sys
+sys.path[:0] = [sys.argv[1], sys.argv[2]]
+import torch; torch.set_num_threads(1)
+import counting_method
+from pathlib import Path
+from test_stored import data_of
+from pta.experiments.store import ResultStore
+from pta.experiments.stored import evaluate_once
+here = Path(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+parameters = {"file": str(here / "lines"), "slow": float(sys.argv[4])}
+done = list(evaluate_once(ResultStore(here / "store"), data_of(), "counting", parameters, json.loads(sys.argv[3])))
+print(json.dumps(sorted(record["seed"] for record in done)))
+"""
+
+
+def worker(folder, seeds, slow):
+    """Another process that evaluates as soon as it is told to, which `go` does."""
+    command = [sys.executable, "-c", WORKER, str(Path(__file__).parent), str(folder), json.dumps(seeds), str(slow)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def go(*workers):
+    assert [one.stdout.readline() for one in workers] == ["ready\n"] * len(workers)
+    for one in workers:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+
+
+def test_two_processes_share_a_list_and_make_nothing_twice(counting, tmp_path):
+    seeds = list(range(1, 13))
+    workers = [worker(tmp_path, seeds, 0.02), worker(tmp_path, seeds, 0.02)]
+    go(*workers)
+    assert [json.loads(one.communicate(timeout=60)[0]) for one in workers] == [seeds, seeds]
+    lines = Counter((tmp_path / "lines").read_text().splitlines())
+    assert sum(lines.values()) == len(seeds)
+    assert len(ResultStore(tmp_path / "store")) == len(seeds)
+
+
+def test_a_killed_run_resumes_to_the_same_records(counting, store, tmp_path):
+    seeds = list(range(1, 8))
+    killed = worker(tmp_path, seeds, 0.1)
+    go(killed)
+    while counting() < 4:
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate(timeout=60)
+    kept = len(store)
+    assert 3 <= kept < len(seeds)
+    assert counting() in (kept, kept + 1)  # at most the one under way is lost
+    begun = counting()
+    parameters = {"file": str(tmp_path / "lines"), "slow": 0.1}
+    resumed = once(store, data_of(), "counting", parameters, seeds)
+    assert counting() - begun == len(seeds) - kept
+    undisturbed = once(ResultStore(tmp_path / "another"), data_of(), "counting", parameters, seeds)
+    assert [without_time(record) for record in resumed] == [without_time(record) for record in undisturbed]
+
+
+def test_what_another_process_is_making_is_waited_for_last(store, counting, tmp_path):
+    parameters = {"file": str(tmp_path / "lines"), "slow": 1.0}
+    other = worker(tmp_path, [1], 1.0)
+    go(other)
+    while not counting():
+        time.sleep(0.01)
+    order = [record["seed"] for record in evaluate_once(store, data_of(), "counting", parameters, [1, 2])]
+    assert (order, counting()) == ([2, 1], 2)
+    assert json.loads(other.communicate(timeout=60)[0]) == [1]

@@ -1,0 +1,212 @@
+"""A grid of parameters: measured once, the same as single runs, and whole again after a kill."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pta.cli import main
+from pta.cli.sweep import read_grid, split_values
+from pta.datasets.features import load_features
+from pta.errors import InvalidParameter
+from pta.experiments.evaluate import evaluate
+from pta.experiments.store import ResultStore
+from pta.experiments.stream import Stream
+from pta.experiments.sweep import Grid
+
+
+@pytest.fixture
+def pta(monkeypatch, capsys, tmp_path):
+    def call(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory):
+    rng = np.random.default_rng(1)
+    anchors, labels = rng.standard_normal((4, 16)), rng.integers(4, size=300)
+    path = tmp_path_factory.mktemp("features") / "pets.npz"
+    noisy = anchors[labels] + 2.5 * rng.standard_normal((300, 16)) + 1
+    np.savez(path, image_features=noisy, text_features=anchors, labels=labels, classnames=np.array(list("abcd")))
+    return path
+
+
+def records_of(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def lasting(record):
+    """What does not depend on when and where it was measured."""
+    return {key: value for key, value in record.items() if key not in ("seconds", "made")}
+
+
+def test_every_point_is_what_a_run_of_its_own_gives(pta, pets):
+    done = pta(
+        *("sweep", "--features", pets, "--set", "pta.h=2,50", "--set", "pta.w=0.001,0.1", "--seed", 2, "--seed", 1),
+        *("--stream", "dirichlet", "--gamma", 0.5, "--batch", 64, "--json", "-"),
+    )
+    expected = [
+        evaluation.record()
+        for h in (2, 50)
+        for w in (0.001, 0.1)
+        for evaluation in evaluate(
+            load_features(pets), {"pta": {"h": h, "w": w}}, [2, 1], stream=Stream("dirichlet", 0.5), batch=64
+        )
+    ]
+    assert list(map(lasting, records_of(done))) == list(map(lasting, expected))
+
+
+def test_nothing_is_measured_twice_and_a_new_value_is_all_that_is_added(pta, pets, tmp_path):
+    options = ("sweep", "--features", pets, "--json", "-", "--seed", 1, "--seed", 2, "--results", tmp_path / "kept")
+    first = records_of(pta(*options, "--set", "pta.h=2,50"))
+    store = ResultStore(tmp_path / "kept")
+    assert len(store) == len(first) == 4
+    assert records_of(pta(*options, "--set", "pta.h=2,50")) == first  # to the time of making
+    more = records_of(pta(*options, "--set", "pta.h=50,7"))
+    assert len(store) == 6
+    assert more[:2] == first[2:]
+    assert {one["made"]["key"] for one in more[2:]}.isdisjoint(one["made"]["key"] for one in first)
+
+
+def test_results_are_kept_by_what_a_file_holds_not_by_its_name(pta, pets, tmp_path):
+    (tmp_path / "animals.npz").write_bytes(pets.read_bytes())
+    first = records_of(pta("sweep", "--features", pets, "--set", "pta.h=2", "--json", "-"))
+    again = records_of(pta("sweep", "--features", "animals.npz", "--set", "pta.h=2", "--json", "-"))
+    assert again == [{**first[0], "dataset": "animals"}]
+    assert len(ResultStore(tmp_path / "pta-results")) == 1
+
+
+@pytest.mark.parametrize("parameters", [1, 2, 3])
+def test_table_and_csv_hold_every_point_and_mark_the_highest(parameters, pta, pets, tmp_path):
+    sets = ["pta.h=2,50", "pta.w=0.001,0.1", "pta.min_probability=0.1,0.2"]
+    given = [word for one in sets[:parameters] for word in ("--set", one)]
+    done = pta("sweep", "--features", pets, *given, "--seed", 1, "--seed", 2, "--csv", "points.csv")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "points.csv").open()))
+    assert len(rows) == 2**parameters
+    zero_shot = load_features(pets).zero_shot_accuracy
+    highest = max(float(row["accuracy"]) for row in rows)
+    for row in rows:
+        assert float(row["zero_shot"]) == pytest.approx(zero_shot)
+        assert float(row["gain"]) == pytest.approx(float(row["accuracy"]) - zero_shot, abs=1e-5)
+        cell = f"{float(row['accuracy']):.2f} ± {float(row['deviation']):.2f} ({float(row['gain']):+.2f})"
+        assert cell in done.stdout
+        assert (f"* {cell}" in done.stdout) == (float(row["accuracy"]) == highest)
+    assert f"zero-shot, which has {zero_shot:.2f}" in done.stdout
+    assert "never tune on what you report" in done.stdout
+
+
+@pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
+def test_equal_results_give_equal_figures(ending, pta, pets, tmp_path):
+    for name in ("one", "two"):
+        done = pta(
+            *("sweep", "--features", pets, "--set", "pta.h=2,100", "--set", "pta.w=0.001,0.1"),
+            *("--plot", f"{name}.{ending}", "--json", "-"),
+        )
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
+
+
+def test_a_figure_of_words_has_them_on_its_axis(pta, pets, tmp_path):
+    done = pta("sweep", "--features", pets, "--set", "pta.renormalise=true,false", "--plot", "words.svg", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    assert all(f"<!-- {word} -->" in (tmp_path / "words.svg").read_text() for word in ("true", "false", "zero-shot"))
+
+
+def test_a_figure_without_matplotlib_is_refused_before_the_work(pta, pets, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = pta("sweep", "--features", pets, "--set", "pta.h=2", "--plot", "a.svg")
+    assert (done.returncode, done.stderr) == (2, "pta: --plot needs matplotlib: pip install 'pta-vlm[figures]'\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--set", "pta.hh=1,2"], "pets: pta has no parameter 'hh'; did you mean 'h'?"),
+        (["--set", "pta.h=1,-2"], "pets: h must be"),
+        (["--set", "pta.h=1,,2"], "--set pta.h=: expected METHOD.NAME=VALUE"),
+        (["--set", "pta.h="], "--set pta.h=: expected METHOD.NAME=VALUE"),
+        (["--set", "pta.h"], "expected METHOD.NAME=VALUE"),
+        (["--set", "pta.h=1", "--set", "tda.positive_beta=3"], "one method is swept at a time, not pta and tda"),
+        (["--set", "ptaa.h=1"], "no method is called 'ptaa'"),
+        (["--set", "pta.h=1,2,1.0"], "given twice"),
+        (["--set", "pta.h=1", "--set", "pta.h=2"], "given twice"),
+        (["--set", "tca.tokens=1,2"], "tca looks inside a model"),
+        (["--set", "mta.lambda_y=1,2"], "pets: mta"),
+        (["--set", "pta.h=1", "--plot", "a.gif"], "--plot a.gif: a figure ends in .svg, .png, .pdf"),
+        (["--set", "pta.h=1", "--csv", "nowhere/a.csv"], "the folder nowhere does not exist"),
+        (["--set", "pta.h=1", "--stream", "sorted"], "no stream is called 'sorted'"),
+        (["--set", "pta.h=1", "--gamma", "0.1"], "gamma belongs to the stream dirichlet"),
+        (["--set", "pta.h=1", "--features", "wild.npz"], "wild has no labels, so there is no accuracy to sweep"),
+        (["--set", "pta.h=1", "--results", "wild.npz"], "cannot make the folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(arguments, complaint, pta, pets, tmp_path):
+    np.savez(tmp_path / "wild.npz", **{key: value for key, value in np.load(pets).items() if key != "labels"})
+    done = pta("sweep", "--features", pets, *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert complaint in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["wild.npz"]
+
+
+def test_a_grid_too_large_is_refused_before_it_is_made():
+    with pytest.raises(InvalidParameter, match=r"the grid has 1,000,000 points; at most 10,000 are swept"):
+        Grid("pta", {"h": range(1000), "w": range(1000)})
+
+
+def test_values_are_json_or_words():
+    grid = read_grid(["pta.h=1, 2.5", "pta.x=a,True,null", 'pta.y=[1,2],{"a":"b,]"},"c,d"'])
+    assert grid.values == {"h": [1, 2.5], "x": ["a", True, None], "y": [[1, 2], {"a": "b,]"}, "c,d"]}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(json_values, min_size=1, max_size=5))
+def test_a_list_of_json_comes_apart_into_what_it_was_made_of(values):
+    written = [json.dumps(value) for value in values]
+    assert split_values(",".join(written)) == written
+
+
+def test_a_killed_sweep_goes_on_and_gives_what_an_undisturbed_one_gives(pta, pets, tmp_path):
+    grid = ("sweep", "--features", pets, "--set", f"pta.h={','.join(map(str, range(1, 21)))}", "--batch", 4)
+    killed = tmp_path / "killed"
+    command = [sys.executable, "-c", "from pta.cli import main; main()", *map(str, grid), "--results", str(killed)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    store = ResultStore(killed)
+    while len(store) < 2:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert 2 <= len(store) < 20
+
+    resumed = records_of(pta(*grid, "--results", killed, "--json", "-"))
+    assert len(store) == 20
+    undisturbed = records_of(pta(*grid, "--results", tmp_path / "other", "--json", "-"))
+    assert list(map(lasting, resumed)) == list(map(lasting, undisturbed))
+    assert [one["params"]["h"] for one in resumed] == list(range(1, 21))
