@@ -19,13 +19,13 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from pta.experiments.machine import hardware
 from PIL import Image
 
 from pta.datasets.images import FileImage
 from pta.encoders import EmbeddedEncoder, Encoder
 from pta.encoders.clip import ClipEncoder
 from pta.encoders.layouts import in_openai_layout
+from pta.experiments.machine import hardware
 from pta.images import decode_image, read_image
 from pta.pipelines.encoding import FAST_MARGIN, Reading, encode_files
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from pta.experiments.machine import hardware
 from naive import PaperLoop
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -28,6 +27,7 @@ from pta.engines import Engine, advance_in_chunks, find_touches
 from pta.engines.chunk import advance_by_chunk
 from pta.engines.compiled import advance_compiled
 from pta.engines.step import advance_by_step
+from pta.experiments.machine import hardware
 
 RESULTS = Path(__file__).parent / "results"
 CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)

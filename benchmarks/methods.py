@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 from engine import RESULTS, clip_like, write
-from pta.experiments.machine import hardware
 from naive import PaperLoop
 from torch import Tensor
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
+from pta.experiments.machine import hardware
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from loops.adapt import adapt_loop

@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from engine import RESULTS, write
+
 from pta.experiments.machine import hardware
 
 Records = list[dict[str, Any]]

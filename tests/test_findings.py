@@ -34,7 +34,7 @@ def sections():
     text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     for section in re.split(r"^## ", text, flags=re.MULTILINE):
         rows = []
-        for name in sorted(set(re.findall(r"results/(findings-[\w-]+\.csv)", section))):
+        for name in sorted(set(re.findall(r"\(../benchmarks/results/(findings-[\w-]+\.csv)\)", section))):
             with (RESULTS / name).open(encoding="utf-8") as file:
                 rows += csv.DictReader(file)
         tables = re.findall(r"(?:^\|.*\n)+", section, flags=re.MULTILINE)

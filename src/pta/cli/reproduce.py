@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table as Screen
 
 from pta.cli import options
@@ -23,7 +24,7 @@ from pta.reproduction.output import write_results
 from pta.reproduction.records import table_record
 from pta.reproduction.reproduce import reproduce as reproduce_experiments
 from pta.reproduction.table import Table
-from pta.reproduction.text import cell_lines, gain_text
+from pta.reproduction.text import cell_lines, footnotes, gain_heading, gain_text, has_gains, title_of
 from pta.reproduction.world import World, load_world
 
 
@@ -85,6 +86,7 @@ def reproduce(
         dtype=dtype,
         batch=batch,
         workers=workers,
+        views_of=world.views_of,
     )
     with progress() as bar:
         whole, part = bar.add_task(""), bar.add_task("", visible=False)
@@ -104,7 +106,6 @@ def reproduce(
     if json is None or str(json) != STDOUT:
         for table in done:
             _show(table)
-    _report_absent(done)
     if without_figures:
         say(without_figures)
     say(f"everything is in {out}; to read: {report}")
@@ -124,7 +125,7 @@ def _list(json: Path | None) -> None:
 
 
 def _listed(experiment: Experiment, world: World) -> dict[str, Any]:
-    awaited = {job.method for job in jobs_of(experiment, world) if job.awaited}
+    awaited = {what for job in jobs_of(experiment, world) for what in job.awaits}
     return {
         "id": experiment.id,
         "place": experiment.place,
@@ -168,31 +169,24 @@ def _world(offline: bool, own: Sequence[FeatureFile], seeds: int | None) -> Worl
 
 
 def _show(table: Table) -> None:
-    experiment = table.experiment
-    heading = f"{experiment.place}: {experiment.title}" if experiment.place else experiment.title
-    screen = Screen("", title=f"{heading} ({experiment.unit})", title_justify="left")
+    screen = Screen("", title=escape(f"{title_of(table)} ({table.experiment.unit})"), title_justify="left")
     for column in table.headings:
-        screen.add_column(column, justify="right")
-    gains = any(line.gain for line in table.lines)
-    if gains:
-        screen.add_column(f"over {experiment.baseline}", justify="right")
+        screen.add_column(escape(column), justify="right")
+    if has_gains(table):
+        screen.add_column(escape(gain_heading(table)), justify="right")
     section = ""
     for line in table.lines:
         if line.row.section != section:
             section = line.row.section
             screen.add_section()
-            screen.add_row(f"[italic]{section}[/italic]")
+            screen.add_row(f"[italic]{escape(section)}[/italic]")
         texts = ["\n".join(cell_lines(table, cell)) for cell in line.cells]
-        screen.add_row(line.row.label, *texts, *([gain_text(line.gain) if line.gain else ""] if gains else []))
+        gain = [gain_text(line.gain, table.experiment.digits) if line.gain else ""] if has_gains(table) else []
+        screen.add_row(escape(line.row.label), *map(escape, (*texts, *gain)))
     tables().print(screen)
     if table.comparable:
-        print("Each cell: ours, the paper's, the difference. * marks an erratum of the paper; the tables say which.")
-    for note in (experiment.note, *table.notes):
+        print("A cell: ours, the paper's, the difference.")
+    for note in (table.experiment.note, *footnotes(table)):
         if note:
             print(note)
-
-
-def _report_absent(done: Sequence[Table]) -> None:
-    absent = {what: why for table in done for what, why in (table.absent or {}).items()}
-    for what, why in sorted(absent.items()):
-        say(why if why.startswith(what) else f"{what}: {why}")
+    print()

@@ -60,7 +60,8 @@ class FeatureFile:
         digest = hashlib.sha256(json.dumps([classifier.class_names, classifier.scale, classifier.bias]).encode())
         for array in (*(None if one is None else one.cpu().numpy() for one in tensors), self.labels):
             digest.update(b"none" if array is None else f"{array.dtype} {array.shape}".encode())
-            digest.update(b"" if array is None else np.ascontiguousarray(array))
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     @property

@@ -36,23 +36,23 @@ class Summary:
     def of(cls, records: Sequence[Record]) -> "Summary":
         """Summarise the records of one method on one dataset."""
         first = records[0]
-        found = [record["accuracy"] for record in records]
-        if first["accuracy"] is None:
-            counted: tuple[float | None, ...] = (None,) * 5
-        else:
-            counted = (
-                fmean(found),
-                stdev(found) if len(found) > 1 else None,
-                fmean(found) - fmean(record["zero_shot_accuracy"] for record in records),
-                fmean(record["worst_class"]["accuracy"] for record in records),
-                fmean(record["calibration_error"] for record in records),
-            )
+        labelled = [record for record in records if record["accuracy"] is not None]
+        found = [record["accuracy"] for record in labelled]
+
+        def mean(value_of: Callable[[Record], float]) -> float | None:
+            return fmean(map(value_of, labelled)) if labelled else None
+
         return cls(
-            first["dataset"],
-            first["method"],
-            *counted,
-            sum(record["n"] for record in records) / max(sum(record["seconds"] for record in records), 1e-9),
-            first["state_bytes"],
+            dataset=first["dataset"],
+            method=first["method"],
+            accuracy=mean(lambda record: record["accuracy"]),
+            deviation=stdev(found) if len(found) > 1 else None,
+            gain=mean(lambda record: record["accuracy"] - record["zero_shot_accuracy"]),
+            worst_class=mean(lambda record: record["worst_class"]["accuracy"]),
+            calibration_error=mean(lambda record: record["calibration_error"]),
+            samples_per_second=sum(record["n"] for record in records)
+            / max(sum(record["seconds"] for record in records), 1e-9),
+            state_bytes=first["state_bytes"],
         )
 
 

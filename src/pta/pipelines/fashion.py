@@ -1,4 +1,6 @@
-"""The packaged images under a shift, as a source of images: `fashion/clean`, `fashion/gaussian_noise/3`."""
+"""The packaged images under a shift, as a source of images: `fashion/clean`, `fashion/gaussian_noise/3`, or the first
+500 of them, `fashion/gaussian_noise/3/500`.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -51,7 +53,8 @@ def open_fashion(source: str, class_names: Sequence[str] | None = None) -> Image
     """The packaged images, clean or under a shift of a severity from 1 to 5.
 
     Args:
-        source: `fashion/clean`, or `fashion/SHIFT/SEVERITY` with one of `pta.corruptions.images.SHIFTS`.
+        source: `fashion/clean`, or `fashion/SHIFT/SEVERITY` with one of `pta.corruptions.images.SHIFTS`; or
+            `fashion/SHIFT/SEVERITY/COUNT` for the first so many images.
         class_names: in the place of their own, in the order of the labels.
 
     >>> images = open_fashion("fashion/blur/3")
@@ -64,7 +67,7 @@ def open_fashion(source: str, class_names: Sequence[str] | None = None) -> Image
         raise InvalidParameter(f"{source} has {len(test.class_names)} classes, but {len(names)} names are given")
     pixels = _shifted(test.images, source)
     images = tuple(PackagedImage(f"{source}/{number:04d}", image) for number, image in enumerate(pixels))
-    return ImageSet(source, names, images, test.labels.astype(np.int64), prompts=_NAME)
+    return ImageSet(source, names, images, test.labels[: len(images)].astype(np.int64), prompts=_NAME)
 
 
 def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:
@@ -73,7 +76,10 @@ def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:
             return images
         case [shift, severity] if severity.isdecimal():
             return apply_shift(images, shift, int(severity), _SEED)
+        case [shift, severity, count] if severity.isdecimal() and count.isdecimal() and 0 < int(count) <= len(images):
+            return apply_shift(images, shift, int(severity), _SEED)[: int(count)]
     raise InvalidParameter(
         f"{source!r} names no packaged images; there are {_NAME}/clean and {_NAME}/SHIFT/SEVERITY, a shift from "
-        f"{', '.join(SHIFTS)} and a severity from 1 to 5 (for a folder: ./{source})"
+        f"{', '.join(SHIFTS)} and a severity from 1 to 5, perhaps with /COUNT up to {len(images)} "
+        f"(for a folder: ./{source})"
     )

@@ -21,6 +21,7 @@ SPEED_METRICS = ("images_per_second", "stream_seconds", "memory_mib", "state_mb"
 METRICS = ("accuracy", "worst_class", "calibration_error", "seconds", "classes", "samples", *SPEED_METRICS)
 """What a cell can hold."""
 
+VIEWS = ("augmix", "crops", "augmix-mean", "crops-mean")
 STATISTICS = ("mean", "deviation")
 FIGURES = ("bars", "curves", "lines")
 
@@ -65,8 +66,9 @@ class Row:
         preset: whose values for single datasets are used.
         templates: of the prompts.
         descriptions: whether each class also has sentences of its own.
-        views: for groups of datasets, how augmented views are made; a method that does not take views is given the
-            mean of the surest tenth of them.
+        views: for groups of datasets, how augmented views are made, `augmix` or `crops`. A method that takes views has
+            them beside the plain image; any other is given the mean of the surest tenth of them in its place, and with
+            `-mean` one that takes views is given that, too.
         stream: the order of the samples and the use of batches.
         seeds: whose orders; results are means over them.
         statistic: `mean` over the seeds, or their standard `deviation`.
@@ -99,7 +101,7 @@ class Row:
         _require_known("metric", self.metric, METRICS)
         _require_known("statistic", self.statistic, STATISTICS)
         for mode in self.views.values():
-            _require_known("mode of views", mode, ("augmix", "crops"))
+            _require_known("mode of views", mode, VIEWS)
 
     @property
     def name(self) -> str:

@@ -1,30 +1,17 @@
-"""From the outcomes of jobs to a table: means over seeds, datasets and columns, with the paper's numbers beside them."""
+"""From the outcomes of jobs to a table: means over seeds, datasets and columns, the paper's numbers beside them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.experiments.evaluation import Record
 from pta.reproduction.columns import PlacedColumn, place_columns, printed_numbers
 from pta.reproduction.declaration import Experiment, Row
 from pta.reproduction.job import job_of
 from pta.reproduction.measure import Outcomes
+from pta.reproduction.origins import measured
 from pta.reproduction.table import Cell, Line, Source, Table
 from pta.reproduction.world import World
-
-_VALUES: dict[str, Callable[[Record], float | None]] = {
-    "accuracy": lambda record: record["accuracy"],
-    "worst_class": lambda record: record["worst_class"]["accuracy"],
-    "calibration_error": lambda record: record["calibration_error"],
-    "seconds": lambda record: record["seconds"],
-    "classes": lambda record: len(record["class_accuracies"]),
-    "samples": lambda record: record["samples"],
-    "images_per_second": lambda record: record["images_per_second"],
-    "stream_seconds": lambda record: record["stream_seconds"],
-    "memory_mib": lambda record: record["memory_mib"],
-    "state_mb": lambda record: record["state_bytes"] / 1e6,
-}
 
 
 def fill(
@@ -39,20 +26,20 @@ def fill(
     """The table of an experiment in a world; `papers` is the world that the printed numbers are from."""
     columns = place_columns(experiment, world)
     absent: dict[str, str] = {}
-    cells = {
-        row.name: _cells(experiment, row, columns, world, papers, outcomes, absent) for row in experiment.rows
-    }
+    cells = {row.name: _cells(experiment, row, columns, world, papers, outcomes, absent) for row in experiment.rows}
     for row in experiment.rows:
         base = experiment.baseline_of(row)
         cells[row.name] = [
-            cell if column.relative is None or base is None else _relative(cell, column, cells[row.name], cells[base.name])
+            cell
+            if column.relative is None or base is None
+            else _relative(cell, column, cells[row.name], cells[base.name])
             for cell, column in zip(cells[row.name], columns, strict=True)
         ]
     lines = []
     for row in experiment.rows:
         base = experiment.baseline_of(row)
         gain = None
-        if base is not None and _is_gaining(row, base):
+        if base is not None and row is not base and row.statistic == "mean":
             gain = _gain(columns, cells[row.name], cells[base.name], world.comparable)
         lines.append(Line(row, tuple(cells[row.name]), gain))
     headings = tuple(column.heading for column in columns)
@@ -85,16 +72,14 @@ def _cells(
     return cells
 
 
-def _measured(
-    row: Row, column: PlacedColumn, world: World, outcomes: Outcomes, absent: dict[str, str]
-) -> Cell:
+def _measured(row: Row, column: PlacedColumn, world: World, outcomes: Outcomes, absent: dict[str, str]) -> Cell:
     """The mean over a column's datasets."""
     metric = column.metric or row.metric
     values, sources, missing = [], [], ""
     for dataset in column.datasets:
         job = job_of(row, column, dataset, world)
         outcome = outcomes[job.key]
-        found = [_VALUES[metric](record) for record in outcome.records]
+        found = [measured(record, metric) for record in outcome.records]
         if outcome.why:
             absent[f"{job.method} on {job.dataset}" if outcome.records else job.dataset] = outcome.why
         known = [value for value in found if value is not None]
@@ -140,16 +125,14 @@ def _relative(cell: Cell, column: PlacedColumn, own: Sequence[Cell], base: Seque
     return replace(cell, ours=100 * mine.ours / theirs.ours, sources=(*mine.sources, *theirs.sources))
 
 
-def _is_gaining(row: Row, base: Row) -> bool:
-    return row is not base and row.metric == base.metric == "accuracy" and row.statistic == "mean"
-
-
-def _gain(columns: Sequence[PlacedColumn], own: Sequence[Cell], base: Sequence[Cell], comparable: bool) -> Cell:
+def _gain(columns: Sequence[PlacedColumn], own: Sequence[Cell], base: Sequence[Cell], comparable: bool) -> Cell | None:
     """How far a row is above the baseline, over the columns of the last mean that both have numbers in.
 
     The paper's gain is over the same columns where the data are the paper's, and otherwise the one it printed.
     """
     position = max((number for number, column in enumerate(columns) if column.parts), default=len(columns) - 1)
+    if own[position].metric != "accuracy":
+        return None
     parts = columns[position].parts or (position,)
     both = [part for part in parts if own[part].ours is not None and base[part].ours is not None]
     partial = "" if len(both) == len(parts) else f"{len(both)} of {len(parts)}"
@@ -157,9 +140,7 @@ def _gain(columns: Sequence[PlacedColumn], own: Sequence[Cell], base: Sequence[C
     paper = _mean_difference([(own[part].paper, base[part].paper) for part in of_paper])
     if not both:
         return Cell(printed=paper, missing=own[position].missing or base[position].missing)
-    return Cell(
-        _mean_difference([(own[part].ours, base[part].ours) for part in both]), printed=paper, partial=partial
-    )
+    return Cell(_mean_difference([(own[part].ours, base[part].ours) for part in both]), printed=paper, partial=partial)
 
 
 def _mean_difference(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:

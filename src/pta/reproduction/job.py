@@ -6,13 +6,16 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from pta.adapters.base import adapter_class, list_adapters, require_parameters
+from pta.adapters.base import adapter_class, create_adapter, list_adapters, require_parameters
 from pta.adapters.presets import load_preset
+from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter
 from pta.experiments.stream import Stream
 from pta.reproduction.columns import PlacedColumn, place_columns
 from pta.reproduction.declaration import SPEED_METRICS, Experiment, Row
 from pta.reproduction.world import World
+
+_SOME = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["one", "other"])  # what a method needs does not depend on it
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Job:
         views: how augmented views are made, or None for plain images.
         stream, seeds: the orders that the samples come in.
         speed: whether the time of single images is measured, instead of accuracy.
-        awaited: whether method or dataset are not there yet.
+        awaits: the methods and kinds of data that are not there yet.
     """
 
     dataset: str
@@ -38,7 +41,7 @@ class Job:
     stream: Stream
     seeds: tuple[int, ...]
     speed: bool
-    awaited: bool
+    awaits: tuple[str, ...]
 
     @cached_property
     def key(self) -> str:
@@ -47,9 +50,9 @@ class Job:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the method needs of the samples."""
-        own = adapter_class(self.method).needs
-        return own | adapter_class(self.params["base"]).needs if "base" in self.params else own
+        """What the method needs of the samples, with these parameters."""
+        of_class = adapter_class(self.method).needs
+        return of_class if "pixels" in of_class else create_adapter(self.method, _SOME, **self.params).needs
 
 
 def jobs_of(experiment: Experiment, world: World) -> Iterator[Job]:
@@ -66,13 +69,9 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
         id = dataset.format_map(row.fill)
     except KeyError as error:
         raise InvalidParameter(f"{row.name}: the dataset {dataset} wants a value for {error} in fill") from None
-    used = {row.method, row.params.get("base", row.method)}
-    unknown = used - set(list_adapters()) - set(world.awaited_methods)
-    for name in sorted(unknown):
-        adapter_class(name)  # says what is wrong
-    awaited = bool(used - set(list_adapters())) or id.split("/")[0] in world.awaited_datasets
+    awaits = tuple(_awaited(row, id, world))
     params = {**_preset_values(row, id), **row.params}
-    if not awaited:
+    if not awaits:
         require_parameters(row.method, params)
     return Job(
         dataset=id,
@@ -84,8 +83,19 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
         stream=row.stream,
         seeds=row.seeds[: world.most_seeds],
         speed=(column.metric or row.metric) in SPEED_METRICS,
-        awaited=awaited,
+        awaits=awaits,
     )
+
+
+def _awaited(row: Row, dataset: str, world: World) -> Iterator[str]:
+    for method in dict.fromkeys((row.method, row.params.get("base", row.method))):
+        if method in world.awaited_methods and method not in list_adapters():
+            yield method
+        else:
+            adapter_class(method)  # says what is wrong with the name
+    kind = dataset.split("/")[0]
+    if kind in world.awaited_datasets:
+        yield kind
 
 
 def _preset_values(row: Row, dataset: str) -> dict[str, Any]:

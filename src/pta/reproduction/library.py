@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 from filelock import FileLock
 
@@ -19,7 +20,7 @@ from pta.pipelines.fashion import open_source
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.views import Mode, confident_mean
 
-VIEWS = 64  # as in the paper
+VIEWS = 64  # of an image, as in the paper
 
 _SAMPLES_KEPT = 1  # datasets in memory at a time
 
@@ -36,6 +37,7 @@ class Library:
         descriptions: a folder with the sentences of each class, DATASET.json.
         device, dtype: of the model and the methods; dtype of the model only.
         batch, workers: how images are read.
+        views_of: the datasets that augmented views are made of, if not all.
         on_progress: told what is being extracted, how much is done, and of how much.
     """
 
@@ -48,6 +50,7 @@ class Library:
     dtype: str = "float32"
     batch: int = 64
     workers: int | None = None
+    views_of: Sequence[str] | None = None
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
     _loaded: dict[Path, FeatureFile] = field(default_factory=dict, init=False)
 
@@ -75,17 +78,20 @@ class Library:
         *,
         templates: str = "clip",
         descriptions: bool = False,
-        views: Mode | None = None,
-        needs: Sequence[str] | frozenset[str] = (),
+        views: str | None = None,
+        needs: frozenset[str] = frozenset(),
     ) -> FeatureFile:
-        """A dataset as a method sees it; for one that does not need views, its samples are the mean of the surest."""
+        """A dataset as a method sees it; `views` as in a row, `needs` as the method declares them."""
+        mode, _, mean = (views or "").partition("-")
         if dataset in self.own:
             data = self._own(dataset, templates, descriptions)
         else:
             images = self.images(dataset)
-            stored = self._extracted(images, views, pixels="pixels" in needs)
+            if mode and self.views_of is not None and dataset not in self.views_of:
+                raise InvalidSamples(f"{dataset}: to save time, views are only made of {', '.join(self.views_of)}")
+            stored = self._extracted(images, mode, pixels="pixels" in needs)
             data = replace(stored, classifier=self._classifier(images, templates, descriptions))
-        if "views" not in needs and views is not None:
+        if mode and (mean or "views" not in needs):
             if data.samples.views is None:
                 raise InvalidSamples(f"{dataset} holds no views")
             data = replace(data, samples=confident_mean(data.samples, data.classifier))
@@ -107,13 +113,13 @@ class Library:
             self.encoder, images.class_names, prompts, descriptions=sentences, cache=default_cache()
         )
 
-    def _extracted(self, images: ImageSet, views: Mode | None, pixels: bool) -> FeatureFile:
-        kinds = [views and f"{VIEWS}-{views}", "pixels" if pixels else "", "" if self.dtype == "float32" else self.dtype]
+    def _extracted(self, images: ImageSet, mode: str, pixels: bool) -> FeatureFile:
+        kinds = [mode and f"{VIEWS}-{mode}", "pixels" if pixels else "", "" if self.dtype == "float32" else self.dtype]
         name = "-".join([images.name.replace("/", "-"), self.encoder.fingerprint[:12], *filter(None, kinds)])
         out = self.folder / f"{name}.safetensors"
         if out not in self._loaded:
             make_folder(self.folder)
-            reading = Reading(self.batch, self.workers, views=Views(VIEWS, views) if views else None, pixels=pixels)
+            reading = Reading(self.batch, self.workers, views=drawn_views(mode), pixels=pixels)
             with FileLock(out.with_suffix(".lock")):  # a second process waits, and then finds all of it done
                 extract(
                     *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
@@ -125,3 +131,8 @@ class Library:
                 self._loaded.pop(next(iter(self._loaded)))
             self._loaded[out] = load_features(out)
         return self._loaded[out]
+
+
+def drawn_views(mode: str) -> Views | None:
+    """How the views of a mode are drawn; none for no mode."""
+    return Views(VIEWS, cast(Mode, mode)) if mode else None

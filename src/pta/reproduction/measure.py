@@ -9,9 +9,8 @@ from pta.experiments.machine import hardware
 from pta.experiments.store import ResultStore, result_key
 from pta.experiments.stored import evaluate_once, inputs_of, made_from
 from pta.experiments.stream import Stream
-from pta.pipelines.encoding import Views
 from pta.reproduction.job import Job
-from pta.reproduction.library import VIEWS, Library
+from pta.reproduction.library import Library, drawn_views
 from pta.reproduction.speed import TIMED, measure_speed
 
 NOT_YET, NO_DATA, CANNOT = "not yet", "no data", "cannot run"
@@ -48,7 +47,7 @@ def do_jobs(
 
 
 def _do(job: Job, library: Library, store: ResultStore) -> Outcome:
-    if job.awaited:
+    if job.awaits:
         return Outcome(missing=NOT_YET)
     try:
         records = _measure_speed(job, library, store) if job.speed else _evaluate(job, library, store)
@@ -71,7 +70,7 @@ def _evaluate(job: Job, library: Library, store: ResultStore) -> list[Record]:
 def _measure_speed(job: Job, library: Library, store: ResultStore) -> list[Record]:
     images = library.images(job.dataset)
     data = library.features(job.dataset, templates=job.templates)
-    views = Views(VIEWS, job.views or "crops") if "views" in job.needs else None
+    views = drawn_views("crops" if job.views is None else job.views.split("-")[0]) if "views" in job.needs else None
     inputs = {
         **inputs_of(data, job.method, job.params, 1, Stream(), 1),
         "speed_of": TIMED,
@@ -87,4 +86,3 @@ def _measure_speed(job: Job, library: Library, store: ResultStore) -> list[Recor
             record["made"] = made_from(inputs, data)
             store.put(inputs, record)
     return [record]
-

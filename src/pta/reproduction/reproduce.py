@@ -12,8 +12,8 @@ from pta.reproduction.table import Table
 from pta.reproduction.world import World, load_world
 
 _OTHER_DATA = (
-    "Not the paper's data: Fashion-MNIST test images under synthetic shifts, encoded by the small model that is embedded "
-    "in pta, and feature files where they are named. Only gains over the baseline can be compared with the paper's."
+    "Not the paper's data: Fashion-MNIST test images under synthetic shifts, encoded by the small model that is "
+    "embedded in pta, and the feature files that are named. Only gains over the baseline compare with the paper's."
 )
 
 
@@ -54,7 +54,9 @@ def _about(library: Library) -> dict[str, str]:
 def _notes(experiment: Experiment, world: World, library: Library) -> list[str]:
     notes = [] if world.comparable else [_OTHER_DATA]
     if world.comparable and library.is_model_loaded and library.encoder.architecture != experiment.backbone:
-        notes.append(f"Made with {library.encoder.architecture}; the paper's numbers are those of {experiment.backbone}.")
+        notes.append(
+            f"Made with {library.encoder.architecture}; the paper's numbers are those of {experiment.backbone}."
+        )
     most = max(len(row.seeds) for row in experiment.rows)
     if world.most_seeds is not None and world.most_seeds < most:
         notes.append(f"Orders of {world.most_seeds} seeds, where the paper has {most}.")

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import resources
 
 from pta.errors import InvalidParameter, nearest
@@ -21,6 +21,7 @@ class World:
         model: the model that goes with it, if not the user's.
         own: the group that the user's own feature files join.
         most_seeds: how many seeds of an experiment are run, if not all.
+        views_of: the datasets that augmented views are made of, if not all.
     """
 
     comparable: bool
@@ -31,12 +32,12 @@ class World:
     model: str = ""
     own: str = ""
     most_seeds: int | None = None
-    own_files: tuple[str, ...] = field(default=())
+    views_of: Sequence[str] | None = None
 
     def joined_by(self, files: Sequence[str]) -> "World":
         """The same world with the user's own feature files, by name, in the group that is for them."""
         groups = {**self.groups, self.own: (*self.groups[self.own], *files)}
-        return replace(self, groups=groups, own_files=tuple(files))
+        return replace(self, groups=groups)
 
     def members(self, group: str) -> tuple[str, ...]:
         """The datasets of a group."""
