@@ -12,30 +12,28 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pta.cli import options
+from pta.cli.feature_files import open_features
 from pta.cli.method_choice import MethodChoice, Methods
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
-from pta.datasets.features import FeatureFile, load_features
-from pta.encoders import find_device
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidSamples
 from pta.experiments.evaluate import Summary
 from pta.experiments.evaluate import evaluate as evaluate_methods
 from pta.experiments.evaluation import Evaluation
-from pta.experiments.stream import KINDS, Stream
+from pta.experiments.stream import Stream
 from pta.files import make_folder, write_atomically
 from pta.views import confident_mean
 
 
 def evaluate(
-    features: Annotated[list[Path], typer.Option(help="Feature file (.npz or .safetensors); may be repeated.")],
+    features: options.Features,
     method: Annotated[
         list[str] | None,
         typer.Option(
             help="Method, or 'all' that the file has everything for; may be repeated.", show_default="clip, pta"
         ),
     ] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")
-    ] = None,
+    seed: options.Seeds = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter, e.g. pta.h=50."),
@@ -52,42 +50,25 @@ def evaluate(
         typer.Option(help="The model that made the features, for methods that look inside it (tca)."),
     ] = None,
     device: options.Device = "cpu",
-    stream: Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid",
-    gamma: Annotated[
-        float | None, typer.Option(help="For dirichlet: the smaller, the fewer classes at a time.", show_default="0.1")
-    ] = None,
-    prefix: Annotated[
-        int | None,
-        typer.Option(min=0, help="For poisoned: how many confident mistakes come first.", show_default="all"),
-    ] = None,
-    drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")] = False,
-    lookahead: Annotated[bool, typer.Option("--lookahead", help="Learn a whole batch, then predict it.")] = False,
+    stream: options.StreamKind = "iid",
+    gamma: options.Gamma = None,
+    prefix: options.Prefix = None,
+    drop_last: options.DropLast = False,
+    lookahead: options.Lookahead = False,
     views: Annotated[
         bool, typer.Option("--views", help="Take each sample as the mean of its most confident tenth of views.")
     ] = False,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Samples per step; changes results only with dirichlet, --drop-last, --lookahead and stata.",
-            show_default="128 with one of the first three, else 256",
-        ),
-    ] = None,
+    batch: options.StreamBatch = None,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv, in stream order.")] = None,
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, and speed."""
     asked = method or ["clip", "pta"]
-    place = find_device(device)
     choice = MethodChoice(asked, set_ or [], preset, model, device)
     require_place(json)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     size = batch or order.usual_batch
-    datasets = [replace(data, classifier=data.classifier.to(device=place)) for data in map(load_features, features)]
-    datasets = [_with_confident_views(data) if views else data for data in datasets]
-    names = [data.name for data in datasets]
-    if len(set(names)) < len(names):
-        raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")
+    datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
     for data in datasets:
         order.require(data, size)
     work = [(data, choice.for_file(data)) for data in datasets]

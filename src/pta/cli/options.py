@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from pta.errors import UnreadableFile
+from pta.experiments.stream import KINDS
 from pta.files import read_text
 from pta.pipelines import encoding
 from pta.prompts import load_descriptions
@@ -37,6 +38,28 @@ Workers = Annotated[
 FastDecode = Annotated[
     bool,
     typer.Option("--fast-decode", help="Decode large JPEG files at a fraction of their size: nearly the same pixels."),
+]
+Features = Annotated[
+    list[Path],
+    typer.Option(help="Feature file (.npz or .safetensors), or a folder of them; may be repeated."),
+]
+Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")]
+StreamKind = Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")]
+Gamma = Annotated[
+    float | None, typer.Option(help="For dirichlet: the smaller, the fewer classes at a time.", show_default="0.1")
+]
+Prefix = Annotated[
+    int | None, typer.Option(min=0, help="For poisoned: how many confident mistakes come first.", show_default="all")
+]
+DropLast = Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")]
+Lookahead = Annotated[bool, typer.Option("--lookahead", help="Learn a whole batch, then predict it.")]
+StreamBatch = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Samples per step; changes results only with dirichlet, --drop-last, --lookahead and stata.",
+        show_default="128 with one of the first three, else 256",
+    ),
 ]
 OnError = Annotated[
     encoding.OnError, typer.Option(help="At an image that cannot be read: stop, or skip it and report.")

@@ -10,11 +10,12 @@ from rich.markup import escape
 from rich.table import Table as Screen
 
 from pta.cli import options
+from pta.cli.feature_files import open_features
 from pta.cli.output import STDOUT, progress, require_place, say, tables, write_json
 from pta.datasets.catalogue import is_catalogued
-from pta.datasets.features import FeatureFile, load_features
+from pta.datasets.features import FeatureFile
 from pta.encoders import DEFAULT_MODEL
-from pta.errors import InvalidParameter, UnreadableFile
+from pta.errors import InvalidParameter
 from pta.experiments.store import ResultStore
 from pta.files import make_folder
 from pta.reproduction.declaration import Experiment, load_experiment, packaged_experiments
@@ -67,7 +68,7 @@ def reproduce(
         _list(json)
         return
     chosen = [load_experiment(name) for name in _names(experiments or [], all_ or (offline and not experiments))]
-    own = [load_features(path) for path in _feature_files(features or [])]
+    own = open_features(features or [], device)
     if not (offline or data or own):
         raise InvalidParameter("nothing to run on: --data ROOT for the paper's datasets, --features FILE, or --offline")
     if data is not None and not data.is_dir():
@@ -141,19 +142,6 @@ def _names(given: Sequence[str], every: bool) -> list[str]:
     if not given:
         raise InvalidParameter("which experiment? pta reproduce --list shows them, --all runs them all")
     return list(dict.fromkeys(given))
-
-
-def _feature_files(places: Sequence[Path]) -> list[Path]:
-    files: list[Path] = []
-    for place in places:
-        if place.is_dir():
-            inside = sorted(path for path in place.iterdir() if path.suffix in (".npz", ".safetensors"))
-            if not inside:
-                raise UnreadableFile(f"no feature files (.npz, .safetensors) in {place}")
-            files += inside
-        else:
-            files.append(place)
-    return files
 
 
 def _world(offline: bool, own: Sequence[FeatureFile], seeds: int | None) -> World:

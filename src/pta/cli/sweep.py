@@ -4,7 +4,6 @@ import csv as csv_format
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import isclose
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,14 +13,14 @@ from rich.table import Table
 
 from pta.adapters.base import adapter_class
 from pta.cli import options
+from pta.cli.feature_files import open_features
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
-from pta.datasets.features import FeatureFile, load_features
-from pta.encoders import find_device
+from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter
 from pta.experiments.records import as_given
 from pta.experiments.store import ResultStore
-from pta.experiments.stream import KINDS, Stream
+from pta.experiments.stream import Stream
 from pta.experiments.sweep import Grid, Point
 from pta.experiments.sweep import sweep as sweep_grid
 from pta.experiments.sweep_figure import draw, require_figure
@@ -36,29 +35,20 @@ _WARNING = (
 
 
 def sweep(
-    features: Annotated[list[Path], typer.Option(help="Feature file (.npz or .safetensors); may be repeated.")],
+    features: options.Features,
     set_: Annotated[
         list[str],
         typer.Option(
             "--set", metavar="METHOD.NAME=A,B,…", help="Values of a parameter, e.g. pta.h=5,20; may be repeated."
         ),
     ],
-    seed: Annotated[
-        list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")
-    ] = None,
-    stream: Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")] = "iid",
-    gamma: Annotated[
-        float | None, typer.Option(help="For dirichlet: the smaller, the fewer classes at a time.", show_default="0.1")
-    ] = None,
-    prefix: Annotated[
-        int | None,
-        typer.Option(min=0, help="For poisoned: how many confident mistakes come first.", show_default="all"),
-    ] = None,
-    drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")] = False,
-    lookahead: Annotated[bool, typer.Option("--lookahead", help="Learn a whole batch, then predict it.")] = False,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Samples per step, as for pta eval.", show_default="128 or 256")
-    ] = None,
+    seed: options.Seeds = None,
+    stream: options.StreamKind = "iid",
+    gamma: options.Gamma = None,
+    prefix: options.Prefix = None,
+    drop_last: options.DropLast = False,
+    lookahead: options.Lookahead = False,
+    batch: options.StreamBatch = None,
     device: options.Device = "cpu",
     results: Annotated[
         Path, typer.Option(help="Folder that keeps what was measured, so that nothing is measured twice.")
@@ -70,17 +60,13 @@ def sweep(
     ] = None,
 ) -> None:
     """Measure a method over a grid of parameters. Called again, it goes on where it was interrupted."""
-    place = find_device(device)
     grid = read_grid(set_)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     if plot is not None:
         require_figure(plot)
     for path in (json, csv, plot):
         require_place(path)
-    datasets = [replace(data, classifier=data.classifier.to(device=place)) for data in map(load_features, features)]
-    names = [data.name for data in datasets]
-    if len(set(names)) < len(names):
-        raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")
+    datasets = open_features(features, device)
     for data in datasets:
         order.require(data, batch or order.usual_batch)
         grid.require(data)

@@ -103,7 +103,5 @@ def sweep(
     """Measure the points of the grid in their order; what the store has is not measured again."""
     for setting in grid.settings:
         found = evaluate_once(store, data, grid.method, setting, seeds, stream=stream, batch=batch, on_batch=on_batch)
-        by_seed = {
-            record["seed"]: {**record, "dataset": data.name} for record in found
-        }  # the file may have been renamed
+        by_seed = {record["seed"]: record for record in found}
         yield Point(setting, [by_seed[seed] for seed in seeds])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pta.errors import InvalidParameter
+from pta.experiments.drawing import require_matplotlib
 from pta.experiments.records import as_given
 from pta.experiments.sweep import Grid, Point
 from pta.files import write_atomically
@@ -26,10 +27,7 @@ def require_figure(path: Path) -> None:
     """Refuse a figure that could not be drawn, before any work is done for it."""
     if path.suffix not in ENDINGS:
         raise InvalidParameter(f"--plot {path}: a figure ends in {', '.join(ENDINGS)}")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise InvalidParameter("--plot needs matplotlib: pip install 'pta-vlm[figures]'") from None
+    require_matplotlib()
 
 
 def draw(path: Path, grid: Grid, swept: Mapping[str, Sequence[Point]]) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from pta.errors import InvalidParameter, MissingPackage
+from pta.errors import InvalidParameter
+from pta.experiments.drawing import require_matplotlib
 from pta.reproduction import text
 from pta.reproduction.declaration import Figure as Declared
 from pta.reproduction.panels import GREY, KINDS, drawn_lines, paper_words, seen
@@ -43,11 +44,10 @@ def draw(table: Table) -> str:
     declared = table.experiment.figure
     if declared is None:
         raise InvalidParameter(f"experiment {table.experiment.id} declares no figure; give it a [figure] to draw one")
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingPackage("figures need matplotlib: pip install 'pta-vlm[figures]'") from None
+    require_matplotlib()
+    import matplotlib
+    from matplotlib.figure import Figure
+
     columns = _columns(table, declared)
     height = _EDGE + _BAR * len(drawn_lines(table)) if declared.kind == "bars" else _PANEL
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": table.experiment.id}):
