@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pta.errors import InvalidParameter, nearest
+from pta.errors import InvalidParameter, PtaError, nearest
 from pta.reproduction.declaration import Column, Experiment, Row
 from pta.reproduction.world import World
 
@@ -32,14 +32,18 @@ class PlacedColumn:
 def place_columns(experiment: Experiment, world: World) -> tuple[PlacedColumn, ...]:
     """The columns of an experiment, those for each dataset of a group written out."""
     placed: list[PlacedColumn] = []
-    for column in experiment.columns:
-        if column.each:
-            placed += [
-                PlacedColumn(world.title(id), world.title(id), datasets=(id,), metric=column.metric)
-                for id in world.members(column.each)
-            ]
-        else:
-            placed.append(_place(column, placed, world))
+    try:
+        for column in experiment.columns:
+            if column.each:
+                placed += [
+                    PlacedColumn(world.title(id), world.title(id), datasets=(id,), metric=column.metric)
+                    for id in world.members(column.each)
+                ]
+            else:
+                placed.append(_place(column, placed, world))
+        _require_different([column.heading for column in placed])
+    except PtaError as error:
+        raise type(error)(f"experiment {experiment.id}: {error}") from None
     return tuple(placed)
 
 
@@ -71,4 +75,12 @@ def _position(label: str, before: Sequence[PlacedColumn]) -> int:
     labels = [column.label for column in before]
     if label not in labels:
         raise InvalidParameter(f"no earlier column is called {label!r}; {nearest(label, labels)}")
+    if before[labels.index(label)].relative is not None:
+        raise InvalidParameter(f"{label!r} is relative to the baseline, and nothing is computed from such a column")
     return labels.index(label)
+
+
+def _require_different(headings: Sequence[str]) -> None:
+    for heading in headings:
+        if headings.count(heading) > 1:
+            raise InvalidParameter(f"two columns are called {heading!r}")

@@ -6,14 +6,15 @@ describes the file; everything in it is checked here, before any work is done.
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pta.errors import InvalidParameter, PtaError, UnreadableFile, nearest
 from pta.experiments.stream import Stream
 from pta.files import read_text
+from pta.reproduction.from_toml import make, pop_table, pop_tables
 
 SPEED_METRICS = ("images_per_second", "stream_seconds", "memory_mib", "state_mb")
 """What is measured with the model, one image at a time."""
@@ -100,6 +101,8 @@ class Row:
     def __post_init__(self) -> None:
         _require_known("metric", self.metric, METRICS)
         _require_known("statistic", self.statistic, STATISTICS)
+        if not self.seeds:
+            raise InvalidParameter(f"{self.name} has no seeds; give how many, or a list of them")
         for mode in self.views.values():
             _require_known("mode of views", mode, VIEWS)
 
@@ -221,18 +224,15 @@ def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
     try:
         content = tomllib.loads(text)
-        usual = content.pop("usual", {})
-        rows = [_row(usual | row) for row in content.pop("rows", [])]
-        columns = [_make(Column, _listed(column, "mean_of")) for column in content.pop("columns", [])]
-        errata = [_make(Erratum, erratum) for erratum in content.pop("errata", [])]
-        figure = content.pop("figure", None)
+        usual = pop_table(content, "usual")
+        rows = [_row(usual | row) for row in pop_tables(content, "rows")]
+        columns = [make(Column, column) for column in pop_tables(content, "columns")]
+        errata = [make(Erratum, erratum) for erratum in pop_tables(content, "errata")]
+        figure = make(Figure, pop_table(content, "figure")) if "figure" in content else None
         if not rows or not columns:
             raise InvalidParameter("there must be [[rows]] and [[columns]]")
-        return _make(
-            Experiment,
-            content
-            | {"id": id, "rows": tuple(rows), "columns": tuple(columns), "errata": tuple(errata)}
-            | {"figure": figure and _make(Figure, _listed(figure, "columns"))},
+        return make(
+            Experiment, {**content, "id": id, "rows": rows, "columns": columns, "errata": errata, "figure": figure}
         )
     except tomllib.TOMLDecodeError as error:
         raise UnreadableFile(f"experiment {id}: not TOML: {error}") from None
@@ -241,35 +241,12 @@ def parse_experiment(id: str, text: str) -> Experiment:
 
 
 def _row(content: dict[str, Any]) -> Row:
-    seeds = content.get("seeds", 3)
-    printed = [None if value == "" else value for value in content.get("printed", [])]
-    return _make(
-        Row,
-        content
-        | {"stream": _make(Stream, content.get("stream", {}))}
-        | {"seeds": tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)}
-        | {"printed": tuple(printed)},
-    )
-
-
-def _listed(content: dict[str, Any], key: str) -> dict[str, Any]:
-    """The content with a tuple under a key, whether it held a list, one text or nothing."""
-    given = content.get(key, ())
-    return content | {key: (given,) if isinstance(given, str) else tuple(given)}
-
-
-Made = TypeVar("Made")
-
-
-def _make(kind: type[Made], content: Mapping[str, Any]) -> Made:
-    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
-    for key in content:
-        if key not in known:
-            raise InvalidParameter(f"a {kind.__name__.lower()} has no {key!r}; {nearest(key, known)}")
-    try:
-        return kind(**content)
-    except TypeError as error:
-        raise InvalidParameter(f"a {kind.__name__.lower()} is incomplete: {error}") from None
+    content = {**content, "stream": make(Stream, pop_table(content, "stream"))}
+    if isinstance(seeds := content.get("seeds"), int) and not isinstance(seeds, bool):
+        content["seeds"] = list(range(1, seeds + 1))
+    if isinstance(printed := content.get("printed"), list):
+        content["printed"] = [None if value == "" else value for value in printed]
+    return make(Row, content)
 
 
 def _require_known(what: str, value: str, known: Sequence[str]) -> None:

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from pta.adapters.base import adapter_class, create_adapter, list_adapters, require_parameters
-from pta.adapters.presets import load_preset
+from pta.adapters.base import adapter_class, create_adapter, list_adapters, parameters_of, require_parameters
+from pta.adapters.presets import load_preset, require_preset
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, PtaError
 from pta.experiments.stream import Stream
 from pta.reproduction.columns import PlacedColumn, place_columns
 from pta.reproduction.declaration import SPEED_METRICS, Experiment, Row
@@ -46,21 +46,27 @@ class Job:
     @cached_property
     def key(self) -> str:
         """The same for equal jobs."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True, default=str)
 
     @property
     def needs(self) -> frozenset[str]:
         """What the method needs of the samples, with these parameters."""
         of_class = adapter_class(self.method).needs
-        return of_class if "pixels" in of_class else create_adapter(self.method, _SOME, **self.params).needs
+        of_stream = {"length": 1} if "length" in parameters_of(self.method) else {}
+        params = {**of_stream, **self.params}
+        return of_class if "pixels" in of_class else create_adapter(self.method, _SOME, **params).needs
 
 
 def jobs_of(experiment: Experiment, world: World) -> Iterator[Job]:
     """All jobs of an experiment."""
+    columns = place_columns(experiment, world)
     for row in experiment.rows:
-        for column in place_columns(experiment, world):
+        for column in columns:
             for dataset in column.datasets:
-                yield job_of(row, column, dataset, world)
+                try:
+                    yield job_of(row, column, dataset, world)
+                except PtaError as error:
+                    raise type(error)(f"experiment {experiment.id}: {row.name}: {error}") from None
 
 
 def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
@@ -68,7 +74,9 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
     try:
         id = dataset.format_map(row.fill)
     except KeyError as error:
-        raise InvalidParameter(f"{row.name}: the dataset {dataset} wants a value for {error} in fill") from None
+        raise InvalidParameter(f"the dataset {dataset} wants a value for {error} in fill") from None
+    except (ValueError, IndexError):  # a file of the user's may be called anything
+        raise InvalidParameter(f"the name {dataset} holds braces that cannot be filled in") from None
     awaits = tuple(_awaited(row, id, world))
     params = {**_preset_values(row, id), **row.params}
     if not awaits:
@@ -79,12 +87,18 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
         params=params,
         templates=row.templates,
         descriptions=row.descriptions,
-        views=next((mode for group, mode in row.views.items() if dataset in world.members(group)), None),
+        views=_views(row, dataset, world),
         stream=row.stream,
         seeds=row.seeds[: world.most_seeds],
         speed=(column.metric or row.metric) in SPEED_METRICS,
         awaits=awaits,
     )
+
+
+def _views(row: Row, dataset: str, world: World) -> str | None:
+    """How the row's views of a dataset are made, by the first group that it is in."""
+    modes = [mode for group, mode in row.views.items() if dataset in world.members(group)]
+    return modes[0] if modes else None
 
 
 def _awaited(row: Row, dataset: str, world: World) -> Iterator[str]:
@@ -102,6 +116,7 @@ def _preset_values(row: Row, dataset: str) -> dict[str, Any]:
     """What the row's preset gives its method for a dataset; PTA on top of a method has the values of both."""
     if not row.preset:
         return {}
+    require_preset(row.preset)
     base = row.params.get("base")
     own = load_preset("pta" if base else row.method, row.preset, dataset) or {}
     return {**own, "base_parameters": load_preset(base, row.preset, dataset) or {}} if base else own

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from filelock import FileLock
 
@@ -21,8 +21,6 @@ from pta.prompts import build_classifier, default_cache, load_descriptions, load
 from pta.views import Mode, confident_mean
 
 VIEWS = 64  # of an image, as in the paper
-
-_SAMPLES_KEPT = 1  # datasets in memory at a time
 
 
 @dataclass
@@ -52,7 +50,8 @@ class Library:
     workers: int | None = None
     views_of: Sequence[str] | None = None
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
-    _loaded: dict[Path, FeatureFile] = field(default_factory=dict, init=False)
+    _stored: dict[Path, FeatureFile] = field(default_factory=dict, init=False)  # the last one
+    _ready: dict[Any, FeatureFile] = field(default_factory=dict, init=False)  # the last one
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -82,6 +81,15 @@ class Library:
         needs: frozenset[str] = frozenset(),
     ) -> FeatureFile:
         """A dataset as a method sees it; `views` as in a row, `needs` as the method declares them."""
+        wanted = (dataset, templates, descriptions, views, needs)
+        if wanted not in self._ready:
+            ready = self._prepare(*wanted)
+            self._ready = {wanted: replace(ready, classifier=ready.classifier.to(device=find_device(self.device)))}
+        return self._ready[wanted]
+
+    def _prepare(
+        self, dataset: str, templates: str, descriptions: bool, views: str | None, needs: frozenset[str]
+    ) -> FeatureFile:
         mode, _, mean = (views or "").partition("-")
         if dataset in self.own:
             data = self._own(dataset, templates, descriptions)
@@ -95,7 +103,7 @@ class Library:
             if data.samples.views is None:
                 raise InvalidSamples(f"{dataset} holds no views")
             data = replace(data, samples=confident_mean(data.samples, data.classifier))
-        return replace(data, classifier=data.classifier.to(device=find_device(self.device)))
+        return data
 
     def _own(self, dataset: str, templates: str, descriptions: bool) -> FeatureFile:
         if templates not in ("clip", "coop") or descriptions:
@@ -117,7 +125,7 @@ class Library:
         kinds = [mode and f"{VIEWS}-{mode}", "pixels" if pixels else "", "" if self.dtype == "float32" else self.dtype]
         name = "-".join([images.name.replace("/", "-"), self.encoder.fingerprint[:12], *filter(None, kinds)])
         out = self.folder / f"{name}.safetensors"
-        if out not in self._loaded:
+        if out not in self._stored:
             make_folder(self.folder)
             reading = Reading(self.batch, self.workers, views=drawn_views(mode), pixels=pixels)
             with FileLock(out.with_suffix(".lock")):  # a second process waits, and then finds all of it done
@@ -127,10 +135,8 @@ class Library:
                     replace=True,
                     on_progress=lambda done: self.on_progress(images.name, done, len(images)),
                 )
-            while len(self._loaded) >= _SAMPLES_KEPT:
-                self._loaded.pop(next(iter(self._loaded)))
-            self._loaded[out] = load_features(out)
-        return self._loaded[out]
+            self._stored = {out: load_features(out)}
+        return self._stored[out]
 
 
 def drawn_views(mode: str) -> Views | None:

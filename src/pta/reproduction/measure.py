@@ -1,9 +1,10 @@
 """Doing jobs: each once, whatever experiments want it; what cannot be done says why and stops nothing else."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from pta.errors import PtaError, UnavailableModel, UnreadableFile
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableImage
 from pta.experiments.evaluation import Record
 from pta.experiments.machine import hardware
 from pta.experiments.store import ResultStore, result_key
@@ -35,41 +36,61 @@ def do_jobs(
     store: ResultStore,
     on_progress: Callable[[Job, int, int], None] = lambda job, done, total: None,
 ) -> Outcomes:
-    """Do every job once, those on the same images after each other; `on_progress` is told before each."""
-    distinct = {job.key: job for job in jobs}
-    datasets = list(dict.fromkeys(job.dataset for job in distinct.values()))
-    in_turn = sorted(distinct.values(), key=lambda job: (datasets.index(job.dataset), job.views or "", job.templates))
-    outcomes = {}
-    for done, job in enumerate(in_turn):
-        on_progress(job, done, len(in_turn))
-        outcomes[job.key] = _do(job, library, store)
+    """Do every job once, those on the same data after each other; `on_progress` is told how many runs are done."""
+    in_turn = _by_data({job.key: job for job in jobs}.values())
+    total, done, outcomes = sum(len(job.seeds) for job in in_turn), 0, {}
+    for job in in_turn:
+        on_progress(job, done, total)
+        outcomes[job.key] = _do(job, library, store, lambda runs: on_progress(job, done + runs, total))  # noqa: B023
+        done += len(job.seeds)
     return outcomes
 
 
-def _do(job: Job, library: Library, store: ResultStore) -> Outcome:
+def _by_data(jobs: Iterable[Job]) -> list[Job]:
+    """In an order that lets the library keep what it has loaded and prepared."""
+    first_wanted: dict[str, int] = {}
+    given = list(jobs)
+    for job in given:
+        first_wanted.setdefault(job.dataset, len(first_wanted))
+    return sorted(given, key=lambda job: (first_wanted[job.dataset], job.views or "", job.templates, job.descriptions))
+
+
+def _do(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], None]) -> Outcome:
     if job.awaits:
         return Outcome(missing=NOT_YET)
     try:
-        records = _measure_speed(job, library, store) if job.speed else _evaluate(job, library, store)
+        data = _data_of(job, library)
     except UnavailableModel:
         raise
     except PtaError as error:
         return Outcome(missing=NO_DATA if isinstance(error, UnreadableFile) else CANNOT, why=str(error))
-    return Outcome(tuple(records))
+    try:
+        records = []
+        for record in (
+            _measured_speed(job, data, library, store) if job.speed else _evaluated(job, data, library, store)
+        ):
+            records.append(record)
+            on_run(len(records))
+    except (InvalidParameter, InvalidSamples, UnreadableImage) as error:
+        return Outcome(missing=CANNOT, why=str(error))
+    return Outcome(tuple(sorted(records, key=lambda record: job.seeds.index(record["seed"]))))
 
 
-def _evaluate(job: Job, library: Library, store: ResultStore) -> list[Record]:
-    data = library.features(
+def _data_of(job: Job, library: Library) -> FeatureFile:
+    if job.speed:  # what is encoded while the clock runs is not needed before
+        return library.features(job.dataset, templates=job.templates)
+    return library.features(
         job.dataset, templates=job.templates, descriptions=job.descriptions, views=job.views, needs=job.needs
     )
+
+
+def _evaluated(job: Job, data: FeatureFile, library: Library, store: ResultStore) -> Iterator[Record]:
     tower = library.encoder.token_tower() if "pixels" in job.needs else None
-    found = evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, tower=tower)
-    return sorted(found, key=lambda record: job.seeds.index(record["seed"]))
+    return evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, tower=tower)
 
 
-def _measure_speed(job: Job, library: Library, store: ResultStore) -> list[Record]:
+def _measured_speed(job: Job, data: FeatureFile, library: Library, store: ResultStore) -> Iterator[Record]:
     images = library.images(job.dataset)
-    data = library.features(job.dataset, templates=job.templates)
     views = drawn_views("crops" if job.views is None else job.views.split("-")[0]) if "views" in job.needs else None
     inputs = {
         **inputs_of(data, job.method, job.params, 1, Stream(), 1),
@@ -83,6 +104,5 @@ def _measure_speed(job: Job, library: Library, store: ResultStore) -> list[Recor
         record = store.get(result_key(inputs))
         if record is None:
             record = measure_speed(library.encoder, images, data, job.method, job.params, views)
-            record["made"] = made_from(inputs, data)
-            store.put(inputs, record)
-    return [record]
+            record = store.put(inputs, record | {"made": made_from(inputs, data)})
+    yield record
