@@ -249,7 +249,7 @@ def test_half_precision_state_is_the_same_bit_for_bit_in_a_batch_and_one_by_one(
 
 
 def test_half_precision_warns_where_it_rounds_the_update_away():
-    with pytest.warns(UserWarning, match="float16 rounds most of β away at h=1000"):
+    with pytest.warns(UserWarning, match="float16 state rounds small steps away at h=1000"):
         PTA(toy_stream().classifier, h=1000.0, state_dtype="float16")
 
 

@@ -122,7 +122,7 @@ class PTA(Adapter):
         self.rule = Rule(h=h, w=w, **switches)
         super().__init__(classifier, variant=variant, **asdict(self.rule), fusion=self.fusion, state_dtype=state_dtype)
         if state_dtype == "float16" and h > _COARSEST_H_FOR_HALF:
-            warnings.warn(f"float16 rounds most of β away at h={h:g}; use float32 state", stacklevel=2)
+            warnings.warn(f"float16 state rounds small steps away at h={h:g}; float32 does not", stacklevel=2)
         self._declare(getattr(torch, state_dtype))
 
     def _declare(self, dtype: torch.dtype) -> None:

@@ -136,7 +136,7 @@ def _gain(columns: Sequence[PlacedColumn], own: Sequence[Cell], base: Sequence[C
     parts = columns[position].parts or (position,)
     both = [part for part in parts if own[part].ours is not None and base[part].ours is not None]
     partial = "" if len(both) == len(parts) else f"{len(both)} of {len(parts)}"
-    of_paper = both if comparable and partial else [position]
+    of_paper = both if comparable and partial and both else [position]
     paper = _mean_difference([(own[part].paper, base[part].paper) for part in of_paper])
     if not both:
         return Cell(printed=paper, missing=own[position].missing or base[position].missing)
