@@ -24,6 +24,7 @@ from pta.reproduction.library import Library
 from pta.reproduction.output import write_results
 from pta.reproduction.records import table_record
 from pta.reproduction.reproduce import reproduce as reproduce_experiments
+from pta.reproduction.reproduce import require_sound
 from pta.reproduction.table import Table
 from pta.reproduction.text import cell_lines, footnotes, gain_heading, gain_text, has_gains, title_of
 from pta.reproduction.world import World, load_world
@@ -67,7 +68,7 @@ def reproduce(
     if list_:
         _list(json)
         return
-    chosen = [load_experiment(name) for name in _names(experiments or [], all_ or (offline and not experiments))]
+    chosen = _chosen(_names(experiments or [], all_ or (offline and not experiments)))
     own = open_features(features or [], device)
     if not (offline or data or own):
         raise InvalidParameter("nothing to run on: --data ROOT for the paper's datasets, --features FILE, or --offline")
@@ -75,7 +76,7 @@ def reproduce(
         raise InvalidParameter(f"--data {data}: no such folder")
     world = _world(offline, own, seeds)
     for experiment in chosen:
-        list(jobs_of(experiment, world))  # mistakes in a file are found before the work begins
+        require_sound(experiment, world)
     make_folder(out)
     library = Library(
         out / "features",
@@ -142,6 +143,15 @@ def _names(given: Sequence[str], every: bool) -> list[str]:
     if not given:
         raise InvalidParameter("which experiment? pta reproduce --list shows them, --all runs them all")
     return list(dict.fromkeys(given))
+
+
+def _chosen(names: Sequence[str]) -> list[Experiment]:
+    chosen = [load_experiment(name) for name in names]
+    ids = [experiment.id for experiment in chosen]
+    for id in ids:
+        if ids.count(id) > 1:
+            raise InvalidParameter(f"two experiments are called {id}, and so would their tables be; rename your file")
+    return chosen
 
 
 def _world(offline: bool, own: Sequence[FeatureFile], seeds: int | None) -> World:

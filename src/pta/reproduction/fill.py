@@ -8,8 +8,8 @@ from typing import Any
 from pta.reproduction.columns import PlacedColumn, place_columns, printed_numbers
 from pta.reproduction.declaration import Experiment, Row
 from pta.reproduction.job import job_of
-from pta.reproduction.measure import Outcomes
-from pta.reproduction.origins import measured
+from pta.reproduction.measure import NO_DATA, Outcomes
+from pta.reproduction.origins import mean_of, measured
 from pta.reproduction.table import Cell, Line, Source, Table
 from pta.reproduction.world import World
 
@@ -81,10 +81,13 @@ def _measured(row: Row, column: PlacedColumn, world: World, outcomes: Outcomes, 
         outcome = outcomes[job.key]
         found = [measured(record, metric) for record in outcome.records]
         if outcome.why:
-            absent[f"{job.method} on {job.dataset}" if outcome.records else job.dataset] = outcome.why
+            absent[job.dataset if outcome.missing == NO_DATA else f"{job.method} on {job.dataset}"] = outcome.why
         known = [value for value in found if value is not None]
         if not known or len(known) < len(found):
             missing = missing or outcome.missing or "not measured"
+            continue
+        if row.statistic == "deviation" and len(known) == 1:
+            missing = missing or "one seed"
             continue
         values.append(_statistic(row, known))
         sources.append(Source(world.title(dataset), outcome.records))
@@ -95,9 +98,7 @@ def _measured(row: Row, column: PlacedColumn, world: World, outcomes: Outcomes, 
 
 
 def _statistic(row: Row, values: Sequence[float]) -> float:
-    if row.statistic == "mean":
-        return fmean(values)
-    return stdev(values) if len(values) > 1 else 0.0
+    return fmean(values) if row.statistic == "mean" else stdev(values)
 
 
 def _mean(parts: Sequence[Cell]) -> Cell:
@@ -110,7 +111,7 @@ def _mean(parts: Sequence[Cell]) -> Cell:
     return Cell(
         fmean(part.ours for part in there if part.ours is not None),
         printed=None if whole or None in papers else fmean(value for value in papers if value is not None),
-        partial="" if whole else f"{len(there)} of {len(parts)}",
+        partial="" if whole else "in part" if len(there) == len(parts) else f"{len(there)} of {len(parts)}",
         metric=parts[0].metric,
         sources=tuple(source for part in there for source in part.sources),
     )
@@ -126,7 +127,7 @@ def _relative(cell: Cell, column: PlacedColumn, own: Sequence[Cell], base: Seque
 
 
 def _gain(columns: Sequence[PlacedColumn], own: Sequence[Cell], base: Sequence[Cell], comparable: bool) -> Cell | None:
-    """How far a row is above the baseline, over the columns of the last mean that both have numbers in.
+    """How far a row is above the baseline, over the columns of the last mean, and the datasets, that both have.
 
     The paper's gain is over the same columns where the data are the paper's, and otherwise the one it printed.
     """
@@ -134,13 +135,25 @@ def _gain(columns: Sequence[PlacedColumn], own: Sequence[Cell], base: Sequence[C
     if own[position].metric != "accuracy":
         return None
     parts = columns[position].parts or (position,)
-    both = [part for part in parts if own[part].ours is not None and base[part].ours is not None]
-    partial = "" if len(both) == len(parts) else f"{len(both)} of {len(parts)}"
-    of_paper = both if comparable and partial and both else [position]
+    common = {part: _common(own[part], base[part]) for part in parts}
+    both = [part for part in parts if common[part]]
+    incomplete = own[position].partial or base[position].partial
+    of_paper = (both or parts) if comparable and incomplete else (position,)
     paper = _mean_difference([(own[part].paper, base[part].paper) for part in of_paper])
     if not both:
         return Cell(printed=paper, missing=own[position].missing or base[position].missing)
-    return Cell(_mean_difference([(own[part].ours, base[part].ours) for part in both]), printed=paper, partial=partial)
+    there, of = len(both), len(parts)
+    if not columns[position].parts:
+        there, of = len(common[position]), len(columns[position].datasets)
+    ours = fmean(fmean(mine - theirs for mine, theirs in common[part]) for part in both)
+    return Cell(ours, printed=paper, partial=incomplete if there == of else f"{there} of {of}")
+
+
+def _common(own: Cell, base: Cell) -> list[tuple[float, float]]:
+    """The values of two cells for every dataset that both have."""
+    theirs = {source.dataset: mean_of(source.records, base.metric) for source in base.sources}
+    pairs = [(mean_of(source.records, own.metric), theirs.get(source.dataset)) for source in own.sources]
+    return [(one, other) for one, other in pairs if one is not None and other is not None]
 
 
 def _mean_difference(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:

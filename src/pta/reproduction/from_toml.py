@@ -29,17 +29,18 @@ def pop_tables(content: Content, key: str) -> list[Content]:
 
 def make(kind: type[Made], content: Content) -> Made:
     """A dataclass from a table; where it takes a list, one text will do."""
-    known, what = get_type_hints(kind), kind.__name__.lower()
+    known, name = get_type_hints(kind), kind.__name__.lower()
+    what = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     given = {}
     for key, value in content.items():
         if key not in known:
-            raise InvalidParameter(f"a {what} has no {key!r}; {nearest(key, known)}")
+            raise InvalidParameter(f"{what} has no {key!r}; {nearest(key, known)}")
         given[key] = _as(known[key], value)
         if not _fits(known[key], given[key]):
-            raise InvalidParameter(f"{key} of a {what} must be {_in_words(known[key])}, not {value!r}")
+            raise InvalidParameter(f"{key} of {what} must be {_in_words(known[key])}, not {value!r}")
     for one in fields(kind):  # type: ignore[arg-type]
         if one.name not in given and one.default is MISSING and one.default_factory is MISSING:
-            raise InvalidParameter(f"a {what} must have {one.name!r}")
+            raise InvalidParameter(f"{what} must have {one.name!r}")
     return kind(**given)
 
 

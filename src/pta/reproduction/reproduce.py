@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from pta.errors import InvalidParameter, nearest
 from pta.experiments.store import ResultStore
+from pta.reproduction.columns import place_columns, printed_numbers
 from pta.reproduction.declaration import Experiment
 from pta.reproduction.fill import fill
 from pta.reproduction.job import Job, jobs_of
@@ -41,8 +43,22 @@ def reproduce(
     ]
 
 
+def require_sound(experiment: Experiment, world: World) -> None:
+    """Refuse what is wrong with an experiment's file before any work is done."""
+    list(jobs_of(experiment, world))
+    papers = load_world("paper")
+    labels = [column.label for column in place_columns(experiment, papers)]
+    for row in experiment.rows:
+        printed_numbers(experiment, row, papers)
+    drawn = experiment.figure.columns if experiment.figure else ()
+    for label in (*drawn, *(erratum.column for erratum in experiment.errata)):
+        if label not in labels:
+            known = nearest(label, labels)
+            raise InvalidParameter(f"experiment {experiment.id}: no column is called {label!r}; {known}")
+
+
 def _about(library: Library) -> dict[str, str]:
-    about = {"model": library.model or "none: feature files only"}
+    about = {"model": library.model if library.is_model_loaded else "none was needed"}
     if library.is_model_loaded:
         encoder = library.encoder
         about |= {"architecture": encoder.architecture, "model fingerprint": encoder.fingerprint[:12]}
@@ -59,5 +75,5 @@ def _notes(experiment: Experiment, world: World, library: Library) -> list[str]:
         )
     most = max(len(row.seeds) for row in experiment.rows)
     if world.most_seeds is not None and world.most_seeds < most:
-        notes.append(f"Orders of {world.most_seeds} seeds, where the paper has {most}.")
+        notes.append(f"Seeds: {world.most_seeds}, where the paper has {most}.")
     return notes

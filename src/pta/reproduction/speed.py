@@ -39,10 +39,12 @@ def measure_speed(
     """Time the method on the last images of the stream of seed 1; with `views`, each image is encoded as its views."""
     if "pixels" in adapter_class(method).needs:
         raise InvalidParameter(f"{method} runs the model itself, so its speed is not measured in this way")
+    if adapter_class(method).scope == "stream":
+        raise InvalidParameter(f"{method} answers a whole stream at once, so it has no speed for single images")
     order = Stream().order(data, 1, _BATCH)
     timed = order[-min(TIMED + _WARM_UP, len(order)) :]
     learnt = order[: len(order) - len(timed)] if views is None else order[:0]
-    adapter = create_adapter(method, data.classifier, **parameters)
+    adapter = create_adapter(method, data.classifier, source=None if views else data.samples, **parameters)
     for rows in torch.split(torch.from_numpy(learnt), _BATCH):
         if len(rows):
             adapter.step(data.samples[rows])

@@ -1,0 +1,165 @@
+"""Features are extracted once, shared by all, and given to a method as its row wants them."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from pta import Samples, ZeroShotClassifier
+from pta.adapters.base import adapter_class
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
+from pta.reproduction.library import VIEWS, Library
+
+SIX = "fashion/gaussian_noise/3/6"
+
+HOLD = """
+import sys
+from filelock import FileLock
+with FileLock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return Library(tmp_path_factory.mktemp("features"), model="embedded")
+
+
+def given_to(library, method, views=None):
+    return library.features(SIX, views=views, needs=adapter_class(method).needs)
+
+
+def surest_mean(data):
+    """The mean of the six views of 64 with the lowest entropy, in float64, one image after the other."""
+    anchors = data.classifier.anchors.double().numpy()
+    means = []
+    for views in data.samples.views.double().numpy():
+        views = views / np.linalg.norm(views, axis=1, keepdims=True)
+        logits = data.classifier.scale * views @ anchors.T
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        entropies = -(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)
+        means.append(views[np.argsort(entropies, kind="stable")[:6]].mean(axis=0))
+    return torch.tensor(np.array(means))
+
+
+def test_a_method_without_views_is_given_the_mean_of_the_surest(library):
+    data = given_to(library, "pta", "crops")
+    expected = surest_mean(given_to(library, "mta", "crops"))
+    torch.testing.assert_close(data.samples.features.double(), expected, atol=1e-5, rtol=0)
+
+
+def test_a_method_that_takes_views_has_them_beside_the_plain_image(library):
+    with_views, plain = given_to(library, "mta", "crops"), given_to(library, "pta")
+    assert with_views.samples.views.shape == (6, VIEWS, library.encoder.dim)
+    torch.testing.assert_close(with_views.samples.features, plain.samples.features, atol=1e-5, rtol=0)
+    assert plain.samples.views is None
+
+
+def test_a_row_may_want_the_mean_for_a_method_that_takes_views_too(library):
+    data, plain = given_to(library, "boostadapter", "crops-mean"), given_to(library, "boostadapter", "crops")
+    expected = surest_mean(plain)
+    torch.testing.assert_close(data.samples.features.double(), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(data.samples.surest.double().mean(dim=1), expected, atol=1e-5, rtol=0)
+    assert data.fingerprint != plain.fingerprint != given_to(library, "pta").fingerprint
+
+
+def test_other_templates_change_the_anchors_and_nothing_of_the_images(library):
+    usual, other = library.features(SIX), library.features(SIX, templates="vanilla")
+    assert torch.equal(usual.samples.features, other.samples.features)
+    assert not torch.equal(usual.classifier.anchors, other.classifier.anchors)
+
+
+def test_a_second_library_on_the_folder_finds_all_of_it_done(library):
+    first = library.features(SIX)
+    (file,) = [path for path in library.folder.glob("*.safetensors") if "crops" not in path.name]
+    before, told = file.stat().st_mtime_ns, []
+    second = Library(library.folder, model="embedded", on_progress=lambda *what: told.append(what))
+    assert second.features(SIX).fingerprint == first.fingerprint
+    assert (file.stat().st_mtime_ns, told) == (before, [])
+
+
+def test_a_damaged_file_is_made_again(tmp_path):
+    first = Library(tmp_path, model="embedded").features(SIX)
+    (file,) = tmp_path.glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:1000])
+    assert Library(tmp_path, model="embedded").features(SIX).fingerprint == first.fingerprint
+
+
+def test_an_extraction_of_another_process_is_waited_for(tmp_path):
+    Library(tmp_path, model="embedded").features(SIX)
+    (lock,) = tmp_path.glob("*.lock")
+    (file,) = tmp_path.glob("*.safetensors")
+    file.unlink()
+    found = []
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    waiting = threading.Thread(target=lambda: found.append(Library(tmp_path, model="embedded").features(SIX)))
+    try:
+        assert holder.stdout.readline() == "held\n"
+        waiting.start()
+        waiting.join(0.7)
+        assert waiting.is_alive()
+        assert not file.exists()
+    finally:
+        holder.communicate("go on\n")
+    waiting.join(60)
+    assert len(found[0].samples) == 6
+
+
+# -- the user's own files ----------------------------------------------------------------------------------------------
+
+
+def own_file(views=None):
+    features = torch.nn.functional.normalize(torch.tensor([[1.0, 0.2], [0.1, 1.0]]), dim=1)
+    classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    return FeatureFile("mine", Samples.of(features, views=views), classifier, np.array([0, 1]))
+
+
+def test_own_files_are_given_as_they_are_and_their_texts_cannot_be_changed(tmp_path):
+    library = Library(tmp_path / "features", own={"mine": own_file()})
+    assert library.features("mine").fingerprint == own_file().fingerprint
+    assert library.features("mine", templates="coop").fingerprint == own_file().fingerprint
+    for wish in ({"templates": "vanilla"}, {"descriptions": True}):
+        with pytest.raises(InvalidParameter, match="mine is a feature file, its texts cannot be changed"):
+            library.features("mine", **wish)
+    with pytest.raises(InvalidSamples, match="mine is a feature file, there are no images"):
+        library.images("mine")
+    assert not library.is_model_loaded
+    assert not library.folder.exists()
+
+
+def test_views_of_own_files_are_used_if_they_hold_some(tmp_path):
+    views = torch.nn.functional.normalize(torch.rand(2, 20, 2, generator=torch.Generator().manual_seed(1)), dim=2)
+    library = Library(tmp_path, own={"mine": own_file(), "rich": own_file(views)})
+    with pytest.raises(InvalidSamples, match="mine holds no views"):
+        library.features("mine", views="crops")
+    averaged = library.features("rich", views="crops")
+    assert not torch.equal(averaged.samples.features, own_file().samples.features)
+    assert library.features("rich", views="crops", needs=frozenset({"features", "views"})).samples.views is not None
+
+
+# -- what is not there -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_said(tmp_path):
+    library = Library(tmp_path, model="embedded", views_of=["fashion/clean"])
+    with pytest.raises(UnreadableFile, match="dtd: give the folder of the datasets, --data ROOT"):
+        library.features("dtd")
+    with pytest.raises(InvalidSamples, match="views are only made of fashion/clean"):
+        library.features(SIX, views="crops")
+    with pytest.raises(InvalidParameter, match="--descriptions FOLDER"):
+        library.features(SIX, descriptions=True)

@@ -1,0 +1,122 @@
+"""Speed one image at a time: the method that is timed is the one that has seen the stream, and answers as it would."""
+
+import pytest
+import torch
+
+from pta.errors import InvalidParameter, InvalidSamples
+from pta.experiments.run import run_stream
+from pta.experiments.store import ResultStore
+from pta.experiments.stream import Stream
+from pta.images import decode_image
+from pta.pipelines.encoding import Views
+from pta.reproduction import speed
+from pta.reproduction.declaration import parse_experiment
+from pta.reproduction.job import jobs_of
+from pta.reproduction.library import Library
+from pta.reproduction.measure import CANNOT, do_jobs
+from pta.reproduction.speed import TIMED, measure_speed
+from pta.reproduction.world import World
+
+MANY, FEW = "fashion/gaussian_noise/3/125", "fashion/gaussian_noise/3/4"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield Library(tmp_path_factory.mktemp("features"), model="embedded")
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """What every adapter of the measurement was given and answered, a pair a step."""
+    seen = []
+
+    def create(*arguments, **options):
+        adapter = create_adapter(*arguments, **options)
+        step = adapter.step
+
+        def watched(samples):
+            seen.append((samples, step(samples)))
+            return seen[-1][1]
+
+        adapter.step = watched
+        return adapter
+
+    create_adapter = speed.create_adapter
+    monkeypatch.setattr(speed, "create_adapter", create)
+    return seen
+
+
+def measure(library, dataset, method, views=None, **parameters):
+    images, data = library.images(dataset), library.features(dataset)
+    return measure_speed(library.encoder, images, data, method, parameters, views)
+
+
+def test_the_record_says_what_was_timed_and_is_consistent(library):
+    record = measure(library, MANY, "pta", h=3.0)
+    assert (record["n"], record["learnt_before"], record["seed"]) == (TIMED, 125 - TIMED - 5, 1)
+    assert (record["dataset"], record["method"], record["params"]["h"]) == (library.features(MANY).name, "pta", 3.0)
+    assert record["images_per_second"] == pytest.approx(TIMED / record["seconds"])
+    assert record["stream_seconds"] == pytest.approx(125 * record["seconds"] / TIMED)
+    assert record["memory_mib"] is None  # there is none to ask for on a CPU
+    assert record["accuracy"] is None
+    assert record["state_bytes"] > 0
+
+
+@pytest.mark.parametrize("method", ["pta", "onzeta"])
+def test_the_timed_method_answers_as_in_the_stream(library, steps, method):
+    record = measure(library, MANY, method)
+    data = library.features(MANY)
+    order = Stream().order(data, 1, 256)
+    adapter = speed.create_adapter(method, data.classifier, source=data.samples)
+    in_stream = run_stream(adapter, data.samples, data.labels, order, batch=1).predictions
+    steps = steps[: -len(order)]  # without those of this very run
+    assert [len(samples) for samples, _ in steps] == [record["learnt_before"], *[1] * (TIMED + 5)]
+    answers = torch.cat([logits.argmax(dim=1) for _, logits in steps])
+    assert answers.tolist() == in_stream.tolist()
+    assert len(set(answers.tolist())) > 3
+    assert record["state_bytes"] == adapter.state_bytes
+
+
+def test_with_few_images_all_of_them_are_timed(library):
+    record = measure(library, FEW, "tda")
+    assert (record["n"], record["learnt_before"]) == (4, 0)
+
+
+def test_a_method_that_takes_views_is_given_those_of_the_image(library, steps):
+    record = measure(library, FEW, "mta", Views(8, "crops"))
+    assert (record["n"], record["learnt_before"]) == (4, 0)
+    images, order = library.images(FEW).images, Stream().order(library.features(FEW), 1, 256)
+    for number, (samples, _) in zip(order, steps, strict=True):
+        assert samples.views.shape == (1, 8, library.encoder.dim)
+        torch.testing.assert_close(samples.views[:, 0], samples.features)
+        picture = decode_image(images[number].read(), "")
+        views = Views(8, "crops").of(picture, int(number), library.encoder.preprocess)
+        expected = library.encoder.encode_images(torch.from_numpy(views))
+        torch.testing.assert_close(samples.views[0], expected, atol=1e-5, rtol=0)
+
+
+def test_a_method_that_cannot_be_timed_in_this_way_is_refused(library):
+    with pytest.raises(InvalidParameter, match="tca runs the model itself"):
+        measure(library, FEW, "tca")
+    with pytest.raises(InvalidParameter, match="transclip answers a whole stream at once"):
+        measure(library, FEW, "transclip")
+    with pytest.raises(InvalidSamples, match="views"):
+        measure(library, FEW, "mta")
+
+
+def test_speed_is_measured_once_and_what_cannot_be_timed_stops_nothing(library, tmp_path, steps):
+    text = "title = 'x'\n[usual]\nmetric = 'images_per_second'\n[[columns]]\nlabel = 'it/s'\ndatasets = 'few'\n"
+    text += "".join(f"[[rows]]\nlabel = '{one}'\nmethod = '{one}'\n" for one in ("tca", "pta", "mta"))
+    jobs = list(jobs_of(parse_experiment("mine", text), World(True, {"few": (FEW,)}, {}, (), ())))
+    first = do_jobs(jobs, library, ResultStore(tmp_path))
+    assert first[jobs[0].key].missing == CANNOT
+    assert "tca runs the model itself" in first[jobs[0].key].why
+    (record,) = first[jobs[1].key].records
+    assert record["images_per_second"] > 0
+    assert record["made"]["key"]
+    assert len(steps) == 8  # four images by each of two methods
+    assert steps[4][0].views.shape[1] == 64
+    assert do_jobs(jobs, library, ResultStore(tmp_path)) == first
+    assert len(steps) == 8
