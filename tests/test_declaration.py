@@ -173,11 +173,6 @@ def test_an_unknown_column_is_named():
     assert "no column is called 'Means'" in refusal(changed('column = "Mean"', 'column = "Means"'))
 
 
-def test_nothing_is_computed_from_a_column_that_is_relative_to_the_baseline():
-    columns = 'mean_of = "all"\n[[columns]]\nlabel = "R"\nrelative = "Mean"\n[[columns]]\nlabel = "M"\nmean_of = "R"'
-    assert "'R' is relative to the baseline" in refusal(changed('mean_of = "all"', columns))
-
-
 def test_a_row_with_too_few_or_too_many_printed_numbers_is_named():
     assert "PTA has 4 printed numbers for 5 columns" in refusal(changed(', "", 4, 3]', ", 4, 3]"))
     assert "PTA has 6 printed numbers for 5 columns" in refusal(changed(', "", 4, 3]', ', "", 4, 3, 1]'))

@@ -11,6 +11,7 @@ from pta.datasets.catalogue import find_entry
 from pta.prompts import load_templates
 from pta.reproduction.columns import place_columns, printed_numbers
 from pta.reproduction.declaration import load_experiment, packaged_experiments
+from pta.reproduction.job import jobs_of
 from pta.reproduction.world import load_world
 
 PAPER, OFFLINE = load_world("paper"), load_world("offline")
@@ -123,12 +124,9 @@ def test_every_preset_is_there(experiment):
 
 @each_experiment
 def test_a_method_that_takes_views_is_given_some(experiment):
-    for row in experiment.rows:
-        if not is_awaited(row) and row.params.get("share") != 0.0:
-            wants = {row.method, row.params.get("base", row.method)}
-            if any("views" in adapter_class(name).needs for name in wants):
-                seen = {id for group in row.views for id in PAPER.members(group)}
-                assert seen >= {id for column in place_columns(experiment, PAPER) for id in column.datasets}, row.name
+    for job in jobs_of(experiment, PAPER):
+        if not job.awaits and not job.speed and "views" in job.needs:
+            assert job.views, (job.method, job.dataset)
 
 
 # -- true to themselves ------------------------------------------------------------------------------------------------

@@ -148,35 +148,9 @@ def test_what_the_records_do_not_hold_is_not_measured(accuracies):
     assert (lines["PTA"].cells[3].ours, lines["PTA"].cells[3].missing) == (None, "not measured")
 
 
-RELATIVE = """
-title = "Speed"
-baseline = "CLIP"
-[[columns]]
-label = "it/s"
-datasets = "one"
-[[columns]]
-label = "relative"
-relative = "it/s"
-[[rows]]
-label = "PTA"
-method = "pta"
-printed = [50, 25]
-[[rows]]
-label = "CLIP"
-method = "clip"
-[[rows]]
-label = "TPT"
-method = "tpt"
-"""
-
-
-def test_a_relative_column_is_in_percent_of_the_baseline_wherever_that_stands():
-    _, lines = filled(RELATIVE, lambda method, dataset: [30.0] if method == "pta" else [40.0])
-    assert ours(lines["PTA"]) == [30.0, 75.0]
-    assert ours(lines["CLIP"]) == [40.0, 100.0]
-    assert lines["PTA"].cells[1].difference == 50.0
-    assert lines["PTA"].cells[1].metric == "relative"
-    assert lines["TPT"].cells[1].missing == NOT_YET
+def test_speeds_have_no_gain(accuracies):
+    text = EXPERIMENT.replace('datasets = "one"', 'datasets = "one"\nmetric = "images_per_second"')
+    _, lines = filled(text, accuracies)
     assert all(line.gain is None for line in lines.values())
 
 

@@ -265,7 +265,7 @@ def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features
     assert table["comparable"] is False
     assert moved["gain"]["paper"] == 3
     assert "53" not in done.out
-    assert "(paper: +3.00)" in done.out
+    assert "paper +3.00" in done.out
     assert set(table["about"]) == {"model", "architecture", "model fingerprint", "feature files"}
 
 

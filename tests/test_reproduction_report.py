@@ -159,7 +159,7 @@ def test_notes_and_what_the_report_was_made_with_are_said(page):
     for said in (
         "* Training: TPT, Cars: printed 68.50, corrected to 66.87: the row's mean needs another number",
         "Prompts are CLIP's.",
-        "Not there: Cars_196, Pets (no folder <cars>).",
+        "Missing: Cars_196, Pets (no folder <cars>).",
         "No training: PTA: As it is.",
         "With & without training.",
         "ViT-B/16 <b>",

@@ -57,11 +57,24 @@ def test_the_record_says_what_was_timed_and_is_consistent(library):
     record = measure(library, MANY, "pta", h=3.0)
     assert (record["n"], record["learnt_before"], record["seed"]) == (TIMED, 125 - TIMED - 5, 1)
     assert (record["dataset"], record["method"], record["params"]["h"]) == (library.features(MANY).name, "pta", 3.0)
-    assert record["images_per_second"] == pytest.approx(TIMED / record["seconds"])
-    assert record["stream_seconds"] == pytest.approx(125 * record["seconds"] / TIMED)
+    assert record["images_per_second"] == pytest.approx(1 / record["seconds"])
+    assert record["stream_seconds"] == pytest.approx(125 * record["seconds"])
     assert record["memory_mib"] is None  # there is none to ask for on a CPU
     assert record["accuracy"] is None
     assert record["state_bytes"] > 0
+
+
+def test_the_share_of_clip_is_of_the_same_images_in_turn(library, monkeypatch):
+    timed = []
+
+    def answer_in(encoder, pixels, adapter, *, takes_views):
+        timed.append(adapter.name)
+        return {"clip": 2.0, "pta": 8.0}[adapter.name]
+
+    monkeypatch.setattr(speed, "_answer_in", answer_in)
+    record = measure(library, FEW, "pta")
+    assert (record["share_of_clip"], record["images_per_second"]) == (25.0, 0.125)
+    assert timed == ["clip", "pta"] * 4
 
 
 @pytest.mark.parametrize("method", ["pta", "onzeta"])

@@ -26,7 +26,7 @@ from pta.reproduction.records import table_record
 from pta.reproduction.reproduce import reproduce as reproduce_experiments
 from pta.reproduction.reproduce import require_sound
 from pta.reproduction.table import Table
-from pta.reproduction.text import cell_lines, footnotes, gain_heading, gain_text, has_gains, title_of
+from pta.reproduction.text import cell_lines, footnotes, gain_heading, gain_lines, has_gains, title_of
 from pta.reproduction.world import World, load_world
 
 
@@ -167,24 +167,23 @@ def _world(offline: bool, own: Sequence[FeatureFile], seeds: int | None) -> Worl
 
 
 def _show(table: Table) -> None:
-    screen = Screen("", title=escape(f"{title_of(table)} ({table.experiment.unit})"), title_justify="left")
-    for column in table.headings:
-        screen.add_column(escape(column), justify="right")
-    if has_gains(table):
-        screen.add_column(escape(gain_heading(table)), justify="right")
+    console = tables()
+    console.print(f"[bold]{escape(title_of(table))}[/bold] ({escape(table.experiment.unit)})", soft_wrap=True)
+    screen = Screen()
+    screen.add_column(overflow="fold")
+    for heading in (*table.headings, *([gain_heading(table)] if has_gains(table) else [])):
+        screen.add_column(escape(heading), justify="right")
     section = ""
     for line in table.lines:
         if line.row.section != section:
             section = line.row.section
             screen.add_section()
             screen.add_row(f"[italic]{escape(section)}[/italic]")
-        texts = ["\n".join(cell_lines(table, cell)) for cell in line.cells]
-        gain = [gain_text(line.gain, table.experiment.digits) if line.gain else ""] if has_gains(table) else []
-        screen.add_row(escape(line.row.label), *map(escape, (*texts, *gain)))
-    tables().print(screen)
-    if table.comparable:
-        print("A cell: ours, the paper's, the difference.")
-    for note in (table.experiment.note, *footnotes(table)):
-        if note:
-            print(note)
-    print()
+        cells = [cell_lines(table, cell) for cell in line.cells]
+        gain = [gain_lines(line.gain, table.experiment.digits) if line.gain else []] if has_gains(table) else []
+        screen.add_row(escape(line.row.label), *(escape("\n".join(lines)) for lines in (*cells, *gain)))
+    console.print(screen)
+    notes = [table.experiment.note, "A cell: ours, the paper's, the difference." if table.comparable else ""]
+    for note in filter(None, (*notes, *footnotes(table))):
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    console.print()

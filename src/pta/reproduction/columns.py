@@ -1,4 +1,4 @@
-"""The columns of an experiment in a world: which datasets each is about, or which other columns it is computed from."""
+"""The columns of an experiment in a world: which datasets, or which other columns, each is the mean of."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,8 @@ class PlacedColumn:
     Attributes:
         heading: what stands above it.
         label: what the experiment's file and the paper's numbers know it by.
-        datasets: whose mean it is; none if it is computed from other columns.
+        datasets: whose mean it is; none if it is a mean of columns.
         parts: the positions of the columns that it is the mean of.
-        relative: the position of the column that it gives in percent of the baseline's.
         metric: what is measured, if not what the row says.
     """
 
@@ -25,7 +24,6 @@ class PlacedColumn:
     label: str
     datasets: tuple[str, ...] = ()
     parts: tuple[int, ...] = ()
-    relative: int | None = None
     metric: str = ""
 
 
@@ -62,8 +60,6 @@ def _place(column: Column, before: Sequence[PlacedColumn], world: World) -> Plac
         named = world.titles.get(column.datasets, column.label) if not column.metric else column.label
         members = world.members(column.datasets)
         return PlacedColumn(named, column.label, datasets=members, metric=column.metric)
-    if column.relative:
-        return PlacedColumn(column.label, column.label, relative=_position(column.relative, before))
     if column.mean_of == ("all",):
         parts = tuple(number for number, other in enumerate(before) if other.datasets)
     else:
@@ -75,8 +71,6 @@ def _position(label: str, before: Sequence[PlacedColumn]) -> int:
     labels = [column.label for column in before]
     if label not in labels:
         raise InvalidParameter(f"no earlier column is called {label!r}; {nearest(label, labels)}")
-    if before[labels.index(label)].relative is not None:
-        raise InvalidParameter(f"{label!r} is relative to the baseline, and nothing is computed from such a column")
     return labels.index(label)
 
 

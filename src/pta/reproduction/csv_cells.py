@@ -67,7 +67,7 @@ def _line(table: Table, line: Line, heading: str, cell: Cell, metric: str, *, co
         "missing": cell.missing,
         "partial": cell.partial,
         **(_paper(cell) if comparable else {}),
-        **_origin(cell, row.metric if metric in ("gain", "relative") else metric),
+        **_origin(cell, row.metric if metric == "gain" else metric),
     }
 
 

@@ -16,7 +16,7 @@ from pta.experiments.stream import Stream
 from pta.files import read_text
 from pta.reproduction.from_toml import make, pop_table, pop_tables
 
-SPEED_METRICS = ("images_per_second", "stream_seconds", "memory_mib", "state_mb")
+SPEED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds", "memory_mib", "state_kb")
 """What is measured with the model, one image at a time."""
 
 METRICS = ("accuracy", "worst_class", "calibration_error", "seconds", "classes", "samples", *SPEED_METRICS)
@@ -29,14 +29,13 @@ FIGURES = ("bars", "curves", "lines")
 
 @dataclass(frozen=True)
 class Column:
-    """A dataset, a mean of datasets, or something computed from other columns; exactly one of the four is given.
+    """A column for each of some datasets, a mean of datasets, or a mean of other columns; exactly one of the three.
 
     Attributes:
         label: its heading; a column for `each` dataset of a group has that dataset's title.
         each: a group of datasets, a column for each.
         datasets: a group of datasets, whose mean the column is.
         mean_of: labels of other columns, or `all` that are not computed themselves.
-        relative: the label of a column; its values in percent of the baseline's.
         metric: what is measured, if not what the row says.
     """
 
@@ -44,12 +43,11 @@ class Column:
     each: str = ""
     datasets: str = ""
     mean_of: tuple[str, ...] = ()
-    relative: str = ""
     metric: str = ""
 
     def __post_init__(self) -> None:
-        if [bool(self.each), bool(self.datasets), bool(self.mean_of), bool(self.relative)].count(True) != 1:
-            raise InvalidParameter("a column has exactly one of each, datasets, mean_of and relative")
+        if [bool(self.each), bool(self.datasets), bool(self.mean_of)].count(True) != 1:
+            raise InvalidParameter("a column has exactly one of each, datasets and mean_of")
         if bool(self.label) == bool(self.each):
             raise InvalidParameter("a column has a label, unless it stands for each dataset of a group")
         _require_known("metric", self.metric, ("", *METRICS))

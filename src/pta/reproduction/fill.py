@@ -27,14 +27,6 @@ def fill(
     columns = place_columns(experiment, world)
     absent: dict[str, str] = {}
     cells = {row.name: _cells(experiment, row, columns, world, papers, outcomes, absent) for row in experiment.rows}
-    for row in experiment.rows:
-        base = experiment.baseline_of(row)
-        cells[row.name] = [
-            cell
-            if column.relative is None or base is None
-            else _relative(cell, column, cells[row.name], cells[base.name])
-            for cell, column in zip(cells[row.name], columns, strict=True)
-        ]
     lines = []
     for row in experiment.rows:
         base = experiment.baseline_of(row)
@@ -55,17 +47,15 @@ def _cells(
     outcomes: Outcomes,
     absent: dict[str, str],
 ) -> list[Cell]:
-    """The cells of a row; those relative to the baseline are left for later."""
+    """The cells of a row."""
     printed = printed_numbers(experiment, row, papers)
     errata = {erratum.column: erratum for erratum in experiment.errata if erratum.row == row.name}
     cells: list[Cell] = []
     for column in columns:
         if column.datasets:
             cell = _measured(row, column, world, outcomes, absent)
-        elif column.parts:
-            cell = _mean([cells[part] for part in column.parts])
         else:
-            cell = Cell(metric="relative")
+            cell = _mean([cells[part] for part in column.parts])
         if not (cell.partial and world.comparable):  # then the paper's number is of other parts
             cell = replace(cell, printed=printed.get(column.label), erratum=errata.get(column.label))
         cells.append(cell)
@@ -117,36 +107,25 @@ def _mean(parts: Sequence[Cell]) -> Cell:
     )
 
 
-def _relative(cell: Cell, column: PlacedColumn, own: Sequence[Cell], base: Sequence[Cell]) -> Cell:
-    """A column in percent of the baseline's."""
-    assert column.relative is not None
-    mine, theirs = own[column.relative], base[column.relative]
-    if mine.ours is None or not theirs.ours:
-        return replace(cell, missing=mine.missing or theirs.missing)
-    return replace(cell, ours=100 * mine.ours / theirs.ours, sources=(*mine.sources, *theirs.sources))
-
-
 def _gain(columns: Sequence[PlacedColumn], own: Sequence[Cell], base: Sequence[Cell], comparable: bool) -> Cell | None:
-    """How far a row is above the baseline, over the columns of the last mean, and the datasets, that both have.
+    """How far a row is above the baseline, on what both have of the last mean's columns, or of all if there is no mean.
 
-    The paper's gain is over the same columns where the data are the paper's, and otherwise the one it printed.
+    The paper's gain is over the same columns where the data are the paper's, and otherwise over all that it printed.
     """
-    position = max((number for number, column in enumerate(columns) if column.parts), default=len(columns) - 1)
-    if own[position].metric != "accuracy":
+    if any(cell.metric != "accuracy" for cell in own):
         return None
-    parts = columns[position].parts or (position,)
+    last = max((number for number, column in enumerate(columns) if column.parts), default=None)
+    parts = tuple(range(len(columns))) if last is None else columns[last].parts
     common = {part: _common(own[part], base[part]) for part in parts}
     both = [part for part in parts if common[part]]
-    incomplete = own[position].partial or base[position].partial
-    of_paper = (both or parts) if comparable and incomplete else (position,)
+    there, of = sum(map(len, common.values())), sum(max(len(columns[part].datasets), 1) for part in parts)
+    of_paper = (both or parts) if comparable and there < of else parts if last is None else (last,)
     paper = _mean_difference([(own[part].paper, base[part].paper) for part in of_paper])
     if not both:
-        return Cell(printed=paper, missing=own[position].missing or base[position].missing)
-    there, of = len(both), len(parts)
-    if not columns[position].parts:
-        there, of = len(common[position]), len(columns[position].datasets)
+        missing = next((cell.missing for part in parts for cell in (own[part], base[part]) if cell.missing), "")
+        return Cell(printed=paper, missing=missing)
     ours = fmean(fmean(mine - theirs for mine, theirs in common[part]) for part in both)
-    return Cell(ours, printed=paper, partial=incomplete if there == of else f"{there} of {of}")
+    return Cell(ours, printed=paper, partial="" if there == of else f"{there} of {of}")
 
 
 def _common(own: Cell, base: Cell) -> list[tuple[float, float]]:

@@ -96,7 +96,7 @@ class Library:
         else:
             images = self.images(dataset)
             if mode and self.views_of is not None and dataset not in self.views_of:
-                raise InvalidSamples(f"{dataset}: to save time, views are only made of {', '.join(self.views_of)}")
+                raise InvalidSamples(f"to save time, views are only made of {', '.join(self.views_of)}")
             stored = self._extracted(images, mode, pixels="pixels" in needs)
             data = replace(stored, classifier=self._classifier(images, templates, descriptions))
         if mode and (mean or "views" not in needs):

@@ -7,7 +7,7 @@ from typing import Any
 from pta.experiments.evaluation import Record
 from pta.reproduction.table import Cell
 
-_BYTES = 1e6  # of a megabyte
+_BYTES = 1e3  # of a kilobyte
 
 
 def measured(record: Record, metric: str) -> float | None:
@@ -18,7 +18,7 @@ def measured(record: Record, metric: str) -> float | None:
     """
     if metric == "worst_class":
         value = record.get(metric, {}).get("accuracy")
-    elif metric == "state_mb":
+    elif metric == "state_kb":
         value = record["state_bytes"] / _BYTES if "state_bytes" in record else None
     elif metric == "classes":
         value = len(record["class_accuracies"]) if "class_accuracies" in record else None

@@ -53,7 +53,7 @@ def _opening(tables: Sequence[Table]) -> str:
     )
     return f"""<header>
 <p class="kicker">Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)</p>
-<h1>The paper, reproduced: {ours:,} of {len(cells):,} numbers measured</h1>
+<h1>{_headline(tables)}: {ours:,} of {len(cells):,} numbers measured</h1>
 <p class="soft">Large is what we measured. Small below it is the paper’s number, and ours minus the paper’s. A star
 marks a printed number that cannot be right. Where the data are not the paper’s, its numbers are left out, and only
 gains over the baseline are compared. Bold is the best of ours in a column. Below each table is where every number of
@@ -70,6 +70,10 @@ ours comes from.</p>
 </ol>
 </nav>
 </header>"""
+
+
+def _headline(tables: Sequence[Table]) -> str:
+    return "The paper, reproduced" if all(table.comparable for table in tables) else "The paper in miniature"
 
 
 def _section(at: int, table: Table, figures: Mapping[str, str]) -> str:

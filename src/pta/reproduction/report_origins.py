@@ -43,13 +43,12 @@ def _origins(table: Table, line: Line) -> Iterator[str]:
     for heading, cell in zip(table.headings, line.cells, strict=True):
         if cell.ours is None:
             continue
-        metric = line.row.metric if cell.metric == "relative" else cell.metric
-        new = [source for source in cell.sources if (metric, source) not in listed]
-        listed += [(metric, source) for source in new]
+        new = [source for source in cell.sources if (cell.metric, source) not in listed]
+        listed += [(cell.metric, source) for source in new]
         for source in new:
-            yield _row(line, heading, _facts(source, metric))
+            yield _row(line, heading, _facts(source, cell.metric))
         if len(new) < len(cell.sources) or len(cell.sources) > 1:
-            yield _row(line, heading, [_computed(table, heading, cell)])
+            yield _row(line, heading, [_mean_of(cell)])
         elif not cell.sources:
             yield _row(line, heading, ["no records"])
     if line.gain and line.gain.ours is not None:
@@ -58,10 +57,8 @@ def _origins(table: Table, line: Line) -> Iterator[str]:
         yield _row(line, text.gain_heading(table), [f"this row’s numbers less those of {less}"])
 
 
-def _computed(table: Table, heading: str, cell: Cell) -> str:
-    column = next((one for one in table.experiment.columns if one.label == heading), None)
-    datasets = ", ".join(dict.fromkeys(source.dataset for source in cell.sources))
-    return f"percent of the baseline’s {column.relative}" if column and column.relative else f"mean of {datasets}"
+def _mean_of(cell: Cell) -> str:
+    return f"mean of {', '.join(dict.fromkeys(source.dataset for source in cell.sources))}"
 
 
 def _facts(source: Source, metric: str) -> list[str]:

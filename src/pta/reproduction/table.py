@@ -25,7 +25,7 @@ class Cell:
             paper's numbers in the same ones.
         missing: why there is none of ours, e.g. `not yet`, `no data`.
         partial: of how many parts a mean is, if not of all, e.g. `3 of 10`.
-        metric: what it holds; `relative` for a share of the baseline's.
+        metric: what it holds.
         erratum: why the printed number cannot be right.
         sources: what ours was computed from.
     """

@@ -41,6 +41,17 @@ def gain_text(cell: Cell, digits: int = 2) -> str:
     return ours + beside + partial_text(cell)
 
 
+def gain_lines(cell: Cell, digits: int = 2) -> list[str]:
+    """The same below each other.
+
+    >>> gain_lines(Cell(ours=1.234, printed=3.74))
+    ['+1.23', 'paper +3.74']
+    """
+    ours = missing_text(cell) if cell.ours is None else signed(cell.ours, digits)
+    beside = [] if cell.paper is None else [f"paper {signed(cell.paper, digits)}"]
+    return [ours + partial_text(cell), *beside]
+
+
 def ours_text(table: Table, cell: Cell) -> str:
     """Our number, or why there is none."""
     return missing_text(cell) if cell.ours is None else number(cell.ours, digits_of(table, cell))
@@ -161,7 +172,7 @@ def footnotes(table: Table) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for dataset, reason in (table.absent or {}).items():
         by_reason.setdefault(reason, []).append(dataset)
-    return notes + [f"Not there: {', '.join(datasets)} ({reason})." for reason, datasets in by_reason.items()]
+    return notes + [f"Missing: {', '.join(datasets)} ({reason})." for reason, datasets in by_reason.items()]
 
 
 def _errata(table: Table) -> list[str]:
