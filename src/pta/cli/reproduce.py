@@ -61,6 +61,7 @@ def reproduce(
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    on_error: options.OnError = "stop",
     json: Annotated[Path | None, typer.Option(help="Write every cell as JSON; - for stdout.")] = None,
 ) -> None:
     """Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice."""
@@ -88,6 +89,7 @@ def reproduce(
         dtype=dtype,
         batch=batch,
         workers=workers,
+        on_error=on_error,
         views_of=world.views_of,
     )
     with progress() as bar:

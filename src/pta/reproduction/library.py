@@ -14,7 +14,7 @@ from pta.datasets.images import ImageSet
 from pta.encoders import Encoder, find_device, load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.files import make_folder
-from pta.pipelines.encoding import Reading, Views
+from pta.pipelines.encoding import OnError, Reading, Views
 from pta.pipelines.extract import extract
 from pta.pipelines.fashion import open_source
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
@@ -34,7 +34,7 @@ class Library:
         own: feature files of the user, by the id of their dataset.
         descriptions: a folder with the sentences of each class, DATASET.json.
         device, dtype: of the model and the methods; dtype of the model only.
-        batch, workers: how images are read.
+        batch, workers, on_error: how images are read, and what happens at one that cannot be.
         views_of: the datasets that augmented views are made of, if not all.
         on_progress: told what is being extracted, how much is done, and of how much.
     """
@@ -48,6 +48,7 @@ class Library:
     dtype: str = "float32"
     batch: int = 64
     workers: int | None = None
+    on_error: OnError = "stop"
     views_of: Sequence[str] | None = None
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
     _stored: dict[Path, FeatureFile] = field(default_factory=dict, init=False)  # the last one
@@ -133,6 +134,7 @@ class Library:
                     *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
                     about={"model": self.model},
                     replace=True,
+                    on_error=self.on_error,
                     on_progress=lambda done: self.on_progress(images.name, done, len(images)),
                 )
             self._stored = {out: load_features(out)}
