@@ -19,7 +19,8 @@ from pta.cli import main
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.experiments.bits import write_bits
 from pta.experiments.compare import Resampling, bootstrap_means, compare
-from pta.experiments.records import Choice, Contender, names, pair, read_contenders
+from pta.experiments.contenders import Choice, Contender, names, pair
+from pta.experiments.records import read_contenders
 
 IID = {"kind": "iid", "batch": 256}
 QUICK = Resampling(resamples=1000)  # for laws that hold however few there are

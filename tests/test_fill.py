@@ -8,7 +8,8 @@ from pta.reproduction.columns import place_columns
 from pta.reproduction.declaration import parse_experiment
 from pta.reproduction.fill import fill
 from pta.reproduction.job import job_of
-from pta.reproduction.measure import CANNOT, NO_DATA, NOT_YET, Outcome
+from pta.reproduction.measure import Outcome
+from pta.reproduction.table import CANNOT, NO_DATA, NOT_YET
 from pta.reproduction.world import World
 
 WORLD = World(

@@ -355,7 +355,7 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
     assert refused(pta("reproduce", "table1", "--data", damaged), "no such folder")
     assert refused(pta("reproduce", "table1", "--features", damaged), "pets.npz cannot be read")
     assert refused(pta("reproduce", "table1", "--features", "none"), "no feature files")
-    assert refused(pta("reproduce", "table1", *dtd, *dtd), "two feature files have the same name")
+    assert refused(pta("reproduce", "table1", *dtd, *dtd), "two feature files are called dtd")
     assert refused(pta("reproduce", "table1", "table1.toml", *dtd), "two experiments are called table1")
     assert refused(pta("reproduce", "wrong.toml", *dtd), "experiment wrong: CLIP has 2 printed numbers for 11 columns")
     assert refused(pta("reproduce", own, *dtd, "--out", damaged), "cannot make the folder")

@@ -13,8 +13,9 @@ from pta.reproduction import speed
 from pta.reproduction.declaration import parse_experiment
 from pta.reproduction.job import jobs_of
 from pta.reproduction.library import Library
-from pta.reproduction.measure import CANNOT, do_jobs
+from pta.reproduction.measure import do_jobs
 from pta.reproduction.speed import TIMED, measure_speed
+from pta.reproduction.table import CANNOT
 from pta.reproduction.world import World
 
 MANY, FEW = "fashion/gaussian_noise/3/125", "fashion/gaussian_noise/3/4"

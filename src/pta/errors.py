@@ -69,6 +69,8 @@ def nearest(name: str, known: Iterable[str], most: int = 20) -> str:
     'known: h, w, …'
     """
     known = list(known)
+    if not known:
+        return "there are none"
     by_small_letters = {one.lower(): one for one in known}
     close = get_close_matches(name.lower(), by_small_letters, n=1, cutoff=0.5)
     if close:

@@ -30,6 +30,9 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -9,11 +9,12 @@ import typer
 from rich.table import Table
 
 from pta.cli.method_choice import parse_setting
-from pta.cli.output import STDOUT, progress, require_place, say, tables, write_json
+from pta.cli.output import STDOUT, plain, progress, require_place, say, tables, write_json
 from pta.errors import InvalidParameter
 from pta.experiments.compare import Comparison, Resampling, points
 from pta.experiments.compare import compare as compare_contenders
-from pta.experiments.records import Choice, pair, read_contenders, shared_datasets
+from pta.experiments.contenders import Choice, pair, shared_datasets
+from pta.experiments.records import read_contenders
 
 _CAVEAT = "The interval is about which samples were drawn; other orders of the stream and other data are not in it."
 
@@ -73,8 +74,8 @@ def _show(done: Sequence[Comparison], level: float) -> None:
     for one in done:
         low, high = one.interval
         table.add_row(
-            one.a.dataset,
-            *(f"{label} {accuracy:.2f}" for label, accuracy in zip(one.labels, one.accuracies, strict=True)),
+            plain(one.a.dataset),
+            *(plain(f"{label} {accuracy:.2f}") for label, accuracy in zip(one.labels, one.accuracies, strict=True)),
             points(one.difference),
             f"{points(low)} to {points(high)}",
             _count(one.fixed),

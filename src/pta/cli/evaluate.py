@@ -14,7 +14,7 @@ from rich.table import Table
 from pta.cli import options
 from pta.cli.feature_files import open_features
 from pta.cli.method_choice import MethodChoice, Methods
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.output import STDOUT, plain, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidSamples
 from pta.experiments.evaluate import Summary
@@ -137,7 +137,7 @@ def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequen
             summary = Summary.of(own)
             deviation = "" if summary.deviation is None else f" ± {summary.deviation:.2f}"
             table.add_row(
-                data.name,
+                plain(data.name),
                 method,
                 "no labels" if summary.accuracy is None else f"{summary.accuracy:.2f}{deviation}",
                 "no labels" if summary.gain is None else f"{summary.gain:+.2f}",

@@ -16,8 +16,9 @@ def open_features(places: Sequence[Path], device: str) -> list[FeatureFile]:
     on = find_device(device)
     files = [replace(data, classifier=data.classifier.to(device=on)) for data in map(load_features, _files(places))]
     names = [data.name for data in files]
-    if len(set(names)) < len(names):
-        raise InvalidParameter(f"two feature files have the same name: {', '.join(sorted(names))}")
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidParameter(f"two feature files are called {name}")
     return files
 
 

@@ -6,20 +6,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from pta.adapters.base import adapter_class, create_adapter, list_adapters
 from pta.adapters.presets import depends_on_dataset, load_preset, require_preset
 from pta.cli.output import say
 from pta.datasets.features import FeatureFile
 from pta.encoders import load_encoder
-from pta.errors import InvalidParameter, InvalidSamples, PtaError
+from pta.errors import InvalidParameter, PtaError
+from pta.experiments.same_model import require_same_model
 from pta.token_tower import TokenTower
 
 Methods = dict[str, dict[str, Any]]  # name → parameters
 ALL = "all"
-_SAMPLES_TO_COMPARE = 4
-_SAME_DIRECTION = 0.99  # cosine; half precision is above it
 
 
 @dataclass
@@ -70,7 +67,7 @@ class MethodChoice:
                 tower = self.tower_for([name])
                 create_adapter(name, data.classifier, source=data.samples, tower=tower, **parameters)
                 if tower is not None:
-                    _require_same_model(tower, data)
+                    require_same_model(tower, data)
             except PtaError as error:
                 if name in self.asked or own:
                     raise type(error)(f"{data.name}: {error}") from None
@@ -91,16 +88,6 @@ class MethodChoice:
             hint = "" if other else f" (--preset {preset}/DATASET takes the values of another)"
             say(f"no preset {preset!r} for {other or data.dataset} and {', '.join(missing)}: defaults are used{hint}")
         return {name: values for name, values in found.items() if values is not None}
-
-
-@torch.no_grad()
-def _require_same_model(tower: TokenTower, data: FeatureFile) -> None:
-    """Refuse a model that does not make the file's features of its pixels."""
-    some = data.samples[:_SAMPLES_TO_COMPARE]
-    if some.pixels is not None:
-        made = tower.features(some.pixels).cpu().to(some.features)
-        if bool((torch.cosine_similarity(made, some.features) < _SAME_DIRECTION).any()):
-            raise InvalidSamples("the model does not make the file's features of its pixels; name the one that did")
 
 
 def parse_setting(setting: str) -> tuple[str, str, Any]:

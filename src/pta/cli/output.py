@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pta.files import require_writable, write_atomically
@@ -29,6 +30,11 @@ def progress() -> Progress:
         transient=True,
         disable=not sys.stderr.isatty(),
     )
+
+
+def plain(text: str) -> str:
+    """A text that a table shows as it is: no markup is read in it, and nothing in it moves the cursor."""
+    return escape("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
 
 
 def say(message: str) -> None:

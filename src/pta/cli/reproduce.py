@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table as Screen
 
 from pta.cli import options
 from pta.cli.feature_files import open_features
+from pta.cli.filled_table import show
 from pta.cli.output import STDOUT, progress, require_place, say, tables, write_json
 from pta.datasets.catalogue import is_catalogued
 from pta.datasets.features import FeatureFile
@@ -20,13 +20,11 @@ from pta.experiments.store import ResultStore
 from pta.files import make_folder
 from pta.reproduction.declaration import Experiment, load_experiment, packaged_experiments
 from pta.reproduction.job import Job, jobs_of
+from pta.reproduction.json_cells import to_json
 from pta.reproduction.library import Library
 from pta.reproduction.output import write_results
-from pta.reproduction.records import table_record
 from pta.reproduction.reproduce import reproduce as reproduce_experiments
 from pta.reproduction.reproduce import require_sound
-from pta.reproduction.table import Table
-from pta.reproduction.text import cell_lines, footnotes, gain_heading, gain_lines, has_gains, title_of
 from pta.reproduction.world import World, load_world
 
 
@@ -52,7 +50,7 @@ def reproduce(
         Path | None, typer.Option(help="A folder with sentences for each class, DATASET.json, for the GPT rows.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="At most so many seeds of each experiment.", show_default="offline: 10")
+        int | None, typer.Option(min=1, help="At most so many seeds of each row.", show_default="offline: 10")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for results, features, tables and the report.")] = Path(
         "reproduction"
@@ -78,7 +76,8 @@ def reproduce(
     world = _world(offline, own, seeds)
     for experiment in chosen:
         require_sound(experiment, world)
-    make_folder(out)
+    if descriptions is not None and not descriptions.is_dir():
+        raise InvalidParameter(f"--descriptions {descriptions}: no such folder")
     library = Library(
         out / "features",
         root=data,
@@ -92,6 +91,9 @@ def reproduce(
         on_error=on_error,
         views_of=world.views_of,
     )
+    if data is not None or offline:
+        _ = library.encoder  # a model that cannot be had is found before anything is made
+    make_folder(out)
     with progress() as bar:
         whole, part = bar.add_task(""), bar.add_task("", visible=False)
 
@@ -103,13 +105,17 @@ def reproduce(
             bar.update(part, description=f"features of {what}", completed=done, total=total, visible=True)
 
         library.on_progress = extracting
-        done = reproduce_experiments(chosen, world, library, ResultStore(out), job_begins)
+        try:
+            done = reproduce_experiments(chosen, world, library, ResultStore(out), job_begins)
+        except KeyboardInterrupt:
+            say("stopped; what was measured is kept, and the same command goes on")
+            raise
     report, without_figures = write_results(done, out)
     if json is not None:
-        write_json(json, [table_record(table) for table in done])
+        write_json(json, [to_json(table) for table in done])
     if json is None or str(json) != STDOUT:
         for table in done:
-            _show(table)
+            show(table)
     if without_figures:
         say(without_figures)
     say(f"everything is in {out}; to read: {report}")
@@ -166,26 +172,3 @@ def _world(offline: bool, own: Sequence[FeatureFile], seeds: int | None) -> Worl
             raise InvalidParameter(f"{name} is not one of the paper's datasets; --offline runs the experiments on it")
     world = world.joined_by(names) if offline else world
     return world if seeds is None else replace(world, most_seeds=seeds)
-
-
-def _show(table: Table) -> None:
-    console = tables()
-    console.print(f"[bold]{escape(title_of(table))}[/bold] ({escape(table.experiment.unit)})", soft_wrap=True)
-    screen = Screen()
-    screen.add_column(overflow="fold")
-    for heading in (*table.headings, *([gain_heading(table)] if has_gains(table) else [])):
-        screen.add_column(escape(heading), justify="right")
-    section = ""
-    for line in table.lines:
-        if line.row.section != section:
-            section = line.row.section
-            screen.add_section()
-            screen.add_row(f"[italic]{escape(section)}[/italic]")
-        cells = [cell_lines(table, cell) for cell in line.cells]
-        gain = [gain_lines(line.gain, table.experiment.digits) if line.gain else []] if has_gains(table) else []
-        screen.add_row(escape(line.row.label), *(escape("\n".join(lines)) for lines in (*cells, *gain)))
-    console.print(screen)
-    notes = [table.experiment.note, "A cell: ours, the paper's, the difference." if table.comparable else ""]
-    for note in filter(None, (*notes, *footnotes(table))):
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
-    console.print()

@@ -15,10 +15,10 @@ from pta.adapters.base import adapter_class
 from pta.cli import options
 from pta.cli.feature_files import open_features
 from pta.cli.method_choice import parse_setting
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.output import STDOUT, plain, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter
-from pta.experiments.records import as_given
+from pta.experiments.contenders import as_given
 from pta.experiments.store import ResultStore
 from pta.experiments.stream import Stream
 from pta.experiments.sweep import Grid, Point
@@ -187,10 +187,10 @@ def _fill_matrix(table: Table, grid: Grid, cells: Sequence[str]) -> None:
     down, across = grid.parameters
     table.add_column(f"{down} ╲ {across}")
     for value in grid.values[across]:
-        table.add_column(as_given(value), justify="right")
+        table.add_column(plain(as_given(value)), justify="right")
     width = len(grid.values[across])
     for at, value in enumerate(grid.values[down]):
-        table.add_row(as_given(value), *cells[at * width : (at + 1) * width])
+        table.add_row(plain(as_given(value)), *cells[at * width : (at + 1) * width])
 
 
 def _fill_rows(table: Table, grid: Grid, points: Sequence[Point], cells: Sequence[str]) -> None:
@@ -198,4 +198,4 @@ def _fill_rows(table: Table, grid: Grid, points: Sequence[Point], cells: Sequenc
         table.add_column(name)
     table.add_column("accuracy (gain)", justify="right")
     for point, cell in zip(points, cells, strict=True):
-        table.add_row(*map(as_given, point.setting.values()), cell)
+        table.add_row(*(plain(as_given(value)) for value in point.setting.values()), cell)

@@ -40,6 +40,7 @@ class FeatureFile:
         samples: N unit features, with their views or pixels if the file has them.
         classifier: the zero-shot classifier of the file's text features.
         labels: N class numbers, if the file has them.
+        architecture: of the model that made it, if `pta extract` did.
     """
 
     name: str
@@ -47,6 +48,7 @@ class FeatureFile:
     classifier: ZeroShotClassifier
     labels: NDArray[np.int64] | None
     dataset: str = ""
+    architecture: str = ""
 
     def __post_init__(self) -> None:
         if not self.dataset:
@@ -63,6 +65,11 @@ class FeatureFile:
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+    @cached_property
+    def labels_digest(self) -> str:
+        """The same for lists of samples with the same labels in the same order; empty without labels."""
+        return "" if self.labels is None else hashlib.sha256(self.labels.astype("<i8").tobytes()).hexdigest()[:16]
 
     @property
     def zero_shot_logits(self) -> Tensor:
@@ -111,7 +118,8 @@ def load_features(path: str | Path) -> FeatureFile:
     except PtaError as error:
         raise type(error)(f"{path}: {error}") from None
     about = read_about(path) or {}
-    return FeatureFile(path.stem, samples, classifier, labels, about.get("dataset", path.stem))
+    architecture = about.get("images", {}).get("architecture", "")
+    return FeatureFile(path.stem, samples, classifier, labels, about.get("dataset", path.stem), architecture)
 
 
 def read_about(path: Path) -> dict[str, Any] | None:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import InvalidSamples
+from pta.experiments.contenders import Contender, names
 from pta.experiments.evaluation import Record
-from pta.experiments.records import Contender, names
 from pta.parameters import require_count, require_number
 
 _DRAWS_AT_ONCE = 2**22
@@ -37,7 +37,7 @@ class Resampling:
         require_count("seed", self.seed, 0, 2**63 - 1)
 
     def interval(self, differences: NDArray[np.float64]) -> tuple[float, float]:
-        """The percentile interval of the mean; that of the negated differences is its mirror image."""
+        """The percentile interval of the mean; where that is not 0, negated differences give its mirror image."""
         sign = -1 if _mean(differences) < 0 else 1
         means = bootstrap_means(sign * differences, self.resamples, self.seed)
         tails = [(1 - self.level) / 2, (1 + self.level) / 2]
@@ -169,7 +169,12 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
     if a.samples != b.samples:
         raise InvalidSamples(
             f"{a.dataset} has {a.samples:,} samples in A and {b.samples:,} in B: other data; "
-            "samples can only be paired if both files come from the same feature file"
+            "samples can only be paired if both files come from the same list of samples"
+        )
+    if a.labels != b.labels:
+        raise InvalidSamples(
+            f"{a.dataset} has other labels in A than in B, or in another order; samples are paired by their number, so "
+            "both files must come from the same list of samples"
         )
     resampling = resampling or Resampling()
     orders, note = _orders(a, b)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.adapters.base import Adapter, create_adapter
+from pta.adapters.base import Adapter, adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.experiments.evaluation import Evaluation, Record
 from pta.experiments.run import run_stream
+from pta.experiments.same_model import require_same_model
 from pta.experiments.stream import Stream
 from pta.token_tower import TokenTower
 
@@ -82,6 +83,8 @@ def evaluate(
         def new(name: str = method, parameters: Mapping[str, Any] = parameters) -> Adapter:
             return create_adapter(name, data.classifier, source=seen, tower=tower, **parameters)
 
+        if tower is not None and "pixels" in adapter_class(method).needs:
+            require_same_model(tower, data)
         new().step(data.samples[:_WARM_UP])  # compiled code is loaded once, and that is not the method's speed
         for seed in seeds:
             adapter = new()
@@ -99,6 +102,7 @@ def evaluate(
                 dataset=data.name,
                 class_names=data.classifier.class_names,
                 samples=len(data.samples),
+                labels_digest=data.labels_digest,
                 seed=seed,
                 stream=stream.record(batch),
                 run=run,

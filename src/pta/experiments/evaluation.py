@@ -24,6 +24,7 @@ class Evaluation:
         dataset: its name.
         class_names: the names of its classes.
         samples: how many it has; a stream may leave some out.
+        labels_digest: the same for lists of samples with the same labels.
         seed: whose order it was.
         stream: what kind of order, and how batches were used.
         run: what the method did.
@@ -33,6 +34,7 @@ class Evaluation:
     dataset: str
     class_names: tuple[str, ...]
     samples: int
+    labels_digest: str
     seed: int
     stream: dict[str, Any]
     run: Run
@@ -83,6 +85,7 @@ class Evaluation:
                 "broken": broken[at].tolist(),
             },
             "samples": self.samples,
+            "labels": self.labels_digest,
             "seen": write_bits(self._by_sample(np.ones_like(right))),
             "right": write_bits(self._by_sample(right)),
         }

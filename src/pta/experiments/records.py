@@ -1,103 +1,20 @@
-"""Record files, as `pta eval --json` and `pta sweep --json` write them: read, checked, and paired for a comparison."""
+"""Record files, as `pta eval --json` and `pta sweep --json` write them: read and checked."""
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableFile
+from pta.errors import InvalidSamples, PtaError, UnreadableFile
 from pta.experiments.bits import read_bits
+from pta.experiments.contenders import Contender
 from pta.experiments.evaluation import Record
 from pta.files import read_json
 
-BySeed = dict[int, NDArray[np.bool_]]
-
 _LARGEST = 2**30  # bytes of a file: some tens of thousands of records
 _FIELDS = {"dataset": str, "method": str, "params": dict, "stream": dict, "seed": int, "n": int}
-_NAMED = 12  # contenders in a message
-
-
-@dataclass(frozen=True, eq=False)
-class Contender:
-    """A method with its parameters on one kind of stream of one dataset, in the orders of its seeds.
-
-    Attributes:
-        dataset: its name.
-        method: the method's name.
-        params: every parameter it had.
-        stream: what kind of order, and how batches were used.
-        samples: how many the dataset has.
-        seen: by seed, whether each sample came.
-        right: by seed, whether it came and was answered rightly.
-    """
-
-    dataset: str
-    method: str
-    params: dict[str, Any]
-    stream: dict[str, Any]
-    samples: int
-    seen: BySeed = field(default_factory=dict)
-    right: BySeed = field(default_factory=dict)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What tells it from others of its method: parameters by name, the stream's as `stream.NAME`."""
-        return self.params | {f"stream.{name}": value for name, value in self.stream.items()}
-
-    @property
-    def identity(self) -> str:
-        """Equal for equal method, parameters and stream."""
-        return json.dumps([self.method, self.settings], sort_keys=True)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which contender is meant: one of this method whose settings have these values."""
-
-    method: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def fits(self, one: Contender) -> bool:
-        """Whether a contender may be meant."""
-        own = one.settings
-        return one.method == self.method and all(
-            name in own and own[name] == value for name, value in self.settings.items()
-        )
-
-
-def names(contenders: Sequence[Contender]) -> list[str]:
-    """The shortest names that tell contenders apart, in the form that `--a` and `--b` take.
-
-    >>> made = [Contender("pets", "pta", {"h": h, "w": 0.01}, {"kind": "iid"}, 9) for h in (5.0, 20.0)]
-    >>> names([*made, Contender("pets", "clip", {}, {"kind": "iid"}, 9)])
-    ['pta:h=5', 'pta:h=20', 'clip']
-    """
-    values: dict[tuple[str, str], set[str]] = {}
-    for one in contenders:
-        for name, value in one.settings.items():
-            values.setdefault((one.method, name), set()).add(as_given(value))
-    telling = {key for key, found in values.items() if len(found) > 1}
-    return [_name(one, telling) for one in contenders]
-
-
-def _name(one: Contender, telling: set[tuple[str, str]]) -> str:
-    told = [f"{name}={as_given(value)}" for name, value in one.settings.items() if (one.method, name) in telling]
-    return f"{one.method}:{','.join(told)}" if told else one.method
-
-
-def as_given(value: Any) -> str:
-    """A parameter's value as a user gives it.
-
-    >>> as_given("sum"), as_given(20.0), as_given(True)
-    ('sum', '20', 'true')
-    """
-    return value if isinstance(value, str) else json.dumps(value).removesuffix(".0")
 
 
 def read_contenders(path: Path) -> list[Contender]:
@@ -119,6 +36,8 @@ def read_contenders(path: Path) -> list[Contender]:
 def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool_]]:
     if not isinstance(record, dict):
         raise UnreadableFile("not a record of pta eval --json")
+    if "experiment" in record:
+        raise UnreadableFile("this is a table of pta reproduce; what is compared are records of pta eval and pta sweep")
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise UnreadableFile(f"{name} is missing or damaged; make the file again with pta eval --json")
@@ -140,7 +59,7 @@ def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool
         or not _is_near(record["accuracy"], 100 * good / count)
     ):
         raise UnreadableFile("its parts contradict each other (damaged?); make the file again with pta eval --json")
-    one = Contender(record["dataset"], record["method"], record["params"], record["stream"], samples)
+    one = Contender(record["dataset"], record["method"], record["params"], record["stream"], samples, str(record.get("labels")))
     return one, seen, right
 
 
@@ -152,46 +71,6 @@ def _add(one: Contender, record: Record, seen: NDArray[np.bool_], right: NDArray
     seed = record["seed"]
     if seed in one.right:
         raise UnreadableFile(f"seed {seed} of {one.method} on {one.dataset} is there twice; keep one of the two")
-    if record["samples"] != one.samples:
-        raise UnreadableFile(f"{one.dataset} has {record['samples']} samples here and {one.samples} before: other data")
+    if (record["samples"], str(record.get("labels"))) != (one.samples, one.labels):
+        raise UnreadableFile(f"{one.dataset} has other samples here than before")
     one.seen[seed], one.right[seed] = seen, right
-
-
-def pair(
-    first: Sequence[Contender], second: Sequence[Contender], a: Choice | None = None, b: Choice | None = None
-) -> list[tuple[Contender, Contender]]:
-    """Who is compared with whom on each dataset that is in both: the only ones, the chosen ones, or namesakes."""
-    pairs: list[tuple[Contender, Contender]] = []
-    for dataset in shared_datasets(first, second):
-        ours, theirs = ([one for one in side if one.dataset == dataset] for side in (first, second))
-        namesakes = _namesakes(ours, theirs) if a is None and b is None else []
-        pairs += namesakes or [(_chosen(ours, a, "a"), _chosen(theirs, b, "b"))]
-    return pairs
-
-
-def shared_datasets(first: Sequence[Contender], second: Sequence[Contender]) -> list[str]:
-    """The datasets that are in both, in the order of the first."""
-    ours, theirs = (list(dict.fromkeys(one.dataset for one in side)) for side in (first, second))
-    shared = [dataset for dataset in ours if dataset in theirs]
-    if not shared:
-        raise InvalidParameter(f"no dataset is in both: A has {', '.join(ours)}, B has {', '.join(theirs)}")
-    return shared
-
-
-def _namesakes(ours: Sequence[Contender], theirs: Sequence[Contender]) -> list[tuple[Contender, Contender]]:
-    """Each with that of the same settings, or else of the same method, if both sides have the same of them."""
-    for name in attrgetter("identity"), attrgetter("method"):
-        left, right = ({name(one): one for one in side} for side in (ours, theirs))
-        if left.keys() == right.keys() and len(left) == len(ours) and len(right) == len(theirs):
-            return [(left[key], right[key]) for key in left]
-    return []
-
-
-def _chosen(contenders: Sequence[Contender], choice: Choice | None, side: str) -> Contender:
-    fitting = [one for one in contenders if choice is None or choice.fits(one)]
-    if len(fitting) == 1:
-        return fitting[0]
-    listed = [name for name, one in zip(names(contenders), contenders, strict=True) if one in fitting or not fitting]
-    known = ", ".join(listed[:_NAMED]) + (", …" if len(listed) > _NAMED else "")
-    what = f"{side.upper()} has {'several' if fitting else 'none such'} on {contenders[0].dataset}"
-    raise InvalidParameter(f"{what}; choose one with --{side}: {known}")

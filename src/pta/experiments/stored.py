@@ -29,7 +29,7 @@ def inputs_of(
     stream: Stream,
     batch: int | None = None,
 ) -> Inputs:
-    """Everything that an evaluation depends on; however parameters are spelled, the same ones give the same."""
+    """Everything that an evaluation depends on; defaults are written out, and numbers spelled in one way."""
     batch = batch or stream.usual_batch
     given = _spelled_out(method, parameters)
     if given.get("length", 0) is None:  # what `create_adapter` will make of it

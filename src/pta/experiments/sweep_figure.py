@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pta.errors import InvalidParameter
+from pta.experiments.contenders import as_given
 from pta.experiments.drawing import require_matplotlib
-from pta.experiments.records import as_given
 from pta.experiments.sweep import Grid, Point
 from pta.files import write_atomically
 

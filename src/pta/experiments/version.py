@@ -2,9 +2,11 @@
 
 import hashlib
 import inspect
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 from pta import classifier, engines, parameters, samples, streams, token_tower
 from pta.adapters import base
@@ -28,16 +30,26 @@ def method_version(method: str) -> str:
     return _version(adapter_class(method))
 
 
+def code_version(files: Iterable[Path]) -> str:
+    """The package's version, and a digest of some of its code."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(path.name.encode() + path.read_bytes())
+    return f"{metadata.version('pta-vlm')}+{digest.hexdigest()[:12]}"
+
+
+def files_of(package: ModuleType) -> set[Path]:
+    """The files of a package."""
+    return {path for folder in package.__path__ for path in Path(folder).glob("*.py")}
+
+
 @cache
 def _version(adapter: type[Adapter]) -> str:
     own: list[type] = [one for one in adapter.__mro__ if one.__module__ not in ("builtins", "abc")]
-    digest = hashlib.sha256()
     try:
         files = {Path(inspect.getfile(one)) for one in own} | {Path(inspect.getfile(one)) for one in _SHARED}
-        for path in sorted(files | set(Path(*engines.__path__).glob("*.py"))):
-            digest.update(path.name.encode() + path.read_bytes())
+        return code_version(files | files_of(engines))
     except (TypeError, OSError):
         raise InvalidParameter(
             f"{adapter.name} has no version, because its code is not in a file; write the class into a module"
         ) from None
-    return f"{metadata.version('pta-vlm')}+{digest.hexdigest()[:12]}"

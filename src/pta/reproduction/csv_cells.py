@@ -25,6 +25,8 @@ FIELDS = (
     "erratum",
     "missing",
     "partial",
+    "prompts",
+    "views",
     "seeds",
     "per_seed",
     "keys",
@@ -67,7 +69,7 @@ def _line(table: Table, line: Line, heading: str, cell: Cell, metric: str, *, co
         "missing": cell.missing,
         "partial": cell.partial,
         **(_paper(cell) if comparable else {}),
-        **_origin(cell, row.metric if metric == "gain" else metric),
+        **_origin(cell),
     }
 
 
@@ -87,12 +89,14 @@ def _paper(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _origin(cell: Cell, metric: str) -> dict[str, str]:
+def _origin(cell: Cell) -> dict[str, str]:
     records = list(origins.records_of(cell))
     if not records:
         return {}
-    per_seed = {source.dataset: origins.by_seed(source.records, metric) for source in cell.sources}
+    per_seed = {source.dataset: origins.by_seed(source.records, cell.metric) for source in cell.sources}
     return {
+        "prompts": ";".join(dict.fromkeys(source.prompts for source in cell.sources)),
+        "views": ";".join(dict.fromkeys(source.views for source in cell.sources)),
         "seeds": " ".join(str(seed) for seed in origins.said(records, "seed")),
         "per_seed": json.dumps(per_seed, ensure_ascii=False),
         "keys": ";".join(origins.made(records, "key")),

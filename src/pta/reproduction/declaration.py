@@ -19,12 +19,14 @@ from pta.reproduction.from_toml import make, pop_table, pop_tables
 SPEED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds", "memory_mib", "state_kb")
 """What is measured with the model, one image at a time."""
 
-METRICS = ("accuracy", "worst_class", "calibration_error", "seconds", "classes", "samples", *SPEED_METRICS)
+METRICS = ("accuracy", "worst_class", "calibration_error", "classes", "samples", *SPEED_METRICS)
 """What a cell can hold."""
 
 VIEWS = ("augmix", "crops", "augmix-mean", "crops-mean")
 STATISTICS = ("mean", "deviation")
 FIGURES = ("bars", "curves", "lines")
+
+_MOST_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,10 @@ class Row:
     def __post_init__(self) -> None:
         _require_known("metric", self.metric, METRICS)
         _require_known("statistic", self.statistic, STATISTICS)
-        if not self.seeds:
-            raise InvalidParameter(f"{self.name} has no seeds; give how many, or a list of them")
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise InvalidParameter(
+                f"{self.name} has the seeds {list(self.seeds)}; give how many, or different ones from 0"
+            )
         for mode in self.views.values():
             _require_known("mode of views", mode, VIEWS)
 
@@ -183,6 +187,10 @@ class Experiment:
     figure: Figure | None = None
 
     def __post_init__(self) -> None:
+        if not 0 <= self.digits <= _MOST_DIGITS:
+            raise InvalidParameter(f"digits must be from 0 to {_MOST_DIGITS}, not {self.digits}")
+        if self.figure and self.figure.kind == "lines" and all(row.x is None for row in self.rows):
+            raise InvalidParameter("a figure of lines needs rows with an x")
         names = [row.name for row in self.rows]
         for name in names:
             if names.count(name) > 1:
@@ -222,6 +230,8 @@ def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
     try:
         content = tomllib.loads(text)
+        if "id" in content:
+            raise InvalidParameter("an experiment is called as its file; leave out id")
         usual = pop_table(content, "usual")
         rows = [_row(usual | row) for row in pop_tables(content, "rows")]
         columns = [make(Column, column) for column in pop_tables(content, "columns")]

@@ -79,6 +79,7 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
         raise InvalidParameter(f"the name {dataset} holds braces that cannot be filled in") from None
     awaits = tuple(_awaited(row, id, world))
     params = {**_preset_values(row, id), **row.params}
+    is_speed = (column.metric or row.metric) in SPEED_METRICS
     if not awaits:
         require_parameters(row.method, params)
     return Job(
@@ -89,8 +90,8 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
         descriptions=row.descriptions,
         views=_views(row, dataset, world),
         stream=row.stream,
-        seeds=row.seeds[: world.most_seeds],
-        speed=(column.metric or row.metric) in SPEED_METRICS,
+        seeds=(1,) if is_speed else row.seeds[: world.most_seeds],
+        speed=is_speed,
         awaits=awaits,
     )
 

@@ -59,6 +59,25 @@ _SIGNS = {
     "³": r"$^{3}$",
     "µ": r"$\mu$",
 }
+_GREEK = (
+    *(
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+    ),
+    *("pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
+)
 _ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030a": "r", "\u030c": "v"}
 _ACCENTS |= {"\u0327": "c", "\u0304": "=", "\u0306": "u", "\u030b": "H", "\u0307": "."}
 
@@ -124,7 +143,7 @@ def _small(beside: list[str]) -> str:
 
 
 def _star(cell: Cell) -> str:
-    return "$^{*}$" if cell.erratum else ""
+    return "$^{*}$" if text.star(cell) else ""
 
 
 def _partial(cell: Cell) -> str:
@@ -163,11 +182,10 @@ def _greek(sign: str) -> str:
     if not name:
         return ""
     letter = name[2].replace("LAMDA", "LAMBDA").lower()
-    if name[1] == "SMALL":
-        return {"omicron": "$o$"}.get(letter, f"$\\{letter}$")
-    own = ("gamma", "delta", "theta", "lambda", "xi", "pi", "sigma", "upsilon", "phi", "psi", "omega")
-    like = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧ", "ABEZHIKMNOPTX", strict=True))
-    return f"$\\{letter.capitalize()}$" if letter in own else f"${like[sign]}$"
+    like = dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))
+    if sign in like:
+        return f"${like[sign]}$"
+    return f"$\\{letter if name[1] == 'SMALL' else letter.capitalize()}$" if letter in _GREEK else ""
 
 
 def _accented(sign: str) -> str:

@@ -51,6 +51,7 @@ class Library:
     on_error: OnError = "stop"
     views_of: Sequence[str] | None = None
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    skipped: dict[str, int] = field(default_factory=dict, init=False)  # pictures that could not be read, by dataset
     _stored: dict[Path, FeatureFile] = field(default_factory=dict, init=False)  # the last one
     _ready: dict[Any, FeatureFile] = field(default_factory=dict, init=False)  # the last one
 
@@ -93,7 +94,7 @@ class Library:
     ) -> FeatureFile:
         mode, _, mean = (views or "").partition("-")
         if dataset in self.own:
-            data = self._own(dataset, templates, descriptions)
+            data = self._own(dataset, templates, descriptions, needs)
         else:
             images = self.images(dataset)
             if mode and self.views_of is not None and dataset not in self.views_of:
@@ -102,13 +103,15 @@ class Library:
             data = replace(stored, classifier=self._classifier(images, templates, descriptions))
         if mode and (mean or "views" not in needs):
             if data.samples.views is None:
-                raise InvalidSamples(f"{dataset} holds no views")
+                raise InvalidSamples("the feature file holds no views")
             data = replace(data, samples=confident_mean(data.samples, data.classifier))
         return data
 
-    def _own(self, dataset: str, templates: str, descriptions: bool) -> FeatureFile:
+    def _own(self, dataset: str, templates: str, descriptions: bool, needs: frozenset[str]) -> FeatureFile:
         if templates not in ("clip", "coop") or descriptions:
-            raise InvalidParameter(f"{dataset} is a feature file, its texts cannot be changed")
+            raise InvalidParameter("the texts of a feature file cannot be changed")
+        for missing in sorted(needs - self.own[dataset].samples.provides):
+            raise InvalidSamples(f"the feature file holds no {missing}")
         return self.own[dataset]
 
     def _classifier(self, images: ImageSet, templates: str, descriptions: bool) -> ZeroShotClassifier:
@@ -130,13 +133,15 @@ class Library:
             make_folder(self.folder)
             reading = Reading(self.batch, self.workers, views=drawn_views(mode), pixels=pixels)
             with FileLock(out.with_suffix(".lock")):  # a second process waits, and then finds all of it done
-                extract(
+                done = extract(
                     *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
                     about={"model": self.model},
                     replace=True,
                     on_error=self.on_error,
                     on_progress=lambda done: self.on_progress(images.name, done, len(images)),
                 )
+            if done.skipped:
+                self.skipped[images.name] = len(done.skipped)
             self._stored = {out: load_features(out)}
         return self._stored[out]
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from pta import encoders
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableImage
 from pta.experiments.evaluation import Record
@@ -10,11 +12,12 @@ from pta.experiments.machine import hardware
 from pta.experiments.store import ResultStore, result_key
 from pta.experiments.stored import evaluate_once, inputs_of, made_from
 from pta.experiments.stream import Stream
+from pta.experiments.version import code_version, files_of
+from pta.reproduction import speed
 from pta.reproduction.job import Job
 from pta.reproduction.library import Library, drawn_views
 from pta.reproduction.speed import TIMED, measure_speed
-
-NOT_YET, NO_DATA, CANNOT = "not yet", "no data", "cannot run"
+from pta.reproduction.table import CANNOT, NO_DATA, NOT_YET
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def _do(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], 
     except UnavailableModel:
         raise
     except PtaError as error:
-        return Outcome(missing=NO_DATA if isinstance(error, UnreadableFile) else CANNOT, why=str(error))
+        return Outcome(missing=NO_DATA if isinstance(error, UnreadableFile) else CANNOT, why=_why(error, job))
     try:
         records = []
         for record in (
@@ -71,9 +74,14 @@ def _do(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], 
         ):
             records.append(record)
             on_run(len(records))
-    except (InvalidParameter, InvalidSamples, UnreadableImage) as error:
-        return Outcome(missing=CANNOT, why=str(error))
+    except (InvalidParameter, InvalidSamples, UnreadableImage, UnavailableModel) as error:
+        return Outcome(missing=CANNOT, why=_why(error, job))
     return Outcome(tuple(sorted(records, key=lambda record: job.seeds.index(record["seed"]))))
+
+
+def _why(error: PtaError, job: Job) -> str:
+    """The reason, without the dataset's name, so that what is missing for the same reason can be told together."""
+    return str(error).removeprefix(f"{job.dataset}: ")
 
 
 def _data_of(job: Job, library: Library) -> FeatureFile:
@@ -95,6 +103,7 @@ def _measured_speed(job: Job, data: FeatureFile, library: Library, store: Result
     inputs = {
         **inputs_of(data, job.method, job.params, 1, Stream(), 1),
         "speed_of": TIMED,
+        "speed_version": code_version({Path(speed.__file__), *files_of(encoders)}),
         "model": library.encoder.fingerprint,
         "dtype": library.dtype,
         "views": None if views is None else views.mode,

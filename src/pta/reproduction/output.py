@@ -1,13 +1,14 @@
 """What a reproduction leaves in its folder: every table in every format, every figure, and one report of them all."""
 
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 from pta.errors import MissingPackage
-from pta.experiments.machine import hardware
 from pta.files import write_atomically
 from pta.reproduction.figures import draw
 from pta.reproduction.formats import FORMATS
+from pta.reproduction.origins import made, records_of
 from pta.reproduction.report import render_report
 from pta.reproduction.table import Table
 
@@ -28,5 +29,11 @@ def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
         except MissingPackage as error:
             without = str(error)
     report = folder / REPORT
-    write_atomically(report, render_report(tables, figures, made={"machine": hardware()}).encode())
+    write_atomically(report, render_report(tables, figures, made=_made(tables)).encode())
     return report, without
+
+
+def _made(tables: Sequence[Table]) -> dict[str, str]:
+    cells = [cell for table in tables for line in table.lines for cell in line.cells]
+    records = [record for cell in cells for record in records_of(cell)]
+    return {"pta": metadata.version("pta-vlm"), "measured on": "; ".join(made(records, "on")) or "nothing was measured"}

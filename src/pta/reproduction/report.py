@@ -7,9 +7,7 @@ from importlib import resources
 from pta.reproduction import text
 from pta.reproduction.report_origins import metrics_details, origin_details
 from pta.reproduction.report_table import table_html
-from pta.reproduction.table import Cell, Table
-
-_NOT_YET, _NO_DATA = "not yet", "no data"  # what cells say that miss their number
+from pta.reproduction.table import NO_DATA, NOT_YET, Cell, Table
 
 
 def render_report(tables: Sequence[Table], figures: Mapping[str, str], *, made: Mapping[str, str]) -> str:
@@ -46,7 +44,7 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, str], *, made: 
 def _opening(tables: Sequence[Table]) -> str:
     cells = [cell for table in tables for line in table.lines for cell in line.cells if _counts(cell)]
     ours = sum(cell.ours is not None for cell in cells)
-    not_yet, no_data = (sum(cell.missing == reason for cell in cells) for reason in (_NOT_YET, _NO_DATA))
+    not_yet, no_data = (sum(cell.missing == reason for cell in cells) for reason in (NOT_YET, NO_DATA))
     others = len(cells) - ours - not_yet - no_data
     contents = "\n".join(
         f'<li><a href="#{_anchor(at)}">{escape(text.title_of(table))}</a></li>' for at, table in enumerate(tables, 1)
@@ -55,9 +53,9 @@ def _opening(tables: Sequence[Table]) -> str:
 <p class="kicker">Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)</p>
 <h1>{_headline(tables)}: {ours:,} of {len(cells):,} numbers measured</h1>
 <p class="soft">Large is what we measured. Small below it is the paper’s number, and ours minus the paper’s. A star
-marks a printed number that cannot be right. Where the data are not the paper’s, its numbers are left out, and only
-gains over the baseline are compared. Bold is the best of ours in a column. Below each table is where every number of
-ours comes from.</p>
+marks a printed number that cannot be right, or one computed from such. Where the data are not the paper’s, its
+numbers are left out of the tables, and only gains over the baseline are compared. Bold is the best of ours in a
+column. Below each table is where every number of ours comes from.</p>
 <div class="tiles">
 <div><b>{ours:,}</b><span>numbers of ours, of {len(cells):,}</span></div>
 <div><b>{not_yet:,}</b><span>not yet: method or data are still to come</span></div>
@@ -73,6 +71,8 @@ ours comes from.</p>
 
 
 def _headline(tables: Sequence[Table]) -> str:
+    if not all(table.experiment.place for table in tables):
+        return "Experiments"
     return "The paper, reproduced" if all(table.comparable for table in tables) else "The paper in miniature"
 
 

@@ -45,7 +45,7 @@ def _cell(table: Table, line: Line, cell: Cell, *, bold: bool) -> str:
     digits = text.digits_of(table, cell)
     paper, difference = text.paper_number(table, cell), text.difference_from_paper(table, cell)
     ours = _ours(cell, text.ours_text(table, cell))
-    below = [] if paper is None else [_signs(text.number(paper, digits)) + _star(cell)]
+    below = [] if paper is None else [_signs(text.number(paper, digits)) + text.star(cell)]
     if difference is not None:
         mood = _mood(difference, digits) if text.is_accuracy(line.row, cell) else ""
         below.append(f'<span class="{mood}">{_signs(text.signed(difference, digits))}</span>')
@@ -56,7 +56,7 @@ def _gain(cell: Cell | None, digits: int) -> str:
     if cell is None:
         return ""
     ours = _ours(cell, text.missing_text(cell) if cell.ours is None else _signs(text.signed(cell.ours, digits)))
-    paper = "" if cell.paper is None else f"paper: {_signs(text.signed(cell.paper, digits))}{_star(cell)}"
+    paper = "" if cell.paper is None else f"paper: {_signs(text.signed(cell.paper, digits))}{text.star(cell)}"
     return ours + _small(paper) + _partial(cell)
 
 
@@ -66,10 +66,6 @@ def _ours(cell: Cell, said: str) -> str:
 
 def _small(said: str) -> str:
     return f"<small>{said}</small>" if said else ""
-
-
-def _star(cell: Cell) -> str:
-    return "*" if cell.erratum else ""
 
 
 def _partial(cell: Cell) -> str:

@@ -1,9 +1,13 @@
 """Experiments from their files to their tables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from pta.errors import InvalidParameter, nearest
+from pta.datasets.catalogue import find_entry
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidParameter, PtaError, nearest
 from pta.experiments.store import ResultStore
+from pta.prompts import load_templates
 from pta.reproduction.columns import place_columns, printed_numbers
 from pta.reproduction.declaration import Experiment
 from pta.reproduction.fill import fill
@@ -45,16 +49,34 @@ def reproduce(
 
 def require_sound(experiment: Experiment, world: World) -> None:
     """Refuse what is wrong with an experiment's file before any work is done."""
-    list(jobs_of(experiment, world))
+    for job in jobs_of(experiment, world):
+        if not job.awaits:
+            with _named(f"experiment {experiment.id}: {job.method}"):
+                load_templates(job.templates)
+                _ = job.needs  # makes the method, and so tries its parameters
     papers = load_world("paper")
     labels = [column.label for column in place_columns(experiment, papers)]
-    for row in experiment.rows:
-        printed_numbers(experiment, row, papers)
+    printed = {row.name: printed_numbers(experiment, row, papers) for row in experiment.rows}
+    for erratum in experiment.errata:
+        if erratum.column in labels and printed[erratum.row].get(erratum.column) != erratum.printed:
+            raise InvalidParameter(
+                f"experiment {experiment.id}: an erratum has {erratum.printed} for {erratum.row}, {erratum.column}, "
+                f"where {printed[erratum.row].get(erratum.column, 'nothing')} is printed"
+            )
     drawn = experiment.figure.columns if experiment.figure else ()
     for label in (*drawn, *(erratum.column for erratum in experiment.errata)):
         if label not in labels:
             known = nearest(label, labels)
             raise InvalidParameter(f"experiment {experiment.id}: no column is called {label!r}; {known}")
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say in every complaint what it is about."""
+    try:
+        yield
+    except PtaError as error:
+        raise type(error)(f"{what}: {error}") from None
 
 
 def _about(library: Library) -> dict[str, str]:
@@ -73,7 +95,24 @@ def _notes(experiment: Experiment, world: World, library: Library) -> list[str]:
         notes.append(
             f"Made with {library.encoder.architecture}; the paper's numbers are those of {experiment.backbone}."
         )
+    wanted = {job.dataset for job in jobs_of(experiment, world)}
+    if world.comparable:
+        notes += [_doubts(library.own[name], experiment) for name in library.own if name in wanted]
+    notes += [
+        f"{count:,} pictures of {name} could not be read." for name, count in library.skipped.items() if name in wanted
+    ]
     most = max(len(row.seeds) for row in experiment.rows)
     if world.most_seeds is not None and world.most_seeds < most:
-        notes.append(f"Seeds: {world.most_seeds}, where the paper has {most}.")
-    return notes
+        notes.append(f"At most {world.most_seeds} seeds a row, of {most}.")
+    return [note for note in notes if note]
+
+
+def _doubts(data: FeatureFile, experiment: Experiment) -> str:
+    """What tells a feature file of the user's from what the paper's numbers were made of."""
+    entry = find_entry(data.dataset)
+    doubts = [] if data.architecture == experiment.backbone else [f"model {data.architecture or 'unknown'}"]
+    if data.classifier.classes != entry.classes:
+        doubts.append(f"{data.classifier.classes:,} of {entry.classes:,} classes")
+    if entry.count is not None and len(data.samples) != entry.count:
+        doubts.append(f"{len(data.samples):,} samples where the set has {entry.count:,}")
+    return f"{data.dataset} is a feature file of other things than the paper's: {', '.join(doubts)}." if doubts else ""

@@ -19,7 +19,7 @@ from pta.adapters.base import Adapter, adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.datasets.images import ImageSet
 from pta.encoders import Encoder
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, InvalidSamples
 from pta.experiments.evaluation import Record
 from pta.experiments.stream import Stream
 from pta.images import decode_image
@@ -45,6 +45,8 @@ def measure_speed(
         raise InvalidParameter(f"{method} runs the model itself, so its speed is not measured in this way")
     if adapter_class(method).scope == "stream":
         raise InvalidParameter(f"{method} answers a whole stream at once, so it has no speed for single images")
+    if len(images) != len(data.samples):
+        raise InvalidSamples("some pictures could not be read, so it is not known which of them to time")
     order = Stream().order(data, 1, _BATCH)
     timed = order[-min(TIMED + _WARM_UP, len(order)) :]
     learnt = order[: len(order) - len(timed)] if views is None else order[:0]

@@ -6,13 +6,18 @@ from typing import Any
 from pta.experiments.evaluation import Record
 from pta.reproduction.declaration import Erratum, Experiment, Row
 
+NOT_YET, NO_DATA, CANNOT = "not yet", "no data", "cannot run"
+"""Why there is no number of ours."""
+
 
 @dataclass(frozen=True)
 class Source:
-    """One dataset's share in a number of ours: the records of all seeds."""
+    """One dataset's share in a number of ours: the records of all seeds, and how texts and views were made."""
 
     dataset: str
     records: tuple[Record, ...]
+    prompts: str = ""
+    views: str = ""
 
 
 @dataclass(frozen=True)
@@ -23,10 +28,11 @@ class Cell:
         ours: what we measured, if we could.
         printed: what the paper printed, if it did. Where a mean could only be taken of some columns, the mean of the
             paper's numbers in the same ones.
-        missing: why there is none of ours, e.g. `not yet`, `no data`.
+        missing: why there is none of ours, in a word or two.
         partial: of how many parts a mean is, if not of all, e.g. `3 of 10`.
         metric: what it holds.
         erratum: why the printed number cannot be right.
+        rests_on_errata: whether the paper's number was computed from others of which one was corrected.
         sources: what ours was computed from.
     """
 
@@ -36,6 +42,7 @@ class Cell:
     partial: str = ""
     metric: str = "accuracy"
     erratum: Erratum | None = None
+    rests_on_errata: bool = False
     sources: tuple[Source, ...] = ()
 
     @property

@@ -23,7 +23,7 @@ def cell_lines(table: Table, cell: Cell) -> list[str]:
 
 def _beside(table: Table, cell: Cell) -> list[str]:
     paper, difference, digits = paper_number(table, cell), difference_from_paper(table, cell), digits_of(table, cell)
-    beside = [] if paper is None else [number(paper, digits) + ("*" if cell.erratum else "")]
+    beside = [] if paper is None else [number(paper, digits) + star(cell)]
     return beside if difference is None else [*beside, signed(difference, digits)]
 
 
@@ -35,10 +35,8 @@ def gain_text(cell: Cell, digits: int = 2) -> str:
     >>> gain_text(Cell(missing="not yet", printed=3.74))
     'not yet (paper: +3.74)'
     """
-    ours = missing_text(cell) if cell.ours is None else signed(cell.ours, digits)
-    star = "*" if cell.erratum else ""
-    beside = "" if cell.paper is None else f" (paper: {signed(cell.paper, digits)}{star})"
-    return ours + beside + partial_text(cell)
+    ours, *paper = gain_lines(cell, digits)
+    return ours + "".join(f" ({line.replace('paper', 'paper:')})" for line in paper)
 
 
 def gain_lines(cell: Cell, digits: int = 2) -> list[str]:
@@ -48,8 +46,13 @@ def gain_lines(cell: Cell, digits: int = 2) -> list[str]:
     ['+1.23', 'paper +3.74']
     """
     ours = missing_text(cell) if cell.ours is None else signed(cell.ours, digits)
-    beside = [] if cell.paper is None else [f"paper {signed(cell.paper, digits)}"]
+    beside = [] if cell.paper is None else [f"paper {signed(cell.paper, digits)}{star(cell)}"]
     return [ours + partial_text(cell), *beside]
+
+
+def star(cell: Cell) -> str:
+    """The mark of a number of the paper that cannot be right, or was computed from such."""
+    return "*" if cell.erratum or cell.rests_on_errata else ""
 
 
 def ours_text(table: Table, cell: Cell) -> str:
@@ -176,15 +179,11 @@ def footnotes(table: Table) -> list[str]:
 
 
 def _errata(table: Table) -> list[str]:
-    """The errata of the paper's numbers that are shown."""
+    """The errata of the paper's numbers."""
     digits, shown = table.experiment.digits, []
-    for line in table.lines:
-        cells = list(zip(table.headings, line.cells, strict=True)) if table.comparable else []
-        for heading, cell in (*cells, *([(gain_heading(table), line.gain)] if line.gain else [])):
-            erratum = cell.erratum
-            if erratum:
-                instead = erratum.instead
-                right = "cannot be right" if instead is None else f"corrected to {number(instead, digits)}"
-                printed = number(erratum.printed, digits)
-                shown.append(f"* {line.row.name}, {heading}: printed {printed}, {right}: {erratum.why}")
-    return list(dict.fromkeys(shown))
+    for erratum in table.experiment.errata:
+        right = "cannot be right" if erratum.instead is None else f"corrected to {number(erratum.instead, digits)}"
+        shown.append(
+            f"* {erratum.row}, {erratum.column}: printed {number(erratum.printed, digits)}, {right}: {erratum.why}"
+        )
+    return shown

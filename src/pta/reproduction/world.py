@@ -35,8 +35,8 @@ class World:
     views_of: Sequence[str] | None = None
 
     def joined_by(self, files: Sequence[str]) -> "World":
-        """The same world with the user's own feature files, by name, in the group that is for them."""
-        groups = {**self.groups, self.own: (*self.groups[self.own], *files)}
+        """The same world with the user's own feature files, by name, as the group `own` and in the one they join."""
+        groups = {**self.groups, "own": tuple(files), self.own: (*self.groups[self.own], *files)}
         return replace(self, groups=groups)
 
     def members(self, group: str) -> tuple[str, ...]:

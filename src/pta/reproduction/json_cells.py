@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from pta.reproduction import text
 from pta.reproduction.table import Cell, Table
 
 
-def table_record(table: Table) -> dict[str, Any]:
-    """All that a program may want to know of a table."""
+def to_json(table: Table) -> dict[str, Any]:
+    """All that a program may want to know of a table; numbers of other data do not stand beside ours here either."""
     experiment = table.experiment
     return {
         "experiment": experiment.id,
@@ -23,21 +24,22 @@ def table_record(table: Table) -> dict[str, Any]:
                 "label": line.row.label,
                 "method": line.row.method,
                 "cells": {
-                    heading: _cell_record(cell) for heading, cell in zip(table.headings, line.cells, strict=True)
+                    heading: _cell(cell, text.paper_number(table, cell), text.difference_from_paper(table, cell))
+                    for heading, cell in zip(table.headings, line.cells, strict=True)
                 },
-                "gain": None if line.gain is None else _cell_record(line.gain),
+                "gain": None if line.gain is None else _cell(line.gain, line.gain.paper, line.gain.difference),
             }
             for line in table.lines
         ],
     }
 
 
-def _cell_record(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Cell, paper: float | None, difference: float | None) -> dict[str, Any]:
     return {
         "ours": cell.ours,
-        "paper": cell.paper,
-        "printed": cell.printed,
-        "difference": cell.difference,
+        "paper": paper,
+        "printed": None if paper is None else cell.printed,
+        "difference": difference,
         "erratum": cell.erratum.why if cell.erratum else None,
         "missing": cell.missing or None,
         "partial": cell.partial or None,

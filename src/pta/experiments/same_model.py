@@ -1,0 +1,23 @@
+"""Is this the model that made the features? Asked before a method looks into its image tower."""
+
+import torch
+
+from pta.datasets.features import FeatureFile
+from pta.errors import InvalidSamples
+from pta.token_tower import TokenTower
+
+_SAMPLES_TO_COMPARE = 4
+_SAME_DIRECTION = 0.99  # cosine; half precision is above it
+
+
+@torch.no_grad()
+def require_same_model(tower: TokenTower, data: FeatureFile) -> None:
+    """Refuse a model that does not make the file's features of its pixels."""
+    some = data.samples[:_SAMPLES_TO_COMPARE]
+    if some.pixels is None:
+        return
+    made = tower.features(some.pixels).cpu().to(some.features)
+    if made.shape != some.features.shape or bool(
+        (torch.cosine_similarity(made, some.features) < _SAME_DIRECTION).any()
+    ):
+        raise InvalidSamples("the model does not make the file's features of its pixels; name the one that did")
