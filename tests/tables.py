@@ -48,9 +48,8 @@ def record(dataset, method, seed, accuracy, **params):
 
 def source(dataset, method, *accuracies, **params):
     """The records of seeds 1, 2, …"""
-    return Source(
-        dataset, tuple(record(dataset, method, seed, one, **params) for seed, one in enumerate(accuracies, 1))
-    )
+    records = tuple(record(dataset, method, seed, one, **params) for seed, one in enumerate(accuracies, 1))
+    return Source(dataset, records, prompts="coop", views="crops")
 
 
 def paper_table():

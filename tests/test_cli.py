@@ -52,7 +52,7 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(pets, tmp_path):
     records = json.loads(out.read_text())
     keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
     keys |= {"state_bytes", "calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online"}
-    keys |= {"samples", "seen", "right"}
+    keys |= {"samples", "labels", "seen", "right"}
     assert [(record["method"], record["seed"]) for record in records] == [
         ("clip", 1),
         ("clip", 2),
@@ -217,7 +217,7 @@ def test_methods_lists_what_each_needs_and_its_parameters():
         (["eval", "--features", "PETS", "--set", "pta.fusion=logit"], "did you mean 'logits'?"),
         (["eval", "--features", "PETS", "--set", "h=1"], "expected METHOD.NAME=VALUE"),
         (["eval", "--features", "PETS", "--method", "clip", "--set", "pta.h=1"], "pta is not among the methods"),
-        (["eval", "--features", "PETS", "--features", "PETS"], "have the same name"),
+        (["eval", "--features", "PETS", "--features", "PETS"], "two feature files are called pets"),
         (["eval", "--features", "PETS", "--json", "no/such/folder/o.json"], "does not exist"),
         (["eval", "--features", "PETS", "--predictions", "PETS"], "cannot make the folder"),
         (["eval", "--features", "PETS", "--seed", "-1"], "'--seed'"),
@@ -238,7 +238,7 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(pets, arguments, complaint)
 
 
 def test_anything_else_is_exit_code_1(pets):
-    code = "import pta.cli.evaluate as e; e.load_features = None; from pta.cli import main; main()"
+    code = "import pta.cli.evaluate as e; e.open_features = None; from pta.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "eval", "--features", str(pets)], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" in done.stderr

@@ -323,7 +323,7 @@ def test_a_damaged_record_is_refused_with_its_number(damage, complaint, written)
 
 
 def test_a_dataset_cannot_change_its_size_within_a_file(written):
-    with pytest.raises(UnreadableFile, match="pets has 9 samples here and 10 before: other data"):
+    with pytest.raises(UnreadableFile, match="pets has other samples here than before"):
         read_contenders(written("a.json", record(BITS), record(BITS[:9], seed=2)))
 
 
@@ -408,3 +408,30 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, complaint, pta, writte
     done = pta("compare", *arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert complaint in done.stderr
+
+
+def test_the_same_samples_in_another_order_are_refused(pta, pets, tmp_path):
+    with np.load(pets) as file:
+        content = dict(file)
+    turned = {key: content[key][::-1] for key in ("image_features", "labels")}
+    (tmp_path / "other").mkdir()
+    np.savez(tmp_path / "other" / "pets.npz", **content | turned)
+    for name, place in (("a", pets), ("b", tmp_path / "other" / "pets.npz")):
+        assert pta("eval", "--features", place, "--method", "pta", "--json", tmp_path / f"{name}.json").returncode == 0
+    done = pta("compare", tmp_path / "a.json", tmp_path / "b.json")
+    assert done.returncode == 2
+    assert "pets has other labels in A than in B" in done.stderr
+
+
+def test_names_are_shown_as_they_are(pta, pets, tmp_path):
+    odd = tmp_path / "cars [red].npz"
+    odd.write_bytes(pets.read_bytes())
+    done = pta("eval", "--features", odd, "--method", "clip", "--method", "pta", "--json", tmp_path / "a.json")
+    assert "cars [red]" in done.stdout
+    assert "cars [red]" in pta("compare", tmp_path / "a.json", "--a", "clip", "--b", "pta").stdout
+
+
+def test_a_table_of_reproduce_is_told_from_records(tmp_path):
+    (tmp_path / "table.json").write_text('[{"experiment": "table1", "rows": []}]')
+    with pytest.raises(UnreadableFile, match="this is a table of pta reproduce"):
+        read_contenders(tmp_path / "table.json")

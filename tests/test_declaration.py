@@ -111,7 +111,7 @@ WRONG_KINDS = [
     ("params = { h = 3 }", "params = 3", "params of a row must be a table, not 3"),
     ("seeds = [4, 7]", "seeds = 'four'", "seeds of a row must be a list, each a whole number"),
     ("seeds = [4, 7]", "seeds = true", "seeds of a row must be a list, each a whole number"),
-    ("seeds = [4, 7]", "seeds = 0", "PTA has no seeds"),
+    ("seeds = [4, 7]", "seeds = 0", "PTA: seeds are how many"),
     ("printed = [1, 2.5, ", "printed = [1, 'x', ", "printed of a row must be a list, each a number"),
     ("gamma = 0.5", "gamma = 'half'", "gamma of a stream must be a number, not 'half'"),
     ('stream = { kind = "dirichlet", gamma = 0.5 }', 'stream = "iid"', "stream must be a table, not 'iid'"),
@@ -227,3 +227,66 @@ def test_an_unknown_experiment_is_answered_with_the_nearest():
         load_experiment("tabel1")
     with pytest.raises(UnreadableFile, match=r"no such experiment file: .*mine\.toml"):
         load_experiment("nowhere/mine.toml")
+
+
+def jobs(text, world=PAPER):
+    return list(jobs_of(parse_experiment("mine", text), world))
+
+
+ON_CALTECH = """
+title = "t"
+[[columns]]
+each = "online"
+[[rows]]
+label = "r"
+preset = "paper"
+"""
+
+
+def test_a_rows_own_parameters_come_before_its_presets():
+    (job,) = [one for one in jobs(ON_CALTECH + 'method = "pta"\nparams = { h = 7.0 }') if one.dataset == "caltech101"]
+    assert job.params == {"h": 7.0}
+    (job,) = [one for one in jobs(ON_CALTECH + 'method = "pta"') if one.dataset == "caltech101"]
+    assert job.params == {"h": 50.0}
+
+
+def test_pta_on_top_of_a_method_has_the_values_of_both():
+    text = ON_CALTECH + 'method = "combined"\nparams = { base = "tda" }'
+    (job,) = [one for one in jobs(text) if one.dataset == "caltech101"]
+    assert job.params == {
+        "h": 50.0,
+        "base": "tda",
+        "base_parameters": {"positive_alpha": 5.0, "positive_beta": 5.0},
+    }
+
+
+def test_views_are_those_of_the_rows_groups_alone():
+    text = (
+        'title = "t"\n[[columns]]\neach = "imagenet"\n[[columns]]\neach = "ood"\n[[rows]]\nlabel = "r"\nmethod = "pta"'
+    )
+    views = {job.dataset: job.views for job in jobs(text + '\nviews = { ood = "augmix" }')}
+    assert views["imagenet"] is None
+    assert views["imagenet_a"] == views["imagenet_sketch"] == "augmix"
+
+
+def test_a_mean_of_all_is_of_datasets_and_not_of_other_means():
+    again = 'mean_of = "all"\n[[columns]]\nlabel = "Again"\nmean_of = "all"'
+    columns = place_columns(parse_experiment("mine", changed('mean_of = "all"', again)), PAPER)
+    assert columns[-1].parts == columns[-2].parts == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("h = 3", "h = -3.0", "pta: h must be"),
+        ("seeds = [4, 7]", 'seeds = [4, 7]\ntemplates = "klip"', "no templates are called 'klip'"),
+        ("seeds = [4, 7]", "seeds = [4, 4]", "seeds are how many"),
+        ("seeds = [4, 7]", "seeds = [-1]", "seeds are how many"),
+        ('title = "A table"', 'title = "A table"\ndigits = -1', "digits must be from 0 to 6"),
+        ('title = "A table"', 'title = "A table"\nid = "other"', "leave out id"),
+        ("printed = 3.0", "printed = 4.0", "an erratum has 4.0 for PTA, Mean, where 3 is printed"),
+        ('kind = "bars"', 'kind = "lines"', "a figure of lines needs rows with an x"),
+    ],
+)
+def test_what_would_fail_or_mislead_later_is_refused_now(old, new, complaint):
+    assert complaint in refusal(changed(old, new))

@@ -260,7 +260,11 @@ def test_what_is_not_there_is_listed_with_its_reason_and_the_rest_is_filled(accu
         return accuracies(method, dataset)
 
     table, lines = filled(EXPERIMENT, found)
-    assert table.absent == {"dog": "dog: no folder of images", "pta on sea": "pta cannot swim"}
+    assert table.absent == {
+        "dog": "dog: no folder of images",
+        "PTA on sea": "pta cannot swim",
+        "spread on sea": "pta cannot swim",
+    }
     assert [cell.missing for cell in lines["PTA"].cells] == ["", NO_DATA, "", CANNOT, ""]
     assert [cell.missing for cell in lines["CLIP"].cells] == ["", NO_DATA, "", "", ""]
     assert [cell.missing for cell in lines["TPT"].cells] == [NOT_YET] * 5
@@ -273,3 +277,24 @@ def test_a_kind_of_data_that_is_awaited_is_not_yet():
     table, lines = filled(text, lambda method, dataset: [50.0], world)
     assert [cell.missing for cell in lines["PTA"].cells] == ["", NOT_YET, ""]
     assert table.absent == {}
+
+
+NO_MEAN = EXPERIMENT.replace('[[columns]]\nlabel = "Mean"\nmean_of = "all"\n', "").replace(", 55]", "]")
+NO_MEAN = NO_MEAN.replace(", 61]", "]").replace(", 56]", "]")
+
+
+def test_without_a_mean_the_gain_is_over_all_columns_and_so_is_the_papers(accuracies):
+    _, lines = filled(NO_MEAN, accuracies, OFFLINE)
+    gains = [np.mean(accuracies("pta", one)) - np.mean(accuracies("clip", one)) for one in ("ant", "bee", "lake")]
+    assert lines["PTA"].gain.ours == pytest.approx(np.mean(gains))
+    assert lines["PTA"].gain.paper == pytest.approx(((44 - 40) + (55 - 50) + (66 - 60) + (76 - 70)) / 4)
+    assert lines["PTA"].gain.rests_on_errata  # its Dog
+    assert not lines["TPT"].gain.rests_on_errata
+
+
+def test_what_cannot_be_right_is_in_no_mean_and_no_gain_of_the_papers():
+    text = EXPERIMENT.replace("instead = 55\n", "")
+    _, lines = filled(text, lambda method, dataset: Outcome(missing=NO_DATA) if dataset == "sea" else [60.0])
+    mean, gain = lines["PTA"].cells[4], lines["PTA"].gain
+    assert (mean.partial, mean.paper, gain.paper) == ("3 of 4", None, None)
+    assert (gain.ours, gain.partial) == (0.0, "3 of 4")

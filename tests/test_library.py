@@ -134,7 +134,7 @@ def test_own_files_are_given_as_they_are_and_their_texts_cannot_be_changed(tmp_p
     assert library.features("mine").fingerprint == own_file().fingerprint
     assert library.features("mine", templates="coop").fingerprint == own_file().fingerprint
     for wish in ({"templates": "vanilla"}, {"descriptions": True}):
-        with pytest.raises(InvalidParameter, match="mine is a feature file, its texts cannot be changed"):
+        with pytest.raises(InvalidParameter, match="the texts of a feature file cannot be changed"):
             library.features("mine", **wish)
     with pytest.raises(InvalidSamples, match="mine is a feature file, there are no images"):
         library.images("mine")
@@ -145,7 +145,7 @@ def test_own_files_are_given_as_they_are_and_their_texts_cannot_be_changed(tmp_p
 def test_views_of_own_files_are_used_if_they_hold_some(tmp_path):
     views = torch.nn.functional.normalize(torch.rand(2, 20, 2, generator=torch.Generator().manual_seed(1)), dim=2)
     library = Library(tmp_path, own={"mine": own_file(), "rich": own_file(views)})
-    with pytest.raises(InvalidSamples, match="mine holds no views"):
+    with pytest.raises(InvalidSamples, match="the feature file holds no views"):
         library.features("mine", views="crops")
     averaged = library.features("rich", views="crops")
     assert not torch.equal(averaged.samples.features, own_file().samples.features)

@@ -196,7 +196,7 @@ def test_a_table_is_filled_in_where_there_is_data_and_says_what_there_is_not(tab
     }
     assert set(table1.table["absent"]) == set(CROSS_DOMAIN) - {"dtd", "eurosat"}
     assert table1.table["comparable"] is True
-    assert "Seeds: 1, where the paper has 3." in table1.table["notes"]
+    assert "At most 1 seeds a row, of 3." in table1.table["notes"]
     assert "Made with embedded; the paper's numbers are those of ViT-B/16." in table1.table["notes"]
 
 

@@ -87,10 +87,10 @@ def test_a_difference_is_coloured_by_what_it_means():
     assert '<span class="gain">+0.74</span>' in page
     assert '<span class="loss">−0.05</span>' in page
     assert '<span class="">0.00</span>' in page
-    slow = Row("PTA", "pta", metric="seconds")
+    slow = Row("PTA", "pta", metric="memory_mib")
     experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), (slow,))
     assert '<span class="">+1.00</span>' in alone(
-        Table(experiment, ("A",), (Line(slow, (Cell(2.0, 1.0, metric="seconds"),)),), True, {})
+        Table(experiment, ("A",), (Line(slow, (Cell(2.0, 1.0, metric="memory_mib"),)),), True, {})
     )
 
 
@@ -116,6 +116,8 @@ def test_every_number_of_ours_says_where_it_comes_from():
         "DTD",
         "pta",
         "h = 20.0, anchor = recursive",
+        "coop",
+        "crops",
         "kind = iid, batch = 256, drop_last = False, lookahead = False",
         "1: 70.000, 2: 70.240",
         "200",
@@ -145,7 +147,7 @@ def test_records_that_lack_something_are_shown_as_they_are():
     cell = Cell(12.5, metric="images_per_second", sources=(source,))
     experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), (row,))
     rows = cells_of(alone(Table(experiment, ("A",), (Line(row, (cell,)),), True, {})))
-    assert ["PTA", "A", "A", "pta", "", "", "1: 12.500", "", "", "", "", "", ""] in rows
+    assert ["PTA", "A", "A", "pta", "", "coop", "crops", "", "1: 12.500", "", "", "", "", "", ""] in rows
 
 
 def test_contents_lead_to_every_part(page):

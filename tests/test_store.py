@@ -73,7 +73,9 @@ def test_the_same_inputs_again_replace_the_result(store):
     assert (store.get(result_key({"seed": 1})), len(store)) == ({"value": 2}, 1)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32(1), object(), b"1"], ids=str)
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), np.float32(1), object(), b"1"], ids=["nan", "inf", "numpy", "object", "bytes"]
+)
 def test_what_json_does_not_have_is_refused_and_nothing_is_kept(store, value):
     for inputs, record in (({"w": value}, {}), ({}, {"w": value})):
         with pytest.raises(InvalidParameter, match="cannot be kept as JSON"):

@@ -3,26 +3,31 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from pta import Samples, ZeroShotClassifier, list_adapters
+from pta import Samples, ZeroShotClassifier, engines, list_adapters
 from pta.adapters.base import _REGISTRY
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, UnknownAdapter
+from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
+from pta.errors import InvalidParameter, InvalidSamples, UnknownAdapter
+from pta.experiments import bits, evaluation, metrics, run, version
 from pta.experiments.evaluate import evaluate
 from pta.experiments.store import ResultStore, result_key
 from pta.experiments.stored import evaluate_once, inputs_of
 from pta.experiments.stream import Stream
 from pta.experiments.version import method_version
+from pta.prompts import build_classifier
 
 COUNTING = '''
 import os, pathlib, time
@@ -351,3 +356,34 @@ def test_what_another_process_is_making_is_waited_for_last(store, counting, tmp_
     order = [record["seed"] for record in evaluate_once(store, data_of(), "counting", parameters, [1, 2])]
     assert (order, counting()) == ([2, 1], 2)
     assert json.loads(other.communicate(timeout=60)[0]) == [1]
+
+
+def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeypatch):
+    before = method_version("pta")
+    copied = shutil.copytree(
+        Path(*engines.__path__), tmp_path / "engines", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    monkeypatch.setattr(version, "engines", SimpleNamespace(__path__=[str(copied)]))
+    version._version.cache_clear()
+    assert method_version("pta") == before
+    (copied / "refresh.py").write_text((copied / "refresh.py").read_text() + "# changed\n")
+    version._version.cache_clear()
+    assert method_version("pta") != before
+    version._version.cache_clear()
+    assert {metrics, bits, run, evaluation} <= set(version._SHARED)
+
+
+def test_a_model_that_did_not_make_the_features_is_not_looked_into(store):
+    rng = np.random.default_rng(3)
+    pixels = torch.from_numpy(rng.integers(0, 256, (20, 1, 28, 28), np.uint8))
+    encoder = EmbeddedEncoder.load()
+    classifier = build_classifier(encoder, ["bag", "coat"], EMBEDDED_TEMPLATES)
+    made, others = encoder.encode_images(pixels), encoder.encode_images(pixels.flip(0))
+    labels = rng.integers(2, size=20)
+    right, wrong = (FeatureFile("f", Samples.of(one, pixels=pixels), classifier, labels) for one in (made, others))
+    tower = encoder.token_tower()
+    (record,) = evaluate_once(store, right, "tca", {}, [1], tower=tower)
+    assert record["n"] == 20
+    with pytest.raises(InvalidSamples, match="does not make the file's features"):
+        list(evaluate_once(store, wrong, "tca", {}, [1], tower=tower))
+    assert len(store) == 1

@@ -135,7 +135,7 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(pta, pets, tmp_p
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = pta("sweep", "--features", pets, "--set", "pta.h=2", "--plot", "a.svg")
-    assert (done.returncode, done.stderr) == (2, "pta: --plot needs matplotlib: pip install 'pta-vlm[figures]'\n")
+    assert (done.returncode, done.stderr) == (2, "pta: figures need matplotlib: pip install 'pta-vlm[figures]'\n")
     assert not list(tmp_path.iterdir())
 
 

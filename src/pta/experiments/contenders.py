@@ -26,9 +26,9 @@ class Contender:
         params: every parameter it had.
         stream: what kind of order, and how batches were used.
         samples: how many the dataset has.
-        labels: a digest of their labels.
         seen: by seed, whether each sample came.
         right: by seed, whether it came and was answered rightly.
+        labels: a digest of the samples' labels.
     """
 
     dataset: str
@@ -36,9 +36,9 @@ class Contender:
     params: dict[str, Any]
     stream: dict[str, Any]
     samples: int
-    labels: str = ""
     seen: BySeed = field(default_factory=dict)
     right: BySeed = field(default_factory=dict)
+    labels: str = ""
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -59,7 +59,14 @@ def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool
         or not _is_near(record["accuracy"], 100 * good / count)
     ):
         raise UnreadableFile("its parts contradict each other (damaged?); make the file again with pta eval --json")
-    one = Contender(record["dataset"], record["method"], record["params"], record["stream"], samples, str(record.get("labels")))
+    one = Contender(
+        record["dataset"],
+        record["method"],
+        record["params"],
+        record["stream"],
+        samples,
+        labels=str(record.get("labels")),
+    )
     return one, seen, right
 
 

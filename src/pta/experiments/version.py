@@ -31,11 +31,9 @@ def method_version(method: str) -> str:
 
 
 def code_version(files: Iterable[Path]) -> str:
-    """The package's version, and a digest of some of its code."""
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(path.name.encode() + path.read_bytes())
-    return f"{metadata.version('pta-vlm')}+{digest.hexdigest()[:12]}"
+    """The package's version, and a digest of some of its code, wherever that lies."""
+    contents = sorted(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files)
+    return f"{metadata.version('pta-vlm')}+{hashlib.sha256(chr(10).join(contents).encode()).hexdigest()[:12]}"
 
 
 def files_of(package: ModuleType) -> set[Path]:

@@ -102,9 +102,7 @@ class Row:
         _require_known("metric", self.metric, METRICS)
         _require_known("statistic", self.statistic, STATISTICS)
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
-            raise InvalidParameter(
-                f"{self.name} has the seeds {list(self.seeds)}; give how many, or different ones from 0"
-            )
+            raise InvalidParameter(f"{self.name}: seeds are how many, or different ones from 0, not {list(self.seeds)}")
         for mode in self.views.values():
             _require_known("mode of views", mode, VIEWS)
 

@@ -104,8 +104,6 @@ def _measured_speed(job: Job, data: FeatureFile, library: Library, store: Result
         **inputs_of(data, job.method, job.params, 1, Stream(), 1),
         "speed_of": TIMED,
         "speed_version": code_version({Path(speed.__file__), *files_of(encoders)}),
-        "model": library.encoder.fingerprint,
-        "dtype": library.dtype,
         "views": None if views is None else views.mode,
         "hardware": hardware(library.encoder.device),
     }

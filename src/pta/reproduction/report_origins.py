@@ -11,7 +11,10 @@ from pta.reproduction.report_table import scrolling
 from pta.reproduction.table import Cell, Line, Source, Table
 
 _SHORT = 12  # digits of a fingerprint, enough to find it by
-_ORIGIN = "row|column|dataset|method|parameters|prompts|views|stream|seed: value|samples|features|version|hardware|made|result"
+_ORIGIN = (
+    "row|column|dataset|method|parameters|prompts|views|stream|"
+    "seed: value|samples|features|version|hardware|made|result"
+)
 _METRICS = "row|dataset|accuracy|worst class|calibration error|fixed|broken|seconds|state"
 _PARAMETERS = 2  # their place among the facts; they are long, and may break
 

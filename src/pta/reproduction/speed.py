@@ -27,7 +27,6 @@ from pta.pipelines.encoding import Views
 from pta.samples import Samples
 
 TIMED = 100  # images
-_WARM_UP = 5  # images
 _BATCH = 256
 
 
@@ -48,7 +47,7 @@ def measure_speed(
     if len(images) != len(data.samples):
         raise InvalidSamples("some pictures could not be read, so it is not known which of them to time")
     order = Stream().order(data, 1, _BATCH)
-    timed = order[-min(TIMED + _WARM_UP, len(order)) :]
+    timed = order[-TIMED:]
     learnt = order[: len(order) - len(timed)] if views is None else order[:0]
     adapter = create_adapter(method, data.classifier, source=None if views else data.samples, **parameters)
     for rows in torch.split(torch.from_numpy(learnt), _BATCH):
@@ -62,14 +61,14 @@ def measure_speed(
     for pixels in _prepared(encoder, images, timed.tolist(), views):
         of_clip.append(_answer_in(encoder, pixels[:1], zero_shot, takes_views=False))
         seconds.append(_answer_in(encoder, pixels, adapter, takes_views=views is not None))
-    each, each_of_clip = (median(found[_WARM_UP:] or found) for found in (seconds, of_clip))
+    each, each_of_clip = median(seconds), median(of_clip)
     return {
         "dataset": data.name,
         "method": method,
         "params": adapter.parameters,
         "seed": 1,
         "stream": Stream().record(1),
-        "n": len(seconds[_WARM_UP:] or seconds),
+        "n": len(seconds),
         "learnt_before": len(learnt),
         "seconds": each,
         "images_per_second": 1 / each,

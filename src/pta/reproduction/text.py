@@ -35,8 +35,8 @@ def gain_text(cell: Cell, digits: int = 2) -> str:
     >>> gain_text(Cell(missing="not yet", printed=3.74))
     'not yet (paper: +3.74)'
     """
-    ours, *paper = gain_lines(cell, digits)
-    return ours + "".join(f" ({line.replace('paper', 'paper:')})" for line in paper)
+    paper = "" if cell.paper is None else f" (paper: {signed(cell.paper, digits)}{star(cell)})"
+    return our_gain(cell, digits) + paper + partial_text(cell)
 
 
 def gain_lines(cell: Cell, digits: int = 2) -> list[str]:
@@ -45,9 +45,13 @@ def gain_lines(cell: Cell, digits: int = 2) -> list[str]:
     >>> gain_lines(Cell(ours=1.234, printed=3.74))
     ['+1.23', 'paper +3.74']
     """
-    ours = missing_text(cell) if cell.ours is None else signed(cell.ours, digits)
-    beside = [] if cell.paper is None else [f"paper {signed(cell.paper, digits)}{star(cell)}"]
-    return [ours + partial_text(cell), *beside]
+    paper = [] if cell.paper is None else [f"paper {signed(cell.paper, digits)}{star(cell)}"]
+    return [our_gain(cell, digits) + partial_text(cell), *paper]
+
+
+def our_gain(cell: Cell, digits: int) -> str:
+    """Our gain, or why there is none."""
+    return missing_text(cell) if cell.ours is None else signed(cell.ours, digits)
 
 
 def star(cell: Cell) -> str:
@@ -179,7 +183,9 @@ def footnotes(table: Table) -> list[str]:
 
 
 def _errata(table: Table) -> list[str]:
-    """The errata of the paper's numbers."""
+    """The errata of the paper's numbers, where these are shown or what is shown rests on them."""
+    if not table.comparable and not any(line.gain and line.gain.rests_on_errata for line in table.lines):
+        return []
     digits, shown = table.experiment.digits, []
     for erratum in table.experiment.errata:
         right = "cannot be right" if erratum.instead is None else f"corrected to {number(erratum.instead, digits)}"
