@@ -15,7 +15,9 @@ _WIDEST_LABEL = 24
 def show(table: Table) -> None:
     """Print the table with all that must be said below it."""
     console = tables()
-    console.print(f"[bold]{plain(title_of(table))}[/bold] ({plain(table.experiment.unit)})", soft_wrap=True)
+    console.print(
+        f"[bold]{plain(title_of(table))}[/bold] ({plain(table.experiment.unit)})", highlight=False, soft_wrap=True
+    )
     headings = [*table.headings, *([gain_heading(table)] if has_gains(table) else [])]
     cells = [_cells(table, line) for line in table.lines]
     labels = [text for line in table.lines for text in (line.row.label, line.row.section)]
