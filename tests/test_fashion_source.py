@@ -80,7 +80,8 @@ def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(tmp_pa
         ("fashion/", "fashion/clean and fashion/SHIFT/SEVERITY"),
         ("fashion/blur", "fashion/clean and fashion/SHIFT/SEVERITY"),
         ("fashion/clean/1", "unknown shift 'clean'"),
-        ("fashion/blur/3/1", "fashion/clean and fashion/SHIFT/SEVERITY"),
+        ("fashion/blur/3/0", "perhaps with /COUNT up to 2000"),
+        ("fashion/blur/3/2001", "perhaps with /COUNT up to 2000"),
         ("fashion/blurr/3", "unknown shift 'blurr'; did you mean 'blur'?"),
         ("fashion/blur/6", "severity must be a whole number from 1 to 5, not 6"),
         ("fashion/blur/0", "severity must be a whole number from 1 to 5, not 0"),
@@ -120,3 +121,10 @@ def test_every_other_source_is_opened_as_before(tmp_path, monkeypatch):
 def test_the_templates_of_these_images_are_those_of_the_embedded_model():
     assert {load_templates(name, "fashion") for name in ("clip", "coop", "dpe")} == {EMBEDDED_TEMPLATES}
     assert load_templates("vanilla", "fashion") == ("a photo of a {}.",)
+
+
+def test_the_first_so_many_are_those_of_all():
+    few, all_of_them = open_fashion("fashion/rotate/3/7"), open_fashion("fashion/rotate/3")
+    assert len(few) == len(few.labels) == 7
+    assert [image.stamp for image in few.images] == [image.stamp for image in all_of_them.images[:7]]
+    assert few.labels.tolist() == all_of_them.labels[:7].tolist()
