@@ -203,6 +203,10 @@ class Experiment:
         same = [one for one in self.rows if one.label == self.baseline]
         return next((one for one in same if one.section == row.section), same[0] if same else None)
 
+    def erratum_of(self, row: Row, column: str) -> Erratum | None:
+        """What is wrong with the number that the paper printed in a row and column, if anything is."""
+        return next((one for one in self.errata if (one.row, one.column) == (row.name, column)), None)
+
 
 def packaged_experiments() -> list[str]:
     """The ids of the experiments that ship with the package, in the order of the paper."""

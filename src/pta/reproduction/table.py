@@ -51,6 +51,11 @@ class Cell:
         return self.erratum.instead if self.erratum and self.erratum.instead is not None else self.printed
 
     @property
+    def reliable(self) -> float | None:
+        """The paper's number, if it is right or it is known what it should be."""
+        return None if self.erratum and self.erratum.instead is None else self.paper
+
+    @property
     def difference(self) -> float | None:
         """Ours minus the paper's."""
         return None if self.ours is None or self.paper is None else self.ours - self.paper
