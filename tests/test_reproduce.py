@@ -56,6 +56,7 @@ main()
 
 OWN = """
 title = "Two methods"
+place = "Table 0"
 baseline = "CLIP"
 [usual]
 seeds = 40
@@ -370,3 +371,20 @@ def test_a_model_that_is_not_here_stops_the_run_and_not_a_table_of_feature_files
     assert pta("reproduce", own, "--features", features / "dtd.npz", *missing, "--out", tmp_path / "a").code == 0
     assert refused(pta("reproduce", own, "--data", root, *missing, "--out", tmp_path / "b"), "nobody/nothing")
     assert not (tmp_path / "b" / "own.md").exists()
+
+
+def test_ones_own_experiment_is_about_ones_own_files_and_its_numbers_are_theirs(pta, features, tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'title = "t"\n[usual]\nseeds = 1\n[[columns]]\neach = "own"\n[[columns]]\nlabel = "Average"\n'
+        'mean_of = "all"\n[[rows]]\nlabel = "CLIP"\nmethod = "clip"\nprinted = [69.5, 69.0]\n'
+    )
+    call = ("reproduce", mine, "--offline", "--out", tmp_path / "out", "--json", tmp_path / "mine.json")
+    done = pta(*call, "--features", features / "kitchen.npz")
+    assert done.code == 0, done.err
+    (table,) = json.loads((tmp_path / "mine.json").read_text())
+    cells = table["rows"][0]["cells"]
+    assert list(cells) == ["kitchen", "Average"]
+    assert (cells["kitchen"]["ours"], cells["kitchen"]["difference"]) == (70.0, 0.5)
+    assert table["notes"] == []
+    assert "nothing is in the group 'own'; name feature files" in pta(*call).err

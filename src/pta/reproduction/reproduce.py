@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pta.datasets.catalogue import find_entry
 from pta.datasets.features import FeatureFile
@@ -33,18 +34,24 @@ def reproduce(
     """Do what the experiments want and the store does not have, and fill in their tables."""
     jobs = [job for experiment in experiments for job in jobs_of(experiment, world)]
     outcomes = do_jobs(jobs, library, store, on_progress)
-    papers = load_world("paper")
     return [
         fill(
             experiment,
-            world,
-            papers,
+            *_worlds(experiment, world),
             outcomes,
             about=_about(library),
-            notes=_notes(experiment, world, library),
+            notes=_notes(experiment, world, library) if experiment.place else (),
         )
         for experiment in experiments
     ]
+
+
+def _worlds(experiment: Experiment, world: World) -> tuple[World, World]:
+    """The world of the data and that of the printed numbers; in a user's own experiment these are of the same data."""
+    if experiment.place:
+        return world, load_world("paper")
+    own = replace(world, comparable=True)
+    return own, own
 
 
 def require_sound(experiment: Experiment, world: World) -> None:
@@ -54,7 +61,7 @@ def require_sound(experiment: Experiment, world: World) -> None:
             with _named(f"experiment {experiment.id}: {job.method}"):
                 load_templates(job.templates)
                 _ = job.needs  # makes the method, and so tries its parameters
-    papers = load_world("paper")
+    _, papers = _worlds(experiment, world)
     labels = [column.label for column in place_columns(experiment, papers)]
     printed = {row.name: printed_numbers(experiment, row, papers) for row in experiment.rows}
     for erratum in experiment.errata:
@@ -90,6 +97,7 @@ def _about(library: Library) -> dict[str, str]:
 
 
 def _notes(experiment: Experiment, world: World, library: Library) -> list[str]:
+    """What must be said beside the paper's numbers."""
     notes = [] if world.comparable else [_OTHER_DATA]
     if world.comparable and library.is_model_loaded and library.encoder.architecture != experiment.backbone:
         notes.append(

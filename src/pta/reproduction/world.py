@@ -43,6 +43,8 @@ class World:
         """The datasets of a group."""
         if group not in self.groups:
             raise InvalidParameter(f"no group of datasets is called {group!r}; {nearest(group, self.groups)}")
+        if not self.groups[group]:
+            raise InvalidParameter(f"nothing is in the group {group!r}; name feature files with --features")
         return self.groups[group]
 
     def title(self, dataset: str) -> str:
