@@ -1,7 +1,12 @@
-"""What every test runs under: one thread, and property tests that draw the same examples every time."""
+"""What every test runs under: one thread, the same examples for property tests every time; and what several use."""
 
 import os
+import sys
+import warnings
+from types import SimpleNamespace
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import settings
 
@@ -11,3 +16,32 @@ torch.set_num_threads(1)
 settings.register_profile("usual", derandomize=True, deadline=None, max_examples=80)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
+
+
+@pytest.fixture
+def pta(monkeypatch, capsys, tmp_path):
+    """The command in this process, in a folder of its own: `pta("eval", …)` gives what a process would."""
+    from pta.cli import main
+
+    def call(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def pets(tmp_path_factory):
+    """A feature file of four classes that zero-shot often mistakes."""
+    rng = np.random.default_rng(1)
+    anchors, labels = rng.standard_normal((4, 16)), rng.integers(4, size=300)
+    path = tmp_path_factory.mktemp("features") / "pets.npz"
+    noisy = anchors[labels] + 2.5 * rng.standard_normal((300, 16)) + 1
+    names = np.array(["cat", "dog", "newt", "owl"])
+    np.savez(path, image_features=noisy, text_features=anchors, labels=labels, classnames=names)
+    return path

@@ -23,22 +23,6 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-@pytest.fixture(scope="module")
-def pets(tmp_path_factory):
-    rng = np.random.default_rng(1)
-    anchors = rng.standard_normal((4, 16))
-    labels = rng.integers(4, size=300)
-    path = tmp_path_factory.mktemp("features") / "pets.npz"
-    np.savez(
-        path,
-        image_features=anchors[labels] + 2.5 * rng.standard_normal((300, 16)) + 1,
-        text_features=anchors,
-        labels=labels,
-        classnames=np.array(["cat", "dog", "newt", "owl"]),
-    )
-    return path
-
-
 def test_eval_prints_a_table_and_writes_records_and_predictions(pets, tmp_path):
     out, folder = tmp_path / "out.json", tmp_path / "predictions"
     done = run(

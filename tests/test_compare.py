@@ -4,18 +4,15 @@ import json
 import math
 import subprocess
 import sys
-import warnings
 from fractions import Fraction
 from itertools import product
 from statistics import NormalDist
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pta.cli import main
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.experiments.bits import write_bits
 from pta.experiments.compare import Resampling, bootstrap_means, compare
@@ -328,29 +325,6 @@ def test_a_dataset_cannot_change_its_size_within_a_file(written):
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pta(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
-
-    return call
-
-
-@pytest.fixture
-def pets(tmp_path):
-    rng = np.random.default_rng(1)
-    anchors, labels = rng.standard_normal((4, 16)), rng.integers(4, size=300)
-    path = tmp_path / "pets.npz"
-    noisy = anchors[labels] + 2.5 * rng.standard_normal((300, 16)) + 1
-    np.savez(path, image_features=noisy, text_features=anchors, labels=labels, classnames=np.array(list("abcd")))
-    return path
 
 
 def test_what_eval_writes_can_be_compared(pta, pets, tmp_path):

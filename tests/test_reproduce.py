@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from miniatures import build
 
-from pta.cli import main
 from pta.reproduction.declaration import packaged_experiments
 from pta.reproduction.world import load_world
 
@@ -92,21 +90,6 @@ def cache(tmp_path_factory):
         yield
 
 
-@pytest.fixture
-def pta(monkeypatch, capsys):
-    """The command in this process."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return SimpleNamespace(code=stop.value.code, out=said.out, err=said.err)
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
     """Feature files of two of the paper's datasets and one other; of every ten samples, zero-shot gets seven right."""
@@ -158,11 +141,11 @@ def count_of(out):
 
 def refused(done, *words):
     """Exit code 2 and one line on stderr that holds the words."""
-    assert done.code == 2
-    assert done.out == ""
-    assert done.err.count("\n") == 1
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
     for word in words:
-        assert word in done.err
+        assert word in done.stderr
     return True
 
 
@@ -215,12 +198,12 @@ def test_a_second_call_does_nothing_and_another_experiment_shares_what_is_there(
     extracted = {path: path.stat().st_mtime_ns for path in (table1.out / "features").glob("*.safetensors")}
     options = ("--data", root, "--model", "embedded", "--out", table1.out)
     again = pta("reproduce", "table1", *options, "--seeds", 1)
-    assert again.code == 0
-    assert "no data" in again.out
-    assert "not yet" in again.out
+    assert again.returncode == 0
+    assert "no data" in again.stdout
+    assert "not yet" in again.stdout
     assert tables(table1.out, "table1") == before
     assert results(table1.out) == made
-    assert pta("reproduce", own, *options, "--seeds", 2).code == 0
+    assert pta("reproduce", own, *options, "--seeds", 2).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in (table1.out / "features").glob("*.safetensors")} == extracted
     new = [method for key, (_, method) in results(table1.out).items() if key not in made]
     assert sorted(new) == ["clip"] * 2 + ["pta"] * 4  # CLIP's seed 1 was there, PTA's with the paper's parameters was
@@ -234,8 +217,8 @@ def test_feature_files_of_the_papers_datasets_fill_its_columns(pta, features, ow
     out = tmp_path / "out"
     files = ("--features", features / "dtd.npz", "--features", features / "eurosat.npz")
     done = pta("reproduce", own, *files, "--out", out, "--seeds", 1, "--json", "-")
-    assert done.code == 0, done.err
-    (table,) = json.loads(done.out)
+    assert done.returncode == 0, done.stderr
+    (table,) = json.loads(done.stdout)
     clip, moved, spread = table["rows"]
     assert clip["cells"]["DTD"]["ours"] == clip["cells"]["EuroSAT"]["ours"] == clip["cells"]["Average"]["ours"] == 70.0
     assert moved["gain"]["ours"] == pytest.approx(moved["cells"]["Average"]["ours"] - 70.0)
@@ -258,15 +241,15 @@ def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features
     own.write_text(own.read_text().replace('"pta"', f'"pta"\nprinted = {[53] * 11}', 1))
     call = ("reproduce", own, "--offline", "--features", features / "kitchen.npz", "--seeds", 1)
     done = pta(*call, "--out", tmp_path / "out", "--json", tmp_path / "own.json")
-    assert done.code == 0, done.err
+    assert done.returncode == 0, done.stderr
     (table,) = json.loads((tmp_path / "own.json").read_text())
     clip, moved, _ = table["rows"]
     assert list(clip["cells"]) == ["fashion/rotate/3/6", "kitchen", "Average"]
     assert clip["cells"]["kitchen"]["ours"] == 70.0
     assert table["comparable"] is False
     assert moved["gain"]["paper"] == 3
-    assert "53" not in done.out
-    assert "paper +3.00" in done.out
+    assert "53" not in done.stdout
+    assert "paper +3.00" in done.stdout
     assert set(table["about"]) == {"model", "architecture", "model fingerprint", "feature files"}
 
 
@@ -280,7 +263,7 @@ def started(*arguments):
 def test_a_killed_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, features, own, tmp_path):
     files = ("--features", features / "dtd.npz", "--features", features / "eurosat.npz")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert pta("reproduce", own, *files, "--out", whole).code == 0
+    assert pta("reproduce", own, *files, "--out", whole).returncode == 0
     process = started(*PTA, "reproduce", own, *files, "--out", killed)
     while count_of(killed) < 5 and process.poll() is None:
         time.sleep(0.002)
@@ -289,7 +272,7 @@ def test_a_killed_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, features,
     made = results(killed)
     assert 5 <= len(made) < len(results(whole)) == 160
     assert not (killed / "own.md").exists()
-    assert pta("reproduce", own, *files, "--out", killed).code == 0
+    assert pta("reproduce", own, *files, "--out", killed).returncode == 0
     assert tables(killed) == tables(whole)
     assert made.items() <= results(killed).items()  # nothing that was there has been made again
     assert results(killed).keys() == results(whole).keys()
@@ -316,15 +299,15 @@ def test_two_processes_share_the_work_and_write_the_same_tables(features, own, t
 def test_another_parameter_makes_its_own_cells_again_and_no_others(pta, features, own, tmp_path):
     out = tmp_path / "out"
     call = ("reproduce", own, "--features", features / "dtd.npz", "--out", out, "--seeds", 2)
-    assert pta(*call).code == 0
+    assert pta(*call).returncode == 0
     first = results(out)
     own.write_text(OWN.replace("params = { h = 3 }", "params = { h = 4 }", 1))
-    assert pta(*call).code == 0
+    assert pta(*call).returncode == 0
     second = results(out)
     assert first.items() <= second.items()
     assert [second[key][1] for key in second.keys() - first.keys()] == ["pta", "pta"]
     own.write_text(OWN)
-    assert pta(*call).code == 0
+    assert pta(*call).returncode == 0
     assert results(out) == second
 
 
@@ -333,11 +316,11 @@ def test_another_parameter_makes_its_own_cells_again_and_no_others(pta, features
 
 def test_the_list_is_whole_and_says_what_is_awaited(pta):
     done = pta("reproduce", "--list", "--json", "-")
-    listed = json.loads(done.out)
+    listed = json.loads(done.stdout)
     assert [one["id"] for one in listed] == packaged_experiments()
     assert "tpt" in listed[packaged_experiments().index("table1")]["not_yet"]
     assert all(one["rows"] for one in listed)
-    assert pta("reproduce", "--list").out.count("\n") > len(listed)
+    assert pta("reproduce", "--list").stdout.count("\n") > len(listed)
 
 
 def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_path, monkeypatch):
@@ -368,7 +351,7 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
 
 def test_a_model_that_is_not_here_stops_the_run_and_not_a_table_of_feature_files(pta, root, features, own, tmp_path):
     missing = ("--model", "hf:nobody/nothing", "--seeds", 1)
-    assert pta("reproduce", own, "--features", features / "dtd.npz", *missing, "--out", tmp_path / "a").code == 0
+    assert pta("reproduce", own, "--features", features / "dtd.npz", *missing, "--out", tmp_path / "a").returncode == 0
     assert refused(pta("reproduce", own, "--data", root, *missing, "--out", tmp_path / "b"), "nobody/nothing")
     assert not (tmp_path / "b" / "own.md").exists()
 
@@ -381,10 +364,10 @@ def test_ones_own_experiment_is_about_ones_own_files_and_its_numbers_are_theirs(
     )
     call = ("reproduce", mine, "--offline", "--out", tmp_path / "out", "--json", tmp_path / "mine.json")
     done = pta(*call, "--features", features / "kitchen.npz")
-    assert done.code == 0, done.err
+    assert done.returncode == 0, done.stderr
     (table,) = json.loads((tmp_path / "mine.json").read_text())
     cells = table["rows"][0]["cells"]
     assert list(cells) == ["kitchen", "Average"]
     assert (cells["kitchen"]["ours"], cells["kitchen"]["difference"]) == (70.0, 0.5)
     assert table["notes"] == []
-    assert "nothing is in the group 'own'; name feature files" in pta(*call).err
+    assert "nothing is in the group 'own'; name feature files" in pta(*call).stderr

@@ -6,15 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pta.cli import main
 from pta.cli.sweep import read_grid, split_values
 from pta.datasets.features import load_features
 from pta.errors import InvalidParameter
@@ -22,30 +19,6 @@ from pta.experiments.evaluate import evaluate
 from pta.experiments.store import ResultStore
 from pta.experiments.stream import Stream
 from pta.experiments.sweep import Grid
-
-
-@pytest.fixture
-def pta(monkeypatch, capsys, tmp_path):
-    def call(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def pets(tmp_path_factory):
-    rng = np.random.default_rng(1)
-    anchors, labels = rng.standard_normal((4, 16)), rng.integers(4, size=300)
-    path = tmp_path_factory.mktemp("features") / "pets.npz"
-    noisy = anchors[labels] + 2.5 * rng.standard_normal((300, 16)) + 1
-    np.savez(path, image_features=noisy, text_features=anchors, labels=labels, classnames=np.array(list("abcd")))
-    return path
 
 
 def records_of(done):
