@@ -4,11 +4,10 @@ import hashlib
 import inspect
 from collections.abc import Iterable
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from pta import classifier, engines, parameters, samples, streams, token_tower
+from pta import __version__, classifier, engines, parameters, samples, streams, token_tower
 from pta.adapters import base
 from pta.adapters.base import Adapter, adapter_class
 from pta.datasets import features
@@ -33,7 +32,7 @@ def method_version(method: str) -> str:
 def code_version(files: Iterable[Path]) -> str:
     """The package's version, and a digest of some of its code, wherever that lies."""
     contents = sorted(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files)
-    return f"{metadata.version('pta-vlm')}+{hashlib.sha256(chr(10).join(contents).encode()).hexdigest()[:12]}"
+    return f"{__version__}+{hashlib.sha256(chr(10).join(contents).encode()).hexdigest()[:12]}"
 
 
 def files_of(package: ModuleType) -> set[Path]:

@@ -1,9 +1,9 @@
 """What a reproduction leaves in its folder: every table in every format, every figure, and one report of them all."""
 
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
+from pta import __version__
 from pta.errors import MissingPackage
 from pta.files import write_atomically
 from pta.reproduction.figures import draw
@@ -36,4 +36,4 @@ def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
 def _made(tables: Sequence[Table]) -> dict[str, str]:
     cells = [cell for table in tables for line in table.lines for cell in line.cells]
     records = [record for cell in cells for record in records_of(cell)]
-    return {"pta": metadata.version("pta-vlm"), "measured on": "; ".join(made(records, "on")) or "nothing was measured"}
+    return {"pta": __version__, "measured on": "; ".join(made(records, "on")) or "nothing was measured"}
