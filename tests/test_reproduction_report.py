@@ -1,13 +1,12 @@
 """The report of a reproduction: what it says, that it loads nothing, and that a phone can show it."""
 
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
 
 import pytest
+from pages import CHROMIUM, Balance, in_a_browser
 from tables import HOSTILE, offline_table, over_x, paper_table
 
 from pta.reproduction.declaration import Column, Experiment, Row
@@ -15,8 +14,6 @@ from pta.reproduction.figures import draw
 from pta.reproduction.report import render_report
 from pta.reproduction.table import Cell, Line, Table
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-VOID = {"meta", "link", "br"}
 MADE = {"machine": "Some <CPU> & more", "software": "pta 0.1.0"}
 
 
@@ -198,25 +195,7 @@ def test_the_report_needs_nothing_from_outside(page):
 
 
 def test_the_tags_of_the_report_are_balanced(page):
-    class Balance(HTMLParser):
-        def __init__(self):
-            super().__init__()
-            self.open = []
-
-        def handle_starttag(self, tag, attrs):
-            if tag not in VOID:
-                self.open.append(tag)
-
-        def handle_startendtag(self, tag, attrs):
-            assert "svg" in self.open
-
-        def handle_endtag(self, tag):
-            assert self.open.pop() == tag
-
-    parser = Balance()
-    parser.feed(page)
-    parser.close()
-    assert parser.open == []
+    assert all("svg" in inside for _, inside in Balance(page).closed_at_once)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
@@ -243,14 +222,6 @@ frame.onload = () => {
 </script></body>"""
     frame = f'<iframe width="360" height="800" style="border:0" srcdoc="{escape(page)}"></iframe>'
     (tmp_path / "phone.html").write_text(look.replace("<script>", f"{frame}<script>"), encoding="utf-8")
-    alone = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={tmp_path / 'profile'}")
-    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
-    done = subprocess.run(
-        [CHROMIUM, *alone, *quiet, "--dump-dom", (tmp_path / "phone.html").as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    seen = re.search(r"<title>(.*?)</title>", done.stdout)[1]
+    looked_at = in_a_browser(tmp_path / "phone.html", tmp_path / "profile")
+    seen = re.search(r"<title>(.*?)</title>", looked_at)[1]
     assert seen == '{"width":360,"overflow":0,"scrolled":true,"stuck":true,"drawn":true,"loaded":0}'

@@ -3,7 +3,8 @@
 The command line turns every `PtaError` into that line and exit code 2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -45,6 +46,21 @@ class UnavailableModel(PtaError):
 
 class MissingPackage(PtaError):
     """Something optional is not installed; the message says how to install it."""
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say in front of every complaint what it is about.
+
+    >>> with naming("experiment mine"):
+    ...     raise InvalidParameter("no rows")
+    Traceback (most recent call last):
+    pta.errors.InvalidParameter: experiment mine: no rows
+    """
+    try:
+        yield
+    except PtaError as error:
+        raise type(error)(f"{what}: {error}") from None
 
 
 def reason(error: OSError) -> str:

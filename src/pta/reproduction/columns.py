@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pta.errors import InvalidParameter, PtaError, nearest
+from pta.errors import InvalidParameter, naming, nearest
 from pta.reproduction.declaration import Column, Experiment, Row
 from pta.reproduction.world import World
 
@@ -30,7 +30,7 @@ class PlacedColumn:
 def place_columns(experiment: Experiment, world: World) -> tuple[PlacedColumn, ...]:
     """The columns of an experiment, those for each dataset of a group written out."""
     placed: list[PlacedColumn] = []
-    try:
+    with naming(f"experiment {experiment.id}"):
         for column in experiment.columns:
             if column.each:
                 placed += [
@@ -40,8 +40,6 @@ def place_columns(experiment: Experiment, world: World) -> tuple[PlacedColumn, .
             else:
                 placed.append(_place(column, placed, world))
         _require_different([column.heading for column in placed])
-    except PtaError as error:
-        raise type(error)(f"experiment {experiment.id}: {error}") from None
     return tuple(placed)
 
 

@@ -7,6 +7,7 @@ describes the file; everything in it is checked here, before any work is done.
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -210,10 +211,14 @@ class Experiment:
 
 def packaged_experiments() -> list[str]:
     """The ids of the experiments that ship with the package, in the order of the paper."""
+    return sorted(_positions(), key=_positions().__getitem__)
+
+
+@cache
+def _positions() -> dict[str, int]:
     folder = resources.files("pta") / "data" / "experiments"
     files = [file for file in folder.iterdir() if file.name.endswith(".toml")]
-    position = {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8"))["position"] for file in files}
-    return sorted(position, key=position.__getitem__)
+    return {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8"))["position"] for file in files}
 
 
 def load_experiment(source: str) -> Experiment:

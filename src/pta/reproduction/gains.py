@@ -37,18 +37,16 @@ def gain_over(
 def printed_gain(experiment: Experiment, row: Row, base: Row, papers: World) -> Cell:
     """The gain that the paper printed: of the last mean, or else over all columns."""
     columns = place_columns(experiment, papers)
-    cells = [
-        [
-            Cell(
-                printed=printed_numbers(experiment, one, papers).get(column.label),
-                erratum=experiment.erratum_of(one, column.label),
-            )
-            for column in columns
-        ]
-        for one in (row, base)
-    ]
+    cells = [_printed(experiment, one, columns, papers) for one in (row, base)]
     means = [number for number, column in enumerate(columns) if column.parts]
     return _paper_gain([(cells[0][part], cells[1][part]) for part in (means[-1:] or range(len(columns)))])
+
+
+def _printed(experiment: Experiment, row: Row, columns: Sequence[PlacedColumn], papers: World) -> list[Cell]:
+    printed = printed_numbers(experiment, row, papers)
+    return [
+        Cell(printed=printed.get(column.label), erratum=experiment.erratum_of(row, column.label)) for column in columns
+    ]
 
 
 def _paper_gain(pairs: Sequence[tuple[Cell, Cell]]) -> Cell:

@@ -9,7 +9,7 @@ from typing import Any
 from pta.adapters.base import adapter_class, create_adapter, list_adapters, parameters_of, require_parameters
 from pta.adapters.presets import load_preset, require_preset
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidParameter, PtaError
+from pta.errors import InvalidParameter, naming
 from pta.experiments.stream import Stream
 from pta.reproduction.columns import PlacedColumn, place_columns
 from pta.reproduction.declaration import SPEED_METRICS, Experiment, Row
@@ -63,10 +63,9 @@ def jobs_of(experiment: Experiment, world: World) -> Iterator[Job]:
     for row in experiment.rows:
         for column in columns:
             for dataset in column.datasets:
-                try:
-                    yield job_of(row, column, dataset, world)
-                except PtaError as error:
-                    raise type(error)(f"experiment {experiment.id}: {row.name}: {error}") from None
+                with naming(f"experiment {experiment.id}: {row.name}"):
+                    job = job_of(row, column, dataset, world)
+                yield job
 
 
 def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:

@@ -1,12 +1,11 @@
 """Experiments from their files to their tables."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pta.datasets.catalogue import find_entry
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, PtaError, nearest
+from pta.errors import InvalidParameter, naming, nearest
 from pta.experiments.store import ResultStore
 from pta.prompts import load_templates
 from pta.reproduction.columns import place_columns, printed_numbers
@@ -58,7 +57,7 @@ def require_sound(experiment: Experiment, world: World) -> None:
     """Refuse what is wrong with an experiment's file before any work is done."""
     for job in jobs_of(experiment, world):
         if not job.awaits:
-            with _named(f"experiment {experiment.id}: {job.method}"):
+            with naming(f"experiment {experiment.id}: {job.method}"):
                 load_templates(job.templates)
                 _ = job.needs  # makes the method, and so tries its parameters
     _, papers = _worlds(experiment, world)
@@ -75,15 +74,6 @@ def require_sound(experiment: Experiment, world: World) -> None:
         if label not in labels:
             known = nearest(label, labels)
             raise InvalidParameter(f"experiment {experiment.id}: no column is called {label!r}; {known}")
-
-
-@contextmanager
-def _named(what: str) -> Iterator[None]:
-    """Say in every complaint what it is about."""
-    try:
-        yield
-    except PtaError as error:
-        raise type(error)(f"{what}: {error}") from None
 
 
 def _about(library: Library) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 
 from pta.errors import InvalidParameter, nearest
@@ -52,8 +53,9 @@ class World:
         return self.titles.get(dataset, dataset)
 
 
+@cache
 def load_world(name: str) -> World:
-    """The world of that name.
+    """The world of that name, read once; whoever asks shares it, so nobody may change it.
 
     >>> load_world("paper").title("oxford_flowers"), load_world("offline").comparable
     ('Flowers', False)

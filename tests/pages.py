@@ -1,0 +1,49 @@
+"""A page looked at: whether its tags are balanced, and what a real browser makes of it."""
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+_VOID = {"meta", "link", "img", "br"}
+_ALONE = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run")
+_QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+
+
+class Balance(HTMLParser):
+    """Reads a page whose tags are balanced, and fails at others.
+
+    Attributes:
+        open: the elements that are not closed yet, outermost first.
+        closed_at_once: each element that was, with those it stood in.
+    """
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.closed_at_once = [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.closed_at_once.append((tag, tuple(self.open)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def in_a_browser(file, profile, *options):
+    """The page as it is once a browser has opened the file and run its scripts."""
+    done = subprocess.run(
+        [CHROMIUM, *_ALONE, f"--user-data-dir={profile}", *_QUIET, *options, "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout
