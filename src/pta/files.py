@@ -175,7 +175,8 @@ def load_tensors(
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("about", "null"))
-            tensors = {name: file.get_tensor(name) for name in (file.keys() if only is None else only)}
+            # Cloned: a file's tensors lie at any address, and matrix products round by the alignment of memory.
+            tensors = {name: file.get_tensor(name).clone() for name in (file.keys() if only is None else only)}
     except (SafetensorError, ValueError, OSError) as error:
         raise UnreadableFile(f"{path} is not a readable {kind} file (truncated or damaged?): {error}") from None
     if not isinstance(about, dict) or about.get("kind") != kind:
