@@ -6,7 +6,7 @@ python benchmarks/demo.py            writes benchmarks/results/demo.csv
 import csv
 from pathlib import Path
 
-from pta.corruptions.images import SHIFTS
+from pta.corruptions.shifts import SHIFTS
 from pta.demo import run_demo
 
 SEEDS = (1, 2, 3)

@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pta.datasets.images import FileImage
+from pta.datasets.sample_set import FileImage
 from pta.encoders import EmbeddedEncoder, Encoder
-from pta.encoders.clip import ClipEncoder
-from pta.encoders.layouts import in_openai_layout
-from pta.experiments.machine import hardware
+from pta.encoders.clip_encoder import ClipEncoder
+from pta.encoders.state_dict_layouts import in_openai_layout
+from pta.evaluation.machine import hardware
 from pta.images import decode_image, read_image
-from pta.pipelines.encoding import FAST_MARGIN, Reading, encode_files
+from pta.inference.encoding import FAST_MARGIN, Reading, encode_files
 
 RESULTS = Path(__file__).parent / "results"
 BATCH = 64

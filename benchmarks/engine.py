@@ -25,9 +25,9 @@ from torch.nn.functional import normalize
 from pta import PTA, ZeroShotClassifier
 from pta.engines import Engine, advance_in_chunks, find_touches
 from pta.engines.chunk import advance_by_chunk
-from pta.engines.compiled import advance_compiled
+from pta.engines.numba_chunk import advance_compiled
 from pta.engines.step import advance_by_step
-from pta.experiments.machine import hardware
+from pta.evaluation.machine import hardware
 
 RESULTS = Path(__file__).parent / "results"
 CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pta.corruptions.images import apply_shift
+from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.prompts import build_classifier

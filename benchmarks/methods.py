@@ -22,7 +22,7 @@ from naive import PaperLoop
 from torch import Tensor
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
-from pta.experiments.machine import hardware
+from pta.evaluation.machine import hardware
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from loops.adapt import adapt_loop

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import RESULTS, write
 
-from pta.experiments.machine import hardware
+from pta.evaluation.machine import hardware
 
 Records = list[dict[str, Any]]
 

@@ -17,7 +17,7 @@ from engine import RESULTS, write
 
 from pta import create_adapter
 from pta.datasets.features import FeatureFile, load_features
-from pta.experiments.run import run_stream
+from pta.evaluation.stream_run import run_stream
 from pta.streams import iid
 
 SEEDS = (1, 2, 3)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pta.experiments.stream import Stream
+from pta.evaluation.stream import Stream
 from pta.reproduction.declaration import Column, Erratum, Experiment, Figure, Row
 from pta.reproduction.table import Cell, Line, Source, Table
 

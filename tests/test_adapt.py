@@ -142,7 +142,7 @@ def test_samples_that_do_not_enter_change_no_state():
     adapter = ADAPT(stream.classifier, slots=1)
     adapter.step(stream.features)
     before = {name: tensor.clone() for name, tensor in adapter.state().items()}
-    adapter.step(stream.features)  # nobody is surer than the surest
+    adapter.step(stream.features)  # nobody is surer than the most confident
     for name, tensor in adapter.state().items():
         assert torch.equal(tensor, before[name]), name
 
@@ -170,10 +170,10 @@ def test_the_winning_class_keeps_its_logit():
 
 def test_means_of_views_are_stored_unnormalised_with_the_mean_of_their_probabilities():
     views = clip_like_stream(5, classes=8, dim=24, count=6 * 40, in_order=True)
-    surest = views.features.unflatten(0, (40, 6))
-    means = surest.mean(dim=1)
-    outputs = ADAPT(views.classifier).step(Samples.of(means, surest=surest, normalise=False))
-    expected = adapt_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, views=surest.numpy())
+    most_confident = views.features.unflatten(0, (40, 6))
+    means = most_confident.mean(dim=1)
+    outputs = ADAPT(views.classifier).step(Samples.of(means, most_confident=most_confident, normalise=False))
+    expected = adapt_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, views=most_confident.numpy())
     np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
     plain = ADAPT(views.classifier).step(Samples.of(means, normalise=False))
     assert (outputs - plain).abs().max() > 1e-3

@@ -10,9 +10,9 @@ from streams import clip_like_stream, cuts, streams
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pta.adapters import adapt, bca, freetta, oga
-from pta.adapters.base import create_adapter
+from pta.adapters.adapter import create_adapter
 from pta.engines import gaussian
-from pta.engines.at_hand import at_hand
+from pta.engines.host_readable import is_host_readable
 
 ORDERS = ("update-first", "predict-first")
 SETTINGS = [
@@ -34,7 +34,7 @@ SETTINGS = [
 def nothing_at_hand():
     with pytest.MonkeyPatch.context() as patch:
         for module in (gaussian, oga, adapt, freetta, bca):
-            patch.setattr(module, "at_hand", lambda _: False)
+            patch.setattr(module, "is_host_readable", lambda _: False)
         yield
 
 
@@ -82,6 +82,6 @@ def test_without_looking_a_state_that_was_written_in_place_is_noticed(name, para
 
 
 def test_numbers_are_at_hand_in_plain_tensors_of_the_processor():
-    assert at_hand(torch.zeros(2))
-    assert not at_hand(torch.zeros(2, device="meta"))
-    assert not at_hand(FakeTensorMode().from_tensor(torch.zeros(2)))
+    assert is_host_readable(torch.zeros(2))
+    assert not is_host_readable(torch.zeros(2, device="meta"))
+    assert not is_host_readable(FakeTensorMode().from_tensor(torch.zeros(2)))

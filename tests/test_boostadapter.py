@@ -18,7 +18,7 @@ from pta.adapters.boostadapter import BoostAdapter
 from pta.adapters.checks import check_adapter
 from pta.adapters.presets import load_preset
 from pta.adapters.tda import TDA
-from pta.engines.cache import EMPTY
+from pta.engines.admission import EMPTY
 from pta.errors import InvalidParameter, InvalidSamples
 
 SETS = ["imagenet", "imagenet_a", "dtd"]
@@ -27,7 +27,7 @@ TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-3}
 PARAMETERS = st.fixed_dictionaries(
     {"delta": st.integers(0, 3), "share": st.sampled_from([0.1, 0.3, 0.5, 1.0])},
     optional={
-        "negatives": st.sampled_from(["newest", "surest"]),
+        "negatives": st.sampled_from(["newest", "most-confident"]),
         "positive_alpha": st.floats(0.0, 5.0),
         "positive_beta": st.floats(0.0, 8.0),
         "positive_slots": st.integers(0, 4),
@@ -78,7 +78,7 @@ def test_without_looking_answers_and_state_are_the_same(data, seed, views):
     looking, unseeing = (BoostAdapter(stream.classifier, **parameters) for _ in range(2))
     for part in data.draw(cuts(len(samples))):
         expected = looking.step(samples[part])
-        with patch("pta.engines.cache.at_hand", return_value=False):
+        with patch("pta.engines.admission.is_host_readable", return_value=False):
             torch.testing.assert_close(unseeing.step(samples[part]), expected, rtol=0, atol=1e-9)
     for name, tensor in looking.state().items():
         assert torch.equal(unseeing.state()[name], tensor), name
@@ -88,11 +88,11 @@ def test_without_looking_answers_and_state_are_the_same(data, seed, views):
 @given(st.data())
 def test_means_of_views_are_cached_and_single_views_boost_them(data):
     stream, samples = viewed_stream(data.draw(st.integers(0, 1000)))
-    surest = samples.views[:, :6]
-    averaged = Samples(surest.mean(dim=1), views=samples.views, surest=surest)
+    most_confident = samples.views[:, :6]
+    averaged = Samples(most_confident.mean(dim=1), views=samples.views, most_confident=most_confident)
     adapter = BoostAdapter(stream.classifier, delta=2, share=0.3)
     outputs = torch.cat([adapter.step(averaged[part]) for part in data.draw(cuts(len(averaged)))])
-    expected = loop_of(stream, averaged, delta=2, share=0.3, surest=surest.numpy())
+    expected = loop_of(stream, averaged, delta=2, share=0.3, most_confident=most_confident.numpy())
     np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-9)
 
 
@@ -125,7 +125,7 @@ def test_with_one_view_it_is_tda_with_the_newest_negatives():
     stream, samples = viewed_stream(3, views=1)
     plain = TDA(stream.classifier).step(samples).numpy()
     assert np.abs(step_of(stream, samples, delta=3) - plain).max() > 0.01
-    np.testing.assert_allclose(step_of(stream, samples, delta=3, negatives="surest"), plain, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(step_of(stream, samples, delta=3, negatives="most-confident"), plain, rtol=0, atol=1e-12)
 
 
 def test_six_of_sixty_four_views_boost_by_default():
@@ -182,7 +182,7 @@ def test_predictions_are_boosted_too():
         {"delta": 2},
         {"share": 0.5},
         {"share": 0.0},
-        {"negatives": "surest"},
+        {"negatives": "most-confident"},
         {"entropy_base": "ln"},
         {"order": "predict-first"},
         {"positive_slots": 1},
@@ -210,9 +210,9 @@ def test_the_newest_negatives_stay():
     assert adapter.seen == 100
 
 
-def test_the_surest_negatives_without_views_are_those_of_the_released_tda():
+def test_the_most_confident_negatives_without_views_are_those_of_the_released_tda():
     stream, samples = viewed_stream(9)
-    outputs = step_of(stream, samples, share=0.0, negatives="surest")
+    outputs = step_of(stream, samples, share=0.0, negatives="most-confident")
     expected = tda_loop(stream.anchors.numpy(), samples.features.numpy(), scale=stream.scale)
     np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-9)
 

@@ -5,17 +5,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.engines import cache
-from pta.engines.at_hand import at_hand
-from pta.engines.cache import EMPTY, admit, picked
+from pta.engines import admission as admissions
+from pta.engines.admission import EMPTY, admit, picked
+from pta.engines.host_readable import is_host_readable
 
 NOTHING = -1
 
 
-@pytest.fixture(scope="module", autouse=True, params=[at_hand, lambda _: False], ids=["looking", "without looking"])
+@pytest.fixture(
+    scope="module", autouse=True, params=[is_host_readable, lambda _: False], ids=["looking", "without looking"]
+)
 def _looking(request):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "at_hand", request.param)
+        patch.setattr(admissions, "is_host_readable", request.param)
         yield
 
 
@@ -156,7 +158,7 @@ def test_admitting_alone_changes_nothing():
 def test_rows_are_picked_where_it_pays():
     few, many = torch.tensor([False, True, False, False]), torch.tensor([False, True, True, False])
     assert picked(many) == slice(None)
-    if cache.at_hand(few):
+    if admissions.is_host_readable(few):
         assert picked(few).tolist() == [1]
     else:
         assert picked(few) == slice(None)

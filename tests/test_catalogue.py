@@ -11,7 +11,7 @@ from pta.cli.datasets import app
 from pta.datasets import open_images
 from pta.datasets.catalogue import catalogue, find_entry
 from pta.datasets.check import check
-from pta.datasets.layouts import LAYOUTS
+from pta.datasets.folder_layouts import LAYOUTS
 from pta.errors import InvalidParameter, PtaError, UnreadableFile
 from pta.prompts import load_templates
 

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 from pta.encoders import load_encoder
 from pta.encoders.checkpoint import load_checkpoint
-from pta.encoders.clip import ClipEncoder
-from pta.encoders.layouts import in_openai_layout
+from pta.encoders.clip_encoder import ClipEncoder
+from pta.encoders.state_dict_layouts import in_openai_layout
 from pta.errors import InvalidParameter, PtaError, UnavailableModel, UnreadableFile
 
 TEXT_TOWER = ("text_projection", "positional_embedding", "token_embedding", "transformer", "ln_final")

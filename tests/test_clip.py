@@ -8,8 +8,8 @@ from openai_checkpoints import random_state, random_transformers_clip
 from torch.nn.functional import conv2d, normalize
 
 from pta.encoders.checkpoint import load_checkpoint
-from pta.encoders.clip import ClipEncoder
-from pta.encoders.layouts import in_openai_layout
+from pta.encoders.clip_encoder import ClipEncoder
+from pta.encoders.state_dict_layouts import in_openai_layout
 from pta.errors import InvalidParameter, UnavailableModel
 from pta.images import CLIP_PREPROCESSING
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
-from pta.experiments.bits import write_bits
-from pta.experiments.compare import Resampling, bootstrap_means, compare
-from pta.experiments.contenders import Choice, Contender, names, pair
-from pta.experiments.records import read_contenders
+from pta.evaluation.bits import write_bits
+from pta.evaluation.compare import Resampling, bootstrap_means, compare
+from pta.evaluation.contenders import Choice, Contender, names, pair
+from pta.evaluation.record_files import read_contenders
 
 IID = {"kind": "iid", "batch": 256}
 QUICK = Resampling(resamples=1000)  # for laws that hold however few there are

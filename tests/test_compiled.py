@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 import pta
-from pta.adapters.base import create_adapter
+from pta.adapters.adapter import create_adapter
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import EmbeddedEncoder

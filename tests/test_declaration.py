@@ -3,7 +3,7 @@
 import pytest
 
 from pta.errors import InvalidParameter, PtaError, UnknownAdapter, UnreadableFile
-from pta.experiments.stream import Stream
+from pta.evaluation.stream import Stream
 from pta.reproduction.columns import place_columns
 from pta.reproduction.declaration import load_experiment, packaged_experiments, parse_experiment
 from pta.reproduction.job import jobs_of

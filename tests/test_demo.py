@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import pta
 from pta.cli import demo as command
-from pta.corruptions.images import apply_shift
+from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.demo import render_report, run_demo
 from pta.demo.curve import first_shown, ticks

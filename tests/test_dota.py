@@ -39,7 +39,7 @@ def in_batches(adapter, features, slices):
 def with_views(seed, count=24, n=6):
     stream = clip_like_stream(seed, classes=8, dim=12, count=n * count, in_order=True, scale=30.0)
     views = stream.features.unflatten(0, (count, n))
-    return stream, views, Samples.of(views.mean(dim=1), surest=views, normalise=False)
+    return stream, views, Samples.of(views.mean(dim=1), most_confident=views, normalise=False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -171,7 +171,7 @@ def test_the_recipe_and_the_shapes_of_weights_are_part_of_the_fingerprint(encode
     reshaped.load_state_dict(encoder.state_dict())
     before = encoder.fingerprint
     assert reshaped.fingerprint != before
-    monkeypatch.setattr("pta.encoders.base.RECIPE", 2)
+    monkeypatch.setattr("pta.encoders.encoder.RECIPE", 2)
     assert encoder.fingerprint != before
 
 

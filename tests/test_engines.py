@@ -47,7 +47,7 @@ ENGINES = {
     "picked": advance,
 }
 if find_spec("numba"):
-    from pta.engines.compiled import advance_compiled
+    from pta.engines.numba_chunk import advance_compiled
 
     ENGINES["compiled"] = advance_compiled
 
@@ -211,6 +211,6 @@ def test_touches_are_those_of_float64_for_any_stream(stream, rule):
 @pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
 def test_without_numba_batches_take_the_chunk_engine(monkeypatch, rule):
     monkeypatch.setattr("pta.engines._numba_is_installed", lambda: False)
-    monkeypatch.setitem(sys.modules, "pta.engines.compiled", None)  # importing it would fail
+    monkeypatch.setitem(sys.modules, "pta.engines.numba_chunk", None)  # importing it would fail
     stream = clip_like_stream(5, classes=20, dim=24, count=300).to(torch.float32)
     assert_like_the_oracle(stream, rule, stream.probabilities, [slice(None)], [advance])

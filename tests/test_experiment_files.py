@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
-from pta.adapters.base import adapter_class, parameters_of
+from pta.adapters.adapter import adapter_class, parameters_of
 from pta.adapters.presets import require_preset
 from pta.datasets.catalogue import find_entry
 from pta.prompts import load_templates

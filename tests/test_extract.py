@@ -20,8 +20,8 @@ from pta.datasets.open import open_images
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableImage
 from pta.images import decode_image
-from pta.pipelines.encoding import Reading, Views
-from pta.pipelines.extract import extract
+from pta.inference.encoding import Reading, Views
+from pta.inference.extract import extract
 from pta.prompts import build_classifier
 from pta.views import make_views
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from pta.corruptions.images import SHIFTS, apply_shift
+from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.datasets.features import load_features
 from pta.datasets.open import open_images
-from pta.demo.run import run_demo
+from pta.demo.run_demo import run_demo
 from pta.encoders import EMBEDDED_TEMPLATES
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.images import decode_image
-from pta.pipelines import fashion
-from pta.pipelines.fashion import open_fashion, open_source
+from pta.inference import open_source as packaged
+from pta.inference.open_source import open_fashion, open_source
 from pta.prompts import load_templates
 
 
@@ -51,7 +51,7 @@ def test_a_fingerprint_is_that_of_the_pixels(monkeypatch):
         shifted[1234, 5, 6] ^= 1
         return shifted
 
-    monkeypatch.setattr(fashion, "apply_shift", another)
+    monkeypatch.setattr(packaged, "apply_shift", another)
     assert open_fashion("fashion/blur/3").fingerprint != plain
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pta.errors import InvalidSamples, PtaError
-from pta.pipelines.feed import prepare_in_batches
+from pta.inference.feed import prepare_in_batches
 
 
 def odd_fails(number):

@@ -143,7 +143,7 @@ def test_without_alpha_it_is_zero_shot():
 def test_views_decide_the_weight_by_the_mean_of_their_distributions():
     stream = clip_like_stream(5, classes=8, dim=16, count=6 * 20, in_order=True, scale=30.0)
     views = stream.features.unflatten(0, (20, 6))
-    outputs = FreeTTA(stream.classifier).step(Samples.of(views.mean(dim=1), surest=views, normalise=False))
+    outputs = FreeTTA(stream.classifier).step(Samples.of(views.mean(dim=1), most_confident=views, normalise=False))
     anchors, means = stream.anchors.numpy(), views.mean(dim=1).numpy()
     expected = freetta_loop(anchors, means, scale=stream.scale, views=views.numpy())
     np.testing.assert_allclose(outputs, expected, atol=1e-9, rtol=0)

@@ -108,7 +108,7 @@ def test_without_spread_the_precision_is_zero():
 
 @pytest.mark.parametrize("cutoff", [None, number(0.0), number(1e-6)])
 def test_without_spread_the_precision_is_zero_unseen(monkeypatch, cutoff):
-    monkeypatch.setattr(gaussian, "at_hand", lambda _: False)
+    monkeypatch.setattr(gaussian, "is_host_readable", lambda _: False)
     covariance = torch.zeros(3, 3, dtype=torch.float64)
     assert (Gaussians.of(covariance, torch.eye(3), cutoff=cutoff).scores(torch.rand(2, 3)) == 0).all()
 
@@ -124,7 +124,7 @@ def test_residuals_count_as_spread_above_a_millionth(step, counts):
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_cut_direction_does_not_count(monkeypatch, seen):
-    monkeypatch.setattr(gaussian, "at_hand", lambda _: seen)
+    monkeypatch.setattr(gaussian, "is_host_readable", lambda _: seen)
     covariance = torch.diag(torch.tensor([2.0, 1.0, 1e-9], dtype=torch.float64))
     means = torch.eye(3, dtype=torch.float64)
     features = torch.tensor([[0.5, 0.2, 0.9]], dtype=torch.float64)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pta import Samples, ZeroShotClassifier
-from pta.adapters.base import adapter_class
+from pta.adapters.adapter import adapter_class
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.reproduction.library import VIEWS, Library
@@ -41,7 +41,7 @@ def given_to(library, method, views=None):
     return library.features(SIX, views=views, needs=adapter_class(method).needs)
 
 
-def surest_mean(data):
+def most_confident_mean(data):
     """The mean of the six views of 64 with the lowest entropy, in float64, one image after the other."""
     anchors = data.classifier.anchors.double().numpy()
     means = []
@@ -55,9 +55,9 @@ def surest_mean(data):
     return torch.tensor(np.array(means))
 
 
-def test_a_method_without_views_is_given_the_mean_of_the_surest(library):
+def test_a_method_without_views_is_given_the_mean_of_the_most_confident(library):
     data = given_to(library, "pta", "crops")
-    expected = surest_mean(given_to(library, "mta", "crops"))
+    expected = most_confident_mean(given_to(library, "mta", "crops"))
     torch.testing.assert_close(data.samples.features.double(), expected, atol=1e-5, rtol=0)
 
 
@@ -70,9 +70,9 @@ def test_a_method_that_takes_views_has_them_beside_the_plain_image(library):
 
 def test_a_row_may_want_the_mean_for_a_method_that_takes_views_too(library):
     data, plain = given_to(library, "boostadapter", "crops-mean"), given_to(library, "boostadapter", "crops")
-    expected = surest_mean(plain)
+    expected = most_confident_mean(plain)
     torch.testing.assert_close(data.samples.features.double(), expected, atol=1e-5, rtol=0)
-    torch.testing.assert_close(data.samples.surest.double().mean(dim=1), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(data.samples.most_confident.double().mean(dim=1), expected, atol=1e-5, rtol=0)
     assert data.fingerprint != plain.fingerprint != given_to(library, "pta").fingerprint
 
 

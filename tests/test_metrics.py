@@ -13,10 +13,10 @@ from pta import Samples, ZeroShotClassifier, list_adapters
 from pta.datasets.features import FeatureFile
 from pta.encoders import EmbeddedEncoder
 from pta.errors import UnreadableFile
-from pta.experiments import metrics
-from pta.experiments.bits import read_bits, write_bits
-from pta.experiments.evaluate import evaluate
-from pta.experiments.stream import Stream
+from pta.evaluation import metrics
+from pta.evaluation.bits import read_bits, write_bits
+from pta.evaluation.evaluate import evaluate
+from pta.evaluation.stream import Stream
 
 rights = st.integers(1, 60).flatmap(lambda count: arrays(np.bool_, count))
 EDGES = [0.0, 1.0, *(k / 15 for k in range(16)), *(np.nextafter(k / 15, 1) for k in range(1, 15))]
@@ -153,7 +153,7 @@ def everything():
     features = encoder.encode_images(torch.from_numpy(pixels)).numpy()
     views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
     samples = Samples.of(features, views=views, pixels=pixels)
-    return FeatureFile("all", samples, ZeroShotClassifier(anchors, list("abcd")), labels), encoder.token_tower()
+    return FeatureFile("all", samples, ZeroShotClassifier(anchors, list("abcd")), labels), encoder.image_tower()
 
 
 @pytest.mark.parametrize("stream", [Stream(), Stream(drop_last=True), Stream("separate", lookahead=True)], ids=str)

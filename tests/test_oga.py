@@ -165,10 +165,10 @@ def test_answers_are_logarithms_of_prior_times_likelihood():
 
 def test_the_prior_of_a_mean_of_views_is_the_mean_of_their_probabilities():
     views = clip_like_stream(10, classes=8, dim=24, count=6 * 40, in_order=True)
-    surest = views.features.unflatten(0, (40, 6))
-    means = surest.mean(dim=1)
-    outputs = OGA(views.classifier).step(Samples.of(means, surest=surest, normalise=False))
-    expected = oga_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, views=surest.numpy())
+    most_confident = views.features.unflatten(0, (40, 6))
+    means = most_confident.mean(dim=1)
+    outputs = OGA(views.classifier).step(Samples.of(means, most_confident=most_confident, normalise=False))
+    expected = oga_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, views=most_confident.numpy())
     np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
     plain = OGA(views.classifier).step(Samples.of(means, normalise=False))
     assert (outputs - plain).abs().max() > 0.1

@@ -18,17 +18,17 @@ from photos import FASHION, write_classes, write_photos
 from PIL import Image
 
 import pta
-from pta.adapters.base import create_adapter
+from pta.adapters.adapter import create_adapter
 from pta.cli import main
 from pta.cli.options import read_classes
 from pta.encoders import EmbeddedEncoder
-from pta.encoders.clip import ClipEncoder
+from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableImage
 from pta.files import load_tensors
-from pta.pipelines.answers import answers_from
-from pta.pipelines.encoding import Reading
-from pta.pipelines.predict import predict_stream
-from pta.pipelines.sources import find_images
+from pta.inference.answers import answers_from
+from pta.inference.encoding import Reading
+from pta.inference.predict import predict_stream
+from pta.inference.sources import find_images
 from pta.samples import Samples
 from pta.views import make_views
 
@@ -414,7 +414,7 @@ def test_a_method_of_views_is_given_views_of_every_picture(place):
 
 
 def test_a_method_of_pixels_is_given_the_tower_and_the_pixels(place, tmp_path):
-    tower = EmbeddedEncoder.load().token_tower()
+    tower = EmbeddedEncoder.load().image_tower()
     expected = [tuple(labels) for labels in expected_answers(place, "tca", 12, tower=tower)]
     classifier = pta.Classifier("embedded", FASHION.class_names, cache=None, method="tca")
     paths = sorted((place / "photos").glob("*/*.jpg"))[:12]

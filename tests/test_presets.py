@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
-from pta.adapters.base import parameters_of
+from pta.adapters.adapter import parameters_of
 from pta.adapters.presets import depends_on_dataset, load_preset, preset_names, require_preset
 from pta.datasets.catalogue import catalogue
 from pta.errors import InvalidParameter

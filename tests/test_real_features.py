@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pta.datasets.features import load_features
-from pta.experiments.evaluate import evaluate
+from pta.evaluation.evaluate import evaluate
 
 FOLDER = Path(os.environ.get("PTA_REAL_FEATURES", Path(__file__).parents[2] / "shared" / "features"))
 

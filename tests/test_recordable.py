@@ -10,7 +10,7 @@ import torch
 from streams import clip_like_stream, with_views
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pta.adapters.base import Adapter, adapter_class, create_adapter, list_adapters, parameters_of
+from pta.adapters.adapter import Adapter, adapter_class, create_adapter, list_adapters, parameters_of
 from pta.engines.rule import Order
 from pta.samples import Samples
 
@@ -21,7 +21,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     *((name, {"order": order}) for name in RECORDABLE if "order" in parameters_of(name) for order in get_args(Order)),
     ("adapt", {"count_current": "once", "similarity": "fresh"}),
     ("bca", {"update": "likelihood"}),
-    ("boostadapter", {"negatives": "surest", "delta": 2}),
+    ("boostadapter", {"negatives": "most-confident", "delta": 2}),
     ("boostadapter", {"share": 0.0}),
     ("dota", {"covariance": "shared", "growth": "samples"}),
     ("dota", {"scoring": "float16"}),

@@ -27,7 +27,7 @@ COUNTED = '''
 import sys, time
 from pathlib import Path
 from pta.adapters import CLIP
-from pta.adapters.base import register
+from pta.adapters.adapter import register
 from pta.cli import main
 
 

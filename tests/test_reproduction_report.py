@@ -11,7 +11,7 @@ from tables import HOSTILE, offline_table, over_x, paper_table
 
 from pta.reproduction.declaration import Column, Experiment, Row
 from pta.reproduction.figures import draw
-from pta.reproduction.report import render_report
+from pta.reproduction.html_report import render_report
 from pta.reproduction.table import Cell, Line, Table
 
 MADE = {"machine": "Some <CPU> & more", "software": "pta 0.1.0"}

@@ -63,7 +63,7 @@ def full_samples(count=5, dim=4):
     return Samples(
         torch.randn(count, dim, generator=random),
         views=torch.randn(count, 7, dim, generator=random),
-        surest=torch.randn(count, 2, dim, generator=random),
+        most_confident=torch.randn(count, 2, dim, generator=random),
         pixels=torch.randn(count, 3, 6, 6, generator=random),
     )
 
@@ -72,13 +72,13 @@ def full_samples(count=5, dim=4):
 def test_everything_known_of_a_sample_stays_with_it(rows):
     samples = full_samples()
     chosen = samples[rows]
-    for name in ("features", "views", "surest", "pixels"):
+    for name in ("features", "views", "most_confident", "pixels"):
         assert torch.equal(getattr(chosen, name), getattr(samples, name)[rows]), name
 
 
 def test_batches_carry_everything():
     samples = full_samples()
-    for name in ("features", "views", "surest", "pixels"):
+    for name in ("features", "views", "most_confident", "pixels"):
         together = torch.cat([getattr(batch, name) for batch in samples.batches(2)])
         assert torch.equal(together, getattr(samples, name)), name
 
@@ -89,8 +89,8 @@ def test_batches_carry_everything():
         ([], {"features"}),
         (["views"], {"features", "views"}),
         (["pixels"], {"features", "pixels"}),
-        (["surest"], {"features"}),
-        (["views", "surest", "pixels"], {"features", "views", "pixels"}),
+        (["most_confident"], {"features"}),
+        (["views", "most_confident", "pixels"], {"features", "views", "pixels"}),
     ],
 )
 def test_samples_provide_what_they_were_given(names, provided):
@@ -102,7 +102,7 @@ def test_samples_provide_what_they_were_given(names, provided):
 def test_views_become_unit_rows_where_they_are_used_and_features_stay():
     samples = full_samples()
     used = samples.to(torch.zeros(1, dtype=torch.float64))
-    for name in ("views", "surest"):
+    for name in ("views", "most_confident"):
         expected = torch.nn.functional.normalize(getattr(samples, name).double(), dim=2)
         torch.testing.assert_close(getattr(used, name), expected)
     assert torch.equal(used.features, samples.features.double())
@@ -119,12 +119,12 @@ def test_views_and_pixels_are_kept_beside_converted_features():
 
 def test_a_mean_of_views_is_not_scaled_to_unit_length():
     samples = full_samples()
-    made = Samples.of(samples.features, surest=samples.surest)
+    made = Samples.of(samples.features, most_confident=samples.most_confident)
     assert torch.equal(made.features, samples.features)
-    assert made.surest is samples.surest
+    assert made.most_confident is samples.most_confident
 
 
-@pytest.mark.parametrize("name", ["views", "surest"])
+@pytest.mark.parametrize("name", ["views", "most_confident"])
 @pytest.mark.parametrize(
     ("views", "complaint"),
     [
@@ -138,11 +138,11 @@ def test_a_mean_of_views_is_not_scaled_to_unit_length():
     ids=["two dimensions", "integers", "no view", "a list", "other samples", "another dimension"],
 )
 def test_views_of_another_shape_are_refused_in_one_line(name, views, complaint):
-    with pytest.raises(InvalidSamples, match=rf"^(surest )?views {complaint}$"):
+    with pytest.raises(InvalidSamples, match=rf"^(most confident )?views {complaint}$"):
         Samples(full_samples().features, **{name: views})
 
 
-@pytest.mark.parametrize("name", ["views", "surest"])
+@pytest.mark.parametrize("name", ["views", "most_confident"])
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -math.inf])
 def test_a_view_without_direction_is_refused_with_its_place(name, value):
     views = torch.ones(5, 3, 4)

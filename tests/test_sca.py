@@ -168,7 +168,7 @@ def test_before_the_first_sample_the_cache_knows_nothing():
 def test_views_give_the_mean_of_their_distributions():
     stream = clip_like_stream(5, classes=8, dim=16, count=6 * 20, in_order=True, scale=30.0)
     views = stream.features.unflatten(0, (20, 6))
-    samples = Samples.of(views.mean(dim=1), surest=views, normalise=False)
+    samples = Samples.of(views.mean(dim=1), most_confident=views, normalise=False)
     outputs = SCA(stream.classifier).step(samples)
     parameters = {"scale": stream.scale, "views": views.numpy()}
     expected = sca_loop(stream.anchors.numpy(), views.mean(dim=1).numpy(), **parameters)

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.experiments.store import ResultStore
-from pta.experiments.stream import Stream
+from pta.evaluation.result_store import ResultStore
+from pta.evaluation.stream import Stream
 from pta.images import decode_image
-from pta.pipelines.encoding import Views
+from pta.inference.encoding import Views
 from pta.reproduction import speed
 from pta.reproduction.declaration import parse_experiment
 from pta.reproduction.job import jobs_of

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pta.errors import InvalidParameter, PtaError, UnreadableFile
-from pta.experiments.store import ResultStore, result_key
+from pta.evaluation.result_store import ResultStore, result_key
 
 SPAWN = multiprocessing.get_context("fork")  # quick; the store keeps nothing open that a fork could share
 

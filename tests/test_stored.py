@@ -17,22 +17,23 @@ import pytest
 import torch
 
 from pta import Samples, ZeroShotClassifier, engines, list_adapters
-from pta.adapters.base import _REGISTRY
+from pta.adapters.adapter import _REGISTRY
 from pta.datasets.features import FeatureFile
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples, UnknownAdapter
-from pta.experiments import bits, evaluation, metrics, run, version
-from pta.experiments.evaluate import evaluate
-from pta.experiments.store import ResultStore, result_key
-from pta.experiments.stored import evaluate_once, inputs_of
-from pta.experiments.stream import Stream
-from pta.experiments.version import method_version
+from pta.evaluation import bits, metrics, stream_run, version
+from pta.evaluation import record as records
+from pta.evaluation.cached_evaluation import evaluate_once, inputs_of
+from pta.evaluation.evaluate import evaluate
+from pta.evaluation.result_store import ResultStore, result_key
+from pta.evaluation.stream import Stream
+from pta.evaluation.version import method_version
 from pta.prompts import build_classifier
 
 COUNTING = '''
 import os, pathlib, time
 from pta.adapters import CLIP
-from pta.adapters.base import register
+from pta.adapters.adapter import register
 
 
 @register
@@ -294,8 +295,8 @@ import torch; torch.set_num_threads(1)
 import counting_method
 from pathlib import Path
 from test_stored import data_of
-from pta.experiments.store import ResultStore
-from pta.experiments.stored import evaluate_once
+from pta.evaluation.result_store import ResultStore
+from pta.evaluation.cached_evaluation import evaluate_once
 here = Path(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -370,7 +371,7 @@ def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeyp
     version._version.cache_clear()
     assert method_version("pta") != before
     version._version.cache_clear()
-    assert {metrics, bits, run, evaluation} <= set(version._SHARED)
+    assert {metrics, bits, stream_run, records} <= set(version._SHARED)
 
 
 def test_a_model_that_did_not_make_the_features_is_not_looked_into(store):
@@ -381,7 +382,7 @@ def test_a_model_that_did_not_make_the_features_is_not_looked_into(store):
     made, others = encoder.encode_images(pixels), encoder.encode_images(pixels.flip(0))
     labels = rng.integers(2, size=20)
     right, wrong = (FeatureFile("f", Samples.of(one, pixels=pixels), classifier, labels) for one in (made, others))
-    tower = encoder.token_tower()
+    tower = encoder.image_tower()
     (record,) = evaluate_once(store, right, "tca", {}, [1], tower=tower)
     assert record["n"] == 20
     with pytest.raises(InvalidSamples, match="does not make the file's features"):

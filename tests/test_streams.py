@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
-from pta.experiments.evaluate import Summary, evaluate
-from pta.experiments.run import run_stream
-from pta.experiments.stream import Stream
+from pta.evaluation.evaluate import Summary, evaluate
+from pta.evaluation.stream import Stream
+from pta.evaluation.stream_run import run_stream
 from pta.streams import batches, dirichlet, drifting, iid, kept, poisoned, separate, slot_count
 
 SEEDS = st.integers(0, 2**32)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pta.cli.sweep import read_grid, split_values
 from pta.datasets.features import load_features
 from pta.errors import InvalidParameter
-from pta.experiments.evaluate import evaluate
-from pta.experiments.store import ResultStore
-from pta.experiments.stream import Stream
-from pta.experiments.sweep import Grid
+from pta.evaluation.evaluate import evaluate
+from pta.evaluation.result_store import ResultStore
+from pta.evaluation.stream import Stream
+from pta.evaluation.sweep import Grid
 
 
 def records_of(done):

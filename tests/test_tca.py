@@ -14,15 +14,15 @@ from streams import cuts
 from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier
-from pta.adapters.base import create_adapter, load_adapter
+from pta.adapters.adapter import create_adapter, load_adapter
 from pta.adapters.checks import check_adapter
 from pta.adapters.tca import TCA
 from pta.encoders import EmbeddedEncoder
-from pta.encoders.clip import ClipEncoder
+from pta.encoders.clip_encoder import ClipEncoder
 from pta.engines.condensation import Cut, condense, cuts_of, merge
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.samples import Samples
-from pta.token_tower import TokenBlock
+from pta.towers import TokenBlock
 
 WIDTH, DEPTH, HEADS, SIZE, DIM = 32, 4, 2, 16, 32
 RATE = 0.1  # 65 tokens become 50, 41, 32
@@ -40,7 +40,7 @@ def weights():
 @cache
 def tower(dtype=torch.float32):
     encoder = ClipEncoder(weights(), quick_gelu=True, image_head_width=WIDTH // HEADS)
-    return encoder.to(dtype).token_tower()
+    return encoder.to(dtype).image_tower()
 
 
 def numpy_tower(dtype=np.float64):
@@ -198,17 +198,17 @@ def test_without_condensation_features_are_exactly_those_of_the_encoder(blocks):
     pixels = torch.randint(0, 256, (9, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     plain = encoder.encode_images(pixels)
     classifier = ZeroShotClassifier(torch.eye(128)[:4], list("abcd"))
-    adapter = TCA(classifier, encoder.token_tower(), rate=0.0, blocks=blocks)
+    adapter = TCA(classifier, encoder.image_tower(), rate=0.0, blocks=blocks)
     assert torch.equal(adapter.refined(Samples.of(plain, pixels=pixels)), plain)
-    condensing = TCA(classifier, encoder.token_tower(), rate=0.035)
+    condensing = TCA(classifier, encoder.image_tower(), rate=0.035)
     assert not torch.allclose(condensing.refined(Samples.of(plain, pixels=pixels)), plain, atol=1e-4)
 
 
 def test_the_default_blocks_are_at_the_quarters_of_the_depth():
     encoder = EmbeddedEncoder.load()
     classifier = ZeroShotClassifier(torch.eye(128)[:4], list("abcd"))
-    assert TCA(classifier, encoder.token_tower()).parameters["blocks"] == [1, 2, 3]
-    deep = replace(encoder.token_tower(), blocks=[*encoder.token_tower().blocks] * 3, tokens=197)
+    assert TCA(classifier, encoder.image_tower()).parameters["blocks"] == [1, 2, 3]
+    deep = replace(encoder.image_tower(), blocks=[*encoder.image_tower().blocks] * 3, tokens=197)
     assert TCA(classifier, replace(deep, blocks=deep.blocks[:12])).parameters["blocks"] == [3, 6, 9]
 
 

@@ -14,7 +14,7 @@ from streams import clip_like_stream, cuts, defaults, streams, toy_stream
 from pta import Samples, ZeroShotClassifier
 from pta.adapters.checks import check_adapter
 from pta.adapters.tda import TDA
-from pta.engines.cache import EMPTY
+from pta.engines.admission import EMPTY
 from pta.errors import InvalidParameter
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
@@ -91,7 +91,7 @@ def test_without_looking_answers_and_state_are_the_same(data):
     looking, unseeing = (TDA(stream.classifier, **parameters) for _ in range(2))
     for part in data.draw(cuts(len(stream.features))):
         expected = looking.step(stream.features[part])
-        with patch("pta.engines.cache.at_hand", return_value=False):
+        with patch("pta.engines.admission.is_host_readable", return_value=False):
             torch.testing.assert_close(unseeing.step(stream.features[part]), expected, rtol=0, atol=1e-9)
     for name, tensor in looking.state().items():
         assert torch.equal(unseeing.state()[name], tensor), name
@@ -101,11 +101,13 @@ def test_without_looking_answers_and_state_are_the_same(data):
 @given(st.data())
 def test_means_of_views_are_cached_by_the_mean_of_their_probabilities(data):
     stream = doubtful_stream(data.draw(st.integers(0, 1000)), count=6 * 40, in_order=True)
-    surest = stream.features.unflatten(0, (40, 6))
-    means = surest.mean(dim=1)
-    samples, adapter = Samples(means, surest=surest), TDA(stream.classifier)
+    most_confident = stream.features.unflatten(0, (40, 6))
+    means = most_confident.mean(dim=1)
+    samples, adapter = Samples(means, most_confident=most_confident), TDA(stream.classifier)
     outputs = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(40))])
-    np.testing.assert_allclose(outputs, loop_of(stream, means, surest=surest.numpy()), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        outputs, loop_of(stream, means, most_confident=most_confident.numpy()), rtol=0, atol=1e-9
+    )
     assert np.abs(outputs.numpy() - loop_of(stream, means)).max() > 1e-3
 
 
@@ -130,7 +132,7 @@ def test_every_law_of_adapters_holds():
 
 @settings(max_examples=30)
 @given(streams(), st.integers(1, 4))
-def test_the_positive_cache_is_the_surest_of_each_class_in_order(stream, slots):
+def test_the_positive_cache_is_the_most_confident_of_each_class_in_order(stream, slots):
     adapter = TDA(stream.classifier, positive_slots=slots)
     adapter.step(stream.features)
     p = (stream.scale * stream.features @ stream.anchors.T).softmax(dim=1)

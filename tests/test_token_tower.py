@@ -6,7 +6,7 @@ from hf_models import write_hf_clip, write_hf_siglip
 from openai_checkpoints import random_state
 
 from pta.encoders import EmbeddedEncoder
-from pta.encoders.clip import ClipEncoder
+from pta.encoders.clip_encoder import ClipEncoder
 from pta.encoders.huggingface import HuggingFaceEncoder
 from pta.errors import InvalidParameter, InvalidSamples
 
@@ -43,7 +43,7 @@ def through(tower, pixels):
 
 @pytest.mark.parametrize("count", [1, 5, 32])
 def test_all_blocks_together_give_the_features(encoder, count):
-    tower = encoder.token_tower()
+    tower = encoder.image_tower()
     pixels = bytes_for(tower, count)
     features = through(tower, pixels)
     assert features.shape == (count, tower.dim)
@@ -53,14 +53,14 @@ def test_all_blocks_together_give_the_features(encoder, count):
 
 
 def test_normalised_pixels_and_bytes_are_the_same(encoder):
-    tower = encoder.token_tower()
+    tower = encoder.image_tower()
     pixels = bytes_for(tower, 2)
     assert torch.equal(through(tower, pixels), through(tower, encoder.preprocess.normalise(pixels)))
 
 
 @torch.no_grad()
 def test_the_halves_of_a_block_make_the_block(encoder):
-    tower = encoder.token_tower()
+    tower = encoder.image_tower()
     x = tower.embed(tower.prepare(bytes_for(tower, 3)))
     for block in tower.blocks:
         attended, probabilities = block.attend(x)
@@ -73,13 +73,13 @@ def test_the_halves_of_a_block_make_the_block(encoder):
 
 @torch.no_grad()
 def test_blocks_take_any_number_of_tokens(encoder):
-    tower = encoder.token_tower()
+    tower = encoder.image_tower()
     x = tower.embed(tower.prepare(bytes_for(tower, 2)))
     assert tower.blocks[0](x[:, :5]).shape == (2, 5, tower.width)
 
 
 def test_pixels_of_another_model_are_refused(encoder):
-    tower = encoder.token_tower()
+    tower = encoder.image_tower()
     with pytest.raises(InvalidSamples, match=r"image tower takes pixels of N×.*, not N×3×7×7"):
         tower.prepare(torch.zeros(1, 3, 7, 7))
 
@@ -91,4 +91,4 @@ def test_other_towers_say_that_they_have_no_blocks(kind, tmp_path):
     else:
         encoder = HuggingFaceEncoder.load(str(write_hf_siglip(tmp_path / "siglip")))
     with pytest.raises(InvalidParameter, match="cannot be run block by block"):
-        encoder.token_tower()
+        encoder.image_tower()

@@ -16,7 +16,7 @@ from streams import PAPER, RELEASED, Stream, clip_like_stream, cuts, rules, samp
 
 pytest.importorskip("triton")
 
-from pta.adapters.base import create_adapter
+from pta.adapters.adapter import create_adapter
 from pta.engines import Prototypes, Rule
 from pta.engines.triton import advance_on_gpu, works_on
 from pta.engines.triton_touches import find_touches_on_gpu, table_of

@@ -13,7 +13,7 @@ from pta.datasets.catalogue import find_entry
 from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter
-from pta.pipelines.verify import find_reference, verify
+from pta.inference.verify import find_reference, verify
 from pta.prompts import build_classifier
 
 TEN = (

@@ -1,4 +1,4 @@
-"""Views: the crop, the operations, the mixture, and the mean over the surest of them."""
+"""Views: the crop, the operations, the mixture, and the mean over the most confident of them."""
 
 import io
 import math
@@ -335,7 +335,7 @@ def test_the_bounds_are_torchvisions():
     assert crops.ASPECT == (0.75, 4 / 3)
 
 
-# -- the mean of the surest -------------------------------------------------------------------------------------------
+# -- the mean of the most confident -------------------------------------------------------------------------------------------
 
 
 def slow_mean(views, anchors, scale, keep):
@@ -348,8 +348,8 @@ def slow_mean(views, anchors, scale, keep):
             z = np.array([scale * (anchor @ view) for anchor in anchors])
             p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
             entropies.append(-sum(q * math.log(q) for q in p if q > 0))
-        surest = sorted(range(len(unit)), key=lambda v: entropies[v])[: max(1, int(len(unit) * keep))]
-        means.append(sum(unit[v] for v in surest) / len(surest))
+        most_confident = sorted(range(len(unit)), key=lambda v: entropies[v])[: max(1, int(len(unit) * keep))]
+        means.append(sum(unit[v] for v in most_confident) / len(most_confident))
     return np.array(means)
 
 

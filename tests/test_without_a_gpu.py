@@ -9,9 +9,9 @@ import torch
 import pta
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import EmbeddedEncoder
-from pta.pipelines import compiled, recording
-from pta.pipelines.recording import Recording
-from pta.pipelines.uploads import Uploads
+from pta.inference import program, recording
+from pta.inference.recording import Recording
+from pta.inference.uploads import Uploads
 from pta.prompts import build_classifier
 
 if torch.cuda.is_available():
@@ -131,10 +131,10 @@ def pixels():
 
 @pytest.fixture
 def as_if_on_a_gpu(run, monkeypatch):
-    monkeypatch.setattr(compiled.Compiled, "_on_gpu", True)
-    monkeypatch.setattr(compiled.Compiled, "_here", lambda self: nullcontext())
-    monkeypatch.setattr(compiled.Compiled, "_uploads", SimpleNamespace(send=lambda given, into: into.copy_(given)))
-    monkeypatch.setattr(compiled, "_Coming", lambda predictions: SimpleNamespace(arrived=lambda: predictions))
+    monkeypatch.setattr(program.Compiled, "_on_gpu", True)
+    monkeypatch.setattr(program.Compiled, "_here", lambda self: nullcontext())
+    monkeypatch.setattr(program.Compiled, "_uploads", SimpleNamespace(send=lambda given, into: into.copy_(given)))
+    monkeypatch.setattr(program, "PendingPredictions", lambda predictions: SimpleNamespace(arrived=lambda: predictions))
     return run
 
 
@@ -166,8 +166,8 @@ def test_it_records_again_when_the_state_is_elsewhere(as_if_on_a_gpu, pixels, mo
             Replays.made += 1
             self.replay = work
 
-    monkeypatch.setattr(compiled, "Recording", Replays)
-    monkeypatch.setattr(compiled.Compiled, "_stream", None)
+    monkeypatch.setattr(program, "Recording", Replays)
+    monkeypatch.setattr(program.Compiled, "_stream", None)
     monkeypatch.setattr(type(as_if_on_a_gpu.adapter), "recordable", True)
     as_if_on_a_gpu._record()
     first = as_if_on_a_gpu(pixels[:4]).logits

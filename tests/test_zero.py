@@ -77,7 +77,7 @@ def test_zero_obeys_the_laws_of_adapters(temperature):
     check_adapter(lambda classifier: ZERO(classifier, temperature=temperature))
 
 
-def test_each_of_the_surest_views_has_one_vote():
+def test_each_of_the_most_confident_views_has_one_vote():
     views = [(0, 1.0), (1, 5.0), (2, 3.0), (1, 4.0), (3, 2.0)]
     assert_shares(shares(views, keep=0.6), 0.0, 2 / 3, 1 / 3, 0.0)
     assert_shares(shares(views, keep=0.2), 0.0, 1.0, 0.0, 0.0)
@@ -95,12 +95,12 @@ def test_nineteen_of_sixty_four_views_vote_by_default():
     torch.testing.assert_close(votes[untied], votes[untied].round(), atol=1e-6, rtol=0)
 
 
-def test_a_tie_is_broken_by_the_surest_of_the_other_views_that_names_one_of_the_tied():
+def test_a_tie_is_broken_by_the_most_confident_of_the_other_views_that_names_one_of_the_tied():
     views = [(0, 6.0), (1, 5.0), (2, 2.0), (3, 4.0), (1, 3.0), (0, 1.0)]
     assert_shares(shares(views, keep=0.4), 1 / 3, 2 / 3, 0.0, 0.0)
 
 
-def test_a_tie_that_no_other_view_breaks_is_broken_by_the_surest_voter():
+def test_a_tie_that_no_other_view_breaks_is_broken_by_the_most_confident_voter():
     assert_shares(shares([(2, 5.0), (1, 6.0), (3, 2.0), (3, 1.0)], keep=0.5), 0.0, 2 / 3, 1 / 3, 0.0)
     assert_shares(shares([(2, 6.0), (1, 5.0)], keep=1.0), 0.0, 1 / 3, 2 / 3, 0.0)
 

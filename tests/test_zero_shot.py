@@ -22,9 +22,9 @@ def softmax(z):
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def with_surest(stream, views=6):
-    surest = stream.features.unflatten(0, (-1, views))
-    return Samples(surest.mean(dim=1), surest=surest)
+def with_most_confident(stream, views=6):
+    most_confident = stream.features.unflatten(0, (-1, views))
+    return Samples(most_confident.mean(dim=1), most_confident=most_confident)
 
 
 @DTYPES
@@ -47,12 +47,12 @@ def test_the_worked_stream_has_the_printed_entropies():
 
 
 @DTYPES
-def test_of_surest_views_the_distributions_are_averaged_and_the_label_is_that_of_the_mean_feature(dtype):
+def test_of_most_confident_views_the_distributions_are_averaged_and_the_label_is_that_of_the_mean_feature(dtype):
     stream = clip_like_stream(2, classes=9, dim=16, count=60).to(dtype)
-    samples = with_surest(stream)
+    samples = with_most_confident(stream)
     found = ZeroShot.of(stream.classifier, samples)
     T = stream.anchors.double().numpy()
-    each = softmax(stream.scale * samples.surest.double().numpy() @ T.T)
+    each = softmax(stream.scale * samples.most_confident.double().numpy() @ T.T)
     p = each.mean(axis=1)
     z = stream.scale * samples.features.double().numpy() @ T.T
     np.testing.assert_allclose(found.probabilities, p, rtol=1e-10)
@@ -63,7 +63,7 @@ def test_of_surest_views_the_distributions_are_averaged_and_the_label_is_that_of
 
 def test_the_mean_of_distributions_is_not_the_distribution_of_the_mean():
     stream = clip_like_stream(2, classes=9, dim=16, count=60)
-    with_views = with_surest(stream)
+    with_views = with_most_confident(stream)
     averaged = ZeroShot.of(stream.classifier, with_views).entropy
     plain = ZeroShot.of(stream.classifier, Samples(with_views.features)).entropy
     assert (averaged - plain).abs().max() > 0.1
@@ -82,9 +82,9 @@ def test_a_batch_does_not_show_in_what_methods_decide_by(dtype, data, stream):
         torch.testing.assert_close(part.probabilities, whole.probabilities[batch], atol=1e-12, rtol=0)
 
 
-def test_a_batch_does_not_show_with_surest_views_either():
+def test_a_batch_does_not_show_with_most_confident_views_either():
     stream = clip_like_stream(3, classes=30, dim=64, count=120).to(torch.float32)
-    samples = with_surest(stream)
+    samples = with_most_confident(stream)
     whole = ZeroShot.of(stream.classifier, samples)
     single = torch.cat([ZeroShot.of(stream.classifier, sample).entropy for sample in samples.batches(1)])
     torch.testing.assert_close(single, whole.entropy, atol=1e-12, rtol=0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from finding.table import Row, feature_files, percent
 from finding.unguarded import Unguarded, stream
 from pta import PTA
-from pta.experiments.run import run_stream
+from pta.evaluation.stream_run import run_stream
 from pta.streams import dirichlet, iid
 
 SETTINGS = ((20.0, 0.01), (50.0, 0.01), (1000.0, 0.001))  # h and w: usual, Caltech101 and point clouds, not i.i.d.

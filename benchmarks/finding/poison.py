@@ -8,7 +8,7 @@ import numpy as np
 from finding.table import Row, feature_files, percent
 from pta import create_adapter
 from pta.datasets.features import FeatureFile
-from pta.experiments.run import run_stream
+from pta.evaluation.stream_run import run_stream
 from pta.streams import iid, poisoned
 
 SEEDS, PREFIXES, METHODS = (1, 2, 3), (0, 1, 5, 10, None), ("pta", "tda")

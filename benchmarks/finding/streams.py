@@ -7,8 +7,8 @@ from typing import Any
 
 from finding.table import Row, feature_files, mean
 from pta import create_adapter
-from pta.experiments.run import run_stream
-from pta.experiments.stream import Stream
+from pta.evaluation.stream import Stream
+from pta.evaluation.stream_run import run_stream
 
 SEEDS, BATCH = tuple(range(1, 11)), 128
 STREAMS: dict[str, dict[str, Any]] = {

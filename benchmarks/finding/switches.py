@@ -5,7 +5,7 @@ from pathlib import Path
 
 from finding.table import Row, feature_files, mean
 from pta import PTA
-from pta.experiments.run import run_stream
+from pta.evaluation.stream_run import run_stream
 from pta.streams import iid
 
 SEEDS = (1, 2, 3)

@@ -1,7 +1,7 @@
 """Prompts, views and adaptation apart: what of a gain over CLIP is which.
 
 The packaged Fashion-MNIST images (28×28) under synthetic shifts, the embedded model, 64 AugMix views, the tenth of
-them kept that zero-shot is surest of.
+them kept that zero-shot is most confident of.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from PIL import Image
 
 from finding.table import Row, mean
 from pta import PTA, Samples
-from pta.corruptions.images import apply_shift
+from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.datasets.features import FeatureFile
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.experiments.run import run_stream
+from pta.evaluation.stream_run import run_stream
 from pta.prompts import build_classifier
 from pta.streams import iid
 from pta.views import confident_mean, make_views

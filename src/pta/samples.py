@@ -23,7 +23,7 @@ class Samples:
     Attributes:
         features: B×d.
         views: B×V×d features of augmented views, the plain image first; of any length, only directions count.
-        surest: B×n×d, those views whose mean the features are, if they are one; they are then left as long as they are.
+        most_confident: B×n×d, those views whose mean the features are, if they are one; they are then left as long as they are.
         pixels: B×channels×height×width, for methods that look inside the image tower.
 
     >>> Samples.of([[3.0, 4.0]]).features
@@ -32,12 +32,12 @@ class Samples:
 
     features: Tensor
     views: Tensor | None = None
-    surest: Tensor | None = None
+    most_confident: Tensor | None = None
     pixels: Tensor | None = None
 
     def __post_init__(self) -> None:
         _norms_of_checked(self.features)
-        for name, views in (("views", self.views), ("surest views", self.surest)):
+        for name, views in (("views", self.views), ("most confident views", self.most_confident)):
             if views is not None:
                 _require_views(name, views, self.features)
         if self.pixels is not None:
@@ -49,7 +49,7 @@ class Samples:
         features: object,
         *,
         views: object = None,
-        surest: object = None,
+        most_confident: object = None,
         pixels: object = None,
         normalise: bool = True,
     ) -> "Samples":
@@ -60,9 +60,9 @@ class Samples:
         wide = tensor.dtype if tensor.dtype == torch.float64 else torch.float32
         copied = tensor.detach().to(wide, copy=True)
         norms = _norms_of_checked(copied)
-        if normalise and surest is None:
+        if normalise and most_confident is None:
             copied.div_(norms[:, None])
-        optional = {"views": views, "surest": surest, "pixels": pixels}
+        optional = {"views": views, "most_confident": most_confident, "pixels": pixels}
         given = {name: _tensor(name, value) for name, value in optional.items() if value is not None}
         return cls(copied, **given) if given else cls._trusted(copied)
 
@@ -71,7 +71,7 @@ class Samples:
         """Samples from tensors that were checked before."""
         samples = object.__new__(cls)
         given = (features, *others, *[None] * (3 - len(others)))
-        for name, tensor in zip(("features", "views", "surest", "pixels"), given, strict=True):
+        for name, tensor in zip(("features", "views", "most_confident", "pixels"), given, strict=True):
             object.__setattr__(samples, name, tensor)
         return samples
 
@@ -90,16 +90,16 @@ class Samples:
         return frozenset({"features"} | {name for name, tensor in optional.items() if tensor is not None})
 
     def __getitem__(self, rows: slice | Tensor) -> "Samples":
-        optional = (self.views, self.surest, self.pixels)
+        optional = (self.views, self.most_confident, self.pixels)
         return Samples._trusted(self.features[rows], *(None if one is None else one[rows] for one in optional))
 
     def to(self, like: Tensor) -> "Samples":
         """The same on the device and in the precision of another tensor; views become unit rows, pixels stay."""
-        views, surest = (
+        views, most_confident = (
             None if one is None else torch.nn.functional.normalize(one.to(like), dim=2)
-            for one in (self.views, self.surest)
+            for one in (self.views, self.most_confident)
         )
-        return Samples._trusted(self.features.to(like), views, surest, self.pixels)
+        return Samples._trusted(self.features.to(like), views, most_confident, self.pixels)
 
     def batches(self, size: int) -> Iterator["Samples"]:
         """Consecutive batches of at most `size` samples."""

@@ -17,7 +17,7 @@ def entropy(p):
     return float(-sum(value * np.log(value) for value in p.astype(np.float64) if value > 0))
 
 
-def surest_mean(T, views, scale):
+def most_confident_mean(T, views, scale):
     """The mean of views, their mean probabilities, and the zero-shot logits of the mean."""
     f = views.mean(axis=0)
     return f, softmax(scale * (views @ T.T)).mean(axis=0), scale * (T @ f)
@@ -71,7 +71,7 @@ def adapt_loop(
             z = scale * (T @ f)
             p = softmax(z)
         else:
-            f, p, z = surest_mean(T, np.asarray(views[t]), scale)
+            f, p, z = most_confident_mean(T, np.asarray(views[t]), scale)
         own, e = int(z.argmax()), entropy(p)
         before = final(f, z, W, b, S if similarity == "stale" else f @ stored.T, V, temperature)
         entries = bank[own]

@@ -14,7 +14,7 @@ def boostadapter_loop(
     *,
     scale=100.0,
     bias=0.0,
-    surest=None,
+    most_confident=None,
     delta=0,
     share=0.1,
     negatives="newest",
@@ -34,7 +34,7 @@ def boostadapter_loop(
     positive, negative, classes = {}, {}, len(anchors)
     outputs = []
     for t, f in enumerate(features):
-        z, entropy, p = zero_shot(anchors, f, scale, bias, None if surest is None else surest[t])
+        z, entropy, p = zero_shot(anchors, f, scale, bias, None if most_confident is None else most_confident[t])
         label = int(np.argmax(z))
         of_most = entropy / (np.log2(classes) if entropy_base == "log2" else np.log(classes))
 

@@ -9,7 +9,7 @@ def tda_loop(
     *,
     scale=100.0,
     bias=0.0,
-    surest=None,
+    most_confident=None,
     positive_alpha=2.0,
     positive_beta=5.0,
     positive_slots=3,
@@ -29,7 +29,7 @@ def tda_loop(
     classes = len(anchors)
     outputs = []
     for t, f in enumerate(features):
-        z, entropy, p = zero_shot(anchors, f, scale, bias, None if surest is None else surest[t])
+        z, entropy, p = zero_shot(anchors, f, scale, bias, None if most_confident is None else most_confident[t])
         label = int(np.argmax(z))
         share = entropy / (np.log2(classes) if entropy_base == "log2" else np.log(classes))
 
@@ -57,9 +57,11 @@ def entropy_of(p):
     return -np.sum(p[p > 0] * np.log(p[p > 0]))
 
 
-def zero_shot(anchors, f, scale, bias, surest):
+def zero_shot(anchors, f, scale, bias, most_confident):
     z = scale * (anchors @ f) + np.asarray(bias, dtype=f.dtype)
-    views = [softmax(scale * (anchors @ view)) for view in surest] if surest is not None else [softmax(z)]
+    views = (
+        [softmax(scale * (anchors @ view)) for view in most_confident] if most_confident is not None else [softmax(z)]
+    )
     p = np.mean(views, axis=0)
     return z, entropy_of(p), p
 

@@ -1,7 +1,7 @@
 """The methods: one paper, one file. Importing a method's module registers it."""
 
 from pta.adapters.adapt import ADAPT, TransductiveADAPT
-from pta.adapters.base import Adapter, create_adapter, list_adapters, load_adapter
+from pta.adapters.adapter import Adapter, create_adapter, list_adapters, load_adapter
 from pta.adapters.bca import BCA
 from pta.adapters.boostadapter import BoostAdapter
 from pta.adapters.clip import CLIP

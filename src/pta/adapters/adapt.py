@@ -2,7 +2,7 @@
 
 https://arxiv.org/abs/2508.15568
 
-Keeps a bank of the L surest samples of every class and a mean μ_c of each (the text anchor T_c at first). Classes are
+Keeps a bank of the L most confident samples of every class and a mean μ_c of each (the text anchor T_c at first). Classes are
 Gaussians around their means with one covariance, estimated from the bank; their densities weigh the zero-shot logits.
 
 For each sample with feature f, zero-shot logits z, probabilities s of entropy e, and class ŷ = argmax z:
@@ -13,7 +13,7 @@ For each sample with feature f, zero-shot logits z, probabilities s of entropy e
 4. Evidence: u_c = ln softmax(fΛμ − ½μΛμ)_c + temperature/(2n)·Σ_{i: y_i=c} q_i·⟨f, x_i⟩.
 5. Score: z ⊙ exp((u − max u)/temperature).
 
-The whole set at once (`adapt-transductive`): the bank has the L surest samples of each class, μ̂_c of each class that
+The whole set at once (`adapt-transductive`): the bank has the L most confident samples of each class, μ̂_c of each class that
 has any is the mean of them and of all samples j, weighted by q_i and by s_jc, and steps 3 to 5 follow once.
 
 * Released: step 1 has put the sample in the bank that step 2 sums up, so it counts twice; the authors' description has
@@ -35,11 +35,11 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, Scope, register
+from pta.adapters.adapter import Adapter, Scope, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.at_hand import at_hand
-from pta.engines.cache import EMPTY
+from pta.engines.admission import EMPTY
 from pta.engines.gaussian import Entry, Gaussians, add_moments, pass_by, shrunk_covariance
+from pta.engines.host_readable import is_host_readable
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot, entropy_of, exact_logits
 from pta.parameters import require_choice, require_count, require_number
@@ -157,7 +157,9 @@ class ADAPT(Adapter):
 
     def _evidence(self, f: Tensor) -> Tensor:
         """Step 4, of samples that meet the same state."""
-        if self._gaussians is None or not at_hand(self.moments):  # a step that is replayed does not forget the old ones
+        if self._gaussians is None or not is_host_readable(
+            self.moments
+        ):  # a step that is replayed does not forget the old ones
             self._gaussians = Gaussians.of(shrunk_covariance(self.moments), self.means)
         similar = (self.last if self.similarity == "stale" else f) @ self.sums.T
         return _evidence(self._gaussians.scores(f), similar, self.moments, self.temperature)
@@ -206,7 +208,7 @@ class TransductiveADAPT(Adapter):
     _predict = _step
 
     def _bank(self, f: Tensor, s: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The surest samples of each class, C×L×d, and their probabilities of that class, C×L, zero where empty."""
+        """The most confident samples of each class, C×L×d, and their probabilities of that class, C×L, zero where empty."""
         by_entropy = entropy_of(s).argsort(stable=True)
         order = by_entropy[labels[by_entropy].argsort(stable=True)]
         own = labels[order]

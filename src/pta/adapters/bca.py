@@ -14,7 +14,7 @@ For each sample with feature f:
 
 Uncertain: the authors' program could not be had. The steps are those of two independent ports, the constants those of
 one of them, for all datasets. The paper can be read to mean m = argmax q in step 3 (`update="likelihood"`).
-Where samples come as the mean of their surest views, these were chosen with the text anchors; BCA would choose them
+Where samples come as the mean of their most confident views, these were chosen with the text anchors; BCA would choose them
 with the centres as they are by then. With centre_count = 20000 a sample moves a centre by 0.00005 at most.
 """
 
@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.at_hand import at_hand
+from pta.engines.host_readable import is_host_readable
 from pta.engines.rule import Order
 from pta.parameters import require_choice, require_count, require_number
 from pta.samples import Samples
@@ -128,7 +128,7 @@ class BCA(Adapter):
 
     def _posterior(self, q: Tensor) -> Tensor:
         """Πᵀ·q, where the rows that have not changed, those of the identity, need not be multiplied."""
-        if not at_hand(self.prior_counts):
+        if not is_host_readable(self.prior_counts):
             return q @ self.priors
         changed = (self.prior_counts > self.prior_count).nonzero()[:, 0]
         if 4 * len(changed) > len(self.priors):  # then picking them takes longer than multiplying all

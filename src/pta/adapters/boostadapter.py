@@ -2,20 +2,20 @@
 
 https://arxiv.org/abs/2410.15430, https://github.com/taolinzhang/BoostAdapter
 
-Keeps the caches of TDA (`pta.adapters.tda`), and for the time of one sample adds that sample's own surest views to the
+Keeps the caches of TDA (`pta.adapters.tda`), and for the time of one sample adds that sample's own most confident views to the
 positive one.
 
 For each sample with feature f, V views (the image itself first) and what TDA computes of f:
 1. (f, e) enters the positive cache Q as in TDA.
 2. If it is as doubtful as TDA asks, it enters the negative cache, where the oldest of more than two goes.
-3. A copy Q′ of Q gets the int(V·share) views with the smallest entropies, the surest first, each under the class and
+3. A copy Q′ of Q gets the int(V·share) views with the smallest entropies, the most confident first, each under the class and
    with the entropy that it has alone, with δ more slots for each class.
 4. Score as in TDA, with Q′ in the place of Q.
 
 The image itself is among the views that are chosen from, so it may be in Q′ twice.
 With a single view int(V·share) is 0: then this is TDA with the newest negatives, as in the authors' runs on ImageNet.
 `share=0` is the same and needs no views.
-On ImageNet-A, -V2, -R and -Sketch the authors' f is the mean of the surest views (`pta eval --views`).
+On ImageNet-A, -V2, -R and -Sketch the authors' f is the mean of the most confident views (`pta eval --views`).
 The released program drops the oldest negatives where TDA drops those in most doubt, by a flag left at its default;
 `negatives` is the switch.
 The authors choose δ for each dataset (0 to 3); the default is that of their program's option, 0.
@@ -28,31 +28,31 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from pta.adapters.base import register
+from pta.adapters.adapter import register
 from pta.adapters.tda import TDA, EntropyBase, affinity
 from pta.classifier import ZeroShotClassifier
-from pta.engines.cache import EMPTY, Admission
+from pta.engines.admission import EMPTY, Admission
 from pta.engines.rule import Order
 from pta.engines.zero_shot import entropy_of, exact_logits, samples_at_once
 from pta.errors import InvalidSamples
 from pta.parameters import require_choice, require_count, require_number
 from pta.samples import Samples
 
-Negatives = Literal["newest", "surest"]
+Negatives = Literal["newest", "most-confident"]
 
 _MOST_MORE_SLOTS = 1000
 
 
 @register
 class BoostAdapter(TDA):
-    """TDA that also caches each sample's own surest views, for that sample alone.
+    """TDA that also caches each sample's own most confident views, for that sample alone.
 
     Args:
         classifier: the zero-shot classifier that decides what is cached, and where.
         delta: δ, how many slots a class has for views beyond `positive_slots`.
         share: the share of a sample's views that are cached, those with the smallest entropies; without any, samples
             need no views.
-        negatives: what stays in the negative cache: the "newest" samples (released) or the "surest", as in TDA.
+        negatives: what stays in the negative cache: the "newest" samples (released) or the "most-confident", as in TDA.
         positive_alpha: this and all others as in TDA.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
@@ -129,20 +129,20 @@ class BoostAdapter(TDA):
         return logits
 
     def _negative_scores_of(self, entropy: Tensor) -> Tensor:
-        if self.parameters["negatives"] == "surest":
+        if self.parameters["negatives"] == "most-confident":
             return entropy
         return -(self.seen + torch.arange(len(entropy), device=entropy.device)).to(entropy.dtype)
 
     def _for(self, samples: Samples, cache: Admission, times: Tensor) -> Tensor:
-        """As in TDA, but for the classes of each sample's n surest views, which are counted in Q′."""
+        """As in TDA, but for the classes of each sample's n most confident views, which are counted in Q′."""
         total = super()._for(samples, cache, times)
         if samples.views is None or (n := int(samples.views.shape[1] * self.parameters["share"])) == 0:
             return total
         f, beta, slots = samples.features, self.parameters["positive_beta"], self.parameters["positive_slots"]
         z = exact_logits(self.classifier, samples.views)
-        entropies, surest = (found[:, :n] for found in entropy_of(z.softmax(dim=2)).sort(dim=1, stable=True))
-        classes = z.argmax(dim=2).gather(1, surest)
-        views = samples.views.gather(1, surest[:, :, None].expand(-1, -1, samples.dim))
+        entropies, most_confident = (found[:, :n] for found in entropy_of(z.softmax(dim=2)).sort(dim=1, stable=True))
+        classes = z.argmax(dim=2).gather(1, most_confident)
+        views = samples.views.gather(1, most_confident[:, :, None].expand(-1, -1, samples.dim))
 
         # Q of these classes: the best of what was there before the batch and what came until now, B×n×M
         new, _ = cache.new_at(times)

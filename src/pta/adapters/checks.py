@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, load_adapter
+from pta.adapters.adapter import Adapter, load_adapter
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, InvalidSamples, nearest
 from pta.samples import Samples
@@ -90,8 +90,8 @@ class _Stream:
         )
         samples = Samples(images[0], views=images[1], pixels=images[2])
         if seed % 3 == 2:
-            surest = torch.nn.functional.normalize(images[1][:, :4], dim=2)
-            samples = replace(samples, features=surest.mean(dim=1), surest=surest)
+            most_confident = torch.nn.functional.normalize(images[1][:, :4], dim=2)
+            samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
         return cls(ZeroShotClassifier(text, names, scale=50.0), samples)
 
     def cuts(self, seed: int) -> Iterator[Samples]:

@@ -7,7 +7,7 @@ Learning Transferable Visual Models From Natural Language Supervision (ICML 2021
 
 from torch import Tensor
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.samples import Samples
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from pta.adapters.base import adapter_class, create_adapter, register
+from pta.adapters.adapter import adapter_class, create_adapter, register
 from pta.adapters.pta import PTA
 from pta.classifier import ZeroShotClassifier
 from pta.engines.segment import Segment

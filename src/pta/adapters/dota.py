@@ -31,7 +31,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.gaussian import Gaussians
 from pta.engines.rule import Order
@@ -275,4 +275,4 @@ class DOTA(Adapter):
 
 
 def _views_of(samples: Samples) -> Tensor:
-    return samples.features[:, None] if samples.surest is None else samples.surest
+    return samples.features[:, None] if samples.most_confident is None else samples.most_confident

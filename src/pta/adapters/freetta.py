@@ -36,10 +36,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.at_hand import at_hand
 from pta.engines.gaussian import Gaussians
+from pta.engines.host_readable import is_host_readable
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import require_choice, require_number, require_switch
@@ -172,7 +172,7 @@ class FreeTTA(Adapter):
         else:
             total = (before + weight).clamp_min(torch.finfo(torch.float64).tiny)
         shares, mu = a / total, self.mu
-        if at_hand(mu):
+        if is_host_readable(mu):
             learning = shares > torch.finfo(torch.float64).eps / (8 * len(a))  # the others together are below rounding
             shares, mu = shares[learning], mu[learning]
         residuals = (x - mu).double()

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.zero_shot import exact_logits, samples_at_once
 from pta.errors import InvalidSamples

@@ -2,7 +2,7 @@
 
 https://arxiv.org/abs/2501.04352
 
-Keeps a memory of the M surest samples of every class and a mean μ_c of each (the text anchor at first). Classes are
+Keeps a memory of the M most confident samples of every class and a mean μ_c of each (the text anchor at first). Classes are
 Gaussians around their means with one covariance, estimated from the memory; the zero-shot probabilities are their
 prior.
 
@@ -34,10 +34,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.at_hand import at_hand
 from pta.engines.gaussian import Entry, Gaussians, add_moments, pass_by, shrunk_covariance
+from pta.engines.host_readable import is_host_readable
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import require_choice, require_count, require_number, require_switch
@@ -142,7 +142,9 @@ class OGA(Adapter):
 
     def _likelihoods(self, x: Tensor) -> Tensor:
         """Step 4, but for the last term, which is the same for all classes."""
-        if self._gaussians is None or not at_hand(self.moments):  # a step that is replayed does not forget the old ones
+        if self._gaussians is None or not is_host_readable(
+            self.moments
+        ):  # a step that is replayed does not forget the old ones
             self._gaussians = self._estimate()
         return self._gaussians.scores(x)
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule, Touches, advance, find_touches, find_touches_exactly, runs_on_gpu
 from pta.engines.rule import Anchor, Order, Weight

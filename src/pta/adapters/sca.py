@@ -32,7 +32,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.rule import Order

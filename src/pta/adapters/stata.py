@@ -25,7 +25,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from pta.adapters.base import Adapter, Scope, register
+from pta.adapters.adapter import Adapter, Scope, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.transduction import (
     SMALLEST_VARIANCE,

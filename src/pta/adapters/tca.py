@@ -48,7 +48,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.condensation import condense, cuts_of
 from pta.engines.rule import Order
@@ -56,7 +56,7 @@ from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
 from pta.parameters import require_choice, require_count, require_number
 from pta.samples import Samples
-from pta.token_tower import TokenTower
+from pta.towers import ImageTower
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
 
@@ -93,7 +93,7 @@ class TCA(Adapter):
     >>> from pta.encoders import EmbeddedEncoder
     >>> encoder = EmbeddedEncoder.load()
     >>> anchors = encoder.encode_texts(["a coat.", "a bag."])
-    >>> adapter = TCA(ZeroShotClassifier(anchors, ["coat", "bag"]), encoder.token_tower())
+    >>> adapter = TCA(ZeroShotClassifier(anchors, ["coat", "bag"]), encoder.image_tower())
     >>> pixels = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
     >>> adapter.step(Samples.of(encoder.encode_images(pixels), pixels=pixels)).shape
     torch.Size([1, 2])
@@ -102,7 +102,7 @@ class TCA(Adapter):
     name: ClassVar[str] = "tca"
     needs = frozenset({"features", "pixels"})
     at_once = 64
-    tower: TokenTower
+    tower: ImageTower
     records: Tensor
     entropies: Tensor
     counts: Tensor
@@ -111,7 +111,7 @@ class TCA(Adapter):
     def __init__(
         self,
         classifier: ZeroShotClassifier,
-        tower: TokenTower,
+        tower: ImageTower,
         *,
         rate: float = 0.035,
         blocks: Sequence[int] | None = None,

@@ -2,7 +2,7 @@
 
 https://arxiv.org/abs/2403.18293, https://github.com/kdiAAA/TDA
 
-Keeps two caches of features under the zero-shot class: the surest samples of every class, which speak for it, and some
+Keeps two caches of features under the zero-shot class: the most confident samples of every class, which speak for it, and some
 samples in doubt, which speak against all the classes that they could be.
 
 For each sample with feature f:
@@ -35,9 +35,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
-from pta.engines.cache import EMPTY, Admission, admit, picked
+from pta.engines.admission import EMPTY, Admission, admit, picked
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot, samples_at_once
 from pta.parameters import require_choice, require_count, require_number

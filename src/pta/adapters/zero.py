@@ -2,13 +2,13 @@
 
 https://arxiv.org/abs/2405.18330
 
-Keeps nothing from sample to sample: a sample's surest views vote, each with all its weight for one class.
+Keeps nothing from sample to sample: a sample's most confident views vote, each with all its weight for one class.
 
 For each sample with V views:
 1. Zero-shot probabilities of every view, and their entropy.
 2. The int(keep·V) views of lowest entropy, at least one, vote: each for its most probable class.
 3. If classes tie for the most votes, the other views are asked in the order of their entropy; the first whose most
-   probable class is one of these gives it one more vote. If there is none, the surest of the views that voted does.
+   probable class is one of these gives it one more vote. If there is none, the most confident of the views that voted does.
 4. Answer: the logarithm of the shares of votes.
 
 The steps are the paper's algorithm. The released program runs in float16 and divides by float16's machine epsilon
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pta.adapters.base import Adapter, register
+from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines.zero_shot import entropy_of, samples_at_once
 from pta.parameters import require_choice, require_number
@@ -37,7 +37,7 @@ _NO_VOTES = 1e-12  # the share that stands for none, whose logarithm is finite
 
 @register
 class ZERO(Adapter):
-    """A vote of a sample's surest augmented views.
+    """A vote of a sample's most confident augmented views.
 
     Args:
         classifier: scores the views.

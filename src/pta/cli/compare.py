@@ -11,10 +11,10 @@ from rich.table import Table
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import STDOUT, plain, progress, require_place, say, tables, write_json
 from pta.errors import InvalidParameter
-from pta.experiments.compare import Comparison, Resampling, points
-from pta.experiments.compare import compare as compare_contenders
-from pta.experiments.contenders import Choice, pair, shared_datasets
-from pta.experiments.records import read_contenders
+from pta.evaluation.compare import Comparison, Resampling, points
+from pta.evaluation.compare import compare as compare_contenders
+from pta.evaluation.contenders import Choice, pair, shared_datasets
+from pta.evaluation.record_files import read_contenders
 
 _CAVEAT = "The interval is about which samples were drawn; other orders of the stream and other data are not in it."
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
-from pta.corruptions.images import SHIFTS
+from pta.corruptions.shifts import SHIFTS
 from pta.demo import DemoResult, render_report, run_demo
 from pta.demo.curve import Curve, first_shown
 from pta.demo.result import accuracy, online_accuracy

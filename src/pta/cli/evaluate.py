@@ -17,10 +17,10 @@ from pta.cli.method_choice import MethodChoice, Methods
 from pta.cli.output import STDOUT, plain, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidSamples
-from pta.experiments.evaluate import Summary
-from pta.experiments.evaluate import evaluate as evaluate_methods
-from pta.experiments.evaluation import Evaluation
-from pta.experiments.stream import Stream
+from pta.evaluation.evaluate import Summary
+from pta.evaluation.evaluate import evaluate as evaluate_methods
+from pta.evaluation.record import Evaluation
+from pta.evaluation.stream import Stream
 from pta.files import make_folder, write_atomically
 from pta.views import confident_mean
 

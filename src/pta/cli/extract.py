@@ -9,10 +9,10 @@ from pta.cli import options
 from pta.cli.output import STDOUT, progress, require_place, say, write_json
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter
-from pta.pipelines.encoding import Reading, Views
-from pta.pipelines.extract import Extraction, require_feature_file
-from pta.pipelines.extract import extract as extract_features
-from pta.pipelines.fashion import open_source
+from pta.inference.encoding import Reading, Views
+from pta.inference.extract import Extraction, require_feature_file
+from pta.inference.extract import extract as extract_features
+from pta.inference.open_source import open_source
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.views import Mode
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pta.adapters.base import adapter_class, create_adapter, list_adapters
+from pta.adapters.adapter import adapter_class, create_adapter, list_adapters
 from pta.adapters.presets import depends_on_dataset, load_preset, require_preset
 from pta.cli.output import say
 from pta.datasets.features import FeatureFile
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, PtaError
-from pta.experiments.same_model import require_same_model
-from pta.token_tower import TokenTower
+from pta.evaluation.same_model import require_same_model
+from pta.towers import ImageTower
 
 Methods = dict[str, dict[str, Any]]  # name → parameters
 ALL = "all"
@@ -48,13 +48,13 @@ class MethodChoice:
         if self.preset is not None:
             require_preset(*self.preset.split("/", 1))
 
-    def tower_for(self, methods: Iterable[str]) -> TokenTower | None:
+    def tower_for(self, methods: Iterable[str]) -> ImageTower | None:
         """The image tower, if a model was named and one of the methods looks into it."""
         return self._tower if any("pixels" in adapter_class(name).needs for name in methods) else None
 
     @cached_property
-    def _tower(self) -> TokenTower | None:
-        return None if self.model is None else load_encoder(self.model, device=self.device).token_tower()
+    def _tower(self) -> ImageTower | None:
+        return None if self.model is None else load_encoder(self.model, device=self.device).image_tower()
 
     def for_file(self, data: FeatureFile) -> Methods:
         """The methods with their parameters, each tried on the file: every mistake is found before the work begins."""

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import typer
 
 from pta.errors import UnreadableFile
-from pta.experiments.stream import KINDS
+from pta.evaluation.stream import KINDS
 from pta.files import read_text
-from pta.pipelines import encoding
+from pta.inference import encoding
 from pta.prompts import load_descriptions
 
 Model = Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from pta.adapters.base import adapter_class, parameters_of
+from pta.adapters.adapter import adapter_class, parameters_of
 from pta.cli import options
 from pta.cli.interrupts import stopping_on_interrupt
 from pta.cli.method_choice import parse_setting
@@ -19,11 +19,11 @@ from pta.cli.row_files import open_row_file, require_row_file
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, reason
 from pta.files import require_writable
-from pta.pipelines.classifier import Classifier
-from pta.pipelines.encoding import ImageReference, Reading
-from pta.pipelines.predict import Predicted, predict_stream
-from pta.pipelines.rows import Rows
-from pta.pipelines.sources import find_images, frames_from, paths_from
+from pta.inference.encoding import ImageReference, Reading
+from pta.inference.live_classifier import Classifier
+from pta.inference.predict import Predicted, predict_stream
+from pta.inference.rows import Rows
+from pta.inference.sources import find_images, frames_from, paths_from
 
 _STDIN = "-"
 

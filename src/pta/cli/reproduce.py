@@ -16,15 +16,15 @@ from pta.datasets.catalogue import is_catalogued
 from pta.datasets.features import FeatureFile
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
-from pta.experiments.store import ResultStore
+from pta.evaluation.result_store import ResultStore
 from pta.files import make_folder
 from pta.reproduction.declaration import Experiment, load_experiment, packaged_experiments
 from pta.reproduction.job import Job, jobs_of
 from pta.reproduction.json_cells import to_json
 from pta.reproduction.library import Library
-from pta.reproduction.output import write_results
 from pta.reproduction.reproduce import reproduce as reproduce_experiments
 from pta.reproduction.reproduce import require_sound
+from pta.reproduction.table_files import write_results
 from pta.reproduction.world import World, load_world
 
 

@@ -10,7 +10,7 @@ from typing import TextIO
 from pta.cli.output import STDOUT
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import require_writable
-from pta.pipelines.rows import CsvRows, JsonLines, Rows, columns
+from pta.inference.rows import CsvRows, JsonLines, Rows, columns
 
 
 def require_row_file(out: Path, append: bool, csv: bool, top: int) -> None:

@@ -11,19 +11,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.adapters.base import adapter_class
+from pta.adapters.adapter import adapter_class
 from pta.cli import options
 from pta.cli.feature_files import open_features
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import STDOUT, plain, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter
-from pta.experiments.contenders import as_given
-from pta.experiments.store import ResultStore
-from pta.experiments.stream import Stream
-from pta.experiments.sweep import Grid, Point
-from pta.experiments.sweep import sweep as sweep_grid
-from pta.experiments.sweep_figure import draw, require_figure
+from pta.evaluation.contenders import as_given
+from pta.evaluation.result_store import ResultStore
+from pta.evaluation.stream import Stream
+from pta.evaluation.sweep import Grid, Point
+from pta.evaluation.sweep import sweep as sweep_grid
+from pta.evaluation.sweep_figure import draw, require_figure
 from pta.files import write_atomically
 
 Swept = Mapping[str, Sequence[Point]]  # by dataset

@@ -11,9 +11,9 @@ from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, nearest
 from pta.files import make_folder
-from pta.pipelines.encoding import Reading
-from pta.pipelines.verify import Verdict, find_reference
-from pta.pipelines.verify import verify as verify_model
+from pta.inference.encoding import Reading
+from pta.inference.verify import Verdict, find_reference
+from pta.inference.verify import verify as verify_model
 
 
 def verify(

@@ -16,7 +16,7 @@ class Entry:
 
     Attributes:
         id: what it is called on the command line.
-        layout: which reader of `pta.datasets.layouts` understands it.
+        layout: which reader of `pta.datasets.folder_layouts` understands it.
         images: the folder of the images.
         test_list: the file that says which images are the test set.
         names_file: a file with class names; unless the layout needs it, a set is whole without it.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pta.datasets.catalogue import Entry, find_entry
-from pta.datasets.layouts import list_images, missing_places
+from pta.datasets.folder_layouts import list_images, missing_places
 from pta.datasets.listing import Listing, Watch, unwatched
 from pta.errors import PtaError, UnreadableFile
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.datasets.class_index import ClassIndex, whole_number
-from pta.datasets.images import FileImage, ImageSet
+from pta.datasets.sample_set import FileImage, ImageSet
 from pta.datasets.trees import is_inside
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import read_text

@@ -58,7 +58,7 @@ class FeatureFile:
     def fingerprint(self) -> str:
         """The sha256 of all that a method's answers and their count can depend on."""
         own, classifier = self.samples, self.classifier
-        tensors = (own.features, own.views, own.surest, own.pixels, classifier.anchors)
+        tensors = (own.features, own.views, own.most_confident, own.pixels, classifier.anchors)
         digest = hashlib.sha256(json.dumps([classifier.class_names, classifier.scale, classifier.bias]).encode())
         for array in (*(None if one is None else one.cpu().numpy() for one in tensors), self.labels):
             digest.update(b"none" if array is None else f"{array.dtype} {array.shape}".encode())

@@ -5,8 +5,8 @@ from pathlib import Path, PurePosixPath
 
 from pta.datasets.catalogue import Entry
 from pta.datasets.class_index import matching_name
-from pta.datasets.images import FileImage
 from pta.datasets.listing import Listing, Watch
+from pta.datasets.sample_set import FileImage
 from pta.datasets.trees import image_files, loose_images, sub_folders
 from pta.errors import UnreadableFile
 from pta.files import read_text

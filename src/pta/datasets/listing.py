@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pta.datasets.images import FileImage
+from pta.datasets.sample_set import FileImage
 
 Watch = Callable[[int, int], None]
 """Is told how many of how many pieces of work are done."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from pta.datasets.class_index import ClassIndex
-from pta.datasets.images import FileImage, ImageSet
+from pta.datasets.sample_set import FileImage, ImageSet
 from pta.datasets.trees import image_files, sub_folders
 from pta.errors import UnreadableFile
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pta.datasets.catalogue import Entry
 from pta.datasets.class_index import matching_name
-from pta.datasets.images import FileImage
 from pta.datasets.listing import Listing, Watch
+from pta.datasets.sample_set import FileImage
 from pta.datasets.trees import is_inside
 from pta.errors import UnreadableFile
 from pta.files import read_json, read_text

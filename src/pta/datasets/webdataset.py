@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pta.datasets.class_index import whole_number
-from pta.datasets.images import ImageSet, TarImage
+from pta.datasets.sample_set import ImageSet, TarImage
 from pta.datasets.shard_names import find_shards
 from pta.errors import InvalidParameter, PtaError, UnreadableFile, reason
 

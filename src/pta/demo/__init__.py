@@ -2,6 +2,6 @@
 
 from pta.demo.report import render_report
 from pta.demo.result import ClassScore, DemoResult
-from pta.demo.run import run_demo
+from pta.demo.run_demo import run_demo
 
 __all__ = ["ClassScore", "DemoResult", "render_report", "run_demo"]

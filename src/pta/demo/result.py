@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from pta.adapters import PTA
 from pta.classifier import ZeroShotClassifier
-from pta.experiments import metrics
-from pta.experiments.run import Run
+from pta.evaluation import metrics
+from pta.evaluation.stream_run import Run
 from pta.samples import Samples
 
 _CAN_BE_CHANCE = 0.05  # the usual level; only decides whether a caveat is added

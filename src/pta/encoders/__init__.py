@@ -1,7 +1,7 @@
 """From images and texts to unit features."""
 
-from pta.encoders.base import Encoder
 from pta.encoders.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
+from pta.encoders.encoder import Encoder
 from pta.encoders.load import DEFAULT_MODEL, find_device, load_encoder
 
 __all__ = [

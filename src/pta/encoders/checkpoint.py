@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pta.encoders.clip import ClipEncoder
+from pta.encoders.clip_encoder import ClipEncoder
 from pta.encoders.clip_settings import OPEN_CLIP, TRANSFORMERS, ClipSettings, settings_beside
 from pta.encoders.clip_state import State, shape_of
-from pta.encoders.layouts import in_openai_layout, is_huggingface
+from pta.encoders.state_dict_layouts import in_openai_layout, is_huggingface
 from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, nearest
 
 _MOST_CODE = 16 * 2**20  # bytes in a TorchScript archive; a CLIP model's code is far below a million

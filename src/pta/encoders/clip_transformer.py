@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
 from pta.encoders.clip_state import State, count_in, heads_of, shape_of
-from pta.token_tower import attention
+from pta.towers import attention
 
 
 class Attention(nn.Module):

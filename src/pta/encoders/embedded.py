@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
 
-from pta.encoders.base import Encoder
+from pta.encoders.encoder import Encoder
 from pta.files import load_tensors, save_tensors
 from pta.images import Preprocessing
-from pta.token_tower import TokenBlock, TokenTower, attention
+from pta.towers import ImageTower, TokenBlock, attention
 
 EMBEDDED_TEMPLATES = (
     "a catalogue shot of a {}.",
@@ -99,7 +99,7 @@ class Block(nn.Module):
         return q, k, v
 
 
-class ImageTower(nn.Module):
+class PatchTransformer(nn.Module):
     """Pixels to normalised tokens: the class token first, then the patches row by row."""
 
     def __init__(self, config: EmbeddedConfig) -> None:
@@ -165,7 +165,7 @@ class EmbeddedEncoder(Encoder):
         self.preprocess = Preprocessing(
             config.image_size, resize="square", mean=(config.pixel_mean,), std=(config.pixel_std,)
         )
-        self.image = ImageTower(config)
+        self.image = PatchTransformer(config)
         self.text = TextTower(config)
         self.image_projection = nn.Linear(config.image_width, config.dim, bias=False)
         self.text_projection = nn.Linear(config.text_width, config.dim, bias=False)
@@ -208,9 +208,9 @@ class EmbeddedEncoder(Encoder):
         """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, differentiably."""
         return normalize(self.image_projection(self.image(pixels)[:, 1:]), dim=-1)
 
-    def token_tower(self) -> TokenTower:
+    def image_tower(self) -> ImageTower:
         """The image tower block by block."""
-        return TokenTower(
+        return ImageTower(
             shape=self._pixel_shape,
             tokens=1 + self.config.patches,
             width=self.config.image_width,

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.encoders.base import Encoder, at_end
+from pta.encoders.encoder import Encoder, at_end
 from pta.encoders.huggingface_files import HuggingFaceFiles
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter
-from pta.token_tower import TokenBlock, TokenTower, attention
+from pta.towers import ImageTower, TokenBlock, attention
 
 _SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H", (1536, 40): "g"}  # width, depth
 _WITHOUT_PUNCTUATION = str.maketrans("_", " ", string.punctuation.replace("_", ""))
@@ -90,10 +90,10 @@ class HuggingFaceClip(HuggingFaceEncoder):
         patches = self.model.vision_model.post_layernorm(self._see(pixels).last_hidden_state[:, 1:])
         return normalize(self.model.visual_projection(patches), dim=-1)
 
-    def token_tower(self) -> TokenTower:
+    def image_tower(self) -> ImageTower:
         """The image tower block by block."""
         vit, projection = self.model.vision_model, self.model.visual_projection
-        return TokenTower(
+        return ImageTower(
             shape=self._pixel_shape,
             tokens=vit.embeddings.num_positions,
             width=vit.embeddings.embed_dim,

@@ -2,8 +2,8 @@
 
 import torch
 
-from pta.encoders.base import Encoder
 from pta.encoders.embedded import EmbeddedEncoder
+from pta.encoders.encoder import Encoder
 from pta.errors import InvalidParameter, UnavailableModel, nearest
 
 DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"

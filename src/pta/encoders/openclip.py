@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pta.encoders.base import Encoder, at_end
+from pta.encoders.encoder import Encoder, at_end
 from pta.encoders.hub import require_reachable
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter, UnavailableModel, first_line, nearest

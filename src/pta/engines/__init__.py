@@ -49,7 +49,7 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
     if on_cpu and len(features) == 1:
         return advance_by_step(*batch)
     if on_cpu and _numba_is_installed():
-        from pta.engines.compiled import advance_compiled
+        from pta.engines.numba_chunk import advance_compiled
 
         return advance_in_chunks(advance_compiled, _COMPILED_CHUNK, *batch)
     many = len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.errors import InvalidParameter
-from pta.token_tower import TokenBlock
+from pta.towers import TokenBlock
 
 _CENTRES = 4
 

@@ -19,8 +19,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pta.engines.at_hand import at_hand
 from pta.engines.eigenspace import eigenspace_above
+from pta.engines.host_readable import is_host_readable
 from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 
@@ -105,7 +105,7 @@ def pass_by(
     Samples that enter, or may do so, are learnt before they are scored or after, as the order says.
     """
     entering: Iterable[int] = range(len(features))
-    if at_hand(entropies):
+    if is_host_readable(entropies):
         entering = admissions(entropies, zero_shot.labels, zero_shot.entropy)
     scores, scored = [], 0
     for sample in entering:
@@ -170,7 +170,7 @@ class Gaussians:
         Computed in the precision of the means if the covariance is regular enough for it, else in float64. Unless
         centred, the origin is zero and scores have no constant of their own.
         """
-        if not at_hand(covariance):
+        if not is_host_readable(covariance):
             root = _unseen_root(covariance, cutoff)
             return cls._around(means.double(), partial(torch.matmul, root), centred=centred)
         if cutoff is None or not cutoff:

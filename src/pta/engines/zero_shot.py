@@ -35,13 +35,15 @@ class ZeroShot:
     def of(cls, classifier: ZeroShotClassifier, samples: Samples) -> "ZeroShot":
         """The zero-shot quantities of samples that are in the classifier's precision."""
         exact = exact_logits(classifier, samples.features)
-        if samples.surest is None:
+        if samples.most_confident is None:
             p = exact.softmax(dim=1)
         else:
             p = torch.zeros_like(exact)
-            for views in samples.surest.unbind(1):  # one view of each sample at a time, so that memory is that of one
+            for views in samples.most_confident.unbind(
+                1
+            ):  # one view of each sample at a time, so that memory is that of one
                 p += exact_logits(classifier, views).softmax(dim=1)
-            p /= samples.surest.shape[1]
+            p /= samples.most_confident.shape[1]
         return cls(exact.to(samples.features.dtype), p, entropy_of(p), exact.argmax(dim=1))
 
 

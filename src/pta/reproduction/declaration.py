@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pta.errors import InvalidParameter, PtaError, UnreadableFile, nearest
-from pta.experiments.stream import Stream
+from pta.evaluation.stream import Stream
 from pta.files import read_text
 from pta.reproduction.from_toml import make, pop_table, pop_tables
 
@@ -69,7 +69,7 @@ class Row:
         templates: of the prompts.
         descriptions: whether each class also has sentences of its own.
         views: for groups of datasets, how augmented views are made, `augmix` or `crops`. A method that takes views has
-            them beside the plain image; any other is given the mean of the surest tenth of them in its place, and with
+            them beside the plain image; any other is given the mean of the most confident tenth of them in its place, and with
             `-mean` one that takes views is given that, too.
         stream: the order of the samples and the use of batches.
         seeds: whose orders; results are means over them.

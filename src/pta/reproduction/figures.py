@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from pta.errors import InvalidParameter
-from pta.experiments.drawing import require_matplotlib
+from pta.evaluation.drawing import require_matplotlib
 from pta.reproduction import text
 from pta.reproduction.declaration import Figure as Declared
 from pta.reproduction.panels import GREY, KINDS, drawn_lines, paper_words, seen

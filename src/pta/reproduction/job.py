@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from pta.adapters.base import adapter_class, create_adapter, list_adapters, parameters_of, require_parameters
+from pta.adapters.adapter import adapter_class, create_adapter, list_adapters, parameters_of, require_parameters
 from pta.adapters.presets import load_preset, require_preset
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, naming
-from pta.experiments.stream import Stream
+from pta.evaluation.stream import Stream
 from pta.reproduction.columns import PlacedColumn, place_columns
 from pta.reproduction.declaration import SPEED_METRICS, Experiment, Row
 from pta.reproduction.world import World

@@ -10,13 +10,13 @@ from filelock import FileLock
 
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.features import FeatureFile, load_features
-from pta.datasets.images import ImageSet
+from pta.datasets.sample_set import ImageSet
 from pta.encoders import Encoder, find_device, load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.files import make_folder
-from pta.pipelines.encoding import OnError, Reading, Views
-from pta.pipelines.extract import extract
-from pta.pipelines.fashion import open_source
+from pta.inference.encoding import OnError, Reading, Views
+from pta.inference.extract import extract
+from pta.inference.open_source import open_source
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.views import Mode, confident_mean
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from pta import encoders
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableImage
-from pta.experiments.evaluation import Record
-from pta.experiments.machine import hardware
-from pta.experiments.store import ResultStore, result_key
-from pta.experiments.stored import evaluate_once, inputs_of, made_from
-from pta.experiments.stream import Stream
-from pta.experiments.version import code_version, files_of
+from pta.evaluation.cached_evaluation import evaluate_once, inputs_of, made_from
+from pta.evaluation.machine import hardware
+from pta.evaluation.record import Record
+from pta.evaluation.result_store import ResultStore, result_key
+from pta.evaluation.stream import Stream
+from pta.evaluation.version import code_version, files_of
 from pta.reproduction import speed
 from pta.reproduction.job import Job
 from pta.reproduction.library import Library, drawn_views
@@ -93,7 +93,7 @@ def _data_of(job: Job, library: Library) -> FeatureFile:
 
 
 def _evaluated(job: Job, data: FeatureFile, library: Library, store: ResultStore) -> Iterator[Record]:
-    tower = library.encoder.token_tower() if "pixels" in job.needs else None
+    tower = library.encoder.image_tower() if "pixels" in job.needs else None
     return evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, tower=tower)
 
 

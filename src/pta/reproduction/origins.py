@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from pta.experiments.evaluation import Record
+from pta.evaluation.record import Record
 from pta.reproduction.table import Cell
 
 _BYTES = 1e3  # of a kilobyte

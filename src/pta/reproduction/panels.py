@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from pta.experiments.evaluation import Record
+from pta.evaluation.record import Record
 from pta.reproduction import origins, text
 from pta.reproduction.declaration import Figure as Declared
 from pta.reproduction.declaration import Row

@@ -5,7 +5,7 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
-from pta.experiments.evaluation import Record
+from pta.evaluation.record import Record
 from pta.reproduction import origins, text
 from pta.reproduction.report_table import scrolling
 from pta.reproduction.table import Cell, Line, Source, Table

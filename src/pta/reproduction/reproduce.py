@@ -6,7 +6,7 @@ from dataclasses import replace
 from pta.datasets.catalogue import find_entry
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, naming, nearest
-from pta.experiments.store import ResultStore
+from pta.evaluation.result_store import ResultStore
 from pta.prompts import load_templates
 from pta.reproduction.columns import place_columns, printed_numbers
 from pta.reproduction.declaration import Experiment

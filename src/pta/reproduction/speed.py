@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from pta.adapters import CLIP
-from pta.adapters.base import Adapter, adapter_class, create_adapter
+from pta.adapters.adapter import Adapter, adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
-from pta.datasets.images import ImageSet
+from pta.datasets.sample_set import ImageSet
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.experiments.evaluation import Record
-from pta.experiments.stream import Stream
+from pta.evaluation.record import Record
+from pta.evaluation.stream import Stream
 from pta.images import decode_image
-from pta.pipelines.encoding import Views
+from pta.inference.encoding import Views
 from pta.samples import Samples
 
 TIMED = 100  # images

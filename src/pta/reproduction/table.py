@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pta.experiments.evaluation import Record
+from pta.evaluation.record import Record
 from pta.reproduction.declaration import Erratum, Experiment, Row
 
 NOT_YET, NO_DATA, CANNOT = "not yet", "no data", "cannot run"

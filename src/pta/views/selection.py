@@ -1,4 +1,4 @@
-"""From the features of many views to one feature: the mean of those that zero-shot is surest of."""
+"""From the features of many views to one feature: the mean of those that zero-shot is most confident of."""
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
     Of the V views of a sample those int(V·keep), at least one, are kept whose zero-shot probabilities have the lowest
     entropy; the first view takes part on equal terms. The mean of their unit features is shorter than one and stays so,
     as in the released program: a sample that its views disagree about weighs less. The kept views stay with the
-    samples as `surest`, the surest first.
+    samples as `most_confident`, the most confident first.
 
     Args:
         samples: with views.
@@ -42,11 +42,11 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
         )
     kept = max(1, int(views.shape[1] * keep))
     at_once = max(1, _LOGITS_AT_ONCE // (views.shape[1] * classifier.classes))
-    surest = torch.cat([_surest(part, classifier, kept) for part in torch.split(views, at_once)])
-    return Samples(surest.mean(dim=1), views, surest, samples.pixels)
+    most_confident = torch.cat([_most_confident(part, classifier, kept) for part in torch.split(views, at_once)])
+    return Samples(most_confident.mean(dim=1), views, most_confident, samples.pixels)
 
 
-def _surest(views: Tensor, classifier: ZeroShotClassifier, kept: int) -> Tensor:
+def _most_confident(views: Tensor, classifier: ZeroShotClassifier, kept: int) -> Tensor:
     unit = torch.nn.functional.normalize(views.to(classifier.anchors), dim=2)
-    surest = entropy_of(classifier.logits(unit).softmax(dim=2)).argsort(dim=1, stable=True)[:, :kept]
-    return unit.take_along_dim(surest[:, :, None], dim=1)
+    most_confident = entropy_of(classifier.logits(unit).softmax(dim=2)).argsort(dim=1, stable=True)[:, :kept]
+    return unit.take_along_dim(most_confident[:, :, None], dim=1)

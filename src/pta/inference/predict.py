@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pta.errors import PtaError
-from pta.pipelines.answers import Answer
-from pta.pipelines.classifier import Classifier
-from pta.pipelines.encoding import ImageReference, OnError, Reading, encode_files, samples_of
+from pta.inference.answers import Answer
+from pta.inference.encoding import ImageReference, OnError, Reading, encode_files, samples_of
+from pta.inference.live_classifier import Classifier
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.images import Preprocessing
-from pta.token_tower import TokenTower
+from pta.towers import ImageTower
 
 RECIPE = 1
 """Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""
@@ -24,7 +24,7 @@ class Encoder(nn.Module, ABC):
 
     A model says how its pixels are made (`preprocess`), how cosines become logits (`scale`, `bias`), and implements
     the differentiable half: `image_features`, `tokenize`, `embed_ids`, `text_from_embeddings`, and `patch_features`
-    if its image tower has patches, `token_tower` if they go through blocks; `text_features` only if its text tower
+    if its image tower has patches, `image_tower` if they go through blocks; `text_features` only if its text tower
     takes no embeddings. What is asked of it in daily use, the `encode_…` functions, follows.
     """
 
@@ -57,7 +57,7 @@ class Encoder(nn.Module, ABC):
         """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, in the space of the features."""
         raise InvalidParameter(f"the image tower of {self.architecture} gives no patch tokens")
 
-    def token_tower(self) -> TokenTower:
+    def image_tower(self) -> ImageTower:
         """The image tower block by block, on the model's device and in its precision as they are then."""
         raise InvalidParameter(
             f"the image tower of {self.architecture} cannot be run block by block; CLIP's ViT from hf: or file: can"

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import InvalidSamples, PtaError, UnreadableFile
-from pta.experiments.bits import read_bits
-from pta.experiments.contenders import Contender
-from pta.experiments.evaluation import Record
+from pta.evaluation.bits import read_bits
+from pta.evaluation.contenders import Contender
+from pta.evaluation.record import Record
 from pta.files import read_json
 
 _LARGEST = 2**30  # bytes of a file: some tens of thousands of records

@@ -8,8 +8,8 @@ from pta.errors import MissingPackage
 from pta.files import write_atomically
 from pta.reproduction.figures import draw
 from pta.reproduction.formats import FORMATS
+from pta.reproduction.html_report import render_report
 from pta.reproduction.origins import made, records_of
-from pta.reproduction.report import render_report
 from pta.reproduction.table import Table
 
 REPORT = "report.html"

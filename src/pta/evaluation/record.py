@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.experiments import metrics
-from pta.experiments.bits import write_bits
-from pta.experiments.run import Run
+from pta.evaluation import metrics
+from pta.evaluation.bits import write_bits
+from pta.evaluation.stream_run import Run
 
 Record = dict[str, Any]
 """What is written to JSON and kept in stores; accuracies are in percent."""

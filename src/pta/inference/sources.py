@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from pta.datasets.images import FileImage
+from pta.datasets.sample_set import FileImage
 from pta.datasets.trees import IMAGE_SUFFIXES, image_files
 from pta.errors import UnreadableFile
 from pta.images.frames import split_frames

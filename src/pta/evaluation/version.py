@@ -7,16 +7,16 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from pta import __version__, classifier, engines, parameters, samples, streams, token_tower
-from pta.adapters import base
-from pta.adapters.base import Adapter, adapter_class
+from pta import __version__, classifier, engines, parameters, samples, streams, towers
+from pta.adapters import adapter as contract
+from pta.adapters.adapter import Adapter, adapter_class
 from pta.datasets import features
 from pta.errors import InvalidParameter
-from pta.experiments import bits, evaluate, evaluation, metrics, run, stream
+from pta.evaluation import bits, evaluate, metrics, record, stream, stream_run
 
 _SHARED = (
-    *(base, classifier, parameters, samples, token_tower),  # what methods stand on
-    *(features, streams, stream, evaluate, run, evaluation, metrics, bits),  # what runs and counts
+    *(contract, classifier, parameters, samples, towers),  # what methods stand on
+    *(features, streams, stream, evaluate, stream_run, record, metrics, bits),  # what runs and counts
 )
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import InvalidSamples
-from pta.experiments.contenders import Contender, names
-from pta.experiments.evaluation import Record
+from pta.evaluation.contenders import Contender, names
+from pta.evaluation.record import Record
 from pta.parameters import require_count, require_number
 
 _DRAWS_AT_ONCE = 2**22

@@ -3,6 +3,6 @@
 from torch import Tensor
 
 
-def at_hand(tensor: Tensor) -> bool:
+def is_host_readable(tensor: Tensor) -> bool:
     """Whether looking at a tensor's numbers costs nothing: no device is waited for, and no recording broken off."""
     return tensor.is_cpu and type(tensor) is Tensor

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.adapters.base import Adapter, adapter_class, create_adapter
+from pta.adapters.adapter import Adapter, adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
-from pta.experiments.evaluation import Evaluation, Record
-from pta.experiments.run import run_stream
-from pta.experiments.same_model import require_same_model
-from pta.experiments.stream import Stream
-from pta.token_tower import TokenTower
+from pta.evaluation.record import Evaluation, Record
+from pta.evaluation.same_model import require_same_model
+from pta.evaluation.stream import Stream
+from pta.evaluation.stream_run import run_stream
+from pta.towers import ImageTower
 
 OnBatch = Callable[[str, int, int], None]
 """Told method, seed and number of samples as batches are done."""
@@ -64,7 +64,7 @@ def evaluate(
     *,
     stream: Stream | None = None,
     batch: int | None = None,
-    tower: TokenTower | None = None,
+    tower: ImageTower | None = None,
     on_batch: OnBatch | None = None,
 ) -> Iterator[Evaluation]:
     """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.adapters import CLIP, PTA
-from pta.corruptions.images import apply_shift
+from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.demo.result import DemoResult
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.errors import InvalidParameter
-from pta.experiments.run import run_stream
+from pta.evaluation.stream_run import run_stream
 from pta.prompts import build_classifier
 from pta.samples import Samples
 from pta.streams import iid
@@ -33,7 +33,7 @@ def run_demo(
     """The packaged images under a shift, labelled by zero-shot and by PTA in the same order.
 
     Args:
-        shift: one of `pta.corruptions.images.SHIFTS`.
+        shift: one of `pta.corruptions.shifts.SHIFTS`.
         severity: 1 … 5.
         seed: of the shift's randomness and of the stream's order.
         limit: use the first so many images only.

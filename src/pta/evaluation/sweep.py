@@ -8,14 +8,14 @@ from math import prod
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.adapters.base import adapter_class, create_adapter
+from pta.adapters.adapter import adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
-from pta.experiments.evaluate import OnBatch
-from pta.experiments.evaluation import Record
-from pta.experiments.store import ResultStore
-from pta.experiments.stored import evaluate_once
-from pta.experiments.stream import Stream
+from pta.evaluation.cached_evaluation import evaluate_once
+from pta.evaluation.evaluate import OnBatch
+from pta.evaluation.record import Record
+from pta.evaluation.result_store import ResultStore
+from pta.evaluation.stream import Stream
 
 Setting = dict[str, Any]
 

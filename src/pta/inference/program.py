@@ -16,14 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from pta.adapters.base import Adapter
+from pta.adapters.adapter import Adapter
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, InvalidSamples, first_line
 from pta.images import DevicePreprocessing
 from pta.images.preprocessing import require_bytes
+from pta.inference.recording import Recording
+from pta.inference.uploads import Uploads
 from pta.parameters import require_count
-from pta.pipelines.recording import Recording
-from pta.pipelines.uploads import Uploads
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 
@@ -106,7 +106,7 @@ class Compiled:
         While a GPU computes one batch, the next is fetched and uploaded; so when the answers to a batch are given out,
         the one after it may have been learnt already.
         """
-        before: _Coming | None = None
+        before: PendingPredictions | None = None
         try:
             for pixels in batches:
                 predictions = self(pixels)
@@ -114,16 +114,16 @@ class Compiled:
                     yield predictions
                     continue
                 with self._here():
-                    coming = _Coming(predictions)
+                    coming = PendingPredictions(predictions)
                 if before is not None:
-                    yield before.arrived()
+                    yield before.wait()
                 before = coming
         except Exception:
             if before is not None:  # it was learnt, so it is given out
-                yield before.arrived()
+                yield before.wait()
             raise
         if before is not None:
-            yield before.arrived()
+            yield before.wait()
 
     # -- from the caller's pixels to those that the program reads ---------------------------------------------------
 
@@ -154,7 +154,7 @@ class Compiled:
         return self._encode(self._resize(self._pixels))
 
     def _predict(self, features: Tensor) -> Predictions:
-        logits = (self.adapter.step_on_trust if self._on_gpu else self.adapter.step)(features)
+        logits = (self.adapter.step_unchecked if self._on_gpu else self.adapter.step)(features)
         return Predictions(logits.argmax(dim=1), logits)
 
     def _answer(self, count: int) -> Predictions:
@@ -212,7 +212,7 @@ class Compiled:
         return tuple(tensor.data_ptr() for tensor in used)
 
 
-class _Coming:
+class PendingPredictions:
     """Predictions on their way to the host."""
 
     def __init__(self, predictions: Predictions) -> None:
@@ -222,7 +222,7 @@ class _Coming:
         self._here = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._here.record()
 
-    def arrived(self) -> Predictions:
+    def wait(self) -> Predictions:
         """Wait for them."""
         self._here.synchronize()
         return Predictions(*(one.clone() for one in self._pinned))

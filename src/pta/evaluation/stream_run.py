@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pta.adapters.base import Adapter
+from pta.adapters.adapter import Adapter
 from pta.errors import InvalidParameter
-from pta.experiments.metrics import accuracy
+from pta.evaluation.metrics import accuracy
 from pta.samples import Samples
 from pta.streams import kept
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pta.errors import InvalidParameter
-from pta.experiments.contenders import as_given
-from pta.experiments.drawing import require_matplotlib
-from pta.experiments.sweep import Grid, Point
+from pta.evaluation.contenders import as_given
+from pta.evaluation.drawing import require_matplotlib
+from pta.evaluation.sweep import Grid, Point
 from pta.files import write_atomically
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnknownAdapter, nearest
 from pta.files import load_tensors, save_tensors
 from pta.samples import Samples
-from pta.token_tower import TokenTower
+from pta.towers import ImageTower
 
 Scope = Literal["sample", "batch", "stream"]
 
@@ -57,7 +57,7 @@ class Adapter(ABC):
     needs: frozenset[str] = frozenset({"features"})
     scope: ClassVar[Scope] = "sample"
     bounded: ClassVar[bool] = True
-    tower: TokenTower | None = None
+    tower: ImageTower | None = None
     at_once: int = 1024
 
     def __init__(self, classifier: ZeroShotClassifier, **parameters: Any) -> None:
@@ -73,7 +73,7 @@ class Adapter(ABC):
         return self._in_parts(self._step, self._checked(samples))
 
     @torch.no_grad()
-    def step_on_trust(self, features: Tensor) -> Tensor:
+    def step_unchecked(self, features: Tensor) -> Tensor:
         """Step on B×d unit rows without a look at them, so that nothing is read back from a GPU."""
         return self._in_parts(self._step, Samples._trusted(features))
 
@@ -251,7 +251,7 @@ def create_adapter(
     classifier: ZeroShotClassifier,
     *,
     source: object = None,
-    tower: TokenTower | None = None,
+    tower: ImageTower | None = None,
     **parameters: Any,
 ) -> Adapter:
     """Make a method by name.
@@ -260,7 +260,7 @@ def create_adapter(
         name: as `list_adapters` gives it.
         classifier: what it starts from.
         source: the samples it will be given; if they lack something that the method needs, it is refused now.
-        tower: the image tower, for a method that looks inside it; `Encoder.token_tower()` gives it.
+        tower: the image tower, for a method that looks inside it; `Encoder.image_tower()` gives it.
         parameters: of the method; `length`, where a method has it, is that of the source unless given.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
@@ -285,7 +285,7 @@ def create_adapter(
     return adapter
 
 
-def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, tower: TokenTower | None = None) -> Adapter:
+def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, tower: ImageTower | None = None) -> Adapter:
     """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
     tensors, about = load_tensors(path, kind="state")
     if about.get("version") != _STATE_VERSION:

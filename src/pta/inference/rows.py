@@ -4,7 +4,7 @@ import csv
 import json
 from typing import Any, Protocol, TextIO
 
-from pta.pipelines.answers import Answer
+from pta.inference.answers import Answer
 
 _COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
 

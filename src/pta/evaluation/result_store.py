@@ -16,7 +16,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from pta.errors import InvalidParameter, UnreadableFile, first_line, reason
-from pta.experiments.evaluation import Record
+from pta.evaluation.record import Record
 from pta.files import make_folder
 
 _SCHEMA = """

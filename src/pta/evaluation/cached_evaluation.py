@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import Any
 
-from pta.adapters.base import adapter_class, parameters_of
+from pta.adapters.adapter import adapter_class, parameters_of
 from pta.adapters.combined import Combined
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter
-from pta.experiments.evaluate import OnBatch, evaluate
-from pta.experiments.evaluation import Record
-from pta.experiments.machine import hardware
-from pta.experiments.store import ResultStore, result_key
-from pta.experiments.stream import Stream
-from pta.experiments.version import method_version
-from pta.token_tower import TokenTower
+from pta.evaluation.evaluate import OnBatch, evaluate
+from pta.evaluation.machine import hardware
+from pta.evaluation.record import Record
+from pta.evaluation.result_store import ResultStore, result_key
+from pta.evaluation.stream import Stream
+from pta.evaluation.version import method_version
+from pta.towers import ImageTower
 
 Inputs = dict[str, Any]
 
@@ -55,7 +55,7 @@ def evaluate_once(
     *,
     stream: Stream | None = None,
     batch: int | None = None,
-    tower: TokenTower | None = None,
+    tower: ImageTower | None = None,
     on_batch: OnBatch | None = None,
 ) -> Iterator[Record]:
     """The record of each seed, in no particular order; those that the store has are not made again.
@@ -111,7 +111,7 @@ def _evaluate(
     seed: int,
     stream: Stream,
     batch: int | None,
-    tower: TokenTower | None,
+    tower: ImageTower | None,
     on_batch: OnBatch | None,
 ) -> Record:
     done = evaluate(data, {method: parameters}, [seed], stream=stream, batch=batch, tower=tower, on_batch=on_batch)

@@ -10,8 +10,8 @@ from pta.datasets.open import open_images
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError
 from pta.files import packaged_json
-from pta.pipelines.encoding import Reading
-from pta.pipelines.extract import extract
+from pta.inference.encoding import Reading
+from pta.inference.extract import extract
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 
 

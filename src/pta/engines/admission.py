@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta.engines.at_hand import at_hand
+from pta.engines.host_readable import is_host_readable
 
 EMPTY = torch.finfo(torch.float64).max  # the score of an empty slot: worse than any, and a number that can be saved
 
@@ -100,7 +100,7 @@ def picked(mask: Tensor) -> Tensor | slice:
     It saves up to half of the time while a cache fills, but where numbers are not at hand nobody knows how many rows
     there are, and all are given. Who picks must still heed the mask.
     """
-    if not at_hand(mask):
+    if not is_host_readable(mask):
         return slice(None)
     rows = mask.nonzero()[:, 0]
     return rows if 2 * len(rows) < len(mask) else slice(None)

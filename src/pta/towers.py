@@ -1,4 +1,4 @@
-"""TokenTower: an image tower that can be run block by block, for methods that work on its tokens on the way."""
+"""ImageTower: an image tower that can be run block by block, for methods that work on its tokens on the way."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class TokenBlock:
 
 
 @dataclass(frozen=True)
-class TokenTower:
+class ImageTower:
     """An image tower in parts; put together again they give exactly the features of its encoder.
 
     Attributes:

@@ -11,15 +11,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pta.adapters.base import adapter_class, create_adapter, load_adapter
+from pta.adapters.adapter import adapter_class, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
 from pta.files import load_tensors
 from pta.images import as_picture
-from pta.pipelines.answers import Answer, answers_from
-from pta.pipelines.encoding import Reading, Views, encode_prepared, samples_of
+from pta.inference.answers import Answer, answers_from
+from pta.inference.encoding import Reading, Views, encode_prepared, samples_of
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
-from pta.token_tower import TokenTower
+from pta.towers import ImageTower
 
 Picture = Image.Image | str | Path | npt.NDArray[np.uint8]
 _ONE = (Image.Image, str, Path, np.ndarray)
@@ -116,8 +116,8 @@ class Classifier:
         needs = self.adapter.needs
         return replace(reading, views=self.views if "views" in needs else None, pixels="pixels" in needs)
 
-    def _tower_for(self, method: str) -> TokenTower | None:
-        return self.encoder.token_tower() if "pixels" in adapter_class(method).needs else None
+    def _tower_for(self, method: str) -> ImageTower | None:
+        return self.encoder.image_tower() if "pixels" in adapter_class(method).needs else None
 
     def _encoded(self, images: Sequence[Picture]) -> Samples:
         reading, preprocess = self.reading(Reading()), self.encoder.preprocess

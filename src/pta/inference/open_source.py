@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pta.corruptions.images import SHIFTS, apply_shift
+from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
-from pta.datasets.images import ImageSet
 from pta.datasets.open import open_images
+from pta.datasets.sample_set import ImageSet
 from pta.errors import InvalidParameter
 
 _NAME = "fashion"
@@ -53,7 +53,7 @@ def open_fashion(source: str, class_names: Sequence[str] | None = None) -> Image
     """The packaged images, clean or under a shift of a severity from 1 to 5.
 
     Args:
-        source: `fashion/clean`, or `fashion/SHIFT/SEVERITY` with one of `pta.corruptions.images.SHIFTS`; or
+        source: `fashion/clean`, or `fashion/SHIFT/SEVERITY` with one of `pta.corruptions.shifts.SHIFTS`; or
             `fashion/SHIFT/SEVERITY/COUNT` for the first so many images.
         class_names: in the place of their own, in the order of the labels.
 

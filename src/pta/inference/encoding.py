@@ -14,7 +14,7 @@ from torch import Tensor
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError, UnreadableImage
 from pta.images import Preprocessing, decode_image
-from pta.pipelines.feed import prepare_in_batches
+from pta.inference.feed import prepare_in_batches
 from pta.samples import Samples
 from pta.views import Mode, make_views
 
@@ -66,7 +66,7 @@ class Reading:
 
     Args:
         batch: images, or views, encoded at once.
-        workers: threads that decode; see `pta.pipelines.feed.default_workers`.
+        workers: threads that decode; see `pta.inference.feed.default_workers`.
         fast_decode: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`).
         views: augmented views of every image, instead of the image alone.
         pixels: give out the pixels beside the features, for methods that look inside the image tower.

@@ -4,14 +4,14 @@ import torch
 
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidSamples
-from pta.token_tower import TokenTower
+from pta.towers import ImageTower
 
 _SAMPLES_TO_COMPARE = 4
 _SAME_DIRECTION = 0.99  # cosine; half precision is above it
 
 
 @torch.no_grad()
-def require_same_model(tower: TokenTower, data: FeatureFile) -> None:
+def require_same_model(tower: ImageTower, data: FeatureFile) -> None:
     """Refuse a model that does not make the file's features of its pixels."""
     some = data.samples[:_SAMPLES_TO_COMPARE]
     if some.pixels is None:

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pta.encoders.base import Encoder, at_end
 from pta.encoders.clip_resnet import ModifiedResNet
 from pta.encoders.clip_state import State, fill, shape_of
 from pta.encoders.clip_transformer import Transformer
 from pta.encoders.clip_vit import VisionTransformer
+from pta.encoders.encoder import Encoder, at_end
 from pta.encoders.tokenizer import END, VOCABULARY, clip_ids
 from pta.errors import InvalidParameter, UnavailableModel
 from pta.images import CLIP_PREPROCESSING, Preprocessing
-from pta.token_tower import TokenTower
+from pta.towers import ImageTower
 
 
 class ClipEncoder(Encoder):
@@ -87,12 +87,12 @@ class ClipEncoder(Encoder):
             return super().patch_features(pixels)
         return normalize(self.visual.patches(pixels), dim=-1)
 
-    def token_tower(self) -> TokenTower:
+    def image_tower(self) -> ImageTower:
         """A ViT block by block; a ResNet has none."""
         vit = self.visual
         if isinstance(vit, ModifiedResNet):
-            return super().token_tower()
-        return TokenTower(
+            return super().image_tower()
+        return ImageTower(
             shape=self._pixel_shape,
             tokens=len(vit.positional_embedding),
             width=len(vit.class_embedding),

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.features import read_about
-from pta.datasets.images import ImageSet
+from pta.datasets.sample_set import ImageSet
 from pta.encoders import Encoder
 from pta.errors import StateMismatch, UnreadableFile, UnreadableImage
 from pta.files import join_tensors, require_writable
-from pta.pipelines.encoding import OnError, Reading, encode_files, encode_prepared, unless_skipped
-from pta.pipelines.shards import Shards, claim_shards, discard_shards
+from pta.inference.encoding import OnError, Reading, encode_files, encode_prepared, unless_skipped
+from pta.inference.shards import Shards, claim_shards, discard_shards
 
 _STORED_AS = {"features": "image_features", "views": "view_features", "pixels": "pixels"}
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
