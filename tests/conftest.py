@@ -5,10 +5,13 @@ import sys
 import warnings
 from types import SimpleNamespace
 
-import numpy as np
-import pytest
-import torch
-from hypothesis import settings
+# Some virtual machines announce AMX and stop a program that uses it; read when torch is loaded.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when kernels are defined
