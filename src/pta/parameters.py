@@ -1,8 +1,111 @@
-"""Refusing what a parameter cannot be, in one line that says what it can be."""
+"""Parameters of methods, each declared once: its default, what it may be, and one line of help.
 
+A class declares a parameter as an attribute (`h: float = number(20.0, 1e-3, 1e9, "…")`). Checking, saving, listing and
+documentation follow from the declaration. A subclass inherits its parent's parameters, and fixes one by assigning a
+plain value.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any, Literal, get_args
 
 from pta.errors import InvalidParameter, nearest
+
+Order = Literal["update-first", "predict-first"]
+"""Learn a sample before it is scored, or after."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What is known of a parameter.
+
+    Attributes:
+        default: its value if none is given.
+        check: gives the value back in its proper type, or refuses it by its name.
+        bounds: what it may be, for people.
+        help: one line.
+    """
+
+    default: Any
+    check: Callable[[str, Any], Any]
+    bounds: str
+    help: str
+
+
+def number(default: float, low: float, high: float, help: str) -> Any:
+    """Declare a number from low to high."""
+    return Parameter(default, lambda name, value: require_number(name, value, low, high), f"{low:g} to {high:g}", help)
+
+
+def count(default: int | None, low: int, high: int, help: str) -> Any:
+    """Declare a whole number from low to high."""
+    return Parameter(default, lambda name, value: require_count(name, value, low, high), f"{low} to {high}", help)
+
+
+def choice(default: str, kinds: Any, help: str) -> Any:
+    """Declare one of several words, given as a `Literal` type."""
+    words = get_args(kinds)
+
+    def check(name: str, value: object) -> object:
+        require_choice(name, value, words)
+        return value
+
+    return Parameter(default, check, " or ".join(words), help)
+
+
+def switch(default: bool, help: str) -> Any:
+    """Declare True or False."""
+
+    def check(name: str, value: object) -> object:
+        if not isinstance(value, bool):
+            raise InvalidParameter(f"{name} must be True or False, got {value!r}")
+        return value
+
+    return Parameter(default, check, "True or False", help)
+
+
+def learning_order(default: Order) -> Any:
+    """Declare whether a sample is learned before or after it is scored."""
+    return choice(default, Order, "learn a sample before it is scored (update-first) or after (predict-first)")
+
+
+def parameter(default: Any, check: Callable[[str, Any], Any], bounds: str, help: str) -> Any:
+    """Declare a parameter with a check of its own."""
+    return Parameter(default, check, bounds, help)
+
+
+def declared_in(owner: type, inherited: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """The parameters of a class: those of its parent that it does not fix, and its own."""
+    kept = {name: one for name, one in inherited.items() if name not in vars(owner)}
+    return kept | {name: one for name, one in vars(owner).items() if isinstance(one, Parameter)}
+
+
+def check_all(owner: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every declared parameter with its checked value; a name that is not declared is refused."""
+    require_known(owner, declared, given)
+    return {name: one.check(name, given.get(name, one.default)) for name, one in declared.items()}
+
+
+def require_known(owner: str, declared: Mapping[str, Parameter], given: Iterable[str]) -> None:
+    """Refuse the name of a parameter that is not declared, naming the nearest."""
+    for name in given:
+        if name not in declared:
+            raise InvalidParameter(f"{owner} has no parameter {name!r}; {nearest(name, declared)}")
+
+
+def document(owner: type, declared: Mapping[str, Parameter]) -> None:
+    """Write the parameters into the class's docstring and signature."""
+    lines = [f"    {name}: {one.help} (default {one.default!r}; {one.bounds})." for name, one in declared.items()]
+    if lines:
+        owner.__doc__ = "\n".join([inspect.getdoc(owner) or "", "", "Parameters:", *lines])
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one.default) for name, one in declared.items()
+    ]
+    first = [inspect.Parameter("classifier", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    model = [inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, default=None)]
+    owner.__signature__ = inspect.Signature([*first, *model, *keywords])  # type: ignore[attr-defined]
 
 
 def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -24,9 +127,3 @@ def require_count(name: str, value: object, low: int, high: int) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or not low <= int(value) <= high:
         raise InvalidParameter(f"{name} must be a whole number from {low} to {high}, got {value!r}")
     return int(value)
-
-
-def require_switch(name: str, value: object) -> None:
-    """Refuse what is neither True nor False."""
-    if not isinstance(value, bool):
-        raise InvalidParameter(f"{name} must be True or False, got {value!r}")

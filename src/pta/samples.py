@@ -1,16 +1,51 @@
 """Samples: a batch of image (or point cloud) features, checked once, before anything learns from it."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pta.errors import InvalidSamples
+from pta.errors import InvalidSamples, nearest
 
 _ROWS_AT_ONCE = 4096  # bounds memory, changes no result
 SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
+
+
+def _per_sample(check: Callable[[str, Any, Tensor], None], *, directions: bool = False) -> Any:
+    """Declare an optional tensor with one row per sample.
+
+    Args:
+        check: refuses what it cannot be, given its name, the tensor and the features.
+        directions: only directions of its last dimension count; `to` scales them to unit length.
+    """
+    return field(default=None, metadata={"check": check, "directions": directions})
+
+
+def _require_views(name: str, views: Any, features: Tensor) -> None:
+    if not isinstance(views, Tensor) or not views.is_floating_point() or views.ndim != 3 or views.numel() == 0:
+        shape = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
+        raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {shape}")
+    if (views.shape[0], views.shape[2]) != tuple(features.shape):
+        raise InvalidSamples(
+            f"{name} have shape {tuple(views.shape)}, expected {features.shape[0]}×views×{features.shape[1]}"
+        )
+    norms = _norms(views)
+    usable = torch.isfinite(norms) & (norms >= SMALLEST_NORM)
+    if not bool(usable.all()):
+        sample, view = torch.nonzero(~usable)[0].tolist()
+        raise InvalidSamples(f"{name}: number {view} of sample {sample} is zero, NaN or Inf and has no direction")
+
+
+def _require_raw(name: str, raw: Any, features: Tensor) -> None:
+    if not isinstance(raw, Tensor) or raw.is_complex():
+        raise InvalidSamples(f"{name} must be a tensor of real numbers")
+    if raw.ndim < 2 or len(raw) != len(features):
+        raise InvalidSamples(f"{name} must have a row for each of {len(features)} samples, got shape {tuple(raw.shape)}")
+    if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
+        raise InvalidSamples(f"{name}: some numbers are NaN or Inf")
 
 
 @dataclass(frozen=True)
@@ -20,39 +55,31 @@ class Samples:
     `Samples.of` makes one from whatever the caller has and scales rows to unit length. Features that are
     already a mean over views are shorter than one on purpose: pass `normalise=False` to keep them so.
 
+    Beside the features there may be tensors with one row per sample. Each is one line below; checking, slicing, moving
+    and hashing follow from it.
+
     Attributes:
         features: B×d.
-        views: B×V×d features of augmented views, the plain image first; of any length, only directions count.
-        most_confident: B×n×d, those views whose mean the features are, if they are one; they are then left as long as they are.
-        pixels: B×channels×height×width, for methods that look inside the image tower.
+        views: B×V×d features of augmented views, the plain sample first; of any length, only directions count.
+        most_confident: B×n×d, the views whose mean the features are, if they are one. Features then keep their length.
+        raw: what the model's towers take, for example pixels B×channels×height×width, for methods that look inside.
 
     >>> Samples.of([[3.0, 4.0]]).features
     tensor([[0.6000, 0.8000]])
     """
 
     features: Tensor
-    views: Tensor | None = None
-    most_confident: Tensor | None = None
-    pixels: Tensor | None = None
+    views: Tensor | None = _per_sample(_require_views, directions=True)
+    most_confident: Tensor | None = _per_sample(_require_views, directions=True)
+    raw: Tensor | None = _per_sample(_require_raw)
 
     def __post_init__(self) -> None:
         _norms_of_checked(self.features)
-        for name, views in (("views", self.views), ("most confident views", self.most_confident)):
-            if views is not None:
-                _require_views(name, views, self.features)
-        if self.pixels is not None:
-            _require_pixels(self.pixels, len(self))
+        for name, one in self._optional().items():
+            _FIELDS[name].metadata["check"](name.replace("_", " "), one, self.features)
 
     @classmethod
-    def of(
-        cls,
-        features: object,
-        *,
-        views: object = None,
-        most_confident: object = None,
-        pixels: object = None,
-        normalise: bool = True,
-    ) -> "Samples":
+    def of(cls, features: object, *, normalise: bool = True, **others: object) -> "Samples":
         """Samples from tensors, arrays or lists; features are copied, what is beside them is not."""
         tensor = _tensor("features", features)
         if tensor.is_complex() or tensor.dtype == torch.bool:
@@ -60,19 +87,21 @@ class Samples:
         wide = tensor.dtype if tensor.dtype == torch.float64 else torch.float32
         copied = tensor.detach().to(wide, copy=True)
         norms = _norms_of_checked(copied)
-        if normalise and most_confident is None:
+        if normalise and others.get("most_confident") is None:
             copied.div_(norms[:, None])
-        optional = {"views": views, "most_confident": most_confident, "pixels": pixels}
-        given = {name: _tensor(name, value) for name, value in optional.items() if value is not None}
-        return cls(copied, **given) if given else cls._trusted(copied)
+        for name in others:
+            if name not in _FIELDS:
+                raise InvalidSamples(f"samples have no {name!r}; {nearest(name, _FIELDS)}")
+        given = {name: _tensor(name, value) for name, value in others.items() if value is not None}
+        return cls(copied, **given) if given else cls.unchecked(copied)
 
     @classmethod
-    def _trusted(cls, features: Tensor, *others: Tensor | None) -> "Samples":
+    def unchecked(cls, features: Tensor, **others: Tensor | None) -> "Samples":
         """Samples from tensors that were checked before."""
         samples = object.__new__(cls)
-        given = (features, *others, *[None] * (3 - len(others)))
-        for name, tensor in zip(("features", "views", "most_confident", "pixels"), given, strict=True):
-            object.__setattr__(samples, name, tensor)
+        object.__setattr__(samples, "features", features)
+        for name in _FIELDS:
+            object.__setattr__(samples, name, others.get(name))
         return samples
 
     def __len__(self) -> int:
@@ -85,26 +114,36 @@ class Samples:
 
     @property
     def provides(self) -> frozenset[str]:
-        """What a method can be given of these samples."""
-        optional = {"views": self.views, "pixels": self.pixels}
-        return frozenset({"features"} | {name for name, tensor in optional.items() if tensor is not None})
+        """The names of what a method can be given of these samples."""
+        return frozenset({"features", *self._optional()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name, those that there are."""
+        return {"features": self.features, **self._optional()}
 
     def __getitem__(self, rows: slice | Tensor) -> "Samples":
-        optional = (self.views, self.most_confident, self.pixels)
-        return Samples._trusted(self.features[rows], *(None if one is None else one[rows] for one in optional))
+        return Samples.unchecked(**{name: one[rows] for name, one in self.tensors().items()})
 
     def to(self, like: Tensor) -> "Samples":
-        """The same on the device and in the precision of another tensor; views become unit rows, pixels stay."""
-        views, most_confident = (
-            None if one is None else torch.nn.functional.normalize(one.to(like), dim=2)
-            for one in (self.views, self.most_confident)
-        )
-        return Samples._trusted(self.features.to(like), views, most_confident, self.pixels)
+        """The same on the device and in the precision of another tensor, without gradients; raw stays as it is."""
+        moved = {
+            name: torch.nn.functional.normalize(one.detach().to(like), dim=-1)
+            if _FIELDS[name].metadata["directions"]
+            else one.detach()
+            for name, one in self._optional().items()
+        }
+        return Samples.unchecked(self.features.detach().to(like), **moved)
 
     def batches(self, size: int) -> Iterator["Samples"]:
         """Consecutive batches of at most `size` samples."""
         for start in range(0, len(self), size):
             yield self[start : start + size]
+
+    def _optional(self) -> dict[str, Tensor]:
+        return {name: one for name in _FIELDS if (one := getattr(self, name)) is not None}
+
+
+_FIELDS = {one.name: one for one in fields(Samples) if one.metadata}
 
 
 def _tensor(name: str, given: object) -> Tensor:
@@ -120,7 +159,7 @@ def _norms_of_checked(features: object) -> Tensor:
         raise InvalidSamples("features must be a floating-point tensor; Samples.of(...) converts arrays and lists")
     if features.ndim != 2:
         raise InvalidSamples(
-            f"features must be B×d (one row a sample), got shape {tuple(features.shape)}; "
+            f"features must be B×d (one row per sample), got shape {tuple(features.shape)}; "
             "a single feature vector x is x[None]"
         )
     if features.numel() == 0:
@@ -133,32 +172,6 @@ def _norms_of_checked(features: object) -> Tensor:
     if least < SMALLEST_NORM:
         raise InvalidSamples(f"row {int(norms.argmin())} of the features is zero and has no direction")
     return norms
-
-
-def _require_views(name: str, views: object, features: Tensor) -> None:
-    if not isinstance(views, Tensor) or not views.is_floating_point() or views.ndim != 3 or views.numel() == 0:
-        shape = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
-        raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {shape}")
-    if (views.shape[0], views.shape[2]) != tuple(features.shape):
-        raise InvalidSamples(
-            f"{name} have shape {tuple(views.shape)}, expected {features.shape[0]}×views×{features.shape[1]}"
-        )
-    norms = _norms(views)
-    usable = torch.isfinite(norms) & (norms >= SMALLEST_NORM)
-    if not bool(usable.all()):
-        sample, view = torch.nonzero(~usable)[0].tolist()
-        raise InvalidSamples(f"view {view} of sample {sample} is zero, NaN or Inf and has no direction")
-
-
-def _require_pixels(pixels: Tensor, count: int) -> None:
-    if pixels.is_complex():
-        raise InvalidSamples(f"pixels must be real numbers, got {pixels.dtype}")
-    if pixels.ndim != 4 or len(pixels) != count:
-        raise InvalidSamples(
-            f"pixels must be B×channels×height×width for {count} samples, got shape {tuple(pixels.shape)}"
-        )
-    if pixels.is_floating_point() and not bool(torch.isfinite(pixels).all()):
-        raise InvalidSamples("some pixels are NaN or Inf")
 
 
 def _norms(rows: Tensor) -> Tensor:

@@ -1,45 +1,35 @@
-"""The methods: one paper, one file. Importing a method's module registers it."""
+"""The methods: one paper, one file, one line in `pta.adapters.registry`."""
 
-from pta.adapters.adapt import ADAPT, TransductiveADAPT
-from pta.adapters.adapter import Adapter, create_adapter, list_adapters, load_adapter
-from pta.adapters.bca import BCA
-from pta.adapters.boostadapter import BoostAdapter
-from pta.adapters.clip import CLIP
-from pta.adapters.combined import Combined
-from pta.adapters.dota import DOTA
-from pta.adapters.freetta import FreeTTA
-from pta.adapters.mta import MTA
-from pta.adapters.oga import OGA
-from pta.adapters.onzeta import OnZeta
-from pta.adapters.pta import PTA
-from pta.adapters.sca import SCA
-from pta.adapters.stata import StatA
-from pta.adapters.tca import TCA
-from pta.adapters.tda import TDA
-from pta.adapters.transclip import TransCLIP
-from pta.adapters.zero import ZERO
+from typing import Any
+
+from pta.adapters.adapter import Adapter, Origin, Snapshot
+from pta.adapters.registry import (
+    BUILT_IN,
+    adapter_class,
+    create_adapter,
+    list_adapters,
+    load_adapter,
+    needs_of,
+    register,
+)
 
 __all__ = [
-    "ADAPT",
-    "BCA",
-    "CLIP",
-    "DOTA",
-    "MTA",
-    "OGA",
-    "PTA",
-    "SCA",
-    "TCA",
-    "TDA",
-    "ZERO",
     "Adapter",
-    "BoostAdapter",
-    "Combined",
-    "FreeTTA",
-    "OnZeta",
-    "StatA",
-    "TransCLIP",
-    "TransductiveADAPT",
+    "Origin",
+    "Snapshot",
+    "adapter_class",
     "create_adapter",
     "list_adapters",
     "load_adapter",
+    "needs_of",
+    "register",
 ]
+
+_CLASSES = {place.rpartition(":")[2]: name for name, place in BUILT_IN.items()}
+
+
+def __getattr__(name: str) -> Any:
+    """The class of a method of the package: `pta.adapters.TDA`."""
+    if name in _CLASSES:
+        return adapter_class(_CLASSES[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,153 +1,284 @@
-"""Adapter: what every method is to its users, and the registry that finds one by name.
+"""Adapter: what every method is to its users.
 
-A method declares each piece of its state once, with `add_state`. Saving, loading, resetting, moving, counting bytes
-and comparing follow from the declaration.
+A method declares its parameters (`pta.parameters`), each piece of its state (`add_state`) and what it needs (`needs`)
+once. Checking, saving, loading, resetting, copying, moving, pickling, counting bytes and comparing follow from that.
 """
 
-import inspect
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from pta.adapters.state_file import save_state
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnknownAdapter, nearest
-from pta.files import load_tensors, save_tensors
+from pta.engines.zero_shot import ZeroShot
+from pta.errors import InvalidParameter, InvalidSamples, StateMismatch
+from pta.parameters import Parameter, check_all, declared_in, document
 from pta.samples import Samples
-from pta.towers import ImageTower
+from pta.towers import Model
 
 Scope = Literal["sample", "batch", "stream"]
+Initial = Callable[[ZeroShotClassifier, Mapping[str, Any], Model | None], Tensor]
+"""The state that nothing was learned into, from classifier, parameters and model."""
 
-_STATE_VERSION = 2
-_ANCHORS = "classifier.anchors"  # saved with a state, so that it is only used with the classifier it belongs to
-_SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
-_MADE_BY = {"views": "pta extract --views 64 --view-mode crops", "pixels": "pta extract --pixels"}
+_TOWERS = frozenset({"image tower", "prompt tower"})
+_MADE_BY = {"views": "pta extract --views 64 --view-mode crops", "raw": "pta extract --pixels"}
+
+
+class Piece(NamedTuple):
+    """A declared piece of state: whose attribute it is, how it starts, and whether its rows belong to the classes."""
+
+    owner: "Adapter"
+    attribute: str
+    initial: Initial
+    per_class: bool
+
+    @property
+    def tensor(self) -> Tensor:
+        """Its present value."""
+        value: Tensor = getattr(self.owner, self.attribute)
+        return value
+
+    def fresh(self) -> Tensor:
+        """Its value in a new adapter."""
+        return self.initial(self.owner.classifier, self.owner.parameters, self.owner.model)
+
+    def put(self, tensor: Tensor) -> None:
+        """Give it a value: in place if it fits there, so that a recorded step finds it where it was."""
+        now = self.tensor
+        if (now.shape, now.dtype, now.device) == (tensor.shape, tensor.dtype, tensor.device):
+            now.copy_(tensor)
+        else:
+            setattr(self.owner, self.attribute, tensor)
 
 
 @dataclass(frozen=True)
-class _Declaration:
-    initial: Callable[[], Tensor]
-    per_class: bool
+class Snapshot:
+    """A copy of everything that an adapter has learned, and of its position."""
+
+    method: str
+    parameters: Mapping[str, Any]
+    classifier: ZeroShotClassifier
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What an adapter is made from, beside its parameters.
+
+    Attributes:
+        classifier: the zero-shot classifier.
+        model: the model that made its anchors and makes the features, if it is known.
+        samples: the samples that will come, if they are known.
+    """
+
+    classifier: ZeroShotClassifier
+    model: Model | None = None
+    samples: Samples | None = None
 
 
 class Adapter(ABC):
     """A method that learns from a stream of samples and gives logits for them.
 
-    Subclasses set `name`, declare their state in `__init__` after calling `super().__init__` with every parameter,
-    and implement `_step` and `_predict` on checked samples.
+    A subclass sets `name`, declares its parameters as attributes, declares its state in `__init__` after
+    `super().__init__`, and implements `_step` and `_predict` on checked samples. By default it is given one sample at a
+    time; a method that has a fast form for batches says how many samples that takes (`at_once`).
 
     Attributes:
-        needs: what samples must provide: "features", "views", "pixels". A method that needs "pixels" looks inside an
-            image tower, which it is given beside the classifier.
+        needs: what it must be given: of the samples "features", "views", "raw", "patches"; of the model "image tower",
+            "prompt tower".
         scope: what an answer depends on beside the state: its own "sample" (then a batch gives what one by one gives),
             the "batch" it comes in, or the whole "stream", which must then come as one batch.
         bounded: state does not grow with the stream.
-        tower: the image tower that a method was given, if it needs pixels.
-        at_once: the samples that `_step` and `_predict` are given at most, if the scope is "sample"; bounds memory,
-            changes no answer.
+        may_fail: `_step` can fail after it has begun to write to the state, although its samples were checked. The
+            state is then copied before each call; a method that cannot fail saves that.
+        at_once: the samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number.
+            It bounds memory and changes no answer.
+        classifier, parameters, model: what the adapter was made from; the model only if it needs a tower.
+        seen: the position in the stream, as a tensor on the classifier's device.
     """
 
     name: ClassVar[str]
-    needs: frozenset[str] = frozenset({"features"})
+    declared: ClassVar[Mapping[str, Parameter]] = {}
+    needs: ClassVar[frozenset[str]] = frozenset({"features"})
     scope: ClassVar[Scope] = "sample"
     bounded: ClassVar[bool] = True
-    tower: ImageTower | None = None
-    at_once: int = 1024
+    may_fail: ClassVar[bool] = True
+    at_once: int | None = 1
+    seen: Tensor
 
-    def __init__(self, classifier: ZeroShotClassifier, **parameters: Any) -> None:
+    def __init_subclass__(cls) -> None:
+        cls.declared = declared_in(cls, cls.declared)
+        document(cls, cls.declared)
+
+    def __init__(self, classifier: ZeroShotClassifier, *, model: Model | None = None, **parameters: Any) -> None:
+        self.model = self.require_model(parameters, classifier, model)
         self.classifier = classifier
-        self.parameters = parameters
-        self._declared: dict[str, _Declaration] = {}
+        self.parameters = self.complete(parameters, Origin(classifier, model))
+        for name, value in self.parameters.items():
+            setattr(self, name, value)
+        self._declared: dict[str, Piece] = {}
+        self.add_state("seen", _position_zero, per_class=False)
 
     # -- what a user calls ------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def step(self, samples: object) -> Tensor:
-        """Learn from the samples in order and give their logits, B×C: exactly what one by one would give."""
-        return self._in_parts(self._step, self._checked(samples))
+        """Learn from the samples in order and give their logits, B×C: exactly what one by one would give.
+
+        If it fails, nothing was learned from any of them.
+        """
+        parts = self._parts(self._checked(samples))
+        saved = self.snapshot() if len(parts) > 1 or self.may_fail else None
+        try:
+            return _joined([self._step_and_count(part.to(self.classifier.anchors)) for part in parts])
+        except BaseException:
+            if saved is not None:
+                self.restore(saved)
+            raise
 
     @torch.no_grad()
     def step_unchecked(self, features: Tensor) -> Tensor:
-        """Step on B×d unit rows without a look at them, so that nothing is read back from a GPU."""
-        return self._in_parts(self._step, Samples._trusted(features))
+        """Step on B×d unit rows without checking them, so that nothing is read back from a GPU."""
+        parts = self._parts(Samples.unchecked(features))
+        return _joined([self._step_and_count(part.to(self.classifier.anchors)) for part in parts])
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
         """Give the logits of the samples as the state is now, and learn nothing."""
-        return self._in_parts(self._predict, self._checked(samples))
+        parts = self._parts(self._checked(samples))
+        return _joined([self._predict(part.to(self.classifier.anchors)) for part in parts])
+
+    @property
+    def position(self) -> int:
+        """How many samples were given to `step` since the beginning, or since the last full `reset`."""
+        return int(self.seen)
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state, which `restore` brings back."""
+        copies = {name: tensor.clone() for name, tensor in self.state().items()}
+        return Snapshot(self.name, self.parameters, self.classifier, copies)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Be as the adapter was when the snapshot was taken, of this one or of one made in the same way."""
+        if (snapshot.method, snapshot.parameters) != (self.name, self.parameters):
+            raise StateMismatch(f"the snapshot is of {snapshot.method} with other parameters than this {self.name}")
+        theirs, own = snapshot.classifier, self.classifier
+        if theirs is not own and theirs.fingerprint != own.fingerprint:
+            raise StateMismatch("the snapshot is of an adapter with another classifier")
+        self._put_all(snapshot.tensors, "the snapshot")
+
+    def clone(self) -> Self:
+        """An independent copy; it shares the classifier and the model, which never change."""
+        twin = type(self)(self.classifier, model=self.model, **self.parameters)
+        twin._put_all(self.snapshot().tensors, "the state")
+        return twin
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.clone()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.classifier, self.model, self.parameters, self.snapshot().tensors)
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
-        """Forget everything, or only what was learnt about some classes."""
+        """Forget everything, or only what was learned about some classes; the position then stays."""
         chosen = None if classes is None else self._class_rows(classes)
-        for name, declared in self._declared.items():
+        fresh = {name: piece.fresh() for name, piece in self._pieces() if chosen is None or piece.per_class}
+        for name, piece in self._pieces():
             if chosen is None:
-                setattr(self, name, declared.initial())
-            elif declared.per_class:
-                getattr(self, name)[chosen] = declared.initial()[chosen]
+                piece.put(fresh[name])
+            elif piece.per_class:
+                piece.tensor[chosen] = fresh[name][chosen]
         self._state_replaced()
 
     def to(self, device: torch.device | str) -> Self:
         """Move classifier and state to a device; samples follow them there by themselves."""
         if torch.empty(0, device=device).device == self.classifier.anchors.device:
             return self
-        self.classifier = self.classifier.to(device=torch.device(device))
-        for name, tensor in self.state().items():
-            self._replace(name, tensor.to(device))
+        classifier = self.classifier.to(device=torch.device(device))
+        moved = {name: tensor.to(device) for name, tensor in self.state().items()}
+        for name, piece in self._pieces():
+            piece.owner.classifier = classifier
+            piece.put(moved[name])
         self._state_replaced()
         return self
 
     def save(self, path: str | Path) -> None:
         """Write parameters and state to a safetensors file, atomically."""
-        about = {
-            "kind": "state",
-            "version": _STATE_VERSION,
-            "method": self.name,
-            "parameters": self.parameters,
-            "class_names": self.classifier.class_names,
-            "scale": self.classifier.scale,
-            "bias": self.classifier.bias,
-        }
-        save_tensors(path, {**self.state(), _ANCHORS: self.classifier.anchors.half()}, about)
+        save_state(path, self.name, self.parameters, self.classifier, self.model, self.state())
 
     def state(self) -> dict[str, Tensor]:
         """Every declared piece of state by name; the tensors themselves, not copies."""
-        return {name: getattr(self, name) for name in self._declared}
-
-    @property
-    def recordable(self) -> bool:
-        """Whether a step decides nothing on the host and changes its state in place: a GPU can record and replay it."""
-        return False
+        return {name: piece.tensor for name, piece in self._pieces()}
 
     @property
     def state_bytes(self) -> int:
-        """The memory that the state takes."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.state().values())
+        """The memory that the state takes, without the counters of samples."""
+        kept = [piece.tensor for _, piece in self._pieces() if piece.attribute != "seen"]
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
-    # -- what a method calls or implements --------------------------------------------------------------------------
+    # -- what a method implements or calls --------------------------------------------------------------------------
 
-    def add_state(self, name: str, initial: Callable[[], Tensor], *, per_class: bool = True) -> None:
+    @abstractmethod
+    def _step(self, samples: Samples) -> Tensor:
+        """Learn the samples in order and give their logits, B×C; `seen` is the position of the first of them."""
+
+    @abstractmethod
+    def _predict(self, samples: Samples) -> Tensor:
+        """Give the logits of the samples, B×C, and learn nothing."""
+
+    def add_state(self, name: str, initial: Initial, *, per_class: bool = True) -> None:
         """Declare a piece of state: how it starts, and whether its rows belong to the classes."""
-        self._declared[name] = _Declaration(initial, per_class)
-        setattr(self, name, initial())
+        piece = Piece(self, name, initial, per_class)
+        self._declared[name] = piece
+        setattr(self, name, piece.fresh())
 
-    @abstractmethod
-    def _step(self, samples: Samples) -> Tensor: ...
+    def zero_shot(self, samples: Samples) -> ZeroShot:
+        """What the classifier alone says of samples: the only place that methods take it from."""
+        return ZeroShot(self.classifier, samples)
 
-    @abstractmethod
-    def _predict(self, samples: Samples) -> Tensor: ...
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+        """All parameters with their values, checked; a method whose defaults depend on something else overrides it."""
+        return check_all(cls.name, cls.declared, given)
 
-    def _replace(self, name: str, tensor: Tensor) -> None:
-        """Put a tensor in the place of a piece of state."""
-        setattr(self, name, tensor)
+    @classmethod
+    def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+        """What the method needs with these parameters."""
+        return cls.needs
 
-    def _state_replaced(self) -> None:  # noqa: B027 (most compute nothing from it)
-        """State was reset, loaded or moved: forget whatever was computed from it."""
+    @classmethod
+    def stands_on(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of other methods that the method with these parameters is built on."""
+        return ()
+
+    @classmethod
+    def require_model(
+        cls, parameters: Mapping[str, Any], classifier: ZeroShotClassifier, model: Model | None
+    ) -> Model | None:
+        """The model if the method needs one of its towers; refuse the lack of it, or one of another dimension."""
+        towers = sorted(cls.needs_with(parameters) & _TOWERS)
+        if not towers:
+            return None
+        if model is None:
+            raise InvalidParameter(f"{cls.name} needs the {' and the '.join(towers)} of a model; give it (--model, model=…)")
+        if model.dim != classifier.dim:
+            raise InvalidParameter(
+                f"the model's features have {model.dim} dimensions but the classifier's anchors have {classifier.dim}; "
+                "both must come from the same model"
+            )
+        return model
+
+    def require(self, samples: Samples) -> None:
+        """Refuse samples that do not provide what the method needs."""
+        for missing in sorted(self.needs_with(self.parameters) - _TOWERS - samples.provides):
+            advice = f"; make them with {_MADE_BY[missing]}" if missing in _MADE_BY else ""
+            raise InvalidSamples(f"{self.name} needs {missing}, which are missing{advice}")
 
     def refined(self, samples: Samples) -> Tensor:
         """The features that the method's answers are about, B×d; those of the samples, unless it makes its own."""
@@ -157,15 +288,24 @@ class Adapter(ABC):
         """Refined features and logits, for a method that stands on this one."""
         return self.refined(samples), (self._step if learn else self._predict)(samples)
 
-    def require(self, samples: Samples) -> None:
-        """Refuse samples that do not provide what the method needs."""
-        for missing in sorted(self.needs - samples.provides):
-            raise InvalidSamples(f"{self.name} needs {missing}, which are missing; make them with {_MADE_BY[missing]}")
+    def _state_replaced(self) -> None:  # noqa: B027 (most compute nothing from it)
+        """State was reset, restored or moved: forget whatever was computed from it."""
 
-    def _in_parts(self, use: Callable[[Samples], Tensor], samples: Samples) -> Tensor:
-        if self.scope != "sample" or len(samples) <= self.at_once:
-            return use(samples.to(self.classifier.anchors))
-        return torch.cat([use(part.to(self.classifier.anchors)) for part in samples.batches(self.at_once)])
+    def _pieces(self) -> Iterator[tuple[str, Piece]]:
+        """Every piece of state by name."""
+        yield from self._declared.items()
+
+    # -- how it is done ---------------------------------------------------------------------------------------------
+
+    def _step_and_count(self, samples: Samples) -> Tensor:
+        logits = self._step(samples)
+        self.seen += len(samples)
+        return logits
+
+    def _parts(self, samples: Samples) -> list[Samples]:
+        if self.scope != "sample" or self.at_once is None or len(samples) <= self.at_once:
+            return [samples]
+        return list(samples.batches(self.at_once))
 
     def _checked(self, samples: object) -> Samples:
         batch = samples if isinstance(samples, Samples) else Samples.of(samples)
@@ -188,127 +328,40 @@ class Adapter(ABC):
                 raise InvalidParameter(f"class {row!r} does not exist; classes are 0…{self.classifier.classes - 1}")
         return [int(row) for row in rows]
 
-    def _restore(self, tensors: Mapping[str, Tensor], path: str | Path) -> None:
+    def _put_all(self, tensors: Mapping[str, Tensor], source: str) -> None:
+        """Replace the whole state, or refuse to, and then change nothing."""
         own = self.state()
         if set(tensors) != set(own):
-            raise StateMismatch(f"{path} holds {sorted(tensors)}, but {self.name} keeps {sorted(own)}")
+            raise StateMismatch(f"{source} holds {sorted(tensors)}, but {self.name} keeps {sorted(own)}")
         for name, tensor in tensors.items():
             wrong_shape = self.bounded and tensor.shape != own[name].shape
             if wrong_shape or tensor.dtype != own[name].dtype:
                 raise StateMismatch(
-                    f"{path}: {name} is {tuple(tensor.shape)} {tensor.dtype}, "
+                    f"{source}: {name} is {tuple(tensor.shape)} {tensor.dtype}, "
                     f"expected {tuple(own[name].shape)} {own[name].dtype}"
                 )
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                raise StateMismatch(f"{path}: {name} holds NaN or Inf; the file is damaged")
-        for name, tensor in tensors.items():
-            self._replace(name, tensor.to(own[name].device))
+        moved = {name: tensor.to(own[name].device, copy=True) for name, tensor in tensors.items()}
+        for name, piece in self._pieces():
+            piece.put(moved[name])
         self._state_replaced()
 
 
-_REGISTRY: dict[str, type[Adapter]] = {}
-AdapterClass = TypeVar("AdapterClass", bound=type[Adapter])
+def _position_zero(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
+    return classifier.anchors.new_zeros((), dtype=torch.int64)
 
 
-def register(adapter: AdapterClass) -> AdapterClass:
-    """Make a method known by its `name`: the one line that a new method adds."""
-    _REGISTRY[adapter.name] = adapter
-    return adapter
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def list_adapters() -> list[str]:
-    """The names of all methods.
-
-    >>> list_adapters()
-    ['adapt', ..., 'zero']
-    """
-    return sorted(_REGISTRY)
-
-
-def adapter_class(name: str) -> type[Adapter]:
-    """The class of a method, by name."""
-    if not isinstance(name, str) or name not in _REGISTRY:
-        raise UnknownAdapter(f"no method is called {name!r}; {nearest(str(name), list_adapters())}")
-    return _REGISTRY[name]
-
-
-def parameters_of(name: str) -> dict[str, inspect.Parameter]:
-    """The keyword parameters of a method, with their defaults."""
-    parameters = inspect.signature(adapter_class(name)).parameters
-    return {key: value for key, value in parameters.items() if value.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-def require_parameters(name: str, given: Iterable[str]) -> None:
-    """Refuse the name of a parameter that the method does not have."""
-    known = parameters_of(name)
-    for key in given:
-        if key not in known:
-            raise InvalidParameter(f"{name} has no parameter {key!r}; {nearest(key, known)}")
-
-
-def create_adapter(
-    name: str,
+def _rebuild(
+    method: type[Adapter],
     classifier: ZeroShotClassifier,
-    *,
-    source: object = None,
-    tower: ImageTower | None = None,
-    **parameters: Any,
+    model: Model | None,
+    parameters: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
 ) -> Adapter:
-    """Make a method by name.
-
-    Args:
-        name: as `list_adapters` gives it.
-        classifier: what it starts from.
-        source: the samples it will be given; if they lack something that the method needs, it is refused now.
-        tower: the image tower, for a method that looks inside it; `Encoder.image_tower()` gives it.
-        parameters: of the method; `length`, where a method has it, is that of the source unless given.
-
-    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
-    >>> create_adapter("pta", classifier, hh=3)
-    Traceback (most recent call last):
-    pta.errors.InvalidParameter: pta has no parameter 'hh'; did you mean 'h'?
-    """
-    require_parameters(name, parameters)
-    known = parameters_of(name)
-    samples = source if isinstance(source, Samples | None) else Samples.of(source)
-    if "length" in known and samples is not None:
-        parameters.setdefault("length", len(samples))
-    method: Callable[..., Adapter] = adapter_class(name)
-    if "pixels" not in adapter_class(name).needs:
-        adapter = method(classifier, **parameters)
-    elif tower is not None:
-        adapter = method(classifier, tower, **parameters)
-    else:
-        raise InvalidParameter(f"{name} looks inside an image tower; give the model (--model, tower=…)")
-    if samples is not None:
-        adapter.require(samples)
+    """An adapter from what it was pickled as."""
+    adapter = method(classifier, model=model, **parameters)
+    adapter._put_all(tensors, "the pickled state")
     return adapter
-
-
-def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, tower: ImageTower | None = None) -> Adapter:
-    """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
-    tensors, about = load_tensors(path, kind="state")
-    if about.get("version") != _STATE_VERSION:
-        raise StateMismatch(f"{path} has state version {about.get('version')}; this pta reads {_STATE_VERSION}")
-    if tuple(about.get("class_names", ())) != classifier.class_names:
-        raise StateMismatch(f"{path} was saved for another list of classes")
-    if not _was_saved_for(classifier, tensors.pop(_ANCHORS, None), about):
-        raise StateMismatch(f"{path} was saved for the same classes but another model or other templates")
-    parameters = about.get("parameters")
-    if not isinstance(parameters, dict) or not isinstance(about.get("method"), str):
-        raise StateMismatch(f"{path} does not say which method and parameters it belongs to")
-    adapter = create_adapter(about["method"], classifier, tower=tower, **parameters)
-    adapter._restore(tensors, path)
-    return adapter
-
-
-def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:
-    """Whether a state was saved for this classifier, but for the last bits that differ between machines."""
-    if anchors is None or anchors.shape != classifier.anchors.shape:
-        return False
-    for name in ("scale", "bias"):
-        value = about.get(name)
-        if not isinstance(value, float) or not math.isclose(value, getattr(classifier, name), rel_tol=1e-3):
-            return False
-    saved = torch.nn.functional.normalize(anchors.to(classifier.anchors), dim=1)
-    return bool(((saved * classifier.anchors).sum(dim=1) > _SAME_DIRECTION).all())

@@ -7,27 +7,24 @@ Learning Transferable Visual Models From Natural Language Supervision (ICML 2021
 
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter, register
-from pta.classifier import ZeroShotClassifier
+from pta.adapters.adapter import Adapter
 from pta.samples import Samples
 
 
-@register
 class CLIP(Adapter):
     """The zero-shot classifier itself; keeps nothing, learns nothing.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> CLIP(classifier).step([[0.0, 1.0]])
     tensor([[  0., 100.]])
     """
 
     name = "clip"
-    recordable = True
-
-    def __init__(self, classifier: ZeroShotClassifier) -> None:
-        super().__init__(classifier)
+    may_fail = False
+    at_once = 1024
 
     def _step(self, samples: Samples) -> Tensor:
-        return self.classifier.logits(samples.features)
+        return self.zero_shot(samples).logits
 
     _predict = _step

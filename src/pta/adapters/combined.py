@@ -12,110 +12,104 @@ For each sample:
 Whether a class reaches min_probability is read from l as it comes; PTA alone takes a second look near the threshold.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from pta.adapters.adapter import adapter_class, create_adapter, register
+from pta.adapters.adapter import Origin, Piece
 from pta.adapters.pta import PTA
+from pta.adapters.registry import adapter_class, create_adapter
 from pta.classifier import ZeroShotClassifier
+from pta.engines.learning import touches_of_probabilities
 from pta.engines.segment import Segment
 from pta.errors import InvalidParameter
+from pta.parameters import parameter
 from pta.samples import Samples
 
-_OF_BASE = "base."  # the other method's state is kept under its own names after this
+
+def _name(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        raise InvalidParameter(f"{name} must be the name of a method, got {value!r}")
+    method = adapter_class(value)
+    if method.scope != "sample" or issubclass(method, PTA) or "raw" in method.needs:
+        raise InvalidParameter(
+            f"PTA cannot stand on {value}: only on another method that answers from features or views"
+        )
+    return value
 
 
-@register
+def _parameters(name: str, value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise InvalidParameter(f"{name} must be a mapping, got {value!r}")
+    return dict(value)
+
+
 class Combined(PTA):
     """PTA on top of another method (our rule: the paper's is not published).
-
-    Args:
-        classifier: the zero-shot classifier of both.
-        base: the name of the other method, which must answer sample by sample from features or views.
-        base_parameters: its parameters.
-        h, w, min_probability: those of PTA.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> Combined(classifier, base="clip").step([[0.8, 0.6], [0.9, 0.1]]).argmax(dim=1)
     tensor([0, 0])
     """
 
-    name = "combined"
+    name: ClassVar[str] = "combined"
+    base: str = parameter("tda", _name, "a method that answers from features or views", "the other method")
+    base_parameters: Mapping[str, Any] = parameter({}, _parameters, "a mapping", "parameters of the other method")
+    variant = "released"
+    anchor = "recursive"
+    fusion = "logits"
+    order = "update-first"
+    weight = "saturating"
+    renormalise = True
 
-    def __init__(
-        self,
-        classifier: ZeroShotClassifier,
-        *,
-        base: str = "tda",
-        base_parameters: Mapping[str, Any] | None = None,
-        h: float = 20.0,
-        w: float = 0.01,
-        min_probability: float = 0.1,
-    ) -> None:
-        super().__init__(classifier, h=h, w=w, min_probability=min_probability)
-        if not isinstance(base, str) or not isinstance(base_parameters, Mapping | None):
-            raise InvalidParameter(
-                f"base must be a name and base_parameters a mapping, got {base!r}, {base_parameters!r}"
-            )
-        if (method := adapter_class(base)).scope != "sample" or issubclass(method, PTA) or "pixels" in method.needs:
-            raise InvalidParameter(
-                f"PTA cannot stand on {base}: only on another method that answers from features or views"
-            )
-        self.base = create_adapter(base, self.classifier, **dict(base_parameters or {}))
-        self.needs, self.at_once = self.base.needs, self.base.at_once
-        self.parameters = {
-            "base": base,
-            "base_parameters": self.base.parameters,
-            "h": self.rule.h,
-            "w": self.rule.w,
-            "min_probability": self.rule.min_probability,
-        }
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        self.other = create_adapter(self.base, self.classifier, model=given.get("model"), **self.base_parameters)
+        self.at_once, self.may_fail = self.other.at_once, self.other.may_fail
 
-    @property
-    def recordable(self) -> bool:
-        """Whether both methods are."""
-        return super().recordable and self.base.recordable
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+        """All parameters, those of the other method included."""
+        known = super().complete(given, origin)
+        known["base_parameters"] = adapter_class(known["base"]).complete(known["base_parameters"], origin)
+        return known
+
+    @classmethod
+    def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+        """What the other method needs."""
+        (base,) = cls.stands_on(parameters)
+        return adapter_class(base).needs_with(parameters.get("base_parameters", {}))
+
+    @classmethod
+    def stands_on(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+        """The other method."""
+        return (parameters.get("base", cls.declared["base"].default),)
 
     def _step(self, samples: Samples) -> Tensor:
-        f, logits = self.base._answer(samples, learn=True)
-        return self._learn_and_score(f, logits, logits.double().softmax(dim=1))
+        f, logits = self.other._answer(samples, learn=True)
+        self.other.seen += len(samples)
+        touches = touches_of_probabilities(self.prototypes, logits.double().softmax(dim=1), self.rule)
+        return self._learn(f, logits, touches)
 
     def _predict(self, samples: Samples) -> Tensor:
-        return self._score(*self.base._answer(samples, learn=False))
+        return self._score(*self.other._answer(samples, learn=False))
+
+    def require(self, samples: Samples) -> None:
+        """Refuse samples that the other method refuses."""
+        self.other.require(samples)
 
     def summarise(self, samples: object) -> Segment:
-        """Not possible: what is learnt depends on the other method's state."""
-        raise InvalidParameter(
-            f"{self.name} cannot be summarised: what it learns depends on what {self.base.name} has learnt"
-        )
+        """Not possible: what is learned depends on the other method's state."""
+        raise InvalidParameter(f"{self.name} cannot be summarised: what it learns depends on what {self.base} has learned")
 
-    def apply(self, segment: Segment) -> None:
+    def apply(self, segment: Segment) -> bool:
         """Not possible: a segment holds nothing for the other method."""
-        raise InvalidParameter(f"{self.name} cannot apply a segment: it holds nothing for {self.base.name}")
+        raise InvalidParameter(f"{self.name} cannot apply a segment: it holds nothing for {self.base}")
 
-    def reset(self, classes: Iterable[int] | None = None) -> None:
-        """Forget everything, or only what was learnt about some classes, in both methods."""
-        chosen = None if classes is None else list(classes)
-        super().reset(chosen)
-        self.base.reset(chosen)
-
-    def to(self, device: torch.device | str) -> Self:
-        """Move both methods to a device."""
-        self.base.to(device)
-        return super().to(device)
-
-    def state(self) -> dict[str, Tensor]:
-        """Every piece of state of both methods by name."""
-        return super().state() | {f"{_OF_BASE}{name}": tensor for name, tensor in self.base.state().items()}
-
-    def _replace(self, name: str, tensor: Tensor) -> None:
-        if name.startswith(_OF_BASE):
-            self.base._replace(name.removeprefix(_OF_BASE), tensor)
-        else:
-            super()._replace(name, tensor)
+    def _pieces(self) -> Iterator[tuple[str, Piece]]:
+        yield from super()._pieces()
+        yield from ((f"base.{name}", piece) for name, piece in self.other._pieces())
 
     def _state_replaced(self) -> None:
-        self.base._state_replaced()
+        self.other._state_replaced()

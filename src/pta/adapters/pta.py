@@ -1,6 +1,6 @@
 """PTA: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026).
 
-Keeps two vectors a class: the knowledge prototype P (zero at first), a decaying mean of the features that flowed into
+Keeps two vectors per class: the knowledge prototype P (zero at first), a decaying mean of the features that flowed into
 the class, and the anchored prototype R (the text anchor at first), which samples are scored against.
 
 For each sample with unit feature f:
@@ -18,59 +18,44 @@ The update depends on zero-shot quantities alone, so it is an affine map of P: a
 """
 
 import warnings
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial, reduce
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter, register
+from pta.adapters.adapter import Adapter, Origin
 from pta.classifier import ZeroShotClassifier
-from pta.engines import Prototypes, Rule, Touches, advance, find_touches, find_touches_exactly, runs_on_gpu
-from pta.engines.rule import Anchor, Order, Weight
+from pta.engines import Prototypes, Rule
+from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot
+from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, apply_segment, compose
-from pta.parameters import require_choice
+from pta.parameters import Order, choice, parameter, require_choice
 from pta.samples import Samples
+from pta.towers import Model
 
 Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]
 StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
-_RELEASED = {
-    "min_probability": 0.1,
-    "anchor": "recursive",
-    "fusion": "logits",
-    "order": "update-first",
-    "weight": "saturating",
-    "renormalise": True,
-}
-_VARIANTS: dict[str, dict[str, Any]] = {
-    "released": _RELEASED,
-    "paper": _RELEASED | {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False},
-}
+_PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
+_AT_ONCE = 1024  # samples whose touches are found together; bounds memory
 _COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β between s = 0.1 and 1
 
 
-@register
+def _state_dtype(name: str, value: object) -> object:
+    if value is not None:
+        require_choice(name, value, get_args(StateDtype))
+    return value
+
+
 class PTA(Adapter):
     """Prototype-based test-time adaptation.
 
-    Args:
-        classifier: the zero-shot classifier that decides where a sample's feature flows.
-        h: how slowly prototypes move; a sure sample moves its class by 1 − e^(−1/h) (paper Eq. 3).
-        w: how much of the previous anchored prototype stays at each refresh (paper Eq. 5).
-        variant: "released" or "paper"; sets every switch below that is not given.
-        min_probability: classes less probable than this learn nothing from a sample (released 0.1, paper 0).
-        anchor: what a refresh mixes P with: the previous R ("recursive") or the text anchor ("fixed").
-        fusion: add "logits" (released) or softmax "probabilities" (paper Eq. 7).
-        order: learn a sample before scoring it ("update-first") or after ("predict-first").
-        weight: β = 1 − e^(−s/h) ("saturating") or β = s ("raw", an ablation of the paper).
-        renormalise: scale R to unit length at every refresh (released) or let it shrink and only ever use its
-            direction (paper). With a fixed anchor there is no difference.
-        state_dtype: precision of the prototypes, by default that of the classifier's anchors. In half precision the
-            state is rounded after every sample, as in the released program.
-
+    `variant="paper"` changes the defaults of `min_probability`, `fusion` and `renormalise` to the printed equations.
+    In half precision the state is rounded after every sample. With a fixed anchor `renormalise` makes no difference.
     A class whose mixture is exactly zero (w = 0 before its first sample) keeps its anchor, where 0/0 would be NaN.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
@@ -80,111 +65,69 @@ class PTA(Adapter):
     """
 
     name: ClassVar[str] = "pta"
+    may_fail = False
+    at_once = None
+    h: float = PARAMETERS["h"]
+    w: float = PARAMETERS["w"]
+    variant: Variant = choice("released", Variant, "which rule the other switches default to")
+    min_probability: float = PARAMETERS["min_probability"]
+    anchor: Anchor = PARAMETERS["anchor"]
+    fusion: Fusion = choice("logits", Fusion, "add logits, or softmax probabilities (paper, Eq. 7)")
+    order: Order = PARAMETERS["order"]
+    weight: Weight = PARAMETERS["weight"]
+    renormalise: bool = PARAMETERS["renormalise"]
+    state_dtype: StateDtype = parameter(
+        None, _state_dtype, " or ".join(get_args(StateDtype)), "precision of the prototypes; that of the anchors if not given"
+    )
     knowledge: Tensor
     anchored: Tensor
     length: Tensor
     touched: Tensor
     resting: Tensor
-    seen: Tensor
 
-    def __init__(
-        self,
-        classifier: ZeroShotClassifier,
-        *,
-        h: float = 20.0,
-        w: float = 0.01,
-        variant: Variant = "released",
-        min_probability: float | None = None,
-        anchor: Anchor | None = None,
-        fusion: Fusion | None = None,
-        order: Order | None = None,
-        weight: Weight | None = None,
-        renormalise: bool | None = None,
-        state_dtype: StateDtype | None = None,
-    ) -> None:
-        require_choice("variant", variant, get_args(Variant))
-        given = {
-            "min_probability": min_probability,
-            "anchor": anchor,
-            "fusion": fusion,
-            "order": order,
-            "weight": weight,
-            "renormalise": renormalise,
-        }
-        switches: dict[str, Any] = {
-            key: _VARIANTS[variant][key] if value is None else value for key, value in given.items()
-        }
-        require_choice("fusion", switches["fusion"], get_args(Fusion))
-        if state_dtype is None:
-            state_dtype = "float64" if classifier.anchors.dtype == torch.float64 else "float32"
-        require_choice("state_dtype", state_dtype, get_args(StateDtype))
-        self.fusion = switches.pop("fusion")
-        self.rule = Rule(h=h, w=w, **switches)
-        super().__init__(classifier, variant=variant, **asdict(self.rule), fusion=self.fusion, state_dtype=state_dtype)
-        if state_dtype == "float16" and h > _COARSEST_H_FOR_HALF:
-            warnings.warn(f"float16 state rounds small steps away at h={h:g}; float32 does not", stacklevel=2)
-        self._declare(getattr(torch, state_dtype))
-
-    def _declare(self, dtype: torch.dtype) -> None:
-        computing = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-        if self.classifier.anchors.dtype != computing:
-            self.classifier = self.classifier.to(dtype=computing)
-
-        def fresh(name: str) -> Tensor:
-            piece: Tensor = getattr(Prototypes.fresh(self.classifier.anchors.to(dtype)), name)
-            return piece
-
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        self.rule = Rule(**{name: getattr(self, name) for name in PARAMETERS})
+        if self.state_dtype == "float16" and self.h > _COARSEST_H_FOR_HALF:
+            warnings.warn(f"float16 state rounds small steps away at h={self.h:g}; float32 does not", stacklevel=2)
+        computing = torch.float64 if self.state_dtype == "float64" else torch.float32
+        if classifier.anchors.dtype != computing:
+            self.classifier = classifier.to(dtype=computing)
         for field in fields(Prototypes):
-            self.add_state(field.name, partial(fresh, field.name))
-        self.add_state("seen", lambda: self.classifier.anchors.new_zeros((), dtype=torch.int64), per_class=False)
+            self.add_state(field.name, partial(_fresh, field.name))
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+        """All parameters: those of the variant where they are not given, and the precision of the anchors."""
+        defaults = {"state_dtype": "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"}
+        if given.get("variant") == "paper":
+            defaults |= _PAPER
+        return super().complete(defaults | dict(given), origin)
 
     @property
     def prototypes(self) -> Prototypes:
         """The state as the engines see it."""
         return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
 
-    @property
-    def recordable(self) -> bool:
-        """Whether the state is where the kernels for a GPU can follow it."""
-        return runs_on_gpu(self.prototypes)
-
     def _step(self, samples: Samples) -> Tensor:
-        return self._learn_and_score(samples.features, self.classifier.logits(samples.features))
+        parts = [(part.features, self.zero_shot(part)) for part in samples.batches(_AT_ONCE)]
+        found = [touches_of_zero_shot(self.prototypes, zero_shot, self.rule) for _, zero_shot in parts]
+        answers = [self._learn(f, zero_shot.logits, touches) for (f, zero_shot), touches in zip(parts, found, strict=True)]
+        return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _predict(self, samples: Samples) -> Tensor:
-        return self._score(samples.features, self.classifier.logits(samples.features))
+        return self._score(samples.features, self.zero_shot(samples).logits)
 
-    def _learn_and_score(self, features: Tensor, z: Tensor, probabilities: Tensor | None = None) -> Tensor:
-        """Learn by the given probabilities, or by those of z, and score onto z."""
-        if runs_on_gpu(self.prototypes):
-            return self._learn_and_score_on_gpu(features, z, probabilities)
-        self.seen += len(features)
-        touches = self._touches(features, z) if probabilities is None else Touches.of(probabilities, self.rule)
-        cosines = advance(self.prototypes, self.classifier.anchors, features, touches, self.rule)
-        return self._fuse(z, cosines.to(z.dtype))
+    def _learn(self, f: Tensor, z: Tensor, touches: Found) -> Tensor:
+        """Steps 2 to 4."""
+        add = self.fusion == "logits"
+        scores = learn_and_score(self.prototypes, self.classifier, f, z, touches, self.rule, add=add)
+        return scores if add else z.softmax(dim=1).add_(scores.softmax(dim=1))
 
-    def _learn_and_score_on_gpu(self, features: Tensor, z: Tensor, probabilities: Tensor | None) -> Tensor:
-        from pta.engines.triton import advance_on_gpu
-        from pta.engines.triton_touches import table_of
-
-        table = None if probabilities is None else table_of(probabilities, self.rule)
-        onto = z if self.fusion == "logits" else None
-        state = self.prototypes, self.classifier
-        scores = advance_on_gpu(*state, features, z, self.rule, seen=self.seen, onto=onto, table=table)
-        return scores if onto is not None else z.softmax(dim=1).add_(scores.softmax(dim=1))
-
-    def _score(self, features: Tensor, z: Tensor) -> Tensor:
-        return self._fuse(z, features @ self.anchored.to(features.dtype).T)
-
-    def _touches(self, features: Tensor, z: Tensor) -> Touches:
-        if self.knowledge.dtype == features.dtype:
-            return find_touches(self.classifier, features, z, self.rule)
-        return find_touches_exactly(self.classifier, features, self.rule)  # half-precision state shows every bit
-
-    def _fuse(self, z: Tensor, cosines: Tensor) -> Tensor:
+    def _score(self, f: Tensor, z: Tensor) -> Tensor:
+        cosines = f @ self.anchored.to(f.dtype).T
         if self.fusion == "logits":
-            z.add_(cosines, alpha=self.classifier.scale)
-            return z.add_(self.classifier.bias) if self.classifier.bias else z
+            return add_scores(z, cosines, self.classifier)
         return z.softmax(dim=1).add_(self.classifier.scores(cosines).softmax(dim=1))
 
     @torch.no_grad()
@@ -193,11 +136,11 @@ class PTA(Adapter):
         fingerprint = self.classifier.fingerprint
 
         def summary(part: Samples) -> Segment:
-            features = part.to(self.classifier.anchors).features
-            touches = self._touches(features, self.classifier.logits(features))
-            return Segment.of(features, touches, self.rule, self.classifier.classes, fingerprint)
+            moved = part.to(self.classifier.anchors)
+            touches = touches_of_zero_shot(self.prototypes, self.zero_shot(moved), self.rule)
+            return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
 
-        return reduce(compose, map(summary, self._checked(samples).batches(self.at_once)))
+        return reduce(compose, map(summary, self._checked(samples).batches(_AT_ONCE)))
 
     @torch.no_grad()
     def apply(self, segment: Segment) -> None:
@@ -205,3 +148,9 @@ class PTA(Adapter):
         segment.require_for(self.rule, self.classifier.fingerprint, tuple(self.knowledge.shape))
         apply_segment(self.prototypes, self.classifier.anchors, segment)
         self.seen += segment.count
+
+
+def _fresh(name: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
+    anchors = classifier.anchors.to(getattr(torch, parameters["state_dtype"]))
+    piece: Tensor = getattr(Prototypes.fresh(anchors), name)
+    return piece

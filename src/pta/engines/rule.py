@@ -1,15 +1,14 @@
 """The numbers and switches of PTA's recurrence, apart from any implementation of it."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.parameters import require_choice, require_number, require_switch
+from pta.parameters import Order, choice, learning_order, number, switch
 
 Anchor = Literal["recursive", "fixed"]
-Order = Literal["update-first", "predict-first"]
 Weight = Literal["saturating", "raw"]
 
 # Less than float64 can tell from zero beside one. Below it a class counts as untouched even without a mask,
@@ -20,6 +19,17 @@ SMALLEST_PROBABILITY = 1e-15
 SMALLEST_DECAY = 1e-30
 
 
+PARAMETERS: dict[str, Any] = {
+    "h": number(20.0, 1e-3, 1e9, "how slowly prototypes move: a certain sample moves its class by 1 − e^(−1/h), Eq. 3"),
+    "w": number(0.01, 0.0, 1.0, "share of the previous anchored prototype that stays at each refresh, Eq. 5"),
+    "min_probability": number(0.1, 0.0, 1.0, "less probable classes learn nothing from a sample (paper: 0)"),
+    "anchor": choice("recursive", Anchor, "what a refresh mixes P with: the previous R, or the text anchor (fixed)"),
+    "order": learning_order("update-first"),
+    "weight": choice("saturating", Weight, "β = 1 − e^(−s/h), or β = s (raw, an ablation of the paper)"),
+    "renormalise": switch(True, "scale R to unit length at every refresh (paper: False, only its direction is used)"),
+}
+
+
 @dataclass(frozen=True)
 class Rule:
     """How a sample with class probabilities s moves the prototypes.
@@ -28,7 +38,7 @@ class Rule:
     P_c ← (1−β_c)·P_c + β_c·f, where β_c = 1−e^(−s_c/h) ("saturating") or s_c ("raw").
     Then every class refreshes its anchored prototype: R_c ← w·A_c + (1−w)·P_c, where A_c is the previous
     R_c ("recursive") or the text anchor ("fixed"), scaled to unit length if `renormalise`.
-    The sample is scored by R after ("update-first") or before ("predict-first") it was learnt.
+    The sample is scored by R after ("update-first") or before ("predict-first") it is learned.
     """
 
     h: float
@@ -40,12 +50,8 @@ class Rule:
     renormalise: bool
 
     def __post_init__(self) -> None:
-        for name, low, high in (("h", 1e-3, 1e9), ("w", 0.0, 1.0), ("min_probability", 0.0, 1.0)):
-            object.__setattr__(self, name, require_number(name, getattr(self, name), low, high))
-        require_choice("anchor", self.anchor, get_args(Anchor))
-        require_choice("order", self.order, get_args(Order))
-        require_choice("weight", self.weight, get_args(Weight))
-        require_switch("renormalise", self.renormalise)
+        for name, parameter in PARAMETERS.items():
+            object.__setattr__(self, name, parameter.check(name, getattr(self, name)))
 
     @property
     def threshold(self) -> float:

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
 from pta.engines.rule import Rule
+from pta.engines.zero_shot import ZeroShot
 
 # float32 logits of size 100 are off by up to 5e-5, and so, relatively, are their probabilities. Closer to
 # the threshold than this, a sample is scored again in float64, so that the order of additions in a matrix
@@ -54,23 +54,19 @@ class Touches:
         return Touches(inside.samples - start, inside.classes, inside.probabilities, end - start)
 
 
-def find_touches_exactly(classifier: ZeroShotClassifier, features: Tensor, rule: Rule) -> Touches:
+def find_touches_exactly(zero_shot: ZeroShot, rule: Rule) -> Touches:
     """The touches of a batch with probabilities that do not depend on the batch in a single bit, at float64's price."""
-    return Touches.of(_exact_probabilities(classifier, features).float(), rule)
+    return Touches.of(zero_shot.exact_logits.softmax(dim=1).float(), rule)
 
 
-def find_touches(classifier: ZeroShotClassifier, features: Tensor, logits: Tensor, rule: Rule) -> Touches:
-    """The touches of a batch with the given zero-shot logits, decided as float64 would decide."""
-    found = Touches._at_least(rule.threshold * (1 - DOUBT), logits.softmax(dim=1))
+def find_touches(zero_shot: ZeroShot, rule: Rule) -> Touches:
+    """The touches of a batch, decided as float64 would decide."""
+    found = Touches._at_least(rule.threshold * (1 - DOUBT), zero_shot.logits.softmax(dim=1))
     doubt = found.probabilities <= rule.threshold * (1 + DOUBT)
     if doubt.any():
         doubtful = np.unique(found.samples[doubt])
-        exact = _exact_probabilities(classifier, features[doubtful])
+        exact = zero_shot.exact_logits_of(doubtful).softmax(dim=1)
         again = np.isin(found.samples, doubtful)
         row = np.searchsorted(doubtful, found.samples[again])
         found.probabilities[again] = exact.cpu().numpy()[row, found.classes[again]]
     return found.only(found.probabilities.astype(np.float32) >= np.float32(rule.threshold))
-
-
-def _exact_probabilities(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
-    return classifier.scores(features.double() @ classifier.anchors.double().T).softmax(dim=1)

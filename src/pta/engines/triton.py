@@ -35,10 +35,10 @@ def works_on(device: torch.device) -> bool:
     """Whether kernels can be compiled and launched there; if not, says why, once."""
     classifier = ZeroShotClassifier(torch.eye(2, device=device), ["yes", "no"])
     rule = Rule(20.0, 0.01, 0.1, "recursive", "update-first", "saturating", renormalise=True)
-    feature, seen = classifier.anchors[:1], torch.zeros((), dtype=torch.int64, device=device)
+    feature = classifier.anchors[:1]
     state = Prototypes.fresh(classifier.anchors), classifier
     try:
-        advance_on_gpu(*state, feature, classifier.logits(feature), rule, seen=seen)
+        advance_on_gpu(*state, feature, classifier.logits(feature), rule)
     except Exception as error:  # whatever compiler or driver may say: there are other engines
         warnings.warn(f"PTA does without its GPU kernels: {first_line(error)}", stacklevel=2)
         return False
@@ -64,7 +64,6 @@ def advance_on_gpu(
     z: Tensor,
     rule: Rule,
     *,
-    seen: Tensor,
     onto: Tensor | None = None,
     table: Tensor | None = None,
 ) -> Tensor:
@@ -76,7 +75,6 @@ def advance_on_gpu(
         features: B×d, in any precision.
         z: B×C zero-shot logits.
         rule: how to learn.
-        seen: a whole number that B is added to.
         onto: B×C, what the scores are added to.
         table: C×B, the probabilities of touches if they are not those of z.
     """
@@ -90,19 +88,19 @@ def advance_on_gpu(
             part = slice(start, start + at_once)
             batch = _Batch(features[part], z[part], None if onto is None else onto[part], scores[part])
             if by_steps:
-                _take_step(prototypes, classifier, batch, rule, seen)
+                _take_step(prototypes, classifier, batch, rule)
             elif table is None:
                 touches = find_touches_on_gpu(classifier, batch.features, batch.z, rule)
-                _take_batch(prototypes, classifier, batch, touches, rule, seen)
+                _take_batch(prototypes, classifier, batch, touches, rule)
             else:
-                _take_batch(prototypes, classifier, batch, table[:, part].contiguous(), rule, seen)
+                _take_batch(prototypes, classifier, batch, table[:, part].contiguous(), rule)
     return scores
 
 
-def _take_step(prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, rule: Rule, seen: Tensor) -> None:
+def _take_step(prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, rule: Rule) -> None:
     C, d = classifier.anchors.shape
     step[(C,)](
-        *(batch.features, batch.z, batch.base, batch.scores, classifier.anchors, *_state(prototypes), seen),
+        *(batch.features, batch.z, batch.base, batch.scores, classifier.anchors, *_state(prototypes)),
         *(C, d, *deciders(classifier, rule), rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
         ONTO=batch.onto is not None,
@@ -113,7 +111,7 @@ def _take_step(prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _B
 
 
 def _take_batch(
-    prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, table: Tensor, rule: Rule, seen: Tensor
+    prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, table: Tensor, rule: Rule
 ) -> None:
     (B, C), d = batch.z.shape, classifier.dim
     D, warps, onto = triton.next_power_of_2(d), _warps(d), batch.onto is not None
@@ -121,7 +119,7 @@ def _take_batch(
     rests = torch.empty(C, dtype=torch.int32, device=table.device)
     _score_all(prototypes.anchored, classifier, batch)
     follow[(min(C, _PROGRAMS),)](
-        *(batch.features, table, batch.base, batch.scores, rests, classifier.anchors, *_state(prototypes), seen),
+        *(batch.features, table, batch.base, batch.scores, rests, classifier.anchors, *_state(prototypes)),
         *(*numbers, rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
         ONTO=onto,

@@ -105,7 +105,6 @@ def step(
     lengths,
     touched,
     resting,
-    seen,
     C,
     d,
     scale,
@@ -158,8 +157,6 @@ def step(
             if tl.load(touched + c) == 0:
                 tl.store(lengths + c, length * whole(w, w_rest))
     tl.store(scores + c, base + scale * cosine)
-    if c == 0:
-        tl.store(seen, tl.load(seen) + 1)
 
 
 @triton.jit
@@ -175,7 +172,6 @@ def follow(
     lengths,
     touched,
     resting,
-    seen,
     B,
     C,
     d,
@@ -256,8 +252,6 @@ def follow(
             if not RENORMALISE:
                 tl.store(lengths + c, length)
         tl.store(rests + c, rest)
-    if tl.program_id(0) == 0:
-        tl.store(seen, tl.load(seen) + B)
 
 
 @triton.jit

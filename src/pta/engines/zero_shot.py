@@ -1,8 +1,10 @@
-"""What the classifier alone says about a batch, as methods that decide by it need it: the same in any batch."""
+"""What the classifier alone says about a batch: the same for a sample in any batch."""
 
-from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
@@ -12,39 +14,56 @@ _NUMBERS_AT_ONCE = 2**22  # 32 MiB in float64, of which a method holds a few
 _MOST_AT_ONCE = 1024
 
 
-@dataclass(frozen=True)
 class ZeroShot:
-    """Zero-shot quantities of B samples.
+    """Zero-shot quantities of B samples in the classifier's precision, each computed when it is asked for.
 
-    Probabilities and entropies are computed in float64: float32 logits of one sample differ in the last bits between
-    a batch and a single sample, and must not decide whether it is learnt from.
-
-    Attributes:
-        logits: z, B×C, in the classifier's precision.
-        probabilities: p, B×C, float64: softmax(z), or, where features are the mean of views, the mean of theirs.
-        entropy: of p, B, float64, in nats.
-        labels: B, the class with the largest z.
+    What decides is computed in float64: float32 logits of one sample differ in the last bits between a batch and a
+    single sample, and must not decide whether it is learned from.
     """
 
-    logits: Tensor
-    probabilities: Tensor
-    entropy: Tensor
-    labels: Tensor
+    def __init__(self, classifier: ZeroShotClassifier, samples: Samples) -> None:
+        self.classifier = classifier
+        self.samples = samples
 
-    @classmethod
-    def of(cls, classifier: ZeroShotClassifier, samples: Samples) -> "ZeroShot":
-        """The zero-shot quantities of samples that are in the classifier's precision."""
-        exact = exact_logits(classifier, samples.features)
-        if samples.most_confident is None:
-            p = exact.softmax(dim=1)
-        else:
-            p = torch.zeros_like(exact)
-            for views in samples.most_confident.unbind(
-                1
-            ):  # one view of each sample at a time, so that memory is that of one
-                p += exact_logits(classifier, views).softmax(dim=1)
-            p /= samples.most_confident.shape[1]
-        return cls(exact.to(samples.features.dtype), p, entropy_of(p), exact.argmax(dim=1))
+    @cached_property
+    def logits(self) -> Tensor:
+        """z, B×C, in the classifier's precision; whoever asks may write to it."""
+        return self.classifier.logits(self.samples.features)
+
+    @cached_property
+    def exact_logits(self) -> Tensor:
+        """z, B×C, float64."""
+        return exact_logits(self.classifier, self.samples.features)
+
+    def exact_logits_of(self, rows: NDArray[np.int64]) -> Tensor:
+        """z of some of the samples, float64."""
+        return exact_logits(self.classifier, self.samples.features[rows])
+
+    @cached_property
+    def view_logits(self) -> Tensor:
+        """z of every view, B×V×C, float64."""
+        assert self.samples.views is not None  # a method asks for them only if it needs views
+        return exact_logits(self.classifier, self.samples.views)
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """p, B×C, float64: softmax(z), or, where features are the mean of views, the mean of theirs."""
+        if self.samples.most_confident is None:
+            return self.exact_logits.softmax(dim=1)
+        p = torch.zeros_like(self.exact_logits)
+        for views in self.samples.most_confident.unbind(1):  # one view of each sample at a time bounds memory
+            p += exact_logits(self.classifier, views).softmax(dim=1)
+        return p / self.samples.most_confident.shape[1]
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Entropy of p, B, float64, in nats."""
+        return entropy_of(self.probabilities)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """B, the class with the largest z."""
+        return self.exact_logits.argmax(dim=1)
 
 
 def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:

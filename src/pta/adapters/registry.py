@@ -1,0 +1,121 @@
+"""Methods by name: those of the package, those that installed packages declare, and those registered by hand."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.state_file import load_state
+from pta.classifier import ZeroShotClassifier
+from pta.errors import InvalidParameter, UnknownAdapter, first_line, nearest
+from pta.samples import Samples
+from pta.towers import Model
+
+GROUP = "pta.methods"
+"""The entry-point group in which other packages declare methods, as `name = "package.module:Class"`."""
+
+BUILT_IN = {
+    "adapt": "pta.adapters.adapt:ADAPT",
+    "adapt-transductive": "pta.adapters.adapt:TransductiveADAPT",
+    "bca": "pta.adapters.bca:BCA",
+    "boostadapter": "pta.adapters.boostadapter:BoostAdapter",
+    "clip": "pta.adapters.clip:CLIP",
+    "combined": "pta.adapters.combined:Combined",
+    "dota": "pta.adapters.dota:DOTA",
+    "freetta": "pta.adapters.freetta:FreeTTA",
+    "mta": "pta.adapters.mta:MTA",
+    "oga": "pta.adapters.oga:OGA",
+    "onzeta": "pta.adapters.onzeta:OnZeta",
+    "pta": "pta.adapters.pta:PTA",
+    "sca": "pta.adapters.sca:SCA",
+    "stata": "pta.adapters.stata:StatA",
+    "tca": "pta.adapters.tca:TCA",
+    "tda": "pta.adapters.tda:TDA",
+    "transclip": "pta.adapters.transclip:TransCLIP",
+    "zero": "pta.adapters.zero:ZERO",
+}
+"""One line per method."""
+
+_registered: dict[str, type[Adapter]] = {}
+AdapterClass = TypeVar("AdapterClass", bound=type[Adapter])
+
+
+def register(adapter: AdapterClass) -> AdapterClass:
+    """Make a method of this program known by its `name`; a class decorator."""
+    _registered[adapter.name] = adapter
+    return adapter
+
+
+def list_adapters() -> list[str]:
+    """The names of all methods.
+
+    >>> list_adapters()
+    ['adapt', ..., 'zero']
+    """
+    return sorted({*BUILT_IN, *_registered, *entry_points(group=GROUP).names})
+
+
+def adapter_class(name: str) -> type[Adapter]:
+    """The class of a method, by name."""
+    if name in _registered:
+        return _registered[name]
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        found: type[Adapter] = getattr(import_module(module), attribute)
+        return found
+    for declared in entry_points(group=GROUP):
+        if declared.name == name:
+            return _load(declared)
+    raise UnknownAdapter(f"no method is called {name!r}; {nearest(str(name), list_adapters())}")
+
+
+def _load(declared: EntryPoint) -> type[Adapter]:
+    try:
+        found = declared.load()
+    except Exception as error:  # whatever the other package does when it is imported
+        raise UnknownAdapter(f"{declared.name} ({declared.value}) cannot be imported: {first_line(error)}") from None
+    if not isinstance(found, type) or not issubclass(found, Adapter) or found.name != declared.name:
+        raise UnknownAdapter(f"{declared.value} is no method called {declared.name!r}: it must be a subclass of pta.Adapter")
+    return found
+
+
+def create_adapter(
+    name: str, classifier: ZeroShotClassifier, *, model: Model | None = None, source: object = None, **parameters: Any
+) -> Adapter:
+    """Make a method by name.
+
+    Args:
+        name: as `list_adapters` gives it.
+        classifier: what it starts from.
+        model: the model that made the classifier's anchors, for a method that needs one of its towers.
+        source: the samples it will be given; if they lack something that the method needs, it is refused now.
+        parameters: of the method.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> create_adapter("pta", classifier, hh=3)
+    Traceback (most recent call last):
+    pta.errors.InvalidParameter: pta has no parameter 'hh'; did you mean 'h'?
+    """
+    if not isinstance(classifier, ZeroShotClassifier):
+        raise InvalidParameter(f"a method starts from a ZeroShotClassifier, not from {type(classifier).__name__}")
+    samples = source if isinstance(source, Samples | None) else Samples.of(source)
+    method = adapter_class(name)
+    adapter = method(classifier, model=model, **method.complete(parameters, Origin(classifier, model, samples)))
+    if samples is not None:
+        adapter.require(samples)
+    return adapter
+
+
+def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, model: Model | None = None) -> Adapter:
+    """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
+    saved = load_state(path, classifier, model)
+    adapter = create_adapter(saved.method, classifier, model=model, **saved.parameters)
+    adapter._put_all(saved.tensors, str(path))
+    return adapter
+
+
+def needs_of(name: str, parameters: Mapping[str, Any]) -> frozenset[str]:
+    """What a method needs with these parameters."""
+    return adapter_class(name).needs_with(parameters)

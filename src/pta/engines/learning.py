@@ -1,0 +1,68 @@
+"""One step of PTA on whichever processor the prototypes are: find the touches, then learn them and score."""
+
+import torch
+from torch import Tensor
+
+from pta.classifier import ZeroShotClassifier
+from pta.engines import advance, runs_on_gpu
+from pta.engines.prototypes import Prototypes
+from pta.engines.rule import Rule
+from pta.engines.touches import Touches, find_touches, find_touches_exactly
+from pta.engines.zero_shot import ZeroShot
+
+Found = Touches | Tensor | None
+"""Touches; or on a GPU a table C×B of their probabilities, or None for kernels that find them themselves."""
+
+
+def touches_of_zero_shot(prototypes: Prototypes, zero_shot: ZeroShot, rule: Rule) -> Found:
+    """The touches of samples by their zero-shot probabilities, decided as float64 would decide."""
+    if runs_on_gpu(prototypes):
+        return None
+    if prototypes.knowledge.dtype == zero_shot.logits.dtype:
+        return find_touches(zero_shot, rule)
+    return find_touches_exactly(zero_shot, rule)  # half-precision state shows every bit
+
+
+def touches_of_probabilities(prototypes: Prototypes, probabilities: Tensor, rule: Rule) -> Found:
+    """The touches of samples by given probabilities, B×C."""
+    if runs_on_gpu(prototypes):
+        from pta.engines.triton_touches import table_of
+
+        return table_of(probabilities, rule)
+    return Touches.of(probabilities, rule)
+
+
+def learn_and_score(
+    prototypes: Prototypes,
+    classifier: ZeroShotClassifier,
+    features: Tensor,
+    logits: Tensor,
+    touches: Found,
+    rule: Rule,
+    *,
+    add: bool,
+) -> Tensor:
+    """Learn B samples in order and score each against every class's R at its turn, B×C.
+
+    Args:
+        prototypes: changed in place.
+        classifier: whose scale and bias turn cosines into scores.
+        features: B×d.
+        logits: B×C, from which kernels find touches.
+        touches: as found before.
+        rule: how to learn.
+        add: give the sum of the logits and the scores, which may be written into the logits.
+    """
+    if not isinstance(touches, Touches):
+        from pta.engines.triton import advance_on_gpu
+
+        onto = logits if add else None
+        return advance_on_gpu(prototypes, classifier, features, logits, rule, onto=onto, table=touches)
+    cosines = advance(prototypes, classifier.anchors, features, touches, rule).to(logits.dtype)
+    return add_scores(logits, cosines, classifier) if add else classifier.scores(cosines)
+
+
+def add_scores(logits: Tensor, cosines: Tensor, classifier: ZeroShotClassifier) -> Tensor:
+    """Logits plus the scores of cosines, in the place of the logits."""
+    logits.add_(cosines, alpha=classifier.scale)
+    return logits.add_(classifier.bias) if classifier.bias else logits
