@@ -1,11 +1,14 @@
-"""ImageTower: an image tower that can be run block by block, for methods that work on its tokens on the way."""
+"""What a method may ask of its model: its image tower block by block, its text tower as a function of the prompt."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from pta.errors import InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,68 @@ class ImageTower:
                 f"the image tower takes pixels of N×{expected}, not N×{found}; made for another model?"
             )
         return self.ready(pixels)
+
+
+@dataclass(frozen=True)
+class PromptTower:
+    """A frozen text tower as a function of the words that the prompts of all its classes begin with.
+
+    Attributes:
+        context: the token embeddings of these words, n×width, without positions.
+        classes: how many classes it has, C.
+        dim: of a feature.
+        encode: contexts B×n×width, on the device and in the precision of `context`, to B×C×dim.
+    """
+
+    context: Tensor
+    classes: int
+    dim: int
+    encode: Callable[[Tensor], Tensor]
+
+    def read(self, contexts: Tensor) -> Tensor:
+        """Contexts B×n×width to B×C×dim unit rows, differentiably, in the precision of the contexts.
+
+        Each context replaces the words in the prompt of every class; `context` itself gives the unchanged prompts.
+        """
+        if contexts.shape[1:] != self.context.shape or not contexts.is_floating_point():
+            n, width = self.context.shape
+            given = "×".join(map(str, contexts.shape))
+            raise InvalidParameter(
+                f"contexts must be floating-point numbers B×{n}×{width}, not {contexts.dtype} {given}"
+            )
+        return normalize(self.encode(contexts.to(self.context)).to(contexts.dtype), dim=-1)
+
+
+class Model(Protocol):
+    """What a method may ask of the model it is given; every `Encoder` is one."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal exactly for equal weights and settings."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision the towers run in."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Length of a feature."""
+        ...
+
+    def image_tower(self) -> ImageTower:
+        """The image tower block by block."""
+        ...
+
+    def prompt_tower(self, class_names: Sequence[str], start: str = "a photo of a") -> PromptTower:
+        """The text tower as a function of `start` in the prompts "{start} {name}." of the classes."""
+        ...
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,17 +1,21 @@
 """CLIP in OpenAI's layout: a ViT or modified ResNet for images, a causal transformer for texts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import linear, normalize
 
+from pta.encoders.causal_prompts import CausalBlock, CausalPrompts, CausalTower
 from pta.encoders.clip_resnet import ModifiedResNet
 from pta.encoders.clip_state import State, fill, shape_of
 from pta.encoders.clip_transformer import Transformer
 from pta.encoders.clip_vit import VisionTransformer
 from pta.encoders.encoder import Encoder, at_end
+from pta.encoders.prompt_tokens import PromptTokens
 from pta.encoders.tokenizer import END, VOCABULARY, clip_ids
 from pta.errors import InvalidParameter, UnavailableModel
 from pta.images import CLIP_PREPROCESSING, Preprocessing
@@ -120,7 +124,33 @@ class ClipEncoder(Encoder):
         if length > most:
             raise InvalidParameter(f"{length} token embeddings are more than the {most} that {self.architecture} reads")
         x = self.transformer(embeddings + self.positional_embedding[:length], causal=True)
-        return normalize(self.ln_final(at_end(x, mask)) @ self.text_projection, dim=-1)
+        return self._project_text(at_end(x, mask))
+
+    def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
+        blocks = [_causal_block(block) for block in self.transformer.resblocks]
+        return CausalPrompts(
+            CausalTower(self.embed_ids, self.positional_embedding, blocks, self._project_text), prompts
+        )
+
+    def _project_text(self, end: Tensor) -> Tensor:
+        """End tokens …×width after the last block to …×dim unit rows."""
+        return normalize(self.ln_final(end) @ self.text_projection, dim=-1)
+
+
+def _causal_block(block: Any) -> CausalBlock:
+    weights, biases = block.attn.in_proj_weight.chunk(3), block.attn.in_proj_bias.chunk(3)
+    query, key, value = (
+        partial(linear, weight=weight, bias=bias) for weight, bias in zip(weights, biases, strict=True)
+    )
+    return CausalBlock(
+        heads=block.attn.heads,
+        norm=block.ln_1,
+        query=query,
+        key=key,
+        value=value,
+        out=block.attn.out_proj,
+        mlp=lambda x: block.mlp(block.ln_2(x)),
+    )
 
 
 def _used(name: str) -> bool:

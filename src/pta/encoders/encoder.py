@@ -3,15 +3,17 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.images import Preprocessing
-from pta.towers import ImageTower
+from pta.towers import ImageTower, Model, PromptTower
 
 RECIPE = 1
 """Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""
@@ -19,7 +21,7 @@ RECIPE = 1
 _IMAGES_AT_ONCE, _TEXTS_AT_ONCE = 256, 256  # bound memory, change no result
 
 
-class Encoder(nn.Module, ABC):
+class Encoder(nn.Module, Model, ABC):
     """Images and texts to unit rows of one space.
 
     A model says how its pixels are made (`preprocess`), how cosines become logits (`scale`, `bias`), and implements
@@ -79,6 +81,33 @@ class Encoder(nn.Module, ABC):
         """Texts, at least one, to N×dim unit rows."""
         ids, mask = self.tokenize(texts)
         return self.text_from_embeddings(self.embed_ids(ids), mask)
+
+    # -- prompts that are tuned ----------------------------------------------------------------------------------------
+
+    def prompt_tower(self, class_names: Sequence[str], start: str = "a photo of a") -> PromptTower:
+        """The text tower as a function of `start`, on the model's device and in its precision as they are then.
+
+        The prompt of a class is "{start} {name}.", underscores of the name as spaces: "a photo of a sea lion."
+        """
+        prompts = tokenize_prompts(self.tokenize, class_names, start)
+        context = self.embed_ids(prompts.ids[:1, prompts.lead : prompts.shared])[0].detach()
+        return PromptTower(context, len(prompts.ids), self.dim, self._prompt_reader(prompts))
+
+    def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
+        """What reads contexts B×n×width into B×C×dim."""
+        return partial(self._read_prompts, prompts)
+
+    def _read_prompts(self, prompts: PromptTokens, contexts: Tensor) -> Tensor:
+        """Every class's whole prompt with every context."""
+        count, parts = len(contexts), []
+        size = max(1, _TEXTS_AT_ONCE // max(1, count))
+        for ids, mask in zip(torch.split(prompts.ids, size), torch.split(prompts.mask, size), strict=True):
+            own = self.embed_ids(ids).expand(count, -1, -1, -1)
+            replaced = contexts[:, None].expand(-1, len(ids), -1, -1)
+            embeddings = torch.cat([own[:, :, : prompts.lead], replaced, own[:, :, prompts.shared :]], dim=2)
+            features = self.text_from_embeddings(embeddings.flatten(0, 1), mask.repeat(count, 1))
+            parts.append(features.reshape(count, len(ids), self.dim))
+        return torch.cat(parts, dim=1)
 
     # -- what a user calls: no gradients, any number at once, float32 out ---------------------------------------------
     # `no_grad` and not `inference_mode`: features that a prompt is tuned against must be allowed in a graph.

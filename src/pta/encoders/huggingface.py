@@ -2,15 +2,17 @@
 
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pta.encoders.causal_prompts import CausalBlock, CausalPrompts, CausalTower
 from pta.encoders.encoder import Encoder, at_end
 from pta.encoders.huggingface_files import HuggingFaceFiles
+from pta.encoders.prompt_tokens import PromptTokens
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter
 from pta.towers import ImageTower, TokenBlock, attention
@@ -119,6 +121,16 @@ class HuggingFaceClip(HuggingFaceEncoder):
         hidden = self._read_text(embeddings, causal[None, None])
         return normalize(self.model.text_projection(at_end(hidden, mask)), dim=-1)
 
+    def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
+        text, projection = self.model.text_model, self.model.text_projection
+        tower = CausalTower(
+            embed=self.embed_ids,
+            positions=text.embeddings.position_embedding.weight,
+            blocks=[_causal_block(layer) for layer in text.encoder.layers],
+            project=lambda end: normalize(projection(text.final_layer_norm(end)), dim=-1),
+        )
+        return CausalPrompts(tower, prompts)
+
 
 class HuggingFaceSiglip(HuggingFaceEncoder):
     """SigLIP and SigLIP 2: a text tower that sees every position, padding too, and is read at the last.
@@ -189,6 +201,19 @@ def _token_block(layer: Any) -> TokenBlock:
 
     return TokenBlock(
         whole=lambda x: layer(x, attention_mask=None), attend=attend, mlp=lambda x: layer.mlp(layer.layer_norm2(x))
+    )
+
+
+def _causal_block(layer: Any) -> CausalBlock:
+    own = layer.self_attn
+    return CausalBlock(
+        heads=own.num_heads,
+        norm=layer.layer_norm1,
+        query=own.q_proj,
+        key=own.k_proj,
+        value=own.v_proj,
+        out=own.out_proj,
+        mlp=lambda x: layer.mlp(layer.layer_norm2(x)),
     )
 
 
