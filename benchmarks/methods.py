@@ -3,13 +3,12 @@
     OMP_NUM_THREADS=1 python benchmarks/methods.py      writes benchmarks/results/methods-cpu.csv
 
 C = 1000 classes, d = 512, N = 7000 samples in batches of 256, synthetic features like CLIP's. The loops are those of
-the tests (`tests/loops`), in float32: one sample after the other, as the released programs do it, pseudo-inverses and
+`pta.reference`, in float32: one sample after the other, as the released programs do it, pseudo-inverses and
 all. A slow loop is run on the first samples of the stream only, and compared with the batches of those same samples;
 both take turns. Trust the ratios, not the microseconds.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,14 +22,12 @@ from torch import Tensor
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
 from pta.evaluation.machine import hardware
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from loops.adapt import adapt_loop
-from loops.boostadapter import boostadapter_loop
-from loops.dota import dota_loop
-from loops.oga import oga_loop
-from loops.sca import sca_loop
-from loops.tda import tda_loop
+from pta.reference.adapt import adapt_loop
+from pta.reference.boostadapter import boostadapter_loop
+from pta.reference.dota import dota_loop
+from pta.reference.oga import oga_loop
+from pta.reference.sca import sca_loop
+from pta.reference.tda import tda_loop
 
 CLASSES, DIM, SAMPLES, BATCH, VIEWS = 1000, 512, 7000, 256, 64
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.adapt import adapt_loop, adapt_transductive_loop
 from streams import clip_like_stream, cuts, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier
 from pta.adapters.adapt import ADAPT, TransductiveADAPT
 from pta.adapters.checks import check_adapter
 from pta.errors import InvalidParameter
+from pta.reference.adapt import adapt_loop, adapt_transductive_loop
 
 PARAMETERS = st.fixed_dictionaries(
     {

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.bca import bca_loop
 from streams import clip_like_stream, cuts, defaults, streams, toy_stream
 
 from pta import ZeroShotClassifier
 from pta.adapters.bca import BCA
 from pta.adapters.checks import check_adapter
 from pta.errors import InvalidParameter
+from pta.reference.bca import bca_loop
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
 PARAMETERS = st.fixed_dictionaries(

@@ -8,8 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.boostadapter import boostadapter_loop
-from loops.tda import tda_loop
 from streams import clip_like_stream, cuts, defaults, with_views
 from torch.nn.functional import normalize
 
@@ -20,6 +18,8 @@ from pta.adapters.presets import load_preset
 from pta.adapters.tda import TDA
 from pta.engines.admission import EMPTY
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.reference.boostadapter import boostadapter_loop
+from pta.reference.tda import tda_loop
 
 SETS = ["imagenet", "imagenet_a", "dtd"]
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-3}

@@ -7,12 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import assert_agrees, oracle_pta
+from oracle import assert_agrees
 from streams import RELEASED, clip_like_stream, cuts
 
 from pta import PTA, Samples, check_adapter, create_adapter, load_adapter
 from pta.adapters.combined import Combined
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.reference.pta import pta_loop
 
 BASES = {"tda": {"positive_alpha": 3.0}, "adapt": {}, "bca": {}, "mta": {}, "sca": {}}
 
@@ -34,7 +35,7 @@ def slowly(stream, samples, base, parameters, **switches):
         features.append(other.refined(sample.to(stream.anchors)))
     features, logits = torch.cat(features), torch.cat(logits)
     switches = {**RELEASED, **switches}
-    adapted, *_ = oracle_pta(
+    adapted, *_ = pta_loop(
         stream.anchors, features, scale=stream.scale, probabilities=logits.softmax(dim=1).numpy(), **switches
     )
     zero_shot = stream.scale * (features @ stream.anchors.T).numpy()

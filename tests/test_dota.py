@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.dota import dota_loop
 from streams import clip_like_stream, cuts, streams, toy_stream
 
 from pta import Samples
 from pta.adapters.checks import check_adapter
 from pta.adapters.dota import DOTA
 from pta.errors import InvalidParameter
+from pta.reference.dota import dota_loop
 
 SWITCHES = [
     {"epsilon": 0.01},

@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.freetta import freetta_loop
 from streams import clip_like_stream, cuts, streams, toy_stream
 
 from pta import Samples
 from pta.adapters.checks import check_adapter
 from pta.adapters.freetta import FreeTTA
 from pta.errors import InvalidParameter
+from pta.reference.freetta import freetta_loop
 
 SWITCHES = [
     {"alpha": 1.0},

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.mta import mta_loop, mta_of_views
 from streams import clip_like_stream, cuts, defaults, streams, toy_stream, with_views
 from torch.nn.functional import normalize
 
@@ -13,6 +12,7 @@ from pta import Samples
 from pta.adapters.checks import check_adapter
 from pta.adapters.mta import MTA
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.reference.mta import mta_loop, mta_of_views
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
 ONE_NEIGHBOUR_OF_FOUR = 0.4  # int(0.4·3) = 1

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.oga import oga_loop
 from streams import clip_like_stream, cuts, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier
 from pta.adapters.checks import check_adapter
 from pta.adapters.oga import OGA
 from pta.errors import InvalidParameter
+from pta.reference.oga import oga_loop
 
 PARAMETERS = st.fixed_dictionaries(
     {

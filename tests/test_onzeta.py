@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.onzeta import onzeta_loop
 from streams import clip_like_stream, cuts, defaults, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier, create_adapter
 from pta.adapters.checks import check_adapter
 from pta.adapters.onzeta import OnZeta
 from pta.errors import InvalidParameter
+from pta.reference.onzeta import onzeta_loop
 
 ORDERS = ["predict-first", "update-first"]
 PARAMETERS = st.fixed_dictionaries(

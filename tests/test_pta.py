@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import TOLERANCES, assert_agrees, oracle_pta
+from oracle import TOLERANCES, assert_agrees
 from streams import PAPER, RELEASED, clip_like_stream, cuts, rules, streams, toy_stream
 
 from pta import PTA, Samples, ZeroShotClassifier, create_adapter
 from pta.errors import InvalidParameter
+from pta.reference.pta import pta_loop
 
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 ONE_BY_ONE = pytest.mark.parametrize("size", [3, 2, 1], ids=["whole", "in two", "one by one"])
@@ -25,7 +26,7 @@ def step_in_batches(adapter, features, size):
 
 def oracle_of(stream, features=None, **switches):
     features = stream.features if features is None else features
-    return oracle_pta(stream.anchors, features, scale=stream.scale, **switches)
+    return pta_loop(stream.anchors, features, scale=stream.scale, **switches)
 
 
 # -- the worked example ---------------------------------------------------------------------------------------------

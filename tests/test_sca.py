@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.sca import pseudo_label, sca_loop
 from streams import clip_like_stream, cuts, streams, toy_stream
 
 from pta import Samples
@@ -13,6 +12,7 @@ from pta.adapters.checks import check_adapter
 from pta.adapters.sca import SCA
 from pta.engines.recursive_least_squares import learn_least_squares
 from pta.errors import InvalidParameter
+from pta.reference.sca import pseudo_label, sca_loop
 
 SWITCHES = [
     {"gamma": 1.0},

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.stata import stata_loop
 from streams import clip_like_stream, cuts, streams, toy_stream
 
 from pta import ZeroShotClassifier
@@ -13,6 +12,7 @@ from pta.adapters import stata
 from pta.adapters.checks import check_adapter
 from pta.adapters.stata import StatA
 from pta.errors import InvalidParameter
+from pta.reference.stata import stata_loop
 
 PARAMETERS = st.fixed_dictionaries(
     {},

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.tca import NumpyViT, merged, tca_loop
 from openai_checkpoints import _add_vit, _Weights, random_state
 from streams import cuts
 from torch.nn.functional import normalize
@@ -21,6 +20,7 @@ from pta.encoders import EmbeddedEncoder
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.engines.condensation import Cut, condense, cuts_of, merge
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.reference.tca import NumpyViT, merged, tca_loop
 from pta.samples import Samples
 from pta.towers import TokenBlock
 

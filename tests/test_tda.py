@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.tda import tda_loop
 from streams import clip_like_stream, cuts, defaults, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier
@@ -16,6 +15,7 @@ from pta.adapters.checks import check_adapter
 from pta.adapters.tda import TDA
 from pta.engines.admission import EMPTY
 from pta.errors import InvalidParameter
+from pta.reference.tda import tda_loop
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
 WORKED = [[9.60773, 7.48109, 2.09651], [8.93692, 9.63502, 2.88750], [1.98874, 1.14469, 11.80767]]

@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.transclip import transclip_loop
 from streams import clip_like_stream, streams, toy_stream
 
 from pta import ZeroShotClassifier
 from pta.adapters.checks import check_adapter
 from pta.adapters.transclip import TransCLIP
 from pta.errors import InvalidParameter
+from pta.reference.transclip import transclip_loop
 
 PARAMETERS = st.fixed_dictionaries(
     {},

@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.transclip import affinity
 from streams import clip_like_stream, streams
 
 from pta.engines import transduction
 from pta.engines.transduction import Moments, Ties, as_logits, direction, log_likelihood, nearest_neighbours, settle
+from pta.reference.transclip import affinity
 
 
 @settings(max_examples=30)

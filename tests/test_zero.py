@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops.zero import zero_loop, zero_votes
 from streams import clip_like_stream, cuts, defaults, streams, toy_stream, with_views
 from torch.nn.functional import normalize
 
@@ -15,6 +14,7 @@ from pta import Samples, ZeroShotClassifier
 from pta.adapters.checks import check_adapter
 from pta.adapters.zero import ZERO
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.reference.zero import zero_loop, zero_votes
 
 TEMPERATURES = ["zero", "float16"]
 NO_VOTES = 1e-12

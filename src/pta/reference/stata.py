@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loops.transclip import SMALLEST_VARIANCE, TINY, affinity, softmax, unit, z_step
+from pta.reference.transclip import SMALLEST_VARIANCE, TINY, affinity, softmax, unit, z_step
 
 
 def stata_loop(

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import numpy as np
 
-from loops.tda import negative_logits, positive_logits, zero_shot
+from pta.reference.tda import negative_logits, positive_logits, zero_shot
 
 
 def boostadapter_loop(
