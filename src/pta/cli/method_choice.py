@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pta.adapters.adapter import adapter_class, create_adapter, list_adapters
+from pta.adapters.registry import adapter_class, create_adapter, list_adapters
 from pta.adapters.presets import depends_on_dataset, load_preset, require_preset
 from pta.cli.output import say
 from pta.datasets.features import FeatureFile

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.adapters.adapter import adapter_class, list_adapters, parameters_of
+from pta.adapters.registry import adapter_class, list_adapters, parameters_of
 from pta.cli.output import require_place, tables, write_json
 
 

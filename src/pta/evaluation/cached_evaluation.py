@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import Any
 
-from pta.adapters.adapter import adapter_class, parameters_of
+from pta.adapters.registry import adapter_class, parameters_of
 from pta.adapters.combined import Combined
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter

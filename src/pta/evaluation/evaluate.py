@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.adapters.adapter import Adapter, adapter_class, create_adapter
+from pta.adapters.registry import Adapter, adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.evaluation.record import Evaluation, Record
 from pta.evaluation.same_model import require_same_model

@@ -8,7 +8,7 @@ from math import prod
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.adapters.adapter import adapter_class, create_adapter
+from pta.adapters.registry import adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.evaluation.cached_evaluation import evaluate_once

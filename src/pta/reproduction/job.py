@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from pta.adapters.adapter import adapter_class, create_adapter, list_adapters, parameters_of, require_parameters
+from pta.adapters.registry import adapter_class, create_adapter, list_adapters, parameters_of, require_parameters
 from pta.adapters.presets import load_preset, require_preset
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, naming

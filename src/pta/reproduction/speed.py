@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pta.adapters import CLIP
-from pta.adapters.adapter import Adapter, adapter_class, create_adapter
+from pta.adapters.registry import Adapter, adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import ImageSet
 from pta.encoders import Encoder
