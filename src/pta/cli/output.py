@@ -37,11 +37,6 @@ def plain(text: str) -> str:
     return escape("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
 
 
-def say(message: str) -> None:
-    """One line for the person at the terminal, beside whatever goes to stdout."""
-    print(f"pta: {' '.join(message.split())}", file=sys.stderr)
-
-
 def require_place(path: Path | None) -> None:
     """Refuse a place for output that cannot be written to before any work is done."""
     if path is not None and str(path) != STDOUT:
