@@ -15,6 +15,7 @@ from PIL import Image
 import pta
 from pta import PTA, ZeroShotClassifier, list_adapters
 from pta.cli.commands import COMMANDS, load_command
+from pta.cli.output import ProgressLines
 from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder
 from pta.streams import dirichlet
@@ -285,3 +286,25 @@ def test_a_model_that_did_not_make_the_features_is_refused(tmp_path):
     done = run("eval", "--features", tmp_path / "other.npz", *tca)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "other: the model does not make the file's features of its pixels" in done.stderr
+
+
+def test_without_a_terminal_long_work_is_told_in_lines_of_10_percent_30_seconds_apart(capsys):
+    now = 0.0
+    with ProgressLines(clock=lambda: now) as bar:
+        known, unknown = bar.add_task("known", total=1000), bar.add_task("unknown", total=None)
+        for step in range(1, 1001):
+            now = 1.0 * step
+            bar.update(known, completed=step)
+        for _ in range(60):
+            now += 1
+            bar.advance(unknown)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "pta: known: 100 of 1,000 (10 %)"
+    assert len(said) == 12
+    assert said[9:] == ["pta: known: 1,000 of 1,000 (100 %)", "pta: unknown: 30", "pta: unknown: 60"]
+
+
+def test_without_a_terminal_short_work_is_silent(capsys):
+    with ProgressLines() as bar:
+        assert list(bar.track(range(100), description="short")) == list(range(100))
+    assert capsys.readouterr().err == ""
