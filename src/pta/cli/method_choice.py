@@ -8,7 +8,7 @@ from typing import Any
 
 from pta.adapters.registry import adapter_class, create_adapter, list_adapters
 from pta.adapters.presets import depends_on_dataset, load_preset, require_preset
-from pta.cli.output import say
+from pta.cli.messages import say
 from pta.datasets.features import FeatureFile
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, PtaError
