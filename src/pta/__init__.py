@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOME = "pta.adapters"  # whose public names are all public here
-_ELSEWHERE = {
+_HOMES = {
+    "Adapter": "pta.adapters",
     "Classifier": "pta.inference.live_classifier",
     "PtaError": "pta.errors",
     "Samples": "pta.samples",
@@ -18,11 +18,21 @@ _ELSEWHERE = {
     "check_adapter": "pta.adapters.checks",
     "compile": "pta.inference.program",
     "compose": "pta.engines.segment",
+    "create_adapter": "pta.adapters",
+    "list_adapters": "pta.adapters",
+    "load_adapter": "pta.adapters",
+    "register": "pta.adapters",
 }
+"""Where public names live, beside the classes of the methods, which are all public."""
 
-if TYPE_CHECKING:  # the same names for type checkers and editors
-    from pta.adapters import *  # noqa: F403
+if TYPE_CHECKING:  # for type checkers and editors
+    from pta.adapters import Adapter as Adapter
+    from pta.adapters import create_adapter as create_adapter
+    from pta.adapters import list_adapters as list_adapters
+    from pta.adapters import load_adapter as load_adapter
+    from pta.adapters import register as register
     from pta.adapters.checks import check_adapter as check_adapter
+    from pta.adapters.pta import PTA as PTA
     from pta.classifier import ZeroShotClassifier as ZeroShotClassifier
     from pta.engines.segment import Segment as Segment
     from pta.engines.segment import compose as compose
@@ -30,23 +40,23 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from pta.inference.live_classifier import Classifier as Classifier
     from pta.inference.program import compile as compile
     from pta.samples import Samples as Samples
-else:
 
-    def __getattr__(name: str) -> Any:
-        if name == "__all__":
-            return sorted([*import_module(_HOME).__all__, *_ELSEWHERE])
-        if name in _ELSEWHERE:
-            return getattr(import_module(_ELSEWHERE[name]), name)
-        if not name.startswith("_"):
-            try:
-                return import_module(f"pta.{name}")
-            except ModuleNotFoundError as error:
-                if error.name != f"pta.{name}":
-                    raise
-            if name in import_module(_HOME).__all__:
-                return getattr(import_module(_HOME), name)
-        raise AttributeError(f"module 'pta' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted([*_HOMES, *import_module("pta.adapters").METHOD_CLASSES])
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if not name.startswith("_"):
+        try:
+            return import_module(f"pta.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"pta.{name}":
+                raise
+        if name in import_module("pta.adapters").METHOD_CLASSES:
+            return getattr(import_module("pta.adapters"), name)
+    raise AttributeError(f"module 'pta' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *import_module("pta").__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

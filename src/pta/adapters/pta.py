@@ -77,7 +77,10 @@ class PTA(Adapter):
     weight: Weight = PARAMETERS["weight"]
     renormalise: bool = PARAMETERS["renormalise"]
     state_dtype: StateDtype = parameter(
-        None, _state_dtype, " or ".join(get_args(StateDtype)), "precision of the prototypes; that of the anchors if not given"
+        None,
+        _state_dtype,
+        " or ".join(get_args(StateDtype)),
+        "precision of the prototypes; that of the anchors if not given",
     )
     knowledge: Tensor
     anchored: Tensor
@@ -112,7 +115,9 @@ class PTA(Adapter):
     def _step(self, samples: Samples) -> Tensor:
         parts = [(part.features, self.zero_shot(part)) for part in samples.batches(_AT_ONCE)]
         found = [touches_of_zero_shot(self.prototypes, zero_shot, self.rule) for _, zero_shot in parts]
-        answers = [self._learn(f, zero_shot.logits, touches) for (f, zero_shot), touches in zip(parts, found, strict=True)]
+        answers = [
+            self._learn(f, zero_shot.logits, touches) for (f, zero_shot), touches in zip(parts, found, strict=True)
+        ]
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _predict(self, samples: Samples) -> Tensor:

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.adapter import TOWERS, Adapter, Origin
 from pta.adapters.state_file import load_state
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, UnknownAdapter, first_line, nearest
@@ -77,7 +77,9 @@ def _load(declared: EntryPoint) -> type[Adapter]:
     except Exception as error:  # whatever the other package does when it is imported
         raise UnknownAdapter(f"{declared.name} ({declared.value}) cannot be imported: {first_line(error)}") from None
     if not isinstance(found, type) or not issubclass(found, Adapter) or found.name != declared.name:
-        raise UnknownAdapter(f"{declared.value} is no method called {declared.name!r}: it must be a subclass of pta.Adapter")
+        raise UnknownAdapter(
+            f"{declared.value} is no method called {declared.name!r}: it must be a subclass of pta.Adapter"
+        )
     return found
 
 
@@ -116,6 +118,11 @@ def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, model: Mod
     return adapter
 
 
-def needs_of(name: str, parameters: Mapping[str, Any]) -> frozenset[str]:
-    """What a method needs with these parameters."""
-    return adapter_class(name).needs_with(parameters)
+def needs_of_samples(name: str, parameters: Mapping[str, Any]) -> frozenset[str]:
+    """What a method with these parameters needs of the samples."""
+    return adapter_class(name).needs_with(parameters) - TOWERS
+
+
+def needs_model(name: str, parameters: Mapping[str, Any]) -> bool:
+    """Whether a method with these parameters needs a tower of the model."""
+    return bool(adapter_class(name).needs_with(parameters) & TOWERS)
