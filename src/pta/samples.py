@@ -78,7 +78,7 @@ class Samples:
     def __post_init__(self) -> None:
         _norms_of_checked(self.features)
         for name, one in self._optional().items():
-            _FIELDS[name].metadata["check"](name.replace("_", " "), one, self.features)
+            _FIELDS[name].metadata["check"](name, one, self.features)
 
     @classmethod
     def of(cls, features: object, *, normalise: bool = True, **others: object) -> "Samples":
