@@ -5,9 +5,11 @@ from functools import partial
 import pytest
 import torch
 
-from pta import CLIP, PTA, TDA, check_adapter, create_adapter, list_adapters
-from pta.adapters.checks import BrokenLaw
+from pta import CLIP, PTA, TDA, Adapter, ZeroShotClassifier, check_adapter, create_adapter, list_adapters
+from pta.adapters.checks import BrokenLaw, _Stream
+from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
+from pta.parameters import number
 
 LAWS = check_adapter(CLIP)
 EXCEPTIONS = {
@@ -181,3 +183,47 @@ def test_an_exception_needs_a_known_law_and_a_reason():
     with pytest.raises(InvalidParameter, match="say why"):
         check_adapter(CLIP, except_for={"predict_is_pure": " "})
     assert "predict_is_pure" not in check_adapter(CLIP, except_for={"predict_is_pure": "shown here"})
+
+
+class RunningMean(Adapter):
+    """Nothing but its loop: scores a sample against the mean of the samples of each class, and learns by its label."""
+
+    name = "running-mean"
+    weight: float = number(2.0, 0.0, 10.0, "weight of the means")
+
+    def __init__(self, classifier, **given):
+        super().__init__(classifier, **given)
+        self.add_state("means", lambda classifier, parameters, model: torch.zeros_like(classifier.anchors))
+
+    def _step(self, samples):
+        (label,) = self.zero_shot(samples).labels
+        self.means[label] += 0.1 * (samples.features[0] - self.means[label])
+        return self._predict(samples)
+
+    def _predict(self, samples):
+        return self.zero_shot(samples).logits + self.weight * samples.features @ self.means.T
+
+
+def test_a_method_that_has_nothing_but_its_loop_is_complete():
+    assert check_adapter(RunningMean) == LAWS
+    classifier = ZeroShotClassifier(torch.eye(2), ["cat", "dog"], scale=1.0)
+    logits = RunningMean(classifier).step([[1.0, 0.0], [0.6, 0.8]])
+    torch.testing.assert_close(logits, torch.tensor([[1.2, 0.0], [0.72, 0.928]]))
+
+
+@pytest.mark.parametrize("name", list_adapters())
+def test_every_method_takes_zero_shot_logits_from_one_place(name, monkeypatch):
+    """So that a stage can stand in front of it: logits that are turned upside down change what every method says."""
+    stream = _Stream.make(1)
+    plain, turned = (stream.adapter(partial(create_adapter, name)) for _ in range(2))
+    for one in (turned, getattr(turned, "other", turned)):
+        monkeypatch.setattr(one, "zero_shot", lambda samples: UpsideDown(stream.classifier, samples))
+    answers = [(one.step(stream.samples), one.predict(stream.samples)) for one in (plain, turned)]
+    for was, now in zip(*answers, strict=True):
+        assert (was - now).abs().max() > 1
+
+
+class UpsideDown(ZeroShot):
+    logits = property(lambda self: -super().logits)
+    exact_logits = property(lambda self: -super().exact_logits)
+    view_logits = property(lambda self: -super().view_logits)
