@@ -133,7 +133,7 @@ class CausalPrompts:
             normalised = block.norm(x)
             keys, values = block.keys_values(normalised)
             found.append((keys, values))
-            if len(found) < len(self.tower.blocks):
+            if block is not self.tower.blocks[-1]:
                 nothing = keys[:, :0], values[:, :0]
                 own = keys[:, None], values[:, None]
                 x = block.finish(x, _attend(block.queries(normalised)[:, None], nothing, own, visible)[:, 0])
@@ -148,11 +148,10 @@ class CausalPrompts:
             normalised = block.norm(x)
             keys, values = block.keys_values(normalised)
             own = group.padded(keys), group.padded(values)
-            if before is shared[-1]:  # only the end tokens are read
-                x, normalised = x.index_select(1, group.ends), normalised.index_select(1, group.ends)
-                attended = _attend(block.queries(normalised)[:, :, None], before, own, group.mask[:, None, None])[
-                    :, :, 0
-                ]
+            if block is self.tower.blocks[-1]:  # only the end tokens are read
+                x = x.index_select(1, group.ends)
+                queries = block.queries(normalised.index_select(1, group.ends))[:, :, None]
+                attended = _attend(queries, before, own, group.mask[:, None, None])[:, :, 0]
             else:
                 attended = group.in_one_row(_attend(group.padded(block.queries(normalised)), before, own, visible))
             x = block.finish(x, attended)

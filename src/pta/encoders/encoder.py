@@ -27,7 +27,7 @@ class Encoder(nn.Module, Model, ABC):
     A model says how its pixels are made (`preprocess`), how cosines become logits (`scale`, `bias`), and implements
     the differentiable half: `image_features`, `tokenize`, `embed_ids`, `text_from_embeddings`, and `patch_features`
     if its image tower has patches, `image_tower` if they go through blocks; `text_features` only if its text tower
-    takes no embeddings. What is asked of it in daily use, the `encode_…` functions, follows.
+    takes no embeddings. `prompt_tower` and what is asked of it in daily use, the `encode_…` functions, follow.
     """
 
     preprocess: Preprocessing
