@@ -173,7 +173,9 @@ def test_means_of_views_are_stored_unnormalised_with_the_mean_of_their_probabili
     most_confident = views.features.unflatten(0, (40, 6))
     means = most_confident.mean(dim=1)
     outputs = ADAPT(views.classifier).step(Samples.of(means, most_confident=most_confident, normalise=False))
-    expected = adapt_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, views=most_confident.numpy())
+    expected = adapt_loop(
+        views.anchors.numpy(), means.numpy(), scale=views.scale, most_confident=most_confident.numpy()
+    )
     np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
     plain = ADAPT(views.classifier).step(Samples.of(means, normalise=False))
     assert (outputs - plain).abs().max() > 1e-3

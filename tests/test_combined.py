@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import assert_agrees
-from streams import RELEASED, clip_like_stream, cuts
+from streams import clip_like_stream, cuts
 
 from pta import PTA, Samples, check_adapter, create_adapter, load_adapter
 from pta.adapters.combined import Combined
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.reference.pta import pta_loop
+from pta.reference.combined import combined_loop
 
 BASES = {"tda": {"positive_alpha": 3.0}, "adapt": {}, "bca": {}, "mta": {}, "sca": {}}
 
@@ -27,19 +27,15 @@ def stream_with_views(seed, count=40):
 
 
 def slowly(stream, samples, base, parameters, **switches):
-    """The base one sample at a time, then PTA written down a second time on what it gave."""
+    """The base one sample at a time, then PTA's loop on what it gave."""
     other = create_adapter(base, stream.classifier, **parameters)
     features, logits = [], []
     for sample in samples.batches(1):
         logits.append(other.step(sample))
         features.append(other.refined(sample.to(stream.anchors)))
     features, logits = torch.cat(features), torch.cat(logits)
-    switches = {**RELEASED, **switches}
-    adapted, *_ = pta_loop(
-        stream.anchors, features, scale=stream.scale, probabilities=logits.softmax(dim=1).numpy(), **switches
-    )
-    zero_shot = stream.scale * (features @ stream.anchors.T).numpy()
-    return logits.numpy() + adapted - zero_shot
+    arrays = (given.numpy() for given in (stream.anchors, features, logits))
+    return combined_loop(*arrays, scale=stream.scale, **switches)
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -101,7 +101,7 @@ def test_views_are_learnt_one_by_one(order, covariance, size):
     adapter = DOTA(stream.classifier, **parameters)
     outputs = torch.cat([adapter.step(part) for part in samples.batches(size)])
     anchors, means = stream.anchors.numpy(), views.mean(dim=1).numpy()
-    expected = dota_loop(anchors, means, scale=stream.scale, views=views.numpy(), **parameters)
+    expected = dota_loop(anchors, means, scale=stream.scale, most_confident=views.numpy(), **parameters)
     np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
     means_only = DOTA(stream.classifier, **parameters).step(Samples.of(means, normalise=False))
     assert (outputs - means_only).abs().max() > 1e-2

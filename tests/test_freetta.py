@@ -145,7 +145,7 @@ def test_views_decide_the_weight_by_the_mean_of_their_distributions():
     views = stream.features.unflatten(0, (20, 6))
     outputs = FreeTTA(stream.classifier).step(Samples.of(views.mean(dim=1), most_confident=views, normalise=False))
     anchors, means = stream.anchors.numpy(), views.mean(dim=1).numpy()
-    expected = freetta_loop(anchors, means, scale=stream.scale, views=views.numpy())
+    expected = freetta_loop(anchors, means, scale=stream.scale, most_confident=views.numpy())
     np.testing.assert_allclose(outputs, expected, atol=1e-9, rtol=0)
 
 

@@ -168,7 +168,7 @@ def test_the_prior_of_a_mean_of_views_is_the_mean_of_their_probabilities():
     most_confident = views.features.unflatten(0, (40, 6))
     means = most_confident.mean(dim=1)
     outputs = OGA(views.classifier).step(Samples.of(means, most_confident=most_confident, normalise=False))
-    expected = oga_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, views=most_confident.numpy())
+    expected = oga_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, most_confident=most_confident.numpy())
     np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
     plain = OGA(views.classifier).step(Samples.of(means, normalise=False))
     assert (outputs - plain).abs().max() > 0.1

@@ -170,7 +170,7 @@ def test_views_give_the_mean_of_their_distributions():
     views = stream.features.unflatten(0, (20, 6))
     samples = Samples.of(views.mean(dim=1), most_confident=views, normalise=False)
     outputs = SCA(stream.classifier).step(samples)
-    parameters = {"scale": stream.scale, "views": views.numpy()}
+    parameters = {"scale": stream.scale, "most_confident": views.numpy()}
     expected = sca_loop(stream.anchors.numpy(), views.mean(dim=1).numpy(), **parameters)
     np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
 
