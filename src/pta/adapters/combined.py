@@ -92,7 +92,7 @@ class Combined(PTA):
             f"{self.name} cannot be summarised: what it learns depends on what {self.base.name} has learnt"
         )
 
-    def apply(self, segment: Segment) -> None:
+    def apply(self, segment: Segment) -> bool:
         """Not possible: a segment holds nothing for the other method."""
         raise InvalidParameter(f"{self.name} cannot apply a segment: it holds nothing for {self.base.name}")
 

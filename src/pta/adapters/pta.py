@@ -29,7 +29,8 @@ from pta.adapters.adapter import Adapter, register
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule, Touches, advance, find_touches, find_touches_exactly, runs_on_gpu
 from pta.engines.rule import Anchor, Order, Weight
-from pta.engines.segment import Segment, apply_segment, compose
+from pta.engines.segment import Segment, compose
+from pta.engines.segment_application import apply_segment
 from pta.parameters import require_choice
 from pta.samples import Samples
 
@@ -189,7 +190,7 @@ class PTA(Adapter):
 
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:
-        """What these samples would do to the knowledge prototypes, from wherever; changes nothing."""
+        """What these samples would teach, from wherever; changes nothing."""
         fingerprint = self.classifier.fingerprint
 
         def summary(part: Samples) -> Segment:
@@ -200,8 +201,12 @@ class PTA(Adapter):
         return reduce(compose, map(summary, self._checked(samples).batches(self.at_once)))
 
     @torch.no_grad()
-    def apply(self, segment: Segment) -> None:
-        """Learn a whole summarised segment at once."""
-        segment.require_for(self.rule, self.classifier.fingerprint, tuple(self.knowledge.shape))
-        apply_segment(self.prototypes, self.classifier.anchors, segment)
+    def apply(self, segment: Segment) -> bool:
+        """Learn a whole summarised segment at once; say whether the state is that of stepping through its samples.
+
+        P always is, in float32 and float64. If the answer is False, R may differ in classes the segment touched.
+        """
+        segment.require_for(self.rule, self.classifier)
+        exact = apply_segment(self.prototypes, self.classifier.anchors, segment)
         self.seen += segment.count
+        return exact
