@@ -29,9 +29,11 @@ from torch import Tensor
 from pta.adapters.adapter import Adapter, Origin
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
-from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot
+from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.rule import PARAMETERS, Anchor, Weight
-from pta.engines.segment import Segment, apply_segment, compose
+from pta.engines.segment import Segment, compose
+from pta.engines.segment_application import apply_segment
+from pta.errors import StateMismatch
 from pta.parameters import Order, choice, parameter, require_choice
 from pta.samples import Samples
 from pta.towers import Model
@@ -137,22 +139,28 @@ class PTA(Adapter):
 
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:
-        """What these samples would do to the knowledge prototypes, from wherever; changes nothing."""
+        """What these samples would teach, from wherever; changes nothing."""
         fingerprint = self.classifier.fingerprint
 
         def summary(part: Samples) -> Segment:
             moved = part.to(self.classifier.anchors)
-            touches = touches_of_zero_shot(self.prototypes, self.zero_shot(moved), self.rule)
+            touches = touches_on_host(self.prototypes, self.zero_shot(moved), self.rule)
             return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
 
         return reduce(compose, map(summary, self._checked(samples).batches(_AT_ONCE)))
 
     @torch.no_grad()
-    def apply(self, segment: Segment) -> None:
-        """Learn a whole summarised segment at once."""
-        segment.require_for(self.rule, self.classifier.fingerprint, tuple(self.knowledge.shape))
-        apply_segment(self.prototypes, self.classifier.anchors, segment)
+    def apply(self, segment: Segment) -> bool:
+        """Learn a whole summarised segment at once; say whether the state is that of stepping through its samples.
+
+        P always is, in float32 and float64. If the answer is False, R may differ in classes the segment touched.
+        """
+        if not isinstance(segment, Segment):
+            raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
+        segment.require_for(self.rule, self.classifier)
+        exact = apply_segment(self.prototypes, self.classifier.anchors, segment)
         self.seen += segment.count
+        return exact
 
 
 def _fresh(name: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
