@@ -116,7 +116,7 @@ def test_all_methods_are_those_that_the_file_has_everything_for(pets):
         "pets: mta is left out: mta needs views, which are missing; make them with pta extract --views 64"
         in done.stderr
     )
-    assert "pets: tca is left out: tca looks inside an image tower; give the model" in done.stderr
+    assert "pets: tca is left out: tca needs the image tower of a model; give it" in done.stderr
 
 
 def test_a_method_that_the_file_cannot_feed_is_refused_with_the_command_that_helps(pets):
@@ -276,7 +276,7 @@ def test_every_public_name_is_found():
 def test_a_model_that_did_not_make_the_features_is_refused(tmp_path):
     encoder = EmbeddedEncoder.load()
     pixels = np.stack([encoder.preprocess.pixels(Image.fromarray(image)) for image in FASHION.images[:12]])
-    features = encoder.encode_images(torch.from_numpy(pixels)).numpy()
+    features = encoder.encode(torch.from_numpy(pixels)).numpy()
     texts = encoder.encode_texts([f"a {name}." for name in FASHION.class_names]).numpy()
     about = {"text_features": texts, "classnames": np.array(FASHION.class_names), "pixels": pixels}
     np.savez(tmp_path / "own.npz", image_features=features, **about)
