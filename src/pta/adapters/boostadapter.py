@@ -1,6 +1,7 @@
 """BoostAdapter: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping (NeurIPS 2024).
 
 https://arxiv.org/abs/2410.15430, https://github.com/taolinzhang/BoostAdapter
+The loop: `pta.reference.boostadapter`.
 
 Keeps the caches of TDA (`pta.adapters.tda`), and for the time of one sample adds that sample's own most confident views to the
 positive one.

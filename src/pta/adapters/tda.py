@@ -1,6 +1,7 @@
 """TDA: Efficient Test-Time Adaptation of Vision-Language Models (CVPR 2024).
 
 https://arxiv.org/abs/2403.18293, https://github.com/kdiAAA/TDA
+The loop: `pta.reference.tda`.
 
 Keeps two caches of features under the zero-shot class: the most confident samples of every class, which speak for it, and some
 samples in doubt, which speak against all the classes that they could be.
