@@ -1,6 +1,7 @@
 """ADAPT: Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment (NeurIPS 2025).
 
 https://arxiv.org/abs/2508.15568
+The loop: `pta.reference.adapt`.
 
 Keeps a bank of the L most confident samples of every class and a mean μ_c of each (the text anchor T_c at first). Classes are
 Gaussians around their means with one covariance, estimated from the bank; their densities weigh the zero-shot logits.

@@ -1,6 +1,7 @@
 """OGA: Online Gaussian Test-Time Adaptation of Vision-Language Models (CVPR Workshops 2025).
 
 https://arxiv.org/abs/2501.04352
+The loop: `pta.reference.oga`.
 
 Keeps a memory of the M most confident samples of every class and a mean μ_c of each (the text anchor at first). Classes are
 Gaussians around their means with one covariance, estimated from the memory; the zero-shot probabilities are their

@@ -1,6 +1,7 @@
 """TCA: Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation (ICCV 2025).
 
 https://arxiv.org/abs/2410.14729
+The loop: `pta.reference.tca`.
 
 Runs the image tower itself, on fewer and fewer tokens, and keeps a reservoir of M images per class. Of an image it
 keeps K, its class token after every block (blocks×width), and the entropy e of its zero-shot probabilities.

@@ -6,7 +6,7 @@ pseudo-inverse for every sample that enters the bank. The tests compare `pta.ada
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, log_softmax, softmax, zero_shot_probabilities
+from pta.reference.numerics import Array, entropy, log_softmax, mean_probabilities, softmax
 
 SAME_ENTROPY = 1e-12  # entropies closer than this are equal
 NO_SPREAD = 1e-12  # covariances with a smaller trace are zero
@@ -40,7 +40,7 @@ def adapt_loop(
     outputs = []
     for t, f in enumerate(features):
         z = scale * (T @ f)
-        p = zero_shot_probabilities(T, f, scale, None if most_confident is None else most_confident[t])
+        p = softmax(z) if most_confident is None else mean_probabilities(T, most_confident[t], scale)
         own, e = int(z.argmax()), entropy(p)
         if order == "predict-first":
             outputs.append(score(f, z))

@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, zero_shot_probabilities
+from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
 from pta.reference.tda import Cache, Item, entropy_unit, negative_logits, positive_logits
 
 
@@ -53,7 +53,7 @@ def boostadapter_loop(
     outputs = []
     for t, f in enumerate(features):
         z = scale * (anchors @ f) + bias
-        p = zero_shot_probabilities(anchors, f, scale, None if most_confident is None else most_confident[t])
+        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
         e, label = entropy(p), int(np.argmax(z))
         if order == "predict-first":
             outputs.append(score(z, f, views[t]))
@@ -72,8 +72,9 @@ def confident_views(anchors: Array, views: Array, scale: float, share: float) ->
     """The views of smallest entropy, the smallest first, each with its own class."""
     candidates = []
     for view in views:
-        p = zero_shot_probabilities(anchors, view, scale)
-        candidates.append((int(np.argmax(anchors @ view)), (view, entropy(p), p)))
+        z = scale * (anchors @ view)
+        p = softmax(z)
+        candidates.append((int(np.argmax(z)), (view, entropy(p), p)))
     candidates.sort(key=lambda candidate: candidate[1][1])
     return candidates[: int(len(views) * share)]
 

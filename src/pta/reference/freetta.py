@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, softmax, unit, zero_shot_probabilities
+from pta.reference.numerics import Array, entropy, mean_probabilities, softmax, unit
 
 
 def freetta_loop(
@@ -40,8 +40,9 @@ def freetta_loop(
 
     outputs = []
     for t, x in enumerate(features):
-        text = scale * (T @ x) + bias if scaled_text else T @ x
-        p = zero_shot_probabilities(T, x, scale, None if most_confident is None else most_confident[t])
+        z = scale * (T @ x) + bias
+        text = z if scaled_text else T @ x
+        p = softmax(z) if most_confident is None else mean_probabilities(T, most_confident[t], scale)
         # 1. Gaussian scores and posterior.
         g = gaussian(x)
         gamma = softmax(g)

@@ -26,10 +26,9 @@ def entropy(p: Array) -> float:
     return float(-np.sum(positive * np.log(positive)))
 
 
-def zero_shot_probabilities(anchors: Array, f: Array, scale: float, most_confident: Array | None = None) -> Array:
-    """softmax(scale·T·f), or the mean of this over the views whose mean f is."""
-    views = [f] if most_confident is None else most_confident
-    return np.mean([softmax(scale * (anchors @ view)) for view in views], axis=0)
+def mean_probabilities(anchors: Array, views: Array, scale: float) -> Array:
+    """The mean of the zero-shot probabilities of views, for a sample whose feature is their mean."""
+    return softmax(scale * (views @ anchors.T)).mean(axis=0)
 
 
 def unit(v: Array) -> Array:

@@ -5,7 +5,7 @@ Slow on purpose: a pseudo-inverse for every sample that enters the memory. The t
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, log_softmax, unit, zero_shot_probabilities
+from pta.reference.numerics import Array, entropy, log_softmax, mean_probabilities, unit
 
 SAME_ENTROPY = 1e-12  # entropies closer than this are equal
 NO_SPREAD = 1e-12  # covariances with a smaller trace are zero
@@ -34,7 +34,7 @@ def oga_loop(
         log_s = log_softmax(scale * (T @ x))
         own = int(log_s.argmax())
         if most_confident is not None:
-            log_s = np.log(zero_shot_probabilities(T, x, scale, most_confident[t]))
+            log_s = np.log(mean_probabilities(T, most_confident[t], scale))
         e = entropy(np.exp(log_s))
         if order == "predict-first":
             outputs.append(log_s + log_softmax(tau * log_likelihoods(x, means, precision)))

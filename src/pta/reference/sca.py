@@ -5,7 +5,7 @@ Slow on purpose: the tests compare `pta.adapters.sca` with it.
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, softmax, zero_shot_probabilities
+from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
 
 
 def sca_loop(
@@ -33,7 +33,7 @@ def sca_loop(
     for t, f in enumerate(features):
         # 1. Zero-shot logits and probabilities.
         z = scale * (anchors @ f) + bias
-        p = zero_shot_probabilities(anchors, f, scale, None if most_confident is None else most_confident[t])
+        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
         # 2. Pseudo-label.
         label = pseudo_label(p, tau, threshold, temperature)
         # 3. Statistics, and the classifier that they give.

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, zero_shot_probabilities
+from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
 
 Item = tuple[Array, float, Array]  # feature, entropy, probabilities
 Cache = dict[int, list[Item]]  # by class, the smallest entropy first
@@ -48,7 +48,7 @@ def tda_loop(
     for t, f in enumerate(features):
         # 1. Zero-shot logits, probabilities and their entropy.
         z = scale * (anchors @ f) + bias
-        p = zero_shot_probabilities(anchors, f, scale, None if most_confident is None else most_confident[t])
+        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
         e, label = entropy(p), int(np.argmax(z))
         if order == "predict-first":
             outputs.append(score(z, f))
