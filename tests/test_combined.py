@@ -11,7 +11,7 @@ from oracle import assert_agrees
 from streams import clip_like_stream, cuts
 
 from pta import PTA, Samples, check_adapter, create_adapter, load_adapter
-from pta.adapters import needs_of
+from pta.adapters import needs_of_samples
 from pta.adapters.combined import Combined
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.reference.combined import combined_loop
@@ -91,7 +91,7 @@ def test_what_the_other_method_needs_is_needed():
     stream, samples = stream_with_views(1)
     with pytest.raises(InvalidSamples, match="pta extract --views 64"):
         create_adapter("combined", stream.classifier, source=samples[:3].__class__(samples.features), base="mta")
-    assert needs_of("combined", {"base": "mta"}) == {"features", "views"}
+    assert needs_of_samples("combined", {"base": "mta"}) == {"features", "views"}
 
 
 def test_parameters_of_both_can_be_written_as_json():
