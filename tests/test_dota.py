@@ -226,18 +226,3 @@ def test_four_gib_are_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr(DOTA, "add_state", lambda *_, **__: pytest.fail("allocated"))
     with pytest.raises(InvalidParameter, match=r"3\.91 GiB of covariances, max_gib is 2; "):
         DOTA(classifier)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("epsilon", 0), ("eta", -1), ("rho", "0.02"), ("sigma", 0.0), ("omega", float("nan")), ("initial_count", -1)],
-)
-def test_a_value_that_cannot_be_is_refused(name, value):
-    with pytest.raises(InvalidParameter, match=f"{name} must be a number from"):
-        DOTA(toy_stream().classifier, **{name: value})
-
-
-@pytest.mark.parametrize("name", ["growth", "covariance", "scoring", "order"])
-def test_an_unknown_choice_is_refused(name):
-    with pytest.raises(InvalidParameter, match=f"{name}='nothing' is not a choice"):
-        DOTA(toy_stream().classifier, **{name: "nothing"})
