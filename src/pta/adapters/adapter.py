@@ -110,7 +110,7 @@ class Adapter(ABC):
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     scope: ClassVar[Scope] = "sample"
     bounded: ClassVar[bool] = True
-    may_fail: ClassVar[bool] = True
+    may_fail: bool = True
     at_once: int | None = 1
     seen: Tensor
 
