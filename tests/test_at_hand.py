@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pta.adapters import adapt, bca, freetta, oga
+from pta.adapters import adapt, freetta, oga
 from pta.adapters.adapter import create_adapter
-from pta.engines import gaussian
+from pta.engines import gaussian, prior_table
 from pta.engines.host_readable import is_host_readable
 
 ORDERS = ("update-first", "predict-first")
@@ -33,7 +33,7 @@ SETTINGS = [
 @contextmanager
 def nothing_at_hand():
     with pytest.MonkeyPatch.context() as patch:
-        for module in (gaussian, oga, adapt, freetta, bca):
+        for module in (gaussian, oga, adapt, freetta, prior_table):
             patch.setattr(module, "is_host_readable", lambda _: False)
         yield
 
