@@ -235,7 +235,7 @@ def test_the_version_is_printed():
 def test_a_model_that_did_not_make_the_features_is_refused(tmp_path):
     encoder = EmbeddedEncoder.load()
     pixels = np.stack([encoder.preprocess.pixels(Image.fromarray(image)) for image in FASHION.images[:12]])
-    features = encoder.encode_images(torch.from_numpy(pixels)).numpy()
+    features = encoder.encode(torch.from_numpy(pixels)).numpy()
     texts = encoder.encode_texts([f"a {name}." for name in FASHION.class_names]).numpy()
     about = {"text_features": texts, "classnames": np.array(FASHION.class_names), "pixels": pixels}
     np.savez(tmp_path / "own.npz", image_features=features, **about)

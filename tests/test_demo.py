@@ -66,7 +66,7 @@ def visible_text(page):
 def test_the_numbers_equal_an_independent_recount(result):
     test, encoder = load_fashion_test(), EmbeddedEncoder.load()
     images = apply_shift(test.images[:LIMIT], "blur", 3, 5)
-    features = encoder.encode_images(encoder.preprocess(images))
+    features = encoder.encode(encoder.preprocess(images))
     anchors = sum(encoder.encode_texts([t.format(name) for name in test.class_names]) for t in EMBEDDED_TEMPLATES)
     adapter = pta.PTA(pta.ZeroShotClassifier(anchors, test.class_names, encoder.scale))
     counts = {"zero-shot": 0, "pta": 0, "fixed": 0, "broken": 0}

@@ -150,7 +150,7 @@ def everything():
     rng = np.random.default_rng(3)
     pixels = rng.integers(256, size=(40, 1, 28, 28), dtype=np.uint8)
     anchors, labels = rng.standard_normal((4, encoder.dim)), rng.integers(4, size=40)
-    features = encoder.encode_images(torch.from_numpy(pixels)).numpy()
+    features = encoder.encode(torch.from_numpy(pixels)).numpy()
     views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
     samples = Samples.of(features, views=views, pixels=pixels)
     return FeatureFile("all", samples, ZeroShotClassifier(anchors, list("abcd")), labels), encoder.image_tower()

@@ -379,7 +379,7 @@ def test_a_model_that_did_not_make_the_features_is_not_looked_into(store):
     pixels = torch.from_numpy(rng.integers(0, 256, (20, 1, 28, 28), np.uint8))
     encoder = EmbeddedEncoder.load()
     classifier = build_classifier(encoder, ["bag", "coat"], EMBEDDED_TEMPLATES)
-    made, others = encoder.encode_images(pixels), encoder.encode_images(pixels.flip(0))
+    made, others = encoder.encode(pixels), encoder.encode(pixels.flip(0))
     labels = rng.integers(2, size=20)
     right, wrong = (FeatureFile("f", Samples.of(one, pixels=pixels), classifier, labels) for one in (made, others))
     tower = encoder.image_tower()

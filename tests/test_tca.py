@@ -196,7 +196,7 @@ def test_tokens_really_become_fewer():
 def test_without_condensation_features_are_exactly_those_of_the_encoder(blocks):
     encoder = EmbeddedEncoder.load().ready()
     pixels = torch.randint(0, 256, (9, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    plain = encoder.encode_images(pixels)
+    plain = encoder.encode(pixels)
     classifier = ZeroShotClassifier(torch.eye(128)[:4], list("abcd"))
     adapter = TCA(classifier, encoder.image_tower(), rate=0.0, blocks=blocks)
     assert torch.equal(adapter.refined(Samples.of(plain, pixels=pixels)), plain)

@@ -16,14 +16,15 @@ from pta.cli.interrupts import stopping_on_interrupt
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import STDOUT, progress, say
 from pta.cli.row_files import open_row_file, require_row_file
-from pta.encoders import DEFAULT_MODEL
+from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, reason
 from pta.files import require_writable
-from pta.inference.encoding import ImageReference, Reading
+from pta.inference.encoding import Reading, SampleReference
 from pta.inference.live_classifier import Classifier
 from pta.inference.predict import Predicted, predict_stream
 from pta.inference.rows import Rows
-from pta.inference.sources import find_images, frames_from, paths_from
+from pta.inference.sources import find_samples, frames_from, paths_from
+from pta.modality import Modality
 
 _STDIN = "-"
 
@@ -63,7 +64,8 @@ def predict(
         )
     names = options.read_classes(classes)
     top = min(top, len(names))
-    source, total = _source(images, frames)
+    encoder = load_encoder(model, device=device, dtype=dtype)
+    source, total = _source(images, frames, encoder.modality)
     require_row_file(out, append, csv, top)
     parameters = _parameters(method or "pta", set_ or [], total)
     if state is not None:
@@ -73,13 +75,11 @@ def predict(
         if state.resolve() == out.resolve():
             raise InvalidParameter("--out and --state must be two files")
     classifier = Classifier(
-        model,
+        encoder,
         names,
         templates=templates,
         descriptions=options.read_descriptions(descriptions),
         method=method or "pta",
-        device=device,
-        dtype=dtype,
         views=views,
         **parameters,
     )
@@ -126,12 +126,12 @@ def _parameters(method: str, settings: Sequence[str], total: int | None) -> dict
     return parameters
 
 
-def _source(places: Sequence[str], frames: bool) -> tuple[Iterable[ImageReference], int | None]:
+def _source(places: Sequence[str], frames: bool, modality: Modality) -> tuple[Iterable[SampleReference], int | None]:
     """The images, and how many there are, if that can be known."""
     if _STDIN not in places:
         if frames:
             raise InvalidParameter("--frames reads pictures from standard input; say so with -")
-        found = find_images(places)
+        found = find_samples(places, modality)
         return found, len(found)
     if len(places) > 1:
         raise InvalidParameter("standard input (-) cannot be mixed with other places")

@@ -81,4 +81,4 @@ def run_demo(
 
 def _encode(encoder: EmbeddedEncoder, images: NDArray[np.uint8]) -> Iterator[Tensor]:
     for start in range(0, len(images), _ENCODE_BATCH):
-        yield encoder.encode_images(encoder.preprocess(images[start : start + _ENCODE_BATCH]))
+        yield encoder.encode(encoder.preprocess(images[start : start + _ENCODE_BATCH]))

@@ -1,17 +1,17 @@
-"""A stream of pictures to a stream of answers, learning on the way."""
+"""A stream of samples to a stream of answers, learning on the way."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pta.errors import PtaError
 from pta.inference.answers import Answer
-from pta.inference.encoding import ImageReference, OnError, Reading, encode_files, samples_of
+from pta.inference.encoding import OnError, Reading, SampleReference, encode_files, samples_of
 from pta.inference.live_classifier import Classifier
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """A batch of answers by the keys of their images, and the images that could not be read."""
+    """A batch of answers by the keys of their samples, and the samples that could not be read."""
 
     answers: list[tuple[str, Answer]]
     failures: list[PtaError]
@@ -19,7 +19,7 @@ class Predicted:
 
 def predict_stream(
     classifier: Classifier,
-    images: Iterable[ImageReference],
+    samples: Iterable[SampleReference],
     reading: Reading | None = None,
     *,
     learn: bool = True,
@@ -28,20 +28,20 @@ def predict_stream(
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Predicted]:
-    """Batches of answers in the order of the images.
+    """Batches of answers in the order of the samples.
 
     When a batch is given out, the classifier has learnt exactly what was given out so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
     encoded = encode_files(
         classifier.encoder,
-        enumerate(images),
+        enumerate(samples),
         classifier.reading(reading or Reading()),
         on_error=on_error,
         live=live,
         stopping=stopping,
     )
     for part in encoded:
-        answers = classifier.answer(samples_of(part.tensors), learn=learn, top=top) if part.images else []
-        keys = [image.key for _, image in part.images]
+        answers = classifier.answer(samples_of(part.tensors), learn=learn, top=top) if part.samples else []
+        keys = [sample.key for _, sample in part.samples]
         yield Predicted(list(zip(keys, answers, strict=True)), [error for _, error in part.failures])
