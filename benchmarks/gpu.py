@@ -15,7 +15,6 @@ clock moves by a few per cent. A time is the median over the rounds, a ratio the
 import argparse
 import csv
 import gc
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, cycle, product
@@ -26,6 +25,7 @@ from unittest.mock import patch
 
 import torch
 from naive import CacheLoop, PaperLoop
+from random_clip import random_state
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.flop_counter import FlopCounterMode
@@ -34,9 +34,6 @@ import pta
 from pta import ZeroShotClassifier, create_adapter
 from pta.encoders import Encoder
 from pta.encoders.clip_encoder import ClipEncoder
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from openai_checkpoints import random_state
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = {"ViT-B/16": "ViT", "RN50": "RN50"}

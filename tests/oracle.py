@@ -1,11 +1,20 @@
-"""How close to a method's loop (`pta.reference`) the package has to be."""
+"""PTA's loop with the state it ends in, and how close to it the package has to be."""
 
 import numpy as np
 import torch
 
+from pta.reference.pta import pta_loop
+
 # How far logits of size 100 may be from the oracle's, by the precision of the state; cosines and unit vectors have a
 # hundredth of it.
 TOLERANCES = {torch.float32: 2e-3, torch.float64: 1e-8}
+
+
+def oracle_pta(anchors, features, **switches):
+    """What the whole stream gives: outputs B×C, knowledge prototypes P and directions of the anchored prototypes R."""
+    learnt = {}
+    outputs = pta_loop(anchors.double().numpy(), features.double().numpy(), learnt=learnt, **switches)
+    return outputs, learnt["P"], learnt["R"]
 
 
 def assert_agrees(logits, expected, tolerance):

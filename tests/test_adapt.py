@@ -1,6 +1,4 @@
-"""ADAPT, online and transductive: the worked example, the loop, every switch and every refusal."""
-
-import math
+"""ADAPT, online and transductive: the worked example, the loop, and every switch."""
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from streams import clip_like_stream, cuts, streams, toy_stream
 from pta import Samples, ZeroShotClassifier
 from pta.adapters.adapt import ADAPT, TransductiveADAPT
 from pta.adapters.checks import check_adapter
-from pta.errors import InvalidParameter
 from pta.reference.adapt import adapt_loop, adapt_transductive_loop
 
 PARAMETERS = st.fixed_dictionaries(
@@ -141,10 +138,10 @@ def test_samples_that_do_not_enter_change_no_state():
     stream = clip_like_stream(2, classes=4, dim=16, count=60)
     adapter = ADAPT(stream.classifier, slots=1)
     adapter.step(stream.features)
-    before = {name: tensor.clone() for name, tensor in adapter.state().items()}
-    adapter.step(stream.features)  # nobody is surer than the most confident
+    before = adapter.snapshot().tensors
+    adapter.step(stream.features)  # nobody is more confident than the most confident
     for name, tensor in adapter.state().items():
-        assert torch.equal(tensor, before[name]), name
+        assert name == "seen" or torch.equal(tensor, before[name]), name
 
 
 def test_before_anything_is_learnt_zero_shot_wins():
@@ -173,7 +170,9 @@ def test_means_of_views_are_stored_unnormalised_with_the_mean_of_their_probabili
     most_confident = views.features.unflatten(0, (40, 6))
     means = most_confident.mean(dim=1)
     outputs = ADAPT(views.classifier).step(Samples.of(means, most_confident=most_confident, normalise=False))
-    expected = adapt_loop(views.anchors.numpy(), means.numpy(), scale=views.scale, views=most_confident.numpy())
+    expected = adapt_loop(
+        views.anchors.numpy(), means.numpy(), scale=views.scale, most_confident=most_confident.numpy()
+    )
     np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
     plain = ADAPT(views.classifier).step(Samples.of(means, normalise=False))
     assert (outputs - plain).abs().max() > 1e-3
@@ -200,21 +199,3 @@ def test_forgetting_a_class_leaves_the_covariance_of_the_others():
     assert not adapter.last.any()  # it may have been of a class that is forgotten
     others.last = adapter.last
     torch.testing.assert_close(adapter.predict(stream.features), others.predict(stream.features))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("slots", 0), ("slots", 2.5), ("alpha", 1.1), ("alpha", math.nan), ("temperature", 0), ("temperature", "100")],
-)
-@pytest.mark.parametrize("method", [ADAPT, TransductiveADAPT])
-def test_a_value_that_cannot_be_is_refused(method, name, value):
-    with pytest.raises(InvalidParameter, match=rf"{name} must be a .* from .*, got {value!r}"):
-        method(toy_stream().classifier, **{name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("similarity", "old"), ("count_current", "thrice"), ("order", "predict"), ("order", 1)]
-)
-def test_an_unknown_choice_is_refused(name, value):
-    with pytest.raises(InvalidParameter, match=f"{name}={value!r} is not a choice"):
-        ADAPT(toy_stream().classifier, **{name: value})

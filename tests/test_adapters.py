@@ -46,7 +46,7 @@ def test_an_unknown_parameter_is_answered_with_the_nearest(classifier):
 def test_a_loaded_adapter_is_the_saved_one(classifier, features, saved):
     adapter = pta.load_adapter(saved, classifier)
     assert isinstance(adapter, pta.PTA)
-    assert adapter.seen == 30
+    assert adapter.position == 30
     reference = pta.PTA(classifier)
     reference.step(features)
     assert torch.equal(adapter.step(features), reference.step(features))
@@ -151,7 +151,7 @@ def test_resetting_a_class_that_does_not_exist_is_refused(classifier, features, 
     assert torch.equal(adapter.knowledge, before)
 
 
-def test_state_takes_two_vectors_and_a_few_numbers_a_class():
+def test_state_takes_two_vectors_and_a_few_numbers_per_class():
     classes, dim = 300, 256
     classifier = pta.ZeroShotClassifier(torch.randn(classes, dim), [str(number) for number in range(classes)])
     assert pta.PTA(classifier).state_bytes <= 2 * classes * dim * 4 + 16 * classes + 16
@@ -175,4 +175,4 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     classifier = pta.ZeroShotClassifier(torch.eye(1500), [str(number) for number in range(1500)])
-    assert pta.load_adapter(path, classifier).seen == 0
+    assert pta.load_adapter(path, classifier).position == 0

@@ -53,10 +53,11 @@ def test_any_stream_in_any_batches_equals_the_loop(data):
     stream, parameters = data.draw(streams(max_count=40)), data.draw(PARAMETERS)
     adapter = BCA(stream.classifier, **parameters)
     logits = torch.cat([adapter.step(stream.features[part]) for part in data.draw(cuts(len(stream.features)))])
-    expected, centres, table = loop_of(stream, with_state=True, **parameters)
+    learnt = {}
+    expected = loop_of(stream, learnt=learnt, **parameters)
     np.testing.assert_allclose(logits, expected, atol=1e-8, rtol=1e-8)
-    np.testing.assert_allclose(adapter.centres, centres, atol=1e-10, rtol=0)
-    np.testing.assert_allclose(adapter.priors, table, atol=1e-10, rtol=0)
+    np.testing.assert_allclose(adapter.centres, learnt["centres"], atol=1e-10, rtol=0)
+    np.testing.assert_allclose(adapter.priors, learnt["table"], atol=1e-10, rtol=0)
 
 
 @settings(max_examples=20)

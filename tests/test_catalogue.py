@@ -7,7 +7,7 @@ import pytest
 from miniatures import SOURCES, TREES, build, write_images
 from typer.testing import CliRunner
 
-from pta.cli.datasets import app
+from pta.cli.datasets import datasets as app
 from pta.datasets import open_samples
 from pta.datasets.catalogue import catalogue, find_entry
 from pta.datasets.check import check

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ import torch
 from photos import FASHION
 from PIL import Image
 
+import pta
 from pta import PTA, ZeroShotClassifier, list_adapters
+from pta.cli.commands import COMMANDS, load_command
+from pta.cli.output import ProgressLines
 from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder
 from pta.streams import dirichlet
@@ -19,7 +23,7 @@ from pta.views import confident_mean
 
 
 def run(*arguments):
-    command = [sys.executable, "-c", "from pta.cli import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-m", "pta", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -68,13 +72,13 @@ def test_a_stream_that_is_not_iid_is_run_in_batches_as_asked(pets, tmp_path):
     options = ["--stream", "dirichlet", "--gamma", "0.01", "--drop-last", "--lookahead"]
     done = run("eval", "--features", pets, *options, "--json", tmp_path / "o.json", "--predictions", tmp_path)
     assert done.returncode == 0, done.stderr
-    clip, pta = json.loads((tmp_path / "o.json").read_text())
+    clip, ours = json.loads((tmp_path / "o.json").read_text())
     kind = {"kind": "dirichlet", "gamma": 0.01, "batch": 128, "drop_last": True, "lookahead": True}
-    assert clip["stream"] == pta["stream"] == kind
-    assert clip["n"] == pta["n"] == 256
+    assert clip["stream"] == ours["stream"] == kind
+    assert clip["n"] == ours["n"] == 256
     done = run("eval", "--features", pets, *options, "--method", "onzeta", "--json", "-")
     assert json.loads(done.stdout)[0]["params"]["length"] == 256
-    assert clip["accuracy"] == clip["zero_shot_accuracy"] == pta["zero_shot_accuracy"]
+    assert clip["accuracy"] == clip["zero_shot_accuracy"] == ours["zero_shot_accuracy"]
 
     data = np.load(pets)
     order = dirichlet(data["labels"], 0.01, seed=1)[:256]
@@ -112,7 +116,7 @@ def test_all_methods_are_those_that_the_file_has_everything_for(pets):
         "pets: mta is left out: mta needs views, which are missing; make them with pta extract --views 64"
         in done.stderr
     )
-    assert "pets: tca is left out: tca looks inside an image tower; give the model" in done.stderr
+    assert "pets: tca is left out: tca needs the image tower of a model; give it" in done.stderr
 
 
 def test_a_method_that_the_file_cannot_feed_is_refused_with_the_command_that_helps(pets):
@@ -208,7 +212,7 @@ def test_methods_lists_what_each_needs_and_its_parameters():
         (["eval", "--features", "PETS", "--batch", "0"], "'--batch'"),
         (["eval", "--features", "PETS", "--gamma", "0.1"], "gamma belongs to the stream dirichlet"),
         (["eval", "--features", "PETS", "--drop-last", "--batch", "301"], "less than one batch of 301"),
-        (["evaluate"], "No such command 'evaluate'"),
+        (["evaluate"], "No such command 'evaluate'. Did you mean 'eval'?"),
         (["demo", "--shift", "blurr"], "did you mean 'blur'?"),
         (["demo", "--severity", "6"], "severity"),
     ],
@@ -229,7 +233,44 @@ def test_anything_else_is_exit_code_1(pets):
 
 
 def test_the_version_is_printed():
-    assert run("--version").stdout.startswith("pta 0.")
+    assert run("--version").stdout == f"pta {pta.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "call", ["import pta.cli", "import pta; pta.errors", *(("--version",), ("--help",), ())], ids=str
+)
+def test_what_needs_no_torch_loads_none(call):
+    code = (
+        call if isinstance(call, str) else f"import sys; sys.argv = ['pta', *{call}]; from pta.cli import main; main()"
+    )
+    check = "import atexit, sys; atexit.register(lambda: print('loaded:', {'torch', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", f"{check}; {code}"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.endswith("loaded: set()\n"), done.stdout + done.stderr
+
+
+def test_no_command_shows_the_help_and_exits_with_2():
+    done = run()
+    assert done.returncode == 2
+    assert "Usage" in done.stdout
+    assert done.stdout.strip() == run("--help").stdout.strip()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_listed_help_is_the_first_line_of_the_commands_own(name):
+    module, line = COMMANDS[name]
+    assert load_command(name).help.splitlines()[0] == line
+    assert (import_module(f"pta.cli.{module}").__doc__ or "").startswith(f"`pta {name}`")
+
+
+def test_every_public_name_is_found():
+    assert {"PTA", "Samples", "compile", "create_adapter"} <= set(pta.__all__) <= set(dir(pta))
+    assert all(getattr(pta, name) is not None for name in pta.__all__)
+    namespace = {}
+    exec("from pta import *", namespace)
+    assert namespace["PTA"] is PTA
+    assert pta.adapters.PTA is PTA
+    with pytest.raises(AttributeError, match="no attribute 'PTTA'"):
+        _ = pta.PTTA
 
 
 def test_a_model_that_did_not_make_the_features_is_refused(tmp_path):
@@ -245,3 +286,25 @@ def test_a_model_that_did_not_make_the_features_is_refused(tmp_path):
     done = run("eval", "--features", tmp_path / "other.npz", *tca)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "other: the model does not make the file's features of its pixels" in done.stderr
+
+
+def test_without_a_terminal_long_work_is_told_in_lines_of_10_percent_30_seconds_apart(capsys):
+    now = 0.0
+    with ProgressLines(clock=lambda: now) as bar:
+        known, unknown = bar.add_task("known", total=1000), bar.add_task("unknown", total=None)
+        for step in range(1, 1001):
+            now = 1.0 * step
+            bar.update(known, completed=step)
+        for _ in range(60):
+            now += 1
+            bar.advance(unknown)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "pta: known: 100 of 1,000 (10 %)"
+    assert len(said) == 12
+    assert said[9:] == ["pta: known: 1,000 of 1,000 (100 %)", "pta: unknown: 30", "pta: unknown: 60"]
+
+
+def test_without_a_terminal_short_work_is_silent(capsys):
+    with ProgressLines() as bar:
+        assert list(bar.track(range(100), description="short")) == list(range(100))
+    assert capsys.readouterr().err == ""

@@ -8,12 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import assert_agrees
-from streams import RELEASED, clip_like_stream, cuts
+from streams import clip_like_stream, cuts
 
 from pta import PTA, Samples, check_adapter, create_adapter, load_adapter
+from pta.adapters import needs_of_samples
 from pta.adapters.combined import Combined
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.reference.pta import pta_loop
+from pta.reference.combined import combined_loop
 
 BASES = {"tda": {"positive_alpha": 3.0}, "adapt": {}, "bca": {}, "mta": {}, "sca": {}}
 
@@ -27,19 +28,15 @@ def stream_with_views(seed, count=40):
 
 
 def slowly(stream, samples, base, parameters, **switches):
-    """The base one sample at a time, then PTA written down a second time on what it gave."""
+    """The base one sample at a time, then PTA's loop on what it gave."""
     other = create_adapter(base, stream.classifier, **parameters)
     features, logits = [], []
     for sample in samples.batches(1):
         logits.append(other.step(sample))
         features.append(other.refined(sample.to(stream.anchors)))
     features, logits = torch.cat(features), torch.cat(logits)
-    switches = {**RELEASED, **switches}
-    adapted, *_ = pta_loop(
-        stream.anchors, features, scale=stream.scale, probabilities=logits.softmax(dim=1).numpy(), **switches
-    )
-    zero_shot = stream.scale * (features @ stream.anchors.T).numpy()
-    return logits.numpy() + adapted - zero_shot
+    arrays = (given.numpy() for given in (stream.anchors, features, logits))
+    return combined_loop(*arrays, scale=stream.scale, **switches)
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -65,7 +62,7 @@ def test_on_top_of_mta_prototypes_are_made_of_modes_and_not_of_plain_features():
     adapter = Combined(stream.classifier, base="mta", h=1.0)
     adapter.step(samples[:1])
     learnt = adapter.knowledge[adapter.touched][0]
-    mode = adapter.base.refined(samples[:1].to(stream.anchors))[0]
+    mode = adapter.other.refined(samples[:1].to(stream.anchors))[0]
     assert torch.cosine_similarity(learnt, mode, dim=0) == pytest.approx(1.0)
     assert torch.cosine_similarity(learnt, samples.features[0], dim=0) < 0.9999
 
@@ -81,12 +78,12 @@ def test_the_state_of_both_is_saved_and_reset(tmp_path):
     adapter.step(stream.features)
     adapter.save(tmp_path / "state.safetensors")
     again = load_adapter(tmp_path / "state.safetensors", stream.classifier)
-    assert again.base.name == "tda"
+    assert again.other.name == "tda"
     assert again.state().keys() == adapter.state().keys() > PTA(stream.classifier).state().keys()
     torch.testing.assert_close(again.predict(stream.features), adapter.predict(stream.features))
     adapter.reset(classes=iter([0, 1, 2, 3, 4]))
     assert torch.equal(
-        adapter.base.predict(stream.features), create_adapter("tda", stream.classifier).predict(stream.features)
+        adapter.other.predict(stream.features), create_adapter("tda", stream.classifier).predict(stream.features)
     )
 
 
@@ -94,7 +91,7 @@ def test_what_the_other_method_needs_is_needed():
     stream, samples = stream_with_views(1)
     with pytest.raises(InvalidSamples, match="pta extract --views 64"):
         create_adapter("combined", stream.classifier, source=samples[:3].__class__(samples.features), base="mta")
-    assert create_adapter("combined", stream.classifier, source=samples, base="mta").needs == {"features", "views"}
+    assert needs_of_samples("combined", {"base": "mta"}) == {"features", "views"}
 
 
 def test_parameters_of_both_can_be_written_as_json():
@@ -115,16 +112,24 @@ def test_the_other_method_forgets_what_it_had_computed_when_its_state_is_replace
 def test_it_is_not_summarised_because_that_would_leave_the_other_method_out():
     stream = clip_like_stream(1, classes=3, dim=8, count=4)
     adapter = Combined(stream.classifier, base="tda")
-    with pytest.raises(InvalidParameter, match="depends on what tda has learnt"):
+    with pytest.raises(InvalidParameter, match="depends on what tda has learned"):
         adapter.summarise(stream.features)
     with pytest.raises(InvalidParameter, match="holds nothing for tda"):
         adapter.apply(PTA(stream.classifier).summarise(stream.features))
 
 
-@pytest.mark.parametrize("wrong", [{"base": 5}, {"base_parameters": 5}, {"base_parameters": "x"}, {"base": [1]}])
-def test_a_base_is_a_name_and_its_parameters_are_a_mapping(wrong):
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"base": 5}, "base must be the name of a method, got 5"),
+        ({"base": [1]}, "base must be the name of a method"),
+        ({"base_parameters": 5}, "base_parameters must be a mapping, got 5"),
+        ({"base_parameters": "x"}, "base_parameters must be a mapping"),
+    ],
+)
+def test_a_base_is_a_name_and_its_parameters_are_a_mapping(wrong, complaint):
     stream = clip_like_stream(1, classes=3, dim=8, count=1)
-    with pytest.raises(InvalidParameter, match="base must be a name and base_parameters a mapping"):
+    with pytest.raises(InvalidParameter, match=complaint):
         Combined(stream.classifier, **wrong)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import TOLERANCES, assert_agrees
+from oracle import TOLERANCES, assert_agrees, oracle_pta
 from streams import (
     PAPER,
     RELEASED,
@@ -26,7 +26,6 @@ from pta.engines import Prototypes, Rule, Touches, advance, find_touches
 from pta.engines.chunk import advance_by_chunk
 from pta.engines.loop import advance_by_loop
 from pta.engines.step import advance_by_step
-from pta.reference.pta import pta_loop
 
 RELEASED_RULE, PAPER_RULE = (
     Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)
@@ -77,7 +76,7 @@ def run(stream, rule, probabilities, pieces, engines, state_dtype=None):
 
 def assert_like_the_oracle(stream, rule, probabilities, pieces, engines):
     cosines, prototypes = run(stream, rule, probabilities, pieces, engines)
-    expected, P, R = pta_loop(
+    expected, P, R = oracle_pta(
         stream.anchors,
         stream.features,
         scale=stream.scale,

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
-from pta.adapters.adapter import adapter_class, parameters_of
+from pta.adapters import adapter_class, needs_model
 from pta.adapters.presets import require_preset
 from pta.datasets.catalogue import find_entry
 from pta.prompts import load_templates
@@ -91,8 +91,8 @@ def test_every_method_is_there_or_awaited_and_takes_its_parameters(experiment):
         used = {row.method, row.params.get("base", row.method)}
         assert used <= set(list_adapters()) | set(PAPER.awaited_methods)
         if row.method in list_adapters():
-            assert set(row.params) <= set(parameters_of(row.method))
-        if not is_awaited(row) and "pixels" not in adapter_class(row.method).needs:
+            assert set(row.params) <= set(adapter_class(row.method).declared)
+        if not is_awaited(row) and not needs_model(row.method, row.params):
             create_adapter(row.method, classifier, **row.params)
 
 

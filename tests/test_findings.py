@@ -2,23 +2,19 @@
 
 import csv
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from finding import anchor, half
+from finding.unguarded import Unguarded, stream
 from streams import clip_like_stream
 
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.datasets.features import FeatureFile
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "benchmarks"))
-
-from finding import anchor, half  # noqa: E402
-from finding.unguarded import Unguarded, stream  # noqa: E402
-
 RESULTS = ROOT / "benchmarks" / "results"
 DATASETS = {
     "Caltech101": "caltech101_test_sub",

@@ -1,6 +1,7 @@
-"""The engine of class Gaussians: its moments, its precision and its bank, against what defines them."""
+"""The engines of class Gaussians and of the bank: moments, precision and entries, against what defines them."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from pta.engines import gaussian
 from pta.engines.eigenspace import eigenspace_above
-from pta.engines.gaussian import Entry, Gaussians, add_moments, admissions, shrunk_covariance
-from pta.engines.zero_shot import ZeroShot
+from pta.engines.entropy_bank import Entry, admissions, renew_moments
+from pta.engines.gaussian import Estimate, Gaussians, add_moments, shrunk_covariance
 
 SHAPES = {"classes": st.integers(1, 6), "slots": st.integers(1, 5), "dim": st.integers(2, 12)}
 
@@ -158,9 +159,27 @@ def test_what_float32_cannot_resolve_is_computed_in_float64():
     assert Gaussians.of(torch.eye(2, dtype=torch.float64), torch.eye(2)).origin.dtype == torch.float32
 
 
+@pytest.mark.parametrize("cutoff", [None, number(1e-6)])
+@pytest.mark.parametrize("overflowed", [math.inf, math.nan])
+def test_a_covariance_that_overflowed_has_the_precision_zero(overflowed, cutoff):
+    covariance = torch.full((3, 3), overflowed, dtype=torch.float64)
+    assert (Gaussians.of(covariance, torch.eye(3), cutoff=cutoff).scores(torch.rand(2, 3)) == 0).all()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_an_estimate_is_kept_until_the_state_changes_where_that_can_be_known(monkeypatch, readable):
+    state = torch.eye(2, dtype=torch.float64)
+    estimate = Estimate(lambda: Gaussians.of(state, torch.eye(2, dtype=torch.float64)))
+    monkeypatch.setattr(gaussian, "is_host_readable", lambda _: readable)
+    first = estimate()
+    assert (estimate() is first) == readable
+    state *= 4
+    estimate.state_changed()
+    torch.testing.assert_close(estimate().offsets, first.offsets / 4)
+
+
 def arrivals(labels, entropies):
-    entropy = torch.tensor(entropies, dtype=torch.float64)
-    return ZeroShot(torch.empty(0), torch.empty(0), entropy, torch.tensor(labels))
+    return SimpleNamespace(entropy=torch.tensor(entropies, dtype=torch.float64), labels=torch.tensor(labels))
 
 
 def entered(entropies, zero_shot):
@@ -211,3 +230,16 @@ def test_an_entry_that_does_not_enter_writes_nothing():
         entry.put(items, torch.ones(5, dtype=torch.float64))
         entry.put_class(means, torch.ones(1, 5, dtype=torch.float64))
     assert all(torch.equal(now, then) for now, then in zip((items, means, moments), before, strict=True))
+
+
+def test_moments_are_computed_anew_only_if_items_are_missing():
+    items, means, filled = bank(1, 3, 2, 5)
+    moments = moments_of(items, means, filled)
+    rounded = moments + 1e-13
+    rounded[-1, -1] = moments[-1, -1]
+    kept = rounded.clone()
+    assert not renew_moments(rounded, items, means, filled)
+    assert torch.equal(rounded, kept)
+    filled[0] = False
+    assert renew_moments(rounded, items, means, filled)
+    torch.testing.assert_close(rounded, moments_of(items, means, filled))

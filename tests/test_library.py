@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pta import Samples, ZeroShotClassifier
-from pta.adapters.adapter import adapter_class
+from pta.adapters import adapter_class
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.reproduction.library import VIEWS, Library

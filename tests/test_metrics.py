@@ -145,15 +145,15 @@ def data_of(count=150, classes=5, labelled=True, **extra):
 
 
 def everything():
-    """Made-up samples that every method can be run on, and an image tower to look at their pixels."""
+    """Made-up samples that every method can be run on, and the model that made them."""
     encoder = EmbeddedEncoder.load()
     rng = np.random.default_rng(3)
     pixels = rng.integers(256, size=(40, 1, 28, 28), dtype=np.uint8)
     anchors, labels = rng.standard_normal((4, encoder.dim)), rng.integers(4, size=40)
     features = encoder.encode(torch.from_numpy(pixels)).numpy()
     views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
-    samples = Samples.of(features, views=views, pixels=pixels)
-    return FeatureFile("all", samples, ZeroShotClassifier(anchors, list("abcd")), labels), encoder.image_tower()
+    samples = Samples.of(features, views=views, raw=pixels)
+    return FeatureFile("all", samples, ZeroShotClassifier(anchors, list("abcd")), labels), encoder
 
 
 @pytest.mark.parametrize("stream", [Stream(), Stream(drop_last=True), Stream("separate", lookahead=True)], ids=str)
@@ -213,9 +213,9 @@ def test_without_labels_nothing_is_counted():
 
 
 def test_the_record_of_every_method_is_json():
-    data, tower = everything()
+    data, model = everything()
     for method in list_adapters():
-        (done,) = evaluate(data, {method: {}}, seeds=[1], tower=tower)
+        (done,) = evaluate(data, {method: {}}, seeds=[1], model=model)
         record = done.record()
         again = json.loads(json.dumps(record, allow_nan=False))
         assert {**again, "params": None} == {**record, "params": None}, method

@@ -50,7 +50,7 @@ def test_worked_example():
 
 def test_worked_example_of_the_loop():
     toy = toy_stream()
-    parameters = {"scale": 10.0, "bandwidth_share": ONE_NEIGHBOUR_OF_FOUR}
+    parameters = {"scale": 10.0, "lambda_y": 0.2, "lambda_q": 4.0, "bandwidth_share": ONE_NEIGHBOUR_OF_FOUR}
     _, h, y = mta_of_views(toy.anchors.numpy(), toy_views()[0].numpy(), **parameters)
     np.testing.assert_allclose(h, [0.07683, 0.08384, 0.07683, 0.80823], **PRINTED)
     np.testing.assert_allclose(y, [0.91109, 0.06748, 0.02142, 0.0], **PRINTED)
@@ -77,7 +77,7 @@ def test_single_precision_is_near_the_loop(stream):
 
 
 def test_defaults_are_those_the_loop_was_written_with():
-    assert defaults(MTA).items() <= defaults(mta_of_views).items()
+    assert defaults(MTA).items() <= defaults(mta_loop).items()
 
 
 def test_mta_obeys_the_laws_of_adapters():

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 # Each model is written with random weights and loaded by the name a user would give; what is found is printed as JSON.
 SCRIPT = """
-import json, sys
+import json, pickle, sys
 from pathlib import Path
 import stand_in_torchvision
 stand_in_torchvision.install()
@@ -103,6 +103,11 @@ for name in CONFIGURATIONS:
         found[name]["gradients"] = [bool(reached[mask].all()), bool(reached[~mask].any())]
         found[name]["from embeddings"] = difference(features.detach(), encoder.encode_texts(TEXTS))
         found[name]["length"] = ids.shape[1]
+        tower = encoder.prompt_tower(["cat", "sea_lion"])
+        prompts = encoder.encode_texts(["a photo of a cat.", "a photo of a sea lion."])
+        found[name]["prompt tower"] = difference(tower.read(tower.context[None])[0], prompts)
+    twin = pickle.loads(pickle.dumps(encoder))
+    found[name]["twin"] = [twin.fingerprint, difference(twin.encode_texts(TEXTS), encoder.encode_texts(TEXTS))]
 
 own, address = written("Tiny-CLIP")
 encoder = load_encoder(address)
@@ -187,6 +192,7 @@ found["complaints"] = {
     "no tag": complaint(lambda: load_encoder("openclip:Tiny-CLIP")),
     "mismatch": complaint(lambda: load_encoder(address.replace("Tiny-CLIP/", "Tiny-Sigmoid/"))),
     "embeddings": complaint(lambda: class_token.embed_ids(torch.zeros(1, 4, dtype=torch.long))),
+    "prompts": complaint(lambda: class_token.prompt_tower(["cat"])),
     "fetch": complaint(lambda: load_encoder("openclip:ViT-B-16/openai")),
     "fetch repository": complaint(lambda: load_encoder("openclip:hf-hub:laion/nothing")),
 }
@@ -233,6 +239,18 @@ def test_texts_equal_the_path_from_their_embeddings_and_gradients_reach_these(fo
     padding_is_read = name == "Tiny-Sigmoid"
     assert found[name]["gradients"] == [True, padding_is_read]
     assert found[name]["length"] == 64 if padding_is_read else found[name]["length"] < 77
+
+
+@pytest.mark.parametrize("name", WITH_EMBEDDINGS)
+def test_a_prompt_tower_gives_the_features_of_the_prompts(found, name):
+    assert found[name]["prompt tower"] < 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_encoders_pickle(found, name):
+    fingerprint, distance = found[name]["twin"]
+    assert fingerprint == found[name]["fingerprint"]
+    assert distance < 1e-6
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -309,6 +327,7 @@ def test_pickled_code_is_not_run(found):
         ("no tag", "names neither a file with weights nor a tag"),
         ("mismatch", "cannot be loaded"),
         ("embeddings", "InvalidParameter: the text tower of Tiny-ClassToken takes texts only, no token embeddings"),
+        ("prompts", "InvalidParameter: the text tower of Tiny-ClassToken takes texts only, no token embeddings"),
         ("fetch", "openclip:ViT-B-16/openai is not on this machine and could not be fetched (HF_HUB_OFFLINE is set)"),
         ("fetch repository", "openclip:hf-hub:laion/nothing is not on this machine and could not be fetched"),
     ],

@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
-from pta.adapters.adapter import parameters_of
+from pta.adapters import adapter_class
 from pta.adapters.presets import depends_on_dataset, load_preset, preset_names, require_preset
 from pta.datasets.catalogue import catalogue
 from pta.errors import InvalidParameter
@@ -29,7 +29,7 @@ def test_every_value_is_for_a_known_dataset_and_parameter(method):
             continue
         for dataset, values in by_dataset.items():
             assert dataset == "*" or dataset in catalogue()
-            assert set(values) <= set(parameters_of(method))
+            assert set(values) <= set(adapter_class(method).declared)
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"tca"}))

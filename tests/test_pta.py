@@ -8,12 +8,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import TOLERANCES, assert_agrees
+from oracle import TOLERANCES, assert_agrees, oracle_pta
 from streams import PAPER, RELEASED, clip_like_stream, cuts, rules, streams, toy_stream
 
 from pta import PTA, Samples, ZeroShotClassifier, create_adapter
 from pta.errors import InvalidParameter
-from pta.reference.pta import pta_loop
 
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 ONE_BY_ONE = pytest.mark.parametrize("size", [3, 2, 1], ids=["whole", "in two", "one by one"])
@@ -26,7 +25,7 @@ def step_in_batches(adapter, features, size):
 
 def oracle_of(stream, features=None, **switches):
     features = stream.features if features is None else features
-    return pta_loop(stream.anchors, features, scale=stream.scale, **switches)
+    return oracle_pta(stream.anchors, features, scale=stream.scale, **switches)
 
 
 # -- the worked example ---------------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ PTA = [sys.executable, "-c", "from pta.cli import main; main()"]
 COUNTED = '''
 import sys, time
 from pathlib import Path
-from pta.adapters import CLIP
-from pta.adapters.adapter import register
+from pta.adapters import CLIP, register
 from pta.cli import main
+from pta.parameters import number
 
 
 @register
@@ -37,9 +37,7 @@ class Counted(CLIP):
 
     name = "counted"
 
-    def __init__(self, classifier, *, bias=0.0):
-        super().__init__(classifier)
-        self.parameters = {"bias": bias}
+    bias: float = number(0.0, 0.0, 9.0, "not used")
 
     def _step(self, samples):
         if len(samples) > 16:  # more than a warm-up

@@ -35,8 +35,8 @@ def test_half_precision_is_widened_and_double_kept():
     ("features", "complaint"),
     [
         (torch.zeros(0, 3), "no samples"),
-        (torch.ones(3), "one row a sample"),
-        (torch.ones(2, 3, 4), "one row a sample"),
+        (torch.ones(3), "one row per sample"),
+        (torch.ones(2, 3, 4), "one row per sample"),
         ([[1.0, math.nan]], "row 0 .* not finite"),
         ([[1.0, 1.0], [math.inf, 1.0]], "row 1 .* not finite"),
         ([[1.0, 1.0], [0.0, 0.0]], "row 1 .* zero"),
@@ -55,7 +55,7 @@ def test_batches_cover_the_samples_in_order():
     assert torch.equal(torch.cat([batch.features for batch in samples.batches(2)]), torch.eye(5))
 
 
-# -- views and pixels -------------------------------------------------------------------------------------------------
+# -- views and raw -------------------------------------------------------------------------------------------------
 
 
 def full_samples(count=5, dim=4):
@@ -64,7 +64,7 @@ def full_samples(count=5, dim=4):
         torch.randn(count, dim, generator=random),
         views=torch.randn(count, 7, dim, generator=random),
         most_confident=torch.randn(count, 2, dim, generator=random),
-        pixels=torch.randn(count, 3, 6, 6, generator=random),
+        raw=torch.randn(count, 3, 6, 6, generator=random),
     )
 
 
@@ -72,13 +72,13 @@ def full_samples(count=5, dim=4):
 def test_everything_known_of_a_sample_stays_with_it(rows):
     samples = full_samples()
     chosen = samples[rows]
-    for name in ("features", "views", "most_confident", "pixels"):
+    for name in ("features", "views", "most_confident", "raw"):
         assert torch.equal(getattr(chosen, name), getattr(samples, name)[rows]), name
 
 
 def test_batches_carry_everything():
     samples = full_samples()
-    for name in ("features", "views", "most_confident", "pixels"):
+    for name in ("features", "views", "most_confident", "raw"):
         together = torch.cat([getattr(batch, name) for batch in samples.batches(2)])
         assert torch.equal(together, getattr(samples, name)), name
 
@@ -88,9 +88,9 @@ def test_batches_carry_everything():
     [
         ([], {"features"}),
         (["views"], {"features", "views"}),
-        (["pixels"], {"features", "pixels"}),
-        (["most_confident"], {"features"}),
-        (["views", "most_confident", "pixels"], {"features", "views", "pixels"}),
+        (["raw"], {"features", "raw"}),
+        (["most_confident"], {"features", "most_confident"}),
+        (["views", "most_confident", "raw"], {"features", "views", "most_confident", "raw"}),
     ],
 )
 def test_samples_provide_what_they_were_given(names, provided):
@@ -106,15 +106,15 @@ def test_views_become_unit_rows_where_they_are_used_and_features_stay():
         expected = torch.nn.functional.normalize(getattr(samples, name).double(), dim=2)
         torch.testing.assert_close(getattr(used, name), expected)
     assert torch.equal(used.features, samples.features.double())
-    assert used.pixels is samples.pixels
+    assert torch.equal(used.raw, samples.raw)
 
 
-def test_views_and_pixels_are_kept_beside_converted_features():
+def test_views_and_raw_are_kept_beside_converted_features():
     samples = full_samples()
-    made = Samples.of(samples.features.numpy(), views=samples.views.numpy(), pixels=samples.pixels)
+    made = Samples.of(samples.features.numpy(), views=samples.views.numpy(), raw=samples.raw)
     assert torch.allclose(made.features.norm(dim=1), torch.ones(5))
     assert torch.equal(made.views, samples.views)
-    assert made.pixels is samples.pixels
+    assert made.raw is samples.raw
 
 
 def test_a_mean_of_views_is_not_scaled_to_unit_length():
@@ -138,7 +138,7 @@ def test_a_mean_of_views_is_not_scaled_to_unit_length():
     ids=["two dimensions", "integers", "no view", "a list", "other samples", "another dimension"],
 )
 def test_views_of_another_shape_are_refused_in_one_line(name, views, complaint):
-    with pytest.raises(InvalidSamples, match=rf"^(most confident )?views {complaint}$"):
+    with pytest.raises(InvalidSamples, match=rf"^{name} {complaint}$"):
         Samples(full_samples().features, **{name: views})
 
 
@@ -147,23 +147,26 @@ def test_views_of_another_shape_are_refused_in_one_line(name, views, complaint):
 def test_a_view_without_direction_is_refused_with_its_place(name, value):
     views = torch.ones(5, 3, 4)
     views[2, 1] = value
-    with pytest.raises(InvalidSamples, match=r"^view 1 of sample 2 is zero, NaN or Inf and has no direction$"):
+    with pytest.raises(InvalidSamples, match=rf"^{name}: number 1 of sample 2 is zero, NaN or Inf and has no direction$"):
         Samples.of(torch.ones(5, 4), **{name: views})
 
 
-@pytest.mark.parametrize("shape", [(5, 6, 6), (4, 3, 6, 6)], ids=["three dimensions", "other samples"])
-def test_pixels_of_another_shape_are_refused_in_one_line(shape):
-    with pytest.raises(
-        InvalidSamples, match=r"^pixels must be B×channels×height×width for 5 samples, got shape \([^\n]*$"
-    ):
-        Samples.of(torch.ones(5, 4), pixels=torch.ones(shape))
+@pytest.mark.parametrize("shape", [(5,), (4, 3, 6, 6)], ids=["one dimension", "other samples"])
+def test_raw_of_another_shape_is_refused_in_one_line(shape):
+    with pytest.raises(InvalidSamples, match=r"^raw must have a row for each of 5 samples, got shape \([^\n]*$"):
+        Samples.of(torch.ones(5, 4), raw=torch.ones(shape))
 
 
-def test_pixels_that_are_not_finite_are_refused_before_anything_is_learnt_from_the_others():
+def test_raw_that_is_not_finite_is_refused():
     samples = full_samples()
-    spoilt = samples.pixels.float().clone()
+    spoilt = samples.raw.float().clone()
     spoilt[-1, 0, 0, 0] = float("nan")
-    with pytest.raises(InvalidSamples, match="some pixels are NaN or Inf"):
-        Samples(samples.features, pixels=spoilt)
-    with pytest.raises(InvalidSamples, match="pixels must be real numbers"):
-        Samples(samples.features, pixels=spoilt.to(torch.complex64))
+    with pytest.raises(InvalidSamples, match="raw: some numbers are NaN or Inf"):
+        Samples(samples.features, raw=spoilt)
+    with pytest.raises(InvalidSamples, match="raw must be a tensor of real numbers"):
+        Samples(samples.features, raw=spoilt.to(torch.complex64))
+
+
+def test_a_name_that_samples_do_not_have_is_answered_with_the_nearest():
+    with pytest.raises(InvalidSamples, match="did you mean 'views'"):
+        Samples.of(torch.ones(5, 4), view=torch.ones(5, 2, 4))

@@ -1,7 +1,7 @@
 """TCA equals the loop that the released program is, and condenses tokens as it does."""
 
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from streams import cuts
 from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier
-from pta.adapters.adapter import create_adapter, load_adapter
+from pta.adapters import create_adapter, load_adapter
 from pta.adapters.checks import check_adapter
 from pta.adapters.tca import TCA
 from pta.encoders import EmbeddedEncoder
@@ -22,7 +22,7 @@ from pta.engines.condensation import Cut, condense, cuts_of, merge
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.reference.tca import NumpyViT, merged, tca_loop
 from pta.samples import Samples
-from pta.towers import TokenBlock
+from pta.towers import ImageTower, TokenBlock
 
 WIDTH, DEPTH, HEADS, SIZE, DIM = 32, 4, 2, 16, 32
 RATE = 0.1  # 65 tokens become 50, 41, 32
@@ -38,9 +38,22 @@ def weights():
 
 
 @cache
-def tower(dtype=torch.float32):
-    encoder = ClipEncoder(weights(), quick_gelu=True, image_head_width=WIDTH // HEADS)
-    return encoder.to(dtype).image_tower()
+def encoder(dtype=torch.float32):
+    return ClipEncoder(weights(), quick_gelu=True, image_head_width=WIDTH // HEADS).to(dtype)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that has nothing but an image tower."""
+
+    tower: ImageTower
+
+    @property
+    def dim(self):
+        return self.tower.dim
+
+    def image_tower(self):
+        return self.tower
 
 
 def numpy_tower(dtype=np.float64):
@@ -62,7 +75,7 @@ def stream(seed, classes, count):
 
 @torch.no_grad()
 def features_of(images):
-    vit = tower(torch.float64)
+    vit = encoder(torch.float64).image_tower()
     x = vit.embed(images)
     for block in vit.blocks:
         x = block(x)
@@ -70,7 +83,7 @@ def features_of(images):
 
 
 def samples_of(images):
-    return Samples.of(torch.ones(len(images), DIM, dtype=torch.float64), pixels=images)
+    return Samples.of(torch.ones(len(images), DIM, dtype=torch.float64), raw=images)
 
 
 def run(adapter, images, parts=(slice(None),)):
@@ -78,7 +91,7 @@ def run(adapter, images, parts=(slice(None),)):
 
 
 def tca(classifier, **parameters):
-    return TCA(classifier, tower(classifier.anchors.dtype), **{"rate": RATE, **parameters})
+    return TCA(classifier, model=encoder(classifier.anchors.dtype), **{"rate": RATE, **parameters})
 
 
 def expected(classifier, images, **parameters):
@@ -129,7 +142,7 @@ def test_float32_is_near_the_loop():
 
 def test_the_defaults_are_those_of_the_loop():
     classifier, images = stream(1, 2, 20)
-    adapter = TCA(classifier, tower(torch.float64))
+    adapter = TCA(classifier, model=encoder(torch.float64))
     numbers = {"rate": 0.035, "slots": 3, "layer_temperature": 0.1, "alpha": 3.0, "beta": 5.0, "seed": 1}
     assert adapter.parameters == {**numbers, "blocks": [1, 2, 3], "order": "update-first"}
     how = {"scale": classifier.scale, "blocks": (1, 2, 3)}
@@ -139,10 +152,7 @@ def test_the_defaults_are_those_of_the_loop():
 
 
 def test_the_laws_of_adapters_hold():
-    def make(classifier):
-        return TCA(classifier, tower(classifier.anchors.dtype), rate=RATE)
-
-    check_adapter(make)
+    check_adapter(tca)
 
 
 def test_a_saved_adapter_goes_on_as_if_nothing_had_been(tmp_path):
@@ -150,7 +160,7 @@ def test_a_saved_adapter_goes_on_as_if_nothing_had_been(tmp_path):
     kept = tca(classifier, blocks=(1, 3))
     run(kept, images[:12])
     kept.save(tmp_path / "state.safetensors")
-    loaded = load_adapter(tmp_path / "state.safetensors", classifier, tower=tower(torch.float64))
+    loaded = load_adapter(tmp_path / "state.safetensors", classifier, model=encoder(torch.float64))
     assert loaded.parameters == kept.parameters
     assert torch.equal(run(loaded, images[12:]), run(kept, images[12:]))
 
@@ -177,7 +187,7 @@ def test_all_patches_may_be_condensed_but_no_more():
 
 
 def test_tokens_really_become_fewer():
-    vit, classifier = tower(), stream(1, 2, 2)[0].to(dtype=torch.float32)
+    vit, classifier = encoder().image_tower(), stream(1, 2, 2)[0].to(dtype=torch.float32)
     lengths = []
 
     def watched(block):
@@ -187,29 +197,30 @@ def test_tokens_really_become_fewer():
 
         return TokenBlock(block.whole, block.attend, mlp)
 
-    adapter = TCA(classifier, replace(vit, blocks=[watched(block) for block in vit.blocks]), rate=RATE)
+    adapter = TCA(classifier, model=Model(replace(vit, blocks=[watched(block) for block in vit.blocks])), rate=RATE)
     run(adapter, stream(1, 2, 2)[1])
     assert lengths == [50, 41, 32]
 
 
 @pytest.mark.parametrize("blocks", [None, [1, 2, 3, 4]])
 def test_without_condensation_features_are_exactly_those_of_the_encoder(blocks):
-    encoder = EmbeddedEncoder.load().ready()
+    embedded = EmbeddedEncoder.load().ready()
     pixels = torch.randint(0, 256, (9, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    plain = encoder.encode(pixels)
+    plain = embedded.encode(pixels)
     classifier = ZeroShotClassifier(torch.eye(128)[:4], list("abcd"))
-    adapter = TCA(classifier, encoder.image_tower(), rate=0.0, blocks=blocks)
-    assert torch.equal(adapter.refined(Samples.of(plain, pixels=pixels)), plain)
-    condensing = TCA(classifier, encoder.image_tower(), rate=0.035)
-    assert not torch.allclose(condensing.refined(Samples.of(plain, pixels=pixels)), plain, atol=1e-4)
+    adapter = TCA(classifier, model=embedded, rate=0.0, blocks=blocks)
+    assert torch.equal(adapter.refined(Samples.of(plain, raw=pixels)), plain)
+    condensing = TCA(classifier, model=embedded, rate=0.035)
+    assert not torch.allclose(condensing.refined(Samples.of(plain, raw=pixels)), plain, atol=1e-4)
 
 
 def test_the_default_blocks_are_at_the_quarters_of_the_depth():
-    encoder = EmbeddedEncoder.load()
+    embedded = EmbeddedEncoder.load()
     classifier = ZeroShotClassifier(torch.eye(128)[:4], list("abcd"))
-    assert TCA(classifier, encoder.image_tower()).parameters["blocks"] == [1, 2, 3]
-    deep = replace(encoder.image_tower(), blocks=[*encoder.image_tower().blocks] * 3, tokens=197)
-    assert TCA(classifier, replace(deep, blocks=deep.blocks[:12])).parameters["blocks"] == [3, 6, 9]
+    assert TCA(classifier, model=embedded).parameters["blocks"] == [1, 2, 3]
+    vit = embedded.image_tower()
+    deep = replace(vit, blocks=([*vit.blocks] * 3)[:12], tokens=197)
+    assert TCA(classifier, model=Model(deep)).parameters["blocks"] == [3, 6, 9]
 
 
 def hand_made_block(p):
@@ -359,11 +370,11 @@ def test_a_bad_parameter_is_refused_in_one_line(parameters, complaint):
         tca(stream(1, 2, 2)[0], **parameters)
 
 
-def test_a_tower_of_another_model_is_refused():
+def test_no_model_and_another_model_are_refused():
     classifier = ZeroShotClassifier(torch.eye(8), list("abcdefgh"))
-    with pytest.raises(InvalidParameter, match="tower gives 32 dimensions but the classifier's anchors have 8"):
-        TCA(classifier, tower())
-    with pytest.raises(InvalidParameter, match="looks inside an image tower"):
+    with pytest.raises(InvalidParameter, match="features have 32 dimensions but the classifier's anchors have 8"):
+        TCA(classifier, model=encoder())
+    with pytest.raises(InvalidParameter, match="tca needs the image tower of a model"):
         create_adapter("tca", classifier)
 
 
@@ -374,10 +385,38 @@ def test_a_tower_of_another_model_is_refused():
         (lambda images: images * float("nan"), "NaN or Inf"),
     ],
 )
-def test_pixels_that_do_not_fit_change_no_state(spoil, complaint):
+def test_images_that_do_not_fit_are_refused(spoil, complaint):
     classifier, images = stream(1, 2, 6)
     adapter = tca(classifier)
-    for use in (adapter.step, partial(adapter.predict)):
+    for use in (adapter.require, adapter.step, adapter.predict):
         with pytest.raises(InvalidSamples, match=complaint):
             use(samples_of(spoil(images)))
-    assert int(adapter.seen) == 0
+    assert adapter.position == 0
+
+
+@pytest.mark.parametrize("at_once", [64, 5])
+@pytest.mark.parametrize("anchors", [False, True])
+def test_a_tower_that_fails_on_a_later_image_leaves_no_trace(at_once, anchors):
+    classifier, images = stream(1, 2, 24)
+    vit = encoder(torch.float64).image_tower()
+    calls = iter(range(100))
+    fails_at = 100
+
+    def embed(pixels):
+        if next(calls) == fails_at:
+            raise RuntimeError("out of memory")
+        return vit.embed(pixels)
+
+    adapter = TCA(classifier, model=Model(replace(vit, embed=embed)), rate=RATE)
+    adapter.at_once = at_once
+    if anchors:
+        run(adapter, images[:8])
+        assert adapter._domain_anchors() is not None
+    before = adapter.snapshot().tensors
+    expected = adapter.clone()
+    adapter.predict(samples_of(images[:2]))
+    fails_at = next(calls) + 3  # anchors are on by then, so that earlier images of the batch have been learned
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(adapter, images[8:])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in adapter.state().items())
+    torch.testing.assert_close(run(adapter, images[8:]), run(expected, images[8:]))

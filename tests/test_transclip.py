@@ -132,7 +132,7 @@ def test_nothing_is_kept():
     stream = varied_stream()
     adapter = TransCLIP(stream.classifier)
     first = adapter.step(stream.features)
-    assert adapter.state() == {}
+    assert set(adapter.state()) == {"seen"}
     assert torch.equal(adapter.step(stream.features), first)
     assert torch.equal(adapter.predict(stream.features), first)
 

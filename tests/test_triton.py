@@ -11,10 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import TOLERANCES, assert_agrees
+from oracle import TOLERANCES, assert_agrees, oracle_pta
 from streams import PAPER, RELEASED, Stream, clip_like_stream, cuts, rules, samples_on_either_side_of, with_edges
-
-from pta.reference.pta import pta_loop
 
 pytest.importorskip("triton")
 
@@ -59,7 +57,7 @@ def run(stream, rule, pieces, probabilities=None, *, bias=0.0, fused=True, preci
 
 def assert_like_the_oracle(stream, rule, pieces, probabilities=None, tolerance=TOLERANCE):
     scores, prototypes = run(stream, rule, pieces, probabilities)
-    expected, P, R = pta_loop(
+    expected, P, R = oracle_pta(
         *(stream.anchors, stream.features),
         scale=stream.scale,
         fusion="logits",

@@ -1,67 +1,62 @@
-"""Test-time adaptation of vision-language models: better zero-shot predictions from an unlabelled stream."""
+"""Test-time adaptation of vision-language models: better zero-shot predictions from an unlabelled stream.
 
-from pta.adapters import (
-    ADAPT,
-    BCA,
-    CLIP,
-    DOTA,
-    MTA,
-    OGA,
-    PTA,
-    SCA,
-    TCA,
-    TDA,
-    ZERO,
-    Adapter,
-    BoostAdapter,
-    Combined,
-    FreeTTA,
-    OnZeta,
-    StatA,
-    TransCLIP,
-    TransductiveADAPT,
-    create_adapter,
-    list_adapters,
-    load_adapter,
-)
-from pta.adapters.checks import check_adapter
-from pta.classifier import ZeroShotClassifier
-from pta.engines.segment import Segment, compose
-from pta.errors import PtaError
-from pta.inference.live_classifier import Classifier
-from pta.inference.program import Compiled as compile  # noqa: N813 (what it is to its users)
-from pta.samples import Samples
+Public names are imported when they are first used, so that `import pta` loads no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = [
-    "ADAPT",
-    "BCA",
-    "CLIP",
-    "DOTA",
-    "MTA",
-    "OGA",
-    "PTA",
-    "SCA",
-    "TCA",
-    "TDA",
-    "ZERO",
-    "Adapter",
-    "BoostAdapter",
-    "Classifier",
-    "Combined",
-    "FreeTTA",
-    "OnZeta",
-    "PtaError",
-    "Samples",
-    "Segment",
-    "StatA",
-    "TransCLIP",
-    "TransductiveADAPT",
-    "ZeroShotClassifier",
-    "check_adapter",
-    "compile",
-    "compose",
-    "create_adapter",
-    "list_adapters",
-    "load_adapter",
-]
+
+_HOMES = {
+    "Adapter": "pta.adapters",
+    "Classifier": "pta.inference.live_classifier",
+    "PtaError": "pta.errors",
+    "Samples": "pta.samples",
+    "Segment": "pta.engines.segment",
+    "ZeroShotClassifier": "pta.classifier",
+    "check_adapter": "pta.adapters.checks",
+    "compile": "pta.inference.program",
+    "compose": "pta.engines.segment",
+    "create_adapter": "pta.adapters",
+    "list_adapters": "pta.adapters",
+    "load_adapter": "pta.adapters",
+    "register": "pta.adapters",
+}
+"""Where public names live, beside the classes of the methods, which are all public."""
+
+if TYPE_CHECKING:  # for type checkers and editors
+    from pta.adapters import Adapter as Adapter
+    from pta.adapters import create_adapter as create_adapter
+    from pta.adapters import list_adapters as list_adapters
+    from pta.adapters import load_adapter as load_adapter
+    from pta.adapters import register as register
+    from pta.adapters.checks import check_adapter as check_adapter
+    from pta.adapters.pta import PTA as PTA
+    from pta.classifier import ZeroShotClassifier as ZeroShotClassifier
+    from pta.engines.segment import Segment as Segment
+    from pta.engines.segment import compose as compose
+    from pta.errors import PtaError as PtaError
+    from pta.inference.live_classifier import Classifier as Classifier
+    from pta.inference.program import compile as compile
+    from pta.samples import Samples as Samples
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted([*_HOMES, *import_module("pta.adapters").METHOD_CLASSES])
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if not name.startswith("_"):
+        try:
+            return import_module(f"pta.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"pta.{name}":
+                raise
+        if name in import_module("pta.adapters").METHOD_CLASSES:
+            return getattr(import_module("pta.adapters"), name)
+    raise AttributeError(f"module 'pta' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -32,7 +32,7 @@ def _require_views(name: str, views: Any, features: Tensor) -> None:
         raise InvalidSamples(
             f"{name} have shape {tuple(views.shape)}, expected {features.shape[0]}×views×{features.shape[1]}"
         )
-    norms = _norms(views)
+    norms = _norms(views.detach())
     usable = torch.isfinite(norms) & (norms >= SMALLEST_NORM)
     if not bool(usable.all()):
         sample, view = torch.nonzero(~usable)[0].tolist()
@@ -43,7 +43,9 @@ def _require_raw(name: str, raw: Any, features: Tensor) -> None:
     if not isinstance(raw, Tensor) or raw.is_complex():
         raise InvalidSamples(f"{name} must be a tensor of real numbers")
     if raw.ndim < 2 or len(raw) != len(features):
-        raise InvalidSamples(f"{name} must have a row for each of {len(features)} samples, got shape {tuple(raw.shape)}")
+        raise InvalidSamples(
+            f"{name} must have a row for each of {len(features)} samples, got shape {tuple(raw.shape)}"
+        )
     if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
         raise InvalidSamples(f"{name}: some numbers are NaN or Inf")
 
@@ -76,7 +78,7 @@ class Samples:
     def __post_init__(self) -> None:
         _norms_of_checked(self.features)
         for name, one in self._optional().items():
-            _FIELDS[name].metadata["check"](name.replace("_", " "), one, self.features)
+            _FIELDS[name].metadata["check"](name, one, self.features)
 
     @classmethod
     def of(cls, features: object, *, normalise: bool = True, **others: object) -> "Samples":
@@ -164,7 +166,7 @@ def _norms_of_checked(features: object) -> Tensor:
         )
     if features.numel() == 0:
         raise InvalidSamples(f"no samples: features have shape {tuple(features.shape)}")
-    norms = _norms(features)
+    norms = _norms(features.detach())
     least, most = norms.aminmax()
     if not math.isfinite(most):
         row = int(torch.nonzero(~torch.isfinite(norms))[0])

@@ -62,13 +62,17 @@ class ImageTower:
         return self.project(x[:, 0])
 
     def prepare(self, pixels: Tensor) -> Tensor:
-        """Pixels as `embed` takes them; those of another shape were made for another model."""
+        """Pixels as `embed` takes them."""
+        self.require_shape(pixels)
+        return self.ready(pixels)
+
+    def require_shape(self, pixels: Tensor) -> None:
+        """Refuse pixels of another shape, which were made for another model."""
         if tuple(pixels.shape[1:]) != self.shape:
             expected, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
             raise InvalidSamples(
                 f"the image tower takes pixels of N×{expected}, not N×{found}; made for another model?"
             )
-        return self.ready(pixels)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from pta.adapters.registry import (
     create_adapter,
     list_adapters,
     load_adapter,
-    needs_of,
+    needs_model,
+    needs_of_samples,
     register,
 )
 
@@ -21,15 +22,17 @@ __all__ = [
     "create_adapter",
     "list_adapters",
     "load_adapter",
-    "needs_of",
+    "needs_model",
+    "needs_of_samples",
     "register",
 ]
 
-_CLASSES = {place.rpartition(":")[2]: name for name, place in BUILT_IN.items()}
+METHOD_CLASSES = {place.rpartition(":")[2]: name for name, place in BUILT_IN.items()}
+"""The classes of the package's methods, each with the method's name."""
 
 
 def __getattr__(name: str) -> Any:
     """The class of a method of the package: `pta.adapters.TDA`."""
-    if name in _CLASSES:
-        return adapter_class(_CLASSES[name])
+    if name in METHOD_CLASSES:
+        return adapter_class(METHOD_CLASSES[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

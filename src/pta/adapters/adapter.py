@@ -26,7 +26,9 @@ Scope = Literal["sample", "batch", "stream"]
 Initial = Callable[[ZeroShotClassifier, Mapping[str, Any], Model | None], Tensor]
 """The state that nothing was learned into, from classifier, parameters and model."""
 
-_TOWERS = frozenset({"image tower", "prompt tower"})
+TOWERS = frozenset({"image tower", "prompt tower"})
+"""What a method may need of its model."""
+
 _MADE_BY = {"views": "pta extract --views 64 --view-mode crops", "raw": "pta extract --pixels"}
 
 
@@ -262,11 +264,13 @@ class Adapter(ABC):
         cls, parameters: Mapping[str, Any], classifier: ZeroShotClassifier, model: Model | None
     ) -> Model | None:
         """The model if the method needs one of its towers; refuse the lack of it, or one of another dimension."""
-        towers = sorted(cls.needs_with(parameters) & _TOWERS)
+        towers = sorted(cls.needs_with(parameters) & TOWERS)
         if not towers:
             return None
         if model is None:
-            raise InvalidParameter(f"{cls.name} needs the {' and the '.join(towers)} of a model; give it (--model, model=…)")
+            raise InvalidParameter(
+                f"{cls.name} needs the {' and the '.join(towers)} of a model; give it (--model, model=…)"
+            )
         if model.dim != classifier.dim:
             raise InvalidParameter(
                 f"the model's features have {model.dim} dimensions but the classifier's anchors have {classifier.dim}; "
@@ -276,7 +280,7 @@ class Adapter(ABC):
 
     def require(self, samples: Samples) -> None:
         """Refuse samples that do not provide what the method needs."""
-        for missing in sorted(self.needs_with(self.parameters) - _TOWERS - samples.provides):
+        for missing in sorted(self.needs_with(self.parameters) - TOWERS - samples.provides):
             advice = f"; make them with {_MADE_BY[missing]}" if missing in _MADE_BY else ""
             raise InvalidSamples(f"{self.name} needs {missing}, which are missing{advice}")
 

@@ -4,7 +4,10 @@ Each check is a function named after the law it checks. A method to which a law 
 excepted, and the reason stands beside it.
 """
 
+import copy
+import inspect
 import math
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter, load_adapter
+from pta.adapters.adapter import Adapter
+from pta.adapters.registry import load_adapter
+from pta.adapters.toy_model import SIZE, ToyModel
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidParameter, InvalidSamples, nearest
+from pta.errors import InvalidParameter, PtaError, nearest
 from pta.samples import Samples
 
-Factory = Callable[[ZeroShotClassifier], Adapter]
+Factory = Callable[..., Adapter]
 
 _TOLERANCE = 2e-3  # of logits of size 100: what the engines promise in float32
 _CLASSES, _DIM, _SAMPLES, _VIEWS = 12, 32, 96, 20
@@ -34,7 +39,8 @@ def check_adapter(factory: Factory, *, except_for: Mapping[str, str] | None = No
     """Run every check on the adapters that `factory(classifier)` makes; give the names of the laws that held.
 
     Args:
-        factory: makes a new adapter for a classifier, the same way each time.
+        factory: makes a new adapter for a classifier, the same way each time. If it also takes `model` or `source`, as
+            a method's class and `create_adapter` do, it is given a tiny random model and the samples that will come.
         except_for: laws that cannot apply to this method, each with the reason why.
 
     >>> from pta import PTA
@@ -65,12 +71,13 @@ def _check(function: Callable[[Factory], None]) -> Callable[[Factory], None]:
 class _Stream:
     """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors.
 
-    Every sample has views around it, and pixels (noise, 3×16×16) for methods that are given an image tower. In every
-    third stream features are the mean of some views.
+    Every sample has views around it, and raw pixels (noise) for methods that are given an image tower. In every third
+    stream features are the mean of some views.
     """
 
     classifier: ZeroShotClassifier
     samples: Samples
+    model: ToyModel
 
     @classmethod
     def make(cls, seed: int, dtype: torch.dtype = torch.float32) -> "_Stream":
@@ -82,17 +89,23 @@ class _Stream:
         features /= np.linalg.norm(features, axis=1, keepdims=True)
         views = features[:, None] + 0.1 * rng.standard_normal((_SAMPLES, _VIEWS, _DIM))
         views[:, 0] = features
-        pixels = rng.standard_normal((_SAMPLES, 3, 16, 16))
+        raw = rng.standard_normal((_SAMPLES, 3, SIZE, SIZE))
         names = [f"class {number}" for number in range(_CLASSES)]
         # float64 streams are exact copies of float32 ones, so that both precisions see the same numbers
         text, *images = (
-            torch.tensor(array, dtype=torch.float32).to(dtype) for array in (anchors, features, views, pixels)
+            torch.tensor(array, dtype=torch.float32).to(dtype) for array in (anchors, features, views, raw)
         )
-        samples = Samples(images[0], views=images[1], pixels=images[2])
+        samples = Samples(images[0], views=images[1], raw=images[2])
         if seed % 3 == 2:
             most_confident = torch.nn.functional.normalize(images[1][:, :4], dim=2)
             samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
-        return cls(ZeroShotClassifier(text, names, scale=50.0), samples)
+        return cls(ZeroShotClassifier(text, names, scale=50.0), samples, ToyModel(_DIM, dtype))
+
+    def adapter(self, factory: Factory) -> Adapter:
+        """A new adapter for this stream."""
+        taken = inspect.signature(factory).parameters
+        offered = {"model": self.model, "source": self.samples}
+        return factory(self.classifier, **{name: one for name, one in offered.items() if name in taken})
 
     def cuts(self, seed: int) -> Iterator[Samples]:
         rng = np.random.default_rng(seed)
@@ -108,7 +121,7 @@ def batch_equals_loop(factory: Factory) -> None:
     """Any cut of a stream into batches gives the logits and the state of one sample at a time."""
     for seed in range(3):
         stream = _Stream.make(seed)
-        single, whole, cut = (factory(stream.classifier) for _ in range(3))
+        single, whole, cut = (stream.adapter(factory) for _ in range(3))
         expected = torch.cat([single.step(sample) for sample in stream.samples.batches(1)])
         _require_equal(whole.step(stream.samples), expected, single, "one batch gives other logits than a loop")
         pieces = torch.cat([cut.step(batch) for batch in stream.cuts(seed)])
@@ -121,7 +134,7 @@ def batch_equals_loop(factory: Factory) -> None:
 def predict_is_pure(factory: Factory) -> None:
     """`predict` learns nothing and gives the same answer twice."""
     stream = _Stream.make(1)
-    adapter = factory(stream.classifier)
+    adapter = stream.adapter(factory)
     adapter.step(stream.samples[:40])
     before = _copy_of_state(adapter)
     first, second = adapter.predict(stream.samples), adapter.predict(stream.samples)
@@ -133,29 +146,133 @@ def predict_is_pure(factory: Factory) -> None:
 def saving_changes_nothing(factory: Factory) -> None:
     """Saving and loading in the middle of a stream leaves the rest of the stream as it was."""
     stream = _Stream.make(2)
-    kept = factory(stream.classifier)
+    kept = stream.adapter(factory)
     kept.step(stream.samples[:50])
     before = _copy_of_state(kept)
     with tempfile.TemporaryDirectory() as folder:
         kept.save(Path(folder) / "state.safetensors")
-        loaded = load_adapter(Path(folder) / "state.safetensors", stream.classifier, tower=kept.tower)
-    _require(loaded.parameters == kept.parameters, kept, "parameters are lost in saving")
+        loaded = load_adapter(Path(folder) / "state.safetensors", stream.classifier, model=stream.model)
     _require(_same_state(kept, before), kept, "saving changes the state")
-    _require(_same_state(loaded, before), kept, "state is lost in saving")
-    rest = stream.samples[50:]
-    _require(torch.equal(loaded.step(rest), kept.step(rest)), kept, "a loaded adapter goes on differently")
+    _require_goes_on(loaded, kept, stream.samples[50:], "a loaded adapter")
+
+
+@_check
+def pickles(factory: Factory) -> None:
+    """A pickled adapter goes on where the original was."""
+    stream = _Stream.make(2)
+    kept = stream.adapter(factory)
+    kept.step(stream.samples[:50])
+    _require_goes_on(pickle.loads(pickle.dumps(kept)), kept, stream.samples[50:], "a pickled adapter")
+
+
+@_check
+def a_clone_is_independent(factory: Factory) -> None:
+    """A clone or a deep copy goes on like the original, and neither changes the other."""
+    stream = _Stream.make(3)
+    for copied in (Adapter.clone, copy.deepcopy):
+        kept = stream.adapter(factory)
+        kept.step(stream.samples[:50])
+        before = _copy_of_state(kept)
+        twin = copied(kept)
+        twin.step(stream.samples[50:])
+        twin.reset(classes=[1])
+        _require(_same_state(kept, before), kept, "a clone that learns changes the original")
+        kept.reset()
+        twin.reset()
+        _require(_same_state(twin, kept.state()), kept, "a clone resets to another state than the original")
+        kept.step(stream.samples[:50])
+        _require_goes_on(copied(kept), kept, stream.samples[50:], "a clone")
+
+
+@_check
+def restoring_rewinds(factory: Factory) -> None:
+    """Restoring a snapshot brings back the state and the position of its moment, as often as wanted."""
+    stream = _Stream.make(4)
+    adapter, reference = stream.adapter(factory), stream.adapter(factory)
+    for one in (adapter, reference):
+        one.step(stream.samples[:50])
+    snapshot, before = adapter.snapshot(), _copy_of_state(adapter)
+    for _ in range(2):
+        adapter.step(stream.samples[50:])
+        adapter.restore(snapshot)
+        _require(_same_state(adapter, before), adapter, "restoring a snapshot leaves another state")
+    _require_goes_on(adapter, reference, stream.samples[50:], "a restored adapter")
+
+
+@_check
+def position_counts_learned_samples(factory: Factory) -> None:
+    """`position` counts the samples given to `step`; `reset` sets it to 0, `reset(classes)` keeps it."""
+    stream = _Stream.make(4)
+    adapter = stream.adapter(factory)
+    adapter.step(stream.samples[:7])
+    adapter.predict(stream.samples[:5])
+    adapter.step(stream.samples[7:40])
+    adapter.reset(classes=[2])
+    _require(adapter.position == 40, adapter, f"position is {adapter.position} after 40 learned samples")
+    adapter.reset()
+    _require(adapter.position == 0, adapter, f"position is {adapter.position} after reset")
+
+
+@_check
+def a_failed_step_changes_nothing(factory: Factory) -> None:
+    """A step that fails, in whichever part of a batch, leaves everything as it was."""
+    stream = _Stream.make(6)
+    adapter, reference = stream.adapter(factory), stream.adapter(factory)
+    for one in (adapter, reference):
+        one.step(stream.samples[:30])
+    before, parts = _copy_of_state(adapter), adapter.at_once
+    if parts is not None:
+        adapter.at_once = min(parts, 10)
+    calls, learn = 0, adapter._step
+
+    def fail_late(samples: Samples) -> Tensor:
+        nonlocal calls
+        calls += 1
+        logits = learn(samples)
+        if calls == 2 or adapter.may_fail:
+            raise _OnPurpose
+        return logits
+
+    adapter._step = fail_late  # type: ignore[method-assign]
+    try:
+        adapter.step(stream.samples[30:60])
+    except _OnPurpose:
+        _require(_same_state(adapter, before), adapter, "a step that failed was learned in part")
+    else:
+        adapter.restore(reference.snapshot())  # one part that cannot fail
+    adapter._step, adapter.at_once = learn, parts  # type: ignore[method-assign]
+    _require_goes_on(adapter, reference, stream.samples[60:], "after a failed step an adapter")
+
+
+@_check
+def gradients_stay_inside(factory: Factory) -> None:
+    """Samples that require gradients get none, and neither answers nor state belong to a graph."""
+    stream = _Stream.make(7)
+    adapter = stream.adapter(factory)
+    tensors = {name: one.clone().requires_grad_() for name, one in stream.samples.tensors().items()}
+    with torch.enable_grad():
+        answers = [adapter.step(Samples(**tensors)), adapter.predict(Samples(**tensors))]
+        _require(torch.is_grad_enabled(), adapter, "step switches gradients off for its caller")
+    for tensor in (*answers, *adapter.state().values()):
+        _require(not tensor.requires_grad, adapter, "an answer or the state requires gradients")
+    for name, tensor in tensors.items():
+        _require(tensor.grad is None, adapter, f"step leaves gradients in the caller's {name}")
+
+
+class _OnPurpose(Exception):
+    """What a check makes a step fail with."""
 
 
 @_check
 def reset_equals_new(factory: Factory) -> None:
     """After `reset` an adapter is as good as new; after `reset(classes)` only those classes are."""
     stream = _Stream.make(3)
-    used, new = factory(stream.classifier), factory(stream.classifier)
+    used, new = stream.adapter(factory), stream.adapter(factory)
     used.step(stream.samples)
     learnt = _copy_of_state(used)
     used.reset(classes=[1, 4])
-    for name, declared in used._declared.items():
-        if declared.per_class:
+    for name, piece in used._pieces():
+        if piece.per_class:
             others = [row for row in range(_CLASSES) if row not in (1, 4)]
             now, fresh = used.state()[name], new.state()[name]
             _require(torch.equal(now[[1, 4]], fresh[[1, 4]]), used, f"reset(classes) leaves {name} as it was")
@@ -173,9 +290,9 @@ def reset_equals_new(factory: Factory) -> None:
 def nothing_is_shared_with_the_caller(factory: Factory) -> None:
     """The caller's tensors are neither changed nor kept, and what is given out can be written to."""
     stream = _Stream.make(4)
-    adapter, reference = factory(stream.classifier), factory(stream.classifier)
+    adapter, reference = stream.adapter(factory), stream.adapter(factory)
     anchors = stream.classifier.anchors.clone()
-    own = {name: tensor.clone() for name, tensor in vars(stream.samples).items() if tensor is not None}
+    own = {name: tensor.clone() for name, tensor in stream.samples.tensors().items()}
     logits = adapter.step(Samples(**own))
     for name, tensor in own.items():
         _require(torch.equal(tensor, getattr(stream.samples, name)), adapter, f"step writes to the caller's {name}")
@@ -192,7 +309,7 @@ def nothing_is_shared_with_the_caller(factory: Factory) -> None:
 def memory_is_bounded(factory: Factory) -> None:
     """State does not grow with the stream, where the method says so."""
     stream = _Stream.make(5)
-    adapter = factory(stream.classifier)
+    adapter = stream.adapter(factory)
     if not adapter.bounded:
         return
     adapter.step(stream.samples)
@@ -206,27 +323,26 @@ def memory_is_bounded(factory: Factory) -> None:
 def the_same_stream_gives_the_same_answers(factory: Factory) -> None:
     """Two new adapters on one stream agree bit for bit."""
     stream = _Stream.make(6)
-    one, two = factory(stream.classifier), factory(stream.classifier)
+    one, two = stream.adapter(factory), stream.adapter(factory)
     _require(torch.equal(one.step(stream.samples), two.step(stream.samples)), one, "two runs differ")
     _require(_same_state(one, two.state()), one, "two runs leave different states")
 
 
 @_check
-def a_bad_batch_changes_no_state(factory: Factory) -> None:
-    """A batch that cannot be used raises `InvalidSamples` before anything is learnt from its good rows."""
+def a_refusal_changes_nothing(factory: Factory) -> None:
+    """Bad samples, classes, snapshots and files are refused before anything is learned or forgotten."""
     stream = _Stream.make(7)
-    adapter = factory(stream.classifier)
+    adapter = stream.adapter(factory)
     adapter.step(stream.samples[:30])
     before = _copy_of_state(adapter)
-    for what, batch in _bad_batches(stream.samples[:4]):
-        for use in (adapter.step, adapter.predict):
-            try:
-                use(batch())
-            except InvalidSamples:
-                pass
-            else:
-                raise BrokenLaw(f"{adapter.name}: {what} is accepted")
-            _require(_same_state(adapter, before), adapter, f"{what} changed the state before it was refused")
+    for what, use in _refused_uses(adapter, stream.samples[:4]):
+        try:
+            use()
+        except PtaError:
+            pass
+        else:
+            raise BrokenLaw(f"{adapter.name}: {what} is accepted")
+        _require(_same_state(adapter, before), adapter, f"{what} changed the state before it was refused")
 
 
 @_check
@@ -234,8 +350,8 @@ def float32_agrees_with_float64(factory: Factory) -> None:
     """A stream in float32 gives the logits of the same stream in float64, within tolerance."""
     for seed in range(3):
         narrow, wide = _Stream.make(seed), _Stream.make(seed, torch.float64)
-        adapter = factory(narrow.classifier)
-        expected = factory(wide.classifier).step(wide.samples)
+        adapter = narrow.adapter(factory)
+        expected = wide.adapter(factory).step(wide.samples)
         _require_equal(adapter.step(narrow.samples), expected, adapter, "float32 gives other logits than float64")
 
 
@@ -243,13 +359,24 @@ def float32_agrees_with_float64(factory: Factory) -> None:
 def logits_are_finite(factory: Factory) -> None:
     """Logits are B×C and finite, also for samples unlike any class."""
     stream = _Stream.make(8)
-    adapter = factory(stream.classifier)
+    adapter = stream.adapter(factory)
     unlike = [replace(stream.samples, features=-stream.samples.features, views=-_views_of(stream.samples))]
     unlike.append(replace(stream.samples[:_DIM], features=torch.eye(_DIM)))
     for batch in (stream.samples, *unlike, stream.samples[:1]):
         for logits in (adapter.step(batch), adapter.predict(batch)):
             _require(tuple(logits.shape) == (len(batch), _CLASSES), adapter, f"logits have shape {logits.shape}")
             _require(bool(torch.isfinite(logits).all()), adapter, "logits are not finite")
+
+
+def _refused_uses(adapter: Adapter, good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:
+    for what, batch in _bad_batches(good):
+        yield f"step on {what}", lambda batch=batch: adapter.step(batch())  # type: ignore[misc]
+        yield f"predict on {what}", lambda batch=batch: adapter.predict(batch())  # type: ignore[misc]
+    yield "reset of a class that does not exist", lambda: adapter.reset(classes=[0, _CLASSES])
+    yield "restoring a snapshot of another method", lambda: adapter.restore(replace(adapter.snapshot(), method="none"))
+    yield "restoring half a snapshot", lambda: adapter.restore(replace(adapter.snapshot(), tensors={}))
+    if (apply := getattr(adapter, "apply", None)) is not None:
+        yield "applying what is no segment", lambda: apply(None)
 
 
 def _bad_batches(good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -282,6 +409,14 @@ def _same_state(adapter: Adapter, other: Mapping[str, Tensor]) -> bool:
 def _require(holds: bool, adapter: Adapter, complaint: str) -> None:
     if not holds:
         raise BrokenLaw(f"{adapter.name}: {complaint}")
+
+
+def _require_goes_on(copied: Adapter, original: Adapter, rest: Samples, what: str) -> None:
+    """The copy has the original's parameters, state and position, and answers the rest of a stream alike."""
+    _require(copied.parameters == original.parameters, original, f"{what} has other parameters")
+    _require(_same_state(copied, original.state()), original, f"{what} has another state")
+    _require(copied.position == original.position, original, f"{what} has another position")
+    _require_equal(copied.step(rest), original.step(rest), original, f"{what} goes on differently")
 
 
 def _require_equal(logits: Tensor, expected: Tensor, adapter: Adapter, complaint: str) -> None:

@@ -1,5 +1,7 @@
 """PTA on top of another method, as in the rows "+TDA", "+MTA" and "+GS-Bias" of the paper (ICML 2026).
 
+The loop: `pta.reference.combined`.
+
 The paper reports such rows, but neither says how the two are joined nor released a program for them. This is our rule:
 
 For each sample:
@@ -101,7 +103,9 @@ class Combined(PTA):
 
     def summarise(self, samples: object) -> Segment:
         """Not possible: what is learned depends on the other method's state."""
-        raise InvalidParameter(f"{self.name} cannot be summarised: what it learns depends on what {self.base} has learned")
+        raise InvalidParameter(
+            f"{self.name} cannot be summarised: what it learns depends on what {self.base} has learned"
+        )
 
     def apply(self, segment: Segment) -> bool:
         """Not possible: a segment holds nothing for the other method."""

@@ -1,6 +1,7 @@
 """FreeTTA, an interpretation of: Free on the Fly, flexible test-time adaptation with online EM (CVPR 2025).
 
 https://arxiv.org/abs/2507.06973 (no program was released)
+The loop: `pta.reference.freetta`.
 
 Keeps a Gaussian mixture that online expectation maximisation fits to the stream: counts N_y (1/C at first), means μ_y
 (the text anchors at first) and one covariance Σ (the identity at first).
@@ -23,98 +24,62 @@ reached by anybody's reading that is known, and could not be checked.
 (3) n starts at 1, as in ports, which is the sum of the N_y, and it stays that sum.
 (4) Σ is inverted as it is: the identity in it keeps it well conditioned. A port cites a supplement for
     d·[(n−1)·Σ + tr(Σ)·I]⁻¹ (`inverse="shrunk"`), which falls towards zero as n grows.
-(5) Posterior and answer come from before the sample is learnt (`order="update-first"`: the answer from after).
+(5) Posterior and answer come from before the sample is learned (`order="update-first"`: the answer from after).
 (6) Means are not scaled to unit length (`renormalise=True`: after every step 4).
 
-What is learnt depends on what was learnt before through γ, so samples are taken one after another, each with a Cholesky
-factor of Σ and its triangular solve for all means: O(d³ + C·d²).
+What is learned depends through γ on what was learned before, so samples are taken one after another, each with a
+Cholesky factor of Σ and its triangular solve for all means: O(d³ + C·d²).
 """
 
-from typing import ClassVar, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter, register
+from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
-from pta.engines.gaussian import Gaussians
-from pta.engines.host_readable import is_host_readable
-from pta.engines.rule import Order
+from pta.engines.gaussian import Gaussians, add_scatter
 from pta.engines.zero_shot import ZeroShot
-from pta.parameters import require_choice, require_number, require_switch
+from pta.parameters import Order, choice, learning_order, number, switch
 from pta.samples import Samples
 
 CovarianceRule = Literal["average", "printed"]
 Inverse = Literal["plain", "shrunk"]
 
 
-@register
 class FreeTTA(Adapter):
     """Online EM of a Gaussian mixture, an interpretation: the paper leaves open what is needed.
-
-    Args:
-        classifier: the zero-shot classifier that the mixture starts from.
-        alpha: α, the weight of the Gaussian scores in the answer.
-        beta: β, how much less an unsure sample counts.
-        scaled_text: answer with the scaled logits, not the plain cosines (ambiguity 1).
-        covariance: Σ is an "average", or grows as "printed" (ambiguity 2).
-        inverse: Σ⁻¹ itself ("plain") or a port's "shrunk" form (ambiguity 4).
-        order: answer before a sample is learnt ("predict-first") or after ("update-first") (ambiguity 5).
-        renormalise: scale the means to unit length after every update (ambiguity 6).
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> FreeTTA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 1])
     """
 
-    name: ClassVar[str] = "freetta"
-    recordable = True
+    name = "freetta"
+    may_fail = False
+    at_once = 1024
+    alpha: float = number(0.2, 0.0, 1e6, "α, the weight of the Gaussian scores in the answer")
+    beta: float = number(4.5, 0.0, 1e6, "β, how much less an uncertain sample counts")
+    scaled_text: bool = switch(True, "answer with the scaled logits, not the plain cosines (ambiguity 1)")
+    covariance: CovarianceRule = choice(
+        "average", CovarianceRule, "whether Σ averages, or grows as printed (ambiguity 2)"
+    )
+    inverse: Inverse = choice("plain", Inverse, "Σ⁻¹ itself, or the shrunk form of a port (ambiguity 4)")
+    order: Order = learning_order("predict-first")
+    renormalise: bool = switch(False, "scale the means to unit length after every update (ambiguity 6)")
     mu: Tensor
     heard: Tensor
     sigma: Tensor
 
-    def __init__(
-        self,
-        classifier: ZeroShotClassifier,
-        *,
-        alpha: float = 0.2,
-        beta: float = 4.5,
-        scaled_text: bool = True,
-        covariance: CovarianceRule = "average",
-        inverse: Inverse = "plain",
-        order: Order = "predict-first",
-        renormalise: bool = False,
-    ) -> None:
-        self.alpha = require_number("alpha", alpha, 0.0, 1e6)
-        self.beta = require_number("beta", beta, 0.0, 1e6)
-        require_switch("scaled_text", scaled_text)
-        require_choice("covariance", covariance, get_args(CovarianceRule))
-        require_choice("inverse", inverse, get_args(Inverse))
-        require_choice("order", order, get_args(Order))
-        require_switch("renormalise", renormalise)
-        self.scaled_text, self.renormalise = scaled_text, renormalise
-        self.covariance, self.inverse, self.order = covariance, inverse, order
-        super().__init__(
-            classifier,
-            alpha=self.alpha,
-            beta=self.beta,
-            scaled_text=scaled_text,
-            covariance=covariance,
-            inverse=inverse,
-            order=order,
-            renormalise=renormalise,
-        )
-        self.add_state("mu", lambda: self.classifier.anchors.clone())
-        self.add_state("heard", self._nothing)  # N_y − 1/C, as n − 1 would round away at first
-        self.add_state("sigma", self._initial_sigma, per_class=False)
-
-    def _nothing(self) -> Tensor:
-        return self.classifier.anchors.new_zeros(self.classifier.classes, dtype=torch.float64)
-
-    def _initial_sigma(self) -> Tensor:
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        wide = torch.float64
+        self.add_state("mu", lambda c, *_: c.anchors.clone())
+        # N_y − 1/C, as n − 1 would round away at first
+        self.add_state("heard", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=wide))
         # float64, as the identity's share falls to 1/n and float32 would soon round it away
-        return torch.eye(self.classifier.dim, dtype=torch.float64, device=self.classifier.anchors.device)
+        self.add_state("sigma", lambda c, *_: torch.eye(c.dim, dtype=wide, device=c.anchors.device), per_class=False)
 
     @property
     def counts(self) -> Tensor:
@@ -122,29 +87,23 @@ class FreeTTA(Adapter):
         return self.heard + 1 / self.classifier.classes
 
     def _step(self, samples: Samples) -> Tensor:
-        weights = torch.exp(-self.beta * ZeroShot.of(self.classifier, samples).entropy)
+        zero_shot = self.zero_shot(samples)
+        weights = torch.exp(-self.beta * zero_shot.entropy)
         scores = samples.features.new_empty(len(samples), self.classifier.classes)
         gaussians = self._gaussians()
         for t, x in enumerate(samples.features):
             g = self._scores(gaussians, x[None])[0]
-            if self.order == "predict-first":
-                scores[t] = g
             self._learn(x, weights[t] * g.softmax(dim=0), weights[t])
             gaussians = self._gaussians()
-            if self.order == "update-first":
-                scores[t] = self._scores(gaussians, x[None])[0]
-        return self._text(samples) + self.alpha * scores
+            scores[t] = g if self.order == "predict-first" else self._scores(gaussians, x[None])[0]
+        return self._text(zero_shot) + self.alpha * scores
 
     def _predict(self, samples: Samples) -> Tensor:
         g = self._scores(self._gaussians(), samples.features)
-        return self._text(samples) + self.alpha * g.to(samples.features.dtype)
+        return self._text(self.zero_shot(samples)) + self.alpha * g.to(samples.features.dtype)
 
-    def _text(self, samples: Samples) -> Tensor:
-        return (
-            self.classifier.logits(samples.features)
-            if self.scaled_text
-            else samples.features @ self.classifier.anchors.T
-        )
+    def _text(self, zero_shot: ZeroShot) -> Tensor:
+        return zero_shot.logits if self.scaled_text else zero_shot.samples.features @ self.classifier.anchors.T
 
     def _gaussians(self) -> Gaussians:
         """The mixture without its priors, with Σ or with what is inverted in its place."""
@@ -155,12 +114,12 @@ class FreeTTA(Adapter):
         return Gaussians.of(sigma, self.mu, centred=False)
 
     def _scores(self, gaussians: Gaussians, x: Tensor) -> Tensor:
-        """g of features B×d, in float64."""
+        """Step 1: g of features B×d, in float64."""
         counts = self.counts
         return gaussians.scores(x) + (counts / counts.sum()).log()
 
     def _learn(self, x: Tensor, a: Tensor, weight: Tensor) -> None:
-        """The M-step: x counts a_y (float64, C) for class y, `weight` in all."""
+        """Steps 4 and 5: x counts a_y (float64, C) for class y, `weight` in all."""
         before = self.heard.sum()
         self.heard += a
         self.mu += (a / self.counts).to(x.dtype)[:, None] * (x - self.mu)
@@ -171,9 +130,4 @@ class FreeTTA(Adapter):
             self.sigma *= (1 + before) / total
         else:
             total = (before + weight).clamp_min(torch.finfo(torch.float64).tiny)
-        shares, mu = a / total, self.mu
-        if is_host_readable(mu):
-            learning = shares > torch.finfo(torch.float64).eps / (8 * len(a))  # the others together are below rounding
-            shares, mu = shares[learning], mu[learning]
-        residuals = (x - mu).double()
-        self.sigma.addmm_((shares[:, None] * residuals).T, residuals)
+        add_scatter(self.sigma, x, self.mu, a / total)

@@ -1,6 +1,7 @@
 """MTA: On the Test-Time Zero-Shot Generalization of Vision-Language Models: Do We Really Need Prompt Learning?
 
 CVPR 2024, https://arxiv.org/abs/2405.02266
+The loop: `pta.reference.mta`.
 
 Keeps nothing from sample to sample: MeanShift finds the mode of a sample's views, each weighed by how well the others
 agree with it.
@@ -15,21 +16,22 @@ For each sample with unit views f_1 … f_V, the plain image first:
    where (a) and (b) end early once a step changes y, or m, by less than 10⁻⁶.
 5. Score the mode: scale·T·m.
 
-With fewer views than k = 1 takes, the released program divides zero by zero; here such samples are refused.
+With too few views for k ≥ 1, the released program divides zero by zero; here such samples are refused.
 Views that are copies of one another have h = 0, and 0/0 in the released program; here h² is 10⁻¹² at least.
 """
 
-from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter, register
+from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
-from pta.engines.zero_shot import exact_logits, samples_at_once
+from pta.engines.fixed_point import iterate_rows
+from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidSamples
-from pta.parameters import require_number
+from pta.parameters import number
 from pta.samples import Samples
 
 _ROUNDS = 5
@@ -39,42 +41,28 @@ _SMALLEST_BANDWIDTH = 1e-12  # squared; views that are copies of one another hav
 _LARGEST_LAMBDA = 1e6
 
 
-@register
 class MTA(Adapter):
     """MeanShift over a sample's augmented views.
 
-    Args:
-        classifier: scores the views and the mode.
-        lambda_y: how even the weights of the views stay.
-        lambda_q: how much the agreement between views counts beside their nearness to the mode.
-        bandwidth_share: the share of the other views that are neighbours of a view.
-
-    The mode is found in float64, so that a batch does not decide when a sample ends early.
+    The mode is found in float64, so that when a sample ends early does not depend on its batch.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
-    >>> views = torch.tensor([[[0.7, 0.7], [0.8, 0.6], [0.8, 0.5], [0.9, 0.6], [0.1, 0.9]]])
-    >>> MTA(classifier).step(Samples.of(views[:, 0], views=views)).argmax(dim=1)
+    >>> views = [[[0.7, 0.7], [0.8, 0.6], [0.8, 0.5], [0.9, 0.6], [0.1, 0.9]]]
+    >>> MTA(classifier).step(Samples.of([[0.7, 0.7]], views=views)).argmax(dim=1)
     tensor([0])
     """
 
     name = "mta"
-    recordable = True
     needs = frozenset({"features", "views"})
+    may_fail = False
+    lambda_y: float = number(0.2, 1e-6, _LARGEST_LAMBDA, "λ_y, how even the weights of the views stay")
+    lambda_q: float = number(
+        4.0, 0.0, _LARGEST_LAMBDA, "λ_q, weight of agreement between views beside nearness to the mode"
+    )
+    bandwidth_share: float = number(0.3, 0.0, 1.0, "share of the other views that are neighbours of a view")
 
-    def __init__(
-        self,
-        classifier: ZeroShotClassifier,
-        *,
-        lambda_y: float = 0.2,
-        lambda_q: float = 4.0,
-        bandwidth_share: float = 0.3,
-    ) -> None:
-        self.lambda_y = require_number("lambda_y", lambda_y, 1e-6, _LARGEST_LAMBDA)
-        self.lambda_q = require_number("lambda_q", lambda_q, 0.0, _LARGEST_LAMBDA)
-        self.bandwidth_share = require_number("bandwidth_share", bandwidth_share, 0.0, 1.0)
-        super().__init__(
-            classifier, lambda_y=self.lambda_y, lambda_q=self.lambda_q, bandwidth_share=self.bandwidth_share
-        )
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
         self.at_once = samples_at_once(classifier, views=64)
 
     def require(self, samples: Samples) -> None:
@@ -93,51 +81,40 @@ class MTA(Adapter):
 
     def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
         modes = self.refined(samples)
-        return modes, self.classifier.logits(modes)
+        return modes, self.zero_shot(Samples.unchecked(modes)).logits
 
     def refined(self, samples: Samples) -> Tensor:
-        """The mode m of each sample's views, B×d, unit rows."""
+        """The mode m of each sample's views, B×d, unit rows: steps 1 to 4."""
         assert samples.views is not None  # checked by `needs`
-        return self._modes(samples.views, self._neighbours(samples.views.shape[1])).to(samples.features.dtype)
-
-    def _neighbours(self, views: int) -> int:
-        return int(self.bandwidth_share * (views - 1))
-
-    def _modes(self, views: Tensor, neighbours: int) -> Tensor:
-        f = normalize(views.double(), dim=2)
-        nearest = _squared_distances(f, f).sort(dim=2).values[:, :, 1 : neighbours + 1]  # the first is the view itself
-        twice_squared_h = nearest.mean(dim=2).clamp_min(2 * _SMALLEST_BANDWIDTH)
-        s = exact_logits(self.classifier, f).softmax(dim=2)
+        f = normalize(samples.views.double(), dim=2)
+        twice_squared_h = _twice_squared_bandwidths(f, self._neighbours(f.shape[1]))
+        s = self.zero_shot(Samples.unchecked(samples.features, views=f)).view_logits.softmax(dim=2)
         affinity = s @ s.mT
 
         def log_density(m: Tensor) -> Tensor:
             return -_squared_distances(f, m[:, None])[:, :, 0] / twice_squared_h
 
+        def reweigh(y: Tensor, phi: Tensor) -> Tensor:
+            agreement = (affinity @ y[:, :, None])[:, :, 0]
+            return ((phi + self.lambda_q * agreement) / self.lambda_y).softmax(dim=1)
+
+        def shift(m: Tensor, log_y: Tensor) -> Tensor:
+            weights = (log_density(m) + log_y).softmax(dim=1)  # the quotient of step 4b, never 0/0
+            return normalize((weights[:, None] @ f)[:, 0], dim=1)
+
         y, m = f.new_full(f.shape[:2], 1 / f.shape[1]), f[:, 0]
         for _ in range(_ROUNDS):
-            y = _settle(y, lambda y, phi: self._weights(phi, affinity, y), log_density(m).exp())
-            m = _settle(m, lambda m, y: _shifted(f, log_density(m) + y.log()), y)
-        return m
+            y = iterate_rows(y, partial(reweigh, phi=log_density(m).exp()), _STEPS, _SETTLED)
+            m = iterate_rows(m, partial(shift, log_y=y.log()), _STEPS, _SETTLED)
+        return m.to(samples.features.dtype)
 
-    def _weights(self, phi: Tensor, affinity: Tensor, y: Tensor) -> Tensor:
-        agreement = (affinity @ y[:, :, None])[:, :, 0]
-        return ((phi + self.lambda_q * agreement) / self.lambda_y).softmax(dim=1)
-
-
-def _shifted(f: Tensor, log_weights: Tensor) -> Tensor:
-    """The weighted mean of the views on the unit sphere; the softmax is the quotient of step 4b, never 0/0."""
-    return normalize((log_weights.softmax(dim=1)[:, None] @ f)[:, 0], dim=1)
+    def _neighbours(self, views: int) -> int:
+        return int(self.bandwidth_share * (views - 1))
 
 
-def _settle(x: Tensor, step: Callable[[Tensor, Tensor], Tensor], fixed: Tensor) -> Tensor:
-    """Some steps of each row of x by itself: a row that has moved too little stays where it came to."""
-    moving = x.new_ones((len(x), 1), dtype=torch.bool)
-    for _ in range(_STEPS):
-        moved = step(x, fixed)
-        far = torch.linalg.vector_norm(moved - x, dim=1, keepdim=True) >= _SETTLED
-        x = torch.where(moving, moved, x)
-        moving = moving & far
-    return x
+def _twice_squared_bandwidths(f: Tensor, neighbours: int) -> Tensor:
+    nearest = _squared_distances(f, f).sort(dim=2).values[:, :, 1 : neighbours + 1]  # the first is the view itself
+    return nearest.mean(dim=2).clamp_min(2 * _SMALLEST_BANDWIDTH)
 
 
 def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:

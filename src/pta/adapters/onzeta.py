@@ -1,6 +1,7 @@
 """OnZeta: Online Zero-Shot Classification with CLIP (ECCV 2024).
 
 https://arxiv.org/abs/2408.13320
+The loop: `pta.reference.onzeta`.
 
 Keeps two things per class: a dual variable ρ_c (zero at first), which lifts classes that come too rarely, and a vision
 proxy w_c (the text anchor at first), learnt by gradient steps towards the lifted text labels. Must know the stream's
@@ -54,7 +55,9 @@ class OnZeta(Adapter):
     temperature: float = number(0.04, 1e-4, 1e4, "temperature of the vision labels")
     proxy_step: float = number(0.5, 0.0, _LARGEST_STEP, "constant of the steps of w")
     dual_step: float = number(20.0, 0.0, _LARGEST_STEP, "constant of the steps of ρ")
-    alpha: float = number(1.0, 0.0, 1.0, "share of samples, in units of 1/C, that every class is expected to get at least")
+    alpha: float = number(
+        1.0, 0.0, 1.0, "share of samples, in units of 1/C, that every class is expected to get at least"
+    )
     beta: float = number(0.8, 0.0, 1.0, "weight of the vision labels at the end of the stream")
     order: Order = learning_order("predict-first")
     rho: Tensor

@@ -1,5 +1,7 @@
 """PTA: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026).
 
+The loop: `pta.reference.pta`.
+
 Keeps two vectors per class: the knowledge prototype P (zero at first), a decaying mean of the features that flowed into
 the class, and the anchored prototype R (the text anchor at first), which samples are scored against.
 
@@ -29,9 +31,11 @@ from torch import Tensor
 from pta.adapters.adapter import Adapter, Origin
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
-from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot
+from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.rule import PARAMETERS, Anchor, Weight
-from pta.engines.segment import Segment, apply_segment, compose
+from pta.engines.segment import Segment, compose
+from pta.engines.segment_application import apply_segment
+from pta.errors import StateMismatch
 from pta.parameters import Order, choice, parameter, require_choice
 from pta.samples import Samples
 from pta.towers import Model
@@ -77,7 +81,10 @@ class PTA(Adapter):
     weight: Weight = PARAMETERS["weight"]
     renormalise: bool = PARAMETERS["renormalise"]
     state_dtype: StateDtype = parameter(
-        None, _state_dtype, " or ".join(get_args(StateDtype)), "precision of the prototypes; that of the anchors if not given"
+        None,
+        _state_dtype,
+        " or ".join(get_args(StateDtype)),
+        "precision of the prototypes; that of the anchors if not given",
     )
     knowledge: Tensor
     anchored: Tensor
@@ -112,7 +119,9 @@ class PTA(Adapter):
     def _step(self, samples: Samples) -> Tensor:
         parts = [(part.features, self.zero_shot(part)) for part in samples.batches(_AT_ONCE)]
         found = [touches_of_zero_shot(self.prototypes, zero_shot, self.rule) for _, zero_shot in parts]
-        answers = [self._learn(f, zero_shot.logits, touches) for (f, zero_shot), touches in zip(parts, found, strict=True)]
+        answers = [
+            self._learn(f, zero_shot.logits, touches) for (f, zero_shot), touches in zip(parts, found, strict=True)
+        ]
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _predict(self, samples: Samples) -> Tensor:
@@ -132,22 +141,28 @@ class PTA(Adapter):
 
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:
-        """What these samples would do to the knowledge prototypes, from wherever; changes nothing."""
+        """What these samples would teach, from wherever; changes nothing."""
         fingerprint = self.classifier.fingerprint
 
         def summary(part: Samples) -> Segment:
             moved = part.to(self.classifier.anchors)
-            touches = touches_of_zero_shot(self.prototypes, self.zero_shot(moved), self.rule)
+            touches = touches_on_host(self.prototypes, self.zero_shot(moved), self.rule)
             return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
 
         return reduce(compose, map(summary, self._checked(samples).batches(_AT_ONCE)))
 
     @torch.no_grad()
-    def apply(self, segment: Segment) -> None:
-        """Learn a whole summarised segment at once."""
-        segment.require_for(self.rule, self.classifier.fingerprint, tuple(self.knowledge.shape))
-        apply_segment(self.prototypes, self.classifier.anchors, segment)
+    def apply(self, segment: Segment) -> bool:
+        """Learn a whole summarised segment at once; say whether the state is that of stepping through its samples.
+
+        P always is, in float32 and float64. If the answer is False, R may differ in classes the segment touched.
+        """
+        if not isinstance(segment, Segment):
+            raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
+        segment.require_for(self.rule, self.classifier)
+        exact = apply_segment(self.prototypes, self.classifier.anchors, segment)
         self.seen += segment.count
+        return exact
 
 
 def _fresh(name: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:

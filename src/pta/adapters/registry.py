@@ -5,7 +5,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.adapter import TOWERS, Adapter, Origin
 from pta.adapters.state_file import load_state
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, UnknownAdapter, nearest
@@ -107,6 +107,11 @@ def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, model: Mod
     return adapter
 
 
-def needs_of(name: str, parameters: Mapping[str, Any]) -> frozenset[str]:
-    """What a method needs with these parameters."""
-    return adapter_class(name).needs_with(parameters)
+def needs_of_samples(name: str, parameters: Mapping[str, Any]) -> frozenset[str]:
+    """What a method with these parameters needs of the samples."""
+    return adapter_class(name).needs_with(parameters) - TOWERS
+
+
+def needs_model(name: str, parameters: Mapping[str, Any]) -> bool:
+    """Whether a method with these parameters needs a tower of the model."""
+    return bool(adapter_class(name).needs_with(parameters) & TOWERS)

@@ -1,5 +1,7 @@
 """StatA: Realistic Test-Time Adaptation of Vision-Language Models (CVPR 2025), https://arxiv.org/abs/2501.03729
 
+The loop: `pta.reference.stata`.
+
 Answers a batch of N samples at once and keeps nothing from it: a Gaussian per class is fitted to soft labels z, and
 the fewer samples a class has, the more it is held to its anchor, a Gaussian that the text alone gives.
 
@@ -20,13 +22,12 @@ itself; here it always is. It fails on fewer than 4 samples; here a small batch 
 Its first published state left the determinant out of step 4; later ones have it.
 """
 
-from typing import ClassVar, Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter, Scope, register
-from pta.classifier import ZeroShotClassifier
+from pta.adapters.adapter import Adapter
 from pta.engines.transduction import (
     SMALLEST_VARIANCE,
     Moments,
@@ -36,8 +37,7 @@ from pta.engines.transduction import (
     log_likelihood,
     settle,
 )
-from pta.engines.zero_shot import exact_logits
-from pta.parameters import require_choice, require_count, require_number, require_switch
+from pta.parameters import choice, count, number, switch
 from pta.samples import Samples
 
 Counts = Literal["hard", "soft"]
@@ -45,73 +45,33 @@ Counts = Literal["hard", "soft"]
 _CHUNK = 2500  # of the released program's initial covariance
 
 
-@register
 class StatA(Adapter):
     """Transductive Gaussian mixture over a batch, held to a statistical anchor that the text gives.
 
     The answers are log z. A class that no sample is counted for is its anchor.
 
-    Args:
-        classifier: gives the first soft labels, and its anchors the means that classes are held to.
-        alpha: how many samples the anchor is worth.
-        counts: n_c is the number of samples whose largest label is c ("hard") or the sum of labels Σ_i z_ic ("soft").
-        neighbours: how many samples a sample is tied to.
-        iterations: how often the Gaussians are fitted.
-        sweeps: how often labels are renewed for each fit.
-        text_weight: λ_ŷ, how strongly labels are held to ŷ.
-        neighbour_weight: how strongly labels are held to those of neighbours.
-        temperature: what log-likelihoods are divided by.
-        chunked_covariance: divide Σ0 by N after every 2500 samples (released) instead of once.
-
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> StatA(classifier).step([[0.8, 0.6], [0.9, 0.1], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 0, 1])
     """
 
-    name: ClassVar[str] = "stata"
-    scope: ClassVar[Scope] = "batch"
-
-    def __init__(
-        self,
-        classifier: ZeroShotClassifier,
-        *,
-        alpha: float = 1.0,
-        counts: Counts = "hard",
-        neighbours: int = 3,
-        iterations: int = 10,
-        sweeps: int = 5,
-        text_weight: float = 1.0,
-        neighbour_weight: float = 1.0,
-        temperature: float = 50.0,
-        chunked_covariance: bool = True,
-    ) -> None:
-        require_choice("counts", counts, get_args(Counts))
-        require_switch("chunked_covariance", chunked_covariance)
-        self.alpha = require_number("alpha", alpha, 0.0, 1e9)
-        self.counts = counts
-        self.neighbours = require_count("neighbours", neighbours, 1, 1000)
-        self.iterations = require_count("iterations", iterations, 0, 10_000)
-        self.sweeps = require_count("sweeps", sweeps, 1, 10_000)
-        self.text_weight = require_number("text_weight", text_weight, 0.0, 1000.0)
-        self.neighbour_weight = require_number("neighbour_weight", neighbour_weight, 0.0, 1000.0)
-        self.temperature = require_number("temperature", temperature, 1e-3, 1e6)
-        self.chunked_covariance = chunked_covariance
-        super().__init__(
-            classifier,
-            alpha=self.alpha,
-            counts=counts,
-            neighbours=self.neighbours,
-            iterations=self.iterations,
-            sweeps=self.sweeps,
-            text_weight=self.text_weight,
-            neighbour_weight=self.neighbour_weight,
-            temperature=self.temperature,
-            chunked_covariance=chunked_covariance,
-        )
+    name = "stata"
+    scope = "batch"
+    may_fail = False
+    alpha: float = number(1.0, 0.0, 1e9, "how many samples the anchor is worth")
+    counts: Counts = choice("hard", Counts, "n_c: samples whose largest label is c (hard), or the sum Σ_i z_ic (soft)")
+    neighbours: int = count(3, 1, 1000, "how many samples a sample is tied to")
+    iterations: int = count(10, 0, 10_000, "how often the Gaussians are fitted")
+    sweeps: int = count(5, 1, 10_000, "how often labels are renewed for each fit")
+    text_weight: float = number(1.0, 0.0, 1000.0, "λ_ŷ, how strongly labels are held to ŷ")
+    neighbour_weight: float = number(1.0, 0.0, 1000.0, "how strongly labels are held to those of neighbours")
+    temperature: float = number(50.0, 1e-3, 1e6, "what log-likelihoods are divided by")
+    chunked_covariance: bool = switch(True, "divide Σ0 by N after every 2500 samples (released) instead of once")
 
     def _step(self, samples: Samples) -> Tensor:
         f, T = samples.features, self.classifier.anchors
-        log_prior = log_z = exact_logits(self.classifier, f).log_softmax(dim=1).to(f.dtype)
+        log_prior = log_z = self.zero_shot(samples).exact_logits.log_softmax(dim=1).to(f.dtype)
         sigma0 = self._anchor_variance(f, log_prior)
         mu, sigma = T, sigma0.expand_as(T)
         ties = Ties.of(f, self.neighbours, self.neighbour_weight / (2 * self.neighbours))
@@ -126,6 +86,7 @@ class StatA(Adapter):
     _predict = _step
 
     def _anchor_variance(self, f: Tensor, log_prior: Tensor) -> Tensor:
+        """Σ0 of step 2."""
         T, size = self.classifier.anchors, _CHUNK if self.chunked_covariance else len(f)
         variance = f.new_zeros(f.shape[1])
         for start in range(0, len(f), size):
@@ -135,6 +96,7 @@ class StatA(Adapter):
         return variance.clamp(min=SMALLEST_VARIANCE)
 
     def _gaussians(self, f: Tensor, log_z: Tensor, sigma0: Tensor) -> tuple[Tensor, Tensor]:
+        """Step 6."""
         T, moments = self.classifier.anchors, Moments.of(f, log_z)
         beta = self._trust(log_z)[:, None]
         mu = direction(beta * direction(moments.mean, otherwise=T) + (1 - beta) * T, otherwise=T)
@@ -142,6 +104,7 @@ class StatA(Adapter):
         return mu, sigma.clamp(min=SMALLEST_VARIANCE)
 
     def _trust(self, log_z: Tensor) -> Tensor:
+        """β of step 5."""
         if self.counts == "hard":
             n = torch.bincount(log_z.argmax(dim=1), minlength=log_z.shape[1]).to(log_z.dtype)
         else:

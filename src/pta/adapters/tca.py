@@ -1,9 +1,10 @@
 """TCA: Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation (ICCV 2025).
 
 https://arxiv.org/abs/2410.14729
+The loop: `pta.reference.tca`.
 
-Runs the image tower itself, on fewer and fewer tokens, and keeps a reservoir of M images a class. Of an image it keeps
-K, its class token after every block (blocks×width), and the entropy e of its zero-shot probabilities.
+Runs the image tower itself, on fewer and fewer tokens, and keeps a reservoir of M images per class. Of an image it
+keeps K, its class token after every block (blocks×width), and the entropy e of its zero-shot probabilities.
 
 The condensing encoder; for each image with tokens x, of which the first is the class token, in the condensing blocks:
 1. Of N tokens, L = ⌈(1−ρ)(N−1)⌉ and m = N − L.
@@ -36,33 +37,33 @@ The reservoir; for each image with f and K:
 * Released: one random stream draws the first centres; here those of sample number i depend on (seed, i) alone.
 * Anchors that were on stay on there; here they go off when a class is reset.
 
-Until the anchors come on, features depend on pixels alone and a batch is encoded at once; then it is image by image.
+Until the anchors come on, features depend on the images alone and a batch is encoded at once; then it is image by
+image.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter, register
+from pta.adapters.adapter import Adapter, Origin
 from pta.classifier import ZeroShotClassifier
 from pta.engines.condensation import condense, cuts_of
-from pta.engines.rule import Order
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
-from pta.parameters import require_choice, require_count, require_number
+from pta.parameters import Order, count, learning_order, number, parameter
 from pta.samples import Samples
-from pta.towers import ImageTower
+from pta.towers import Model
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _Encoded:
     """What the condensing encoder gives for B images."""
 
     zero_shot: ZeroShot
@@ -70,135 +71,142 @@ class _Looked:
     records: Tensor  # K, B×blocks×width
 
 
-@register
+@dataclass(frozen=True)
+class _Kept:
+    """A copy of what the reservoir keeps of a class."""
+
+    label: int
+    records: Tensor
+    entropies: Tensor
+    count: Tensor
+
+
+def _block_numbers(name: str, value: object) -> object:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidParameter(f"{name} must be a list of block numbers, for example [3, 6, 9], got {value!r}")
+    return list(value)
+
+
 class TCA(Adapter):
     """Token condensation as adaptation: fewer tokens in the image tower, and a reservoir of class tokens.
 
-    Args:
-        classifier: the zero-shot classifier.
-        tower: the image tower that the classifier's model has.
-        rate: ρ, the share of patches that goes in every condensing block; with 0 the tower is as it was. A block in
-            which not even one patch would go stays as it is.
-        blocks: the condensing blocks, counted from 0; by default those at a quarter, half and three quarters of the
-            depth: 3, 6 and 9 of 12.
-        slots: M, the images that are kept for each class.
-        layer_temperature: how much alike the blocks weigh in the affinity: near 0 only the last counts.
-        alpha: weight of the reservoir beside the zero-shot logits.
-        beta: how fast the weight of an image decreases with its distance.
-        seed: of the first centres.
-        order: learn a sample before scoring it ("update-first") or after ("predict-first").
-
+    With a rate of 0 the tower is unchanged. A block in which not even one patch would be condensed stays as it is.
     `predict` takes every sample as if it were the next one. Features that come with the samples are not used.
 
     >>> from pta.encoders import EmbeddedEncoder
     >>> encoder = EmbeddedEncoder.load()
     >>> anchors = encoder.encode_texts(["a coat.", "a bag."])
-    >>> adapter = TCA(ZeroShotClassifier(anchors, ["coat", "bag"]), encoder.image_tower())
-    >>> pixels = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
-    >>> adapter.step(Samples.of(encoder.encode_images(pixels), pixels=pixels)).shape
+    >>> adapter = TCA(ZeroShotClassifier(anchors, ["coat", "bag"]), model=encoder)
+    >>> raw = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
+    >>> adapter.step(Samples.of(encoder.encode(raw), raw=raw)).shape
     torch.Size([1, 2])
     """
 
-    name: ClassVar[str] = "tca"
-    needs = frozenset({"features", "pixels"})
+    name = "tca"
+    needs = frozenset({"features", "raw", "image tower"})
+    # The tower can fail (memory) after earlier images of a batch were learned. `_step` then puts back the rows of the
+    # classes that it changed. That is cheaper than what the base class would do: copy the whole reservoir every time.
+    may_fail = False
     at_once = 64
-    tower: ImageTower
+    rate: float = number(0.035, 0.0, 1.0, "ρ, the share of patches that goes in every condensing block")
+    blocks: Sequence[int] = parameter(
+        None,
+        _block_numbers,
+        "block numbers from 1",
+        "the condensing blocks, counted from 0; those at 1/4, 1/2 and 3/4 of the depth (3, 6, 9 of 12) if not given",
+    )
+    slots: int = count(3, 1, 1000, "M, the images that are kept per class")
+    layer_temperature: float = number(
+        0.1, 1e-4, 1e6, "how evenly blocks weigh in the affinity; near 0 only the last block counts"
+    )
+    alpha: float = number(3.0, 0.0, 1e6, "α, weight of the reservoir beside the zero-shot logits")
+    beta: float = number(5.0, 0.0, 1e6, "β, how fast the weight of an image decreases with its distance")
+    seed: int = count(1, 0, 2**63 - 1, "seed of the first centres")
+    order: Order = learning_order("update-first")
     records: Tensor
     entropies: Tensor
     counts: Tensor
-    seen: Tensor
 
-    def __init__(
-        self,
-        classifier: ZeroShotClassifier,
-        tower: ImageTower,
-        *,
-        rate: float = 0.035,
-        blocks: Sequence[int] | None = None,
-        slots: int = 3,
-        layer_temperature: float = 0.1,
-        alpha: float = 3.0,
-        beta: float = 5.0,
-        seed: int = 1,
-        order: Order = "update-first",
-    ) -> None:
-        if tower.dim != classifier.dim:
-            raise InvalidParameter(
-                f"the image tower gives {tower.dim} dimensions but the classifier's anchors have {classifier.dim}; "
-                "both must come from the same model"
-            )
-        require_choice("order", order, get_args(Order))
-        depth = len(tower.blocks)
-        self.tower, self.order = tower, order
-        self.rate = require_number("rate", rate, 0.0, 1.0)
-        self.slots = require_count("slots", slots, 1, 1000)
-        self.alpha = require_number("alpha", alpha, 0.0, 1e6)
-        self.beta = require_number("beta", beta, 0.0, 1e6)
-        self.seed = require_count("seed", seed, 0, 2**63 - 1)
-        temperature = require_number("layer_temperature", layer_temperature, 1e-4, 1e6)
-        condensing = _condensing_blocks(blocks, depth)
-        self.cuts = cuts_of(tower.tokens, self.rate, condensing)
-        super().__init__(
-            classifier,
-            rate=self.rate,
-            blocks=condensing,
-            slots=self.slots,
-            layer_temperature=temperature,
-            alpha=self.alpha,
-            beta=self.beta,
-            seed=self.seed,
-            order=order,
-        )
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        assert self.model is not None  # as `needs` says
+        self.tower = self.model.image_tower()
+        self.cuts = cuts_of(self.tower.tokens, self.rate, self.blocks)
+        depth = len(self.tower.blocks)
         depths = torch.arange(depth, dtype=torch.float64) / max(depth - 1, 1)
-        self.layer_weights = (depths / temperature).softmax(dim=0)
+        self.layer_weights = (depths / self.layer_temperature).softmax(dim=0)
         self._units: Tensor | None = None
-        C, M = classifier.classes, self.slots
-        self.add_state("records", lambda: self.classifier.anchors.new_zeros(C, M, depth, tower.width))
-        self.add_state("entropies", lambda: self.classifier.anchors.new_zeros(C, M, dtype=torch.float64))  # 0 if empty
-        self.add_state("counts", lambda: self.classifier.anchors.new_zeros(C, dtype=torch.int64))
-        self.add_state("seen", lambda: self.classifier.anchors.new_zeros((), dtype=torch.int64), per_class=False)
+        self.add_state("records", _no_records)
+        self.add_state("entropies", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=torch.float64))
+        self.add_state("counts", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.int64))
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+        """All parameters; the condensing blocks are at the quarters of the tower's depth, unless they are given."""
+        model = cls.require_model(given, origin.classifier, origin.model)
+        assert model is not None  # as `needs` says
+        depth = len(model.image_tower().blocks)
+        quarters = {depth * share // 4 for share in (1, 2, 3)} - {0}
+        chosen = {"blocks": list(quarters)} if given.get("blocks") is None else {}
+        known = super().complete({**given, **chosen}, origin)
+        for block in known["blocks"]:
+            if isinstance(block, bool) or not isinstance(block, int) or not 1 <= block < depth:
+                raise InvalidParameter(
+                    f"block {block!r} cannot condense; the image tower has blocks 1…{depth - 1} after its first"
+                )
+        return known | {"blocks": sorted(set(known["blocks"]))}
+
+    def require(self, samples: Samples) -> None:
+        """Refuse samples without raw images, or with raw images of another shape than the tower takes."""
+        super().require(samples)
+        self.tower.require_shape(_raw(samples))
 
     def _step(self, samples: Samples) -> Tensor:
-        pixels = self._pixels(samples)
+        raw = self.tower.prepare(_raw(samples))
         first = int(self.seen)
-        rows: list[Tensor] = []
-        while len(rows) < len(pixels):
-            anchors = self._domain_anchors()
-            # Without anchors the features of all that is left are known; with them, only those of the next image.
-            stop = len(pixels) if anchors is None else len(rows) + 1
-            looked = self._look(pixels[len(rows) : stop], range(first + len(rows), first + stop), anchors)
-            rows.extend(self._learn(looked, until_anchors=anchors is None))
-        self.seen += len(pixels)
-        return torch.stack(rows)
+        answers: list[Tensor] = []
+        replaced: list[_Kept] = []
+        try:
+            while len(answers) < len(raw):
+                anchors = self._domain_anchors()
+                # Without anchors the features of all that is left are known; with them, only those of the next image.
+                stop = len(raw) if anchors is None else len(answers) + 1
+                encoded = self._encode(raw[len(answers) : stop], range(first + len(answers), first + stop), anchors)
+                answers.extend(self._learn(encoded, replaced, until_anchors=anchors is None))
+        except BaseException:
+            self._put_back(replaced)
+            raise
+        return torch.stack(answers)
 
     def _predict(self, samples: Samples) -> Tensor:
-        looked = self._look_as_next(samples)
-        affinities = self._affinities(self._weighted(looked.records), slice(None))
-        return self._score(looked.zero_shot.logits, affinities)
+        encoded = self._encode_as_next(samples)
+        affinities = self._affinities(self._weighted(encoded.records), slice(None))
+        return self._score(_logits(encoded), affinities)
 
     def refined(self, samples: Samples) -> Tensor:
         """The features that the condensing encoder gives with the anchors as they are now, B×d."""
-        return self._look_as_next(samples).features
+        return self._encode_as_next(samples).features
 
     # -- the reservoir ---------------------------------------------------------------------------------------------
 
-    def _learn(self, looked: _Looked, *, until_anchors: bool) -> list[Tensor]:
-        """The logits of images, learnt one by one: of all, or until one of them switches the anchors on."""
-        queries = self._weighted(looked.records)
+    def _learn(self, encoded: _Encoded, replaced: list[_Kept], *, until_anchors: bool) -> list[Tensor]:
+        """The logits of images, learned one by one: of all, or until one of them switches the anchors on."""
+        queries = self._weighted(encoded.records)
         affinities = self._affinities(queries, slice(None))
-        rows = []
-        zero_shot = looked.zero_shot
-        for i, (label, entropy) in enumerate(zip(zero_shot.labels.tolist(), zero_shot.entropy, strict=True)):
-            z = zero_shot.logits[i : i + 1]
+        answers = []
+        z = _logits(encoded)
+        labels, entropies = encoded.zero_shot.labels.tolist(), encoded.zero_shot.entropy
+        for i, (label, entropy) in enumerate(zip(labels, entropies, strict=True)):
             if self.order == "predict-first":
-                rows.append(self._score(z, affinities[i : i + 1])[0])
-            self._insert(label, looked.records[i], entropy)
+                answers.append(self._score(z[i : i + 1], affinities[i : i + 1])[0])
+            replaced.append(self._kept(label))
+            self._insert(label, encoded.records[i], entropy)
             affinities[i:, label] = self._affinities(queries[i:], slice(label, label + 1))[:, 0]
             if self.order == "update-first":
-                rows.append(self._score(z, affinities[i : i + 1])[0])
+                answers.append(self._score(z[i : i + 1], affinities[i : i + 1])[0])
             if until_anchors and self._has_anchors():
                 break
-        return rows
+        return answers
 
     def _insert(self, label: int, record: Tensor, entropy: Tensor) -> None:
         """Put an image to its class (step 5)."""
@@ -218,6 +226,17 @@ class TCA(Adapter):
         if self._units is not None:
             self._units[label] = normalize(self.records[label], dim=2)
 
+    def _kept(self, label: int) -> _Kept:
+        return _Kept(label, self.records[label].clone(), self.entropies[label].clone(), self.counts[label].clone())
+
+    def _put_back(self, replaced: list[_Kept]) -> None:
+        """Undo insertions."""
+        for before in reversed(replaced):
+            self.records[before.label] = before.records
+            self.entropies[before.label] = before.entropies
+            self.counts[before.label] = before.count
+        self._state_replaced()
+
     def _weighted(self, records: Tensor) -> Tensor:
         """ω_l·K[l]/|K[l]| of B records, B×(blocks·width)."""
         return (normalize(records, dim=2) * self.layer_weights.to(records)[:, None]).flatten(1)
@@ -230,6 +249,7 @@ class TCA(Adapter):
         return (queries @ units.flatten(2).flatten(0, 1).T).view(len(queries), *units.shape[:2])
 
     def _score(self, z: Tensor, affinities: Tensor) -> Tensor:
+        """Step 7."""
         filled = torch.arange(self.slots, device=z.device) < self.counts[:, None]
         return z + self.alpha * (torch.exp(-self.beta * (1 - affinities)) * filled).sum(dim=2)
 
@@ -237,7 +257,7 @@ class TCA(Adapter):
         return bool((self.counts >= _FEWEST_FOR_ANCHORS).all())
 
     def _domain_anchors(self) -> Tensor | None:
-        """The mean of K over the images of each class, C×blocks×width, once every class has enough of them."""
+        """The mean of K over the images of each class, C×blocks×width, once every class has enough of them (step 6)."""
         return self.records.sum(dim=1) / self.counts[:, None, None] if self._has_anchors() else None
 
     def _state_replaced(self) -> None:
@@ -245,42 +265,39 @@ class TCA(Adapter):
 
     # -- the condensing encoder ------------------------------------------------------------------------------------
 
-    def _pixels(self, samples: Samples) -> Tensor:
-        assert samples.pixels is not None  # as `needs` says
-        return self.tower.prepare(samples.pixels)
+    def _encode_as_next(self, samples: Samples) -> _Encoded:
+        raw = self.tower.prepare(_raw(samples))
+        return self._encode(raw, [int(self.seen)] * len(raw), self._domain_anchors())
 
-    def _look_as_next(self, samples: Samples) -> _Looked:
-        pixels = self._pixels(samples)
-        return self._look(pixels, [int(self.seen)] * len(pixels), self._domain_anchors())
-
-    def _look(self, pixels: Tensor, numbers: Iterable[int], anchors: Tensor | None) -> _Looked:
-        """Images through the tower; each has its number in the stream, which draws its first centres."""
-        draws = (np.random.default_rng((self.seed, number)) for number in numbers)
+    def _encode(self, raw: Tensor, positions: Iterable[int], anchors: Tensor | None) -> _Encoded:
+        """Images through the tower (steps 1 to 4); their positions in the stream draw their first centres."""
+        draws = (np.random.default_rng((self.seed, position)) for position in positions)
         merged = [cut.merged for cut in self.cuts.values()]
-        first = torch.tensor([[int(rng.integers(count)) for count in merged] for rng in draws], device=pixels.device)
-        x = self.tower.embed(pixels)
+        first = torch.tensor([[int(rng.integers(size)) for size in merged] for rng in draws], device=raw.device)
+        x = self.tower.embed(raw)
         tokens = []
-        for number, block in enumerate(self.tower.blocks):
-            if number in self.cuts:
-                known = None if anchors is None else anchors[:, number - 1]
-                x = condense(block, x, self.cuts[number], first[:, list(self.cuts).index(number)], known)
+        for i, block in enumerate(self.tower.blocks):
+            if i in self.cuts:
+                known = None if anchors is None else anchors[:, i - 1]
+                x = condense(block, x, self.cuts[i], first[:, list(self.cuts).index(i)], known)
             else:
                 x = block(x)
             tokens.append(x[:, 0])
         like = self.classifier.anchors
         features = normalize(self.tower.project(x[:, 0]).to(like), dim=1)
-        zero_shot = ZeroShot.of(self.classifier, Samples(features))
-        return _Looked(zero_shot, features, torch.stack(tokens, dim=1).to(like))
+        return _Encoded(self.zero_shot(Samples(features)), features, torch.stack(tokens, dim=1).to(like))
 
 
-def _condensing_blocks(blocks: Sequence[int] | None, depth: int) -> list[int]:
-    if blocks is None:
-        return sorted({depth * share // 4 for share in (1, 2, 3)} - {0})
-    if isinstance(blocks, str) or not isinstance(blocks, Sequence):
-        raise InvalidParameter(f"blocks must be a list of block numbers, for example [3, 6, 9], got {blocks!r}")
-    for block in blocks:
-        if isinstance(block, bool) or not isinstance(block, int) or not 1 <= block < depth:
-            raise InvalidParameter(
-                f"block {block!r} cannot condense; the image tower has blocks 1…{depth - 1} after its first"
-            )
-    return sorted(set(blocks))
+def _raw(samples: Samples) -> Tensor:
+    assert samples.raw is not None  # as `needs` says
+    return samples.raw
+
+
+def _logits(encoded: _Encoded) -> Tensor:
+    return encoded.zero_shot.exact_logits.to(encoded.features.dtype)
+
+
+def _no_records(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
+    assert model is not None  # as `needs` says
+    tower = model.image_tower()
+    return classifier.anchors.new_zeros(classifier.classes, parameters["slots"], len(tower.blocks), tower.width)

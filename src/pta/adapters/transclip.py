@@ -1,8 +1,10 @@
 """TransCLIP: Boosting Vision-Language Models with Transduction (NeurIPS 2024), https://arxiv.org/abs/2406.01837
 
+The loop: `pta.reference.transclip`.
+
 The zero-shot variant. It answers a whole set of N samples at once and keeps nothing: a Gaussian per class, with one
-diagonal covariance for all of them, is fitted to soft labels z, which the text and the neighbours of a sample hold on
-to.
+diagonal covariance for all of them, is fitted to soft labels z, which are held to the text and to the labels of
+neighbours.
 
 1. Soft labels at first: ŷ = softmax(scale·F·Tᵀ), z = ŷ.
 2. Means at first: μ_c = Σ z_ic f_i over the `seeds` samples of largest z_ic, scaled to unit length; variances σ = 1/d.
@@ -21,13 +23,11 @@ Given another method's predictions for ŷ, it overwrites them with z; here ŷ is
 """
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter, Scope, register
-from pta.classifier import ZeroShotClassifier
+from pta.adapters.adapter import Adapter
 from pta.engines.transduction import (
     SMALLEST_PROBABILITY,
     Moments,
@@ -37,64 +37,34 @@ from pta.engines.transduction import (
     log_likelihood,
     settle,
 )
-from pta.engines.zero_shot import exact_logits
-from pta.parameters import require_count, require_number
+from pta.parameters import count, number
 from pta.samples import Samples
 
 
-@register
 class TransCLIP(Adapter):
     """Transductive Gaussian mixture over the whole set of samples, held to the text and to nearest neighbours.
 
     The answers are log z. A class whose labels add up to nothing, or to no direction, keeps its mean.
 
-    Args:
-        classifier: gives the first soft labels.
-        neighbours: how many samples a sample is tied to.
-        iterations: how often the Gaussians are fitted.
-        sweeps: how often labels are renewed for each fit.
-        text_weight: λ, how strongly labels are held to ŷ.
-        temperature: what log-likelihoods are divided by.
-        seeds: how many samples a class's first mean is made of.
-
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> TransCLIP(classifier).step([[0.8, 0.6], [0.9, 0.1], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 0, 1])
     """
 
-    name: ClassVar[str] = "transclip"
-    scope: ClassVar[Scope] = "stream"
-
-    def __init__(
-        self,
-        classifier: ZeroShotClassifier,
-        *,
-        neighbours: int = 3,
-        iterations: int = 10,
-        sweeps: int = 5,
-        text_weight: float = 1.0,
-        temperature: float = 50.0,
-        seeds: int = 8,
-    ) -> None:
-        self.neighbours = require_count("neighbours", neighbours, 1, 1000)
-        self.iterations = require_count("iterations", iterations, 0, 10_000)
-        self.sweeps = require_count("sweeps", sweeps, 1, 10_000)
-        self.text_weight = require_number("text_weight", text_weight, 0.0, 1000.0)
-        self.temperature = require_number("temperature", temperature, 1e-3, 1e6)
-        self.seeds = require_count("seeds", seeds, 1, 1000)
-        super().__init__(
-            classifier,
-            neighbours=self.neighbours,
-            iterations=self.iterations,
-            sweeps=self.sweeps,
-            text_weight=self.text_weight,
-            temperature=self.temperature,
-            seeds=self.seeds,
-        )
+    name = "transclip"
+    scope = "stream"
+    may_fail = False
+    neighbours: int = count(3, 1, 1000, "how many samples a sample is tied to")
+    iterations: int = count(10, 0, 10_000, "how often the Gaussians are fitted")
+    sweeps: int = count(5, 1, 10_000, "how often labels are renewed for each fit")
+    text_weight: float = number(1.0, 0.0, 1000.0, "λ, how strongly labels are held to ŷ")
+    temperature: float = number(50.0, 1e-3, 1e6, "what log-likelihoods are divided by")
+    seeds: int = count(8, 1, 1000, "how many samples the first mean of a class is made of")
 
     def _step(self, samples: Samples) -> Tensor:
         f = samples.features
-        exact = exact_logits(self.classifier, f).log_softmax(dim=1)
+        exact = self.zero_shot(samples).exact_logits.log_softmax(dim=1)
         log_prior = log_z = exact.to(f.dtype)
         mu = self._first_means(f, exact)
         sigma = f.new_full((f.shape[1],), 1 / f.shape[1])
@@ -111,11 +81,13 @@ class TransCLIP(Adapter):
     _predict = _step
 
     def _first_means(self, f: Tensor, log_z: Tensor) -> Tensor:
+        """Step 2."""
         top = log_z.topk(min(self.seeds, len(f)), dim=0)
         weights = top.values.softmax(dim=0).to(f.dtype)
         seeds = f[top.indices]  # seeds×C×d
         return direction(torch.einsum("sc,scd->cd", weights, seeds), otherwise=self.classifier.anchors)
 
     def _means(self, moments: Moments, log_z: Tensor, before: Tensor) -> Tensor:
+        """μ of step 5; a class that no label speaks for keeps its mean."""
         believed = log_z.logsumexp(dim=0) > math.log(SMALLEST_PROBABILITY)
         return torch.where(believed[:, None], direction(moments.mean, otherwise=before), before)

@@ -1,4 +1,4 @@
-"""The command `pta`: one small file a subcommand. Exit codes: 0 done, 2 the user's mistake, 1 anything else."""
+"""The command `pta`: one file per subcommand. Exit codes: 0 done, 2 the user's mistake, 1 anything else."""
 
 import sys
 import warnings
@@ -7,27 +7,19 @@ from typing import Annotated
 import typer
 
 from pta import __version__
-from pta.cli import compare, datasets, demo, evaluate, extract, methods, predict, reproduce, sweep, verify
-from pta.cli.output import say
+from pta.cli.commands import LazyGroup, register
+from pta.cli.messages import say
 from pta.errors import PtaError
 
 app = typer.Typer(
     name="pta",
+    cls=LazyGroup,
     help="Test-time adaptation of vision-language models: better zero-shot predictions from an unlabelled stream.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo.demo)
-app.command("eval")(evaluate.evaluate)
-app.command()(compare.compare)
-app.command()(sweep.sweep)
-app.command()(reproduce.reproduce)
-app.command()(methods.methods)
-app.command()(predict.predict)
-app.command()(extract.extract)
-app.command()(verify.verify)
-app.add_typer(datasets.app, name="datasets")
+register(app)
 
 
 def _show_version(wanted: bool) -> None:

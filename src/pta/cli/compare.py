@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
-from pta.cli.output import STDOUT, plain, progress, require_place, say, tables, write_json
+from pta.cli.output import STDOUT, plain, progress, require_place, tables, write_json
 from pta.errors import InvalidParameter
 from pta.evaluation.compare import Comparison, Resampling, points
 from pta.evaluation.compare import compare as compare_contenders

@@ -11,10 +11,12 @@ from pta.datasets.catalogue import Entry, catalogue
 from pta.datasets.check import Report
 from pta.datasets.check import check as check_dataset
 
-app = typer.Typer(help="List the image sets that are known by name, or check a copy of one.")
+datasets = typer.Typer(
+    name="datasets", help="List the image sets that are known by name, or check a copy of one.", add_completion=False
+)
 
 
-@app.callback(invoke_without_command=True)
+@datasets.callback(invoke_without_command=True)
 def list_datasets(
     context: typer.Context,
     json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
@@ -47,7 +49,7 @@ def check(
         raise typer.Exit(1)
 
 
-app.command()(check)
+datasets.command()(check)
 
 
 def _describe(entry: Entry) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from pta.cli import options
-from pta.cli.output import STDOUT, progress, require_place, say, write_json
+from pta.cli.messages import say
+from pta.cli.output import STDOUT, progress, require_place, write_json
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter
 from pta.inference.encoding import Reading, Views

@@ -1,19 +1,19 @@
 """Which methods to run on a feature file, and with which parameters: `--method`, `--set` and `--preset`."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pta.adapters.adapter import adapter_class, create_adapter, list_adapters
+from pta.adapters import adapter_class, create_adapter, list_adapters, needs_model
 from pta.adapters.presets import depends_on_dataset, load_preset, require_preset
-from pta.cli.output import say
+from pta.cli.messages import say
 from pta.datasets.features import FeatureFile
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, PtaError
 from pta.evaluation.same_model import require_same_model
-from pta.towers import ImageTower
+from pta.towers import Model
 
 Methods = dict[str, dict[str, Any]]  # name → parameters
 ALL = "all"
@@ -27,7 +27,7 @@ class MethodChoice:
         asked: names of methods, or `all` for those that a file has everything for.
         settings: METHOD.NAME=VALUE, each for a method that is run.
         preset: NAME, or NAME/DATASET for the values of another dataset than the file's own.
-        model: the name of the model whose image tower methods may look into; loaded if one does.
+        model: the name of the model whose towers methods may need; loaded if one does.
         device: where that runs.
     """
 
@@ -48,13 +48,13 @@ class MethodChoice:
         if self.preset is not None:
             require_preset(*self.preset.split("/", 1))
 
-    def tower_for(self, methods: Iterable[str]) -> ImageTower | None:
-        """The image tower, if a model was named and one of the methods looks into it."""
-        return self._tower if any("pixels" in adapter_class(name).needs for name in methods) else None
+    def model_for(self, methods: Methods) -> Model | None:
+        """The model, if one was named and one of the methods needs a tower of it."""
+        return self._model if any(needs_model(*one) for one in methods.items()) else None
 
     @cached_property
-    def _tower(self) -> ImageTower | None:
-        return None if self.model is None else load_encoder(self.model, device=self.device).image_tower()
+    def _model(self) -> Model | None:
+        return None if self.model is None else load_encoder(self.model, device=self.device)
 
     def for_file(self, data: FeatureFile) -> Methods:
         """The methods with their parameters, each tried on the file: every mistake is found before the work begins."""
@@ -64,10 +64,10 @@ class MethodChoice:
             own = {key: value for owner, key, value in map(parse_setting, self.settings) if owner == name}
             parameters = {**preset.get(name, {}), **own}
             try:
-                tower = self.tower_for([name])
-                create_adapter(name, data.classifier, source=data.samples, tower=tower, **parameters)
-                if tower is not None:
-                    require_same_model(tower, data)
+                model = self.model_for({name: parameters})
+                create_adapter(name, data.classifier, model=model, source=data.samples, **parameters)
+                if model is not None:
+                    require_same_model(model, data)
             except PtaError as error:
                 if name in self.asked or own:
                     raise type(error)(f"{data.name}: {error}") from None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.adapters.adapter import adapter_class, list_adapters, parameters_of
+from pta.adapters import adapter_class, list_adapters
 from pta.cli.output import require_place, tables, write_json
 
 
@@ -21,10 +21,9 @@ def methods(
         return write_json(json, records)
     table = Table("method", "what it is", "needs", "parameters", show_lines=True)
     for record in records:
-        parameters = ", ".join(
-            key if value is None else f"{key}={value}" for key, value in record["parameters"].items()
-        )
-        table.add_row(record["method"], record["summary"], ", ".join(record["needs"]), parameters or "none")
+        defaults = {name: one["default"] for name, one in record["parameters"].items()}
+        parameters = [name if default is None else f"{name}={default}" for name, default in defaults.items()]
+        table.add_row(record["method"], record["summary"], ", ".join(record["needs"]), ", ".join(parameters) or "none")
     return tables().print(table)
 
 
@@ -33,6 +32,9 @@ def _describe(name: str) -> dict[str, Any]:
     return {
         "method": name,
         "summary": (inspect.getdoc(method) or name).splitlines()[0],
-        "needs": sorted(method.needs),
-        "parameters": {key: parameter.default for key, parameter in parameters_of(name).items()},
+        "needs": sorted(method.needs_with({})),
+        "parameters": {
+            key: {"default": one.default, "bounds": one.bounds, "help": one.help}
+            for key, one in method.declared.items()
+        },
     }

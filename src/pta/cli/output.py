@@ -2,16 +2,21 @@
 
 import json
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from pta.cli.messages import say
 from pta.files import require_writable, write_atomically
 
 STDOUT = "-"
+
+_SECONDS_BETWEEN_LINES = 30
 
 
 def tables() -> Console:
@@ -20,7 +25,9 @@ def tables() -> Console:
 
 
 def progress() -> Progress:
-    """One bar on stderr, silent where that is not a terminal."""
+    """One bar on stderr, or plain lines where that is not a terminal."""
+    if not sys.stderr.isatty():
+        return ProgressLines()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -28,18 +35,42 @@ def progress() -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
     )
+
+
+class ProgressLines(Progress):
+    """A plain line on stderr at most every 30 seconds and, where the total is known, every 10 %."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(disable=True, get_time=clock)
+        self._told_at = clock()
+        self._told_share: dict[int, int | None] = {}
+
+    def update(self, task_id: TaskID, *args: Any, **changes: Any) -> None:
+        """Note how far a task is, and say so if it is time."""
+        super().update(task_id, *args, **changes)
+        self._tell(task_id)
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        """The same for a step further."""
+        super().advance(task_id, advance)
+        self._tell(task_id)
+
+    def _tell(self, task_id: TaskID) -> None:
+        task, now = self.tasks[task_id], self.get_time()
+        share = None if task.total is None else int(task.percentage // 10)
+        if now - self._told_at < _SECONDS_BETWEEN_LINES or (
+            share is not None and share == self._told_share.get(task_id, 0)
+        ):
+            return
+        self._told_at, self._told_share[task_id] = now, share
+        of = "" if task.total is None else f" of {task.total:,.0f} ({task.percentage:.0f} %)"
+        say(f"{task.description}: {task.completed:,.0f}{of}")
 
 
 def plain(text: str) -> str:
     """A text that a table shows as it is: no markup is read in it, and nothing in it moves the cursor."""
     return escape("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
-
-
-def say(message: str) -> None:
-    """One line for the person at the terminal, beside whatever goes to stdout."""
-    print(f"pta: {' '.join(message.split())}", file=sys.stderr)
 
 
 def require_place(path: Path | None) -> None:

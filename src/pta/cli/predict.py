@@ -13,8 +13,9 @@ import typer
 from pta.adapters.adapter import adapter_class, parameters_of
 from pta.cli import options
 from pta.cli.interrupts import stopping_on_interrupt
+from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
-from pta.cli.output import STDOUT, progress, say
+from pta.cli.output import STDOUT, progress
 from pta.cli.row_files import open_row_file, require_row_file
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, reason

@@ -11,7 +11,8 @@ from rich.table import Table as Screen
 from pta.cli import options
 from pta.cli.feature_files import open_features
 from pta.cli.filled_table import show
-from pta.cli.output import STDOUT, progress, require_place, say, tables, write_json
+from pta.cli.messages import say
+from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.datasets.catalogue import is_catalogued
 from pta.datasets.features import FeatureFile
 from pta.encoders import DEFAULT_MODEL

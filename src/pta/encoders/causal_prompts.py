@@ -2,7 +2,8 @@
 
 In a causal tower a token sees only what comes before it. Every class's prompt begins with the same start token and
 context, so their keys and values are computed once instead of once per class. The feature is read at the end token,
-so nothing after it is computed, and in the last block no other row.
+so nothing after it is computed, and in the last block no other row. All layers but the attention take the tokens of
+many classes in one row, without padding.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +17,6 @@ from pta.encoders.prompt_tokens import PromptTokens
 KeysValues = tuple[Tensor, Tensor]
 
 _TOKENS_AT_ONCE = 2**14  # bounds memory, changes no result
-_GROUP_COST = 64  # tokens whose computation takes about as long as starting another group
-_PADDING = 1 / 8  # the share of padding that a large group may have
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,17 @@ class CausalBlock:
     out: Callable[[Tensor], Tensor]
     mlp: Callable[[Tensor], Tensor]
 
+    def queries(self, normalised: Tensor) -> Tensor:
+        """…×width to …×heads×head."""
+        return self._heads(self.query(normalised))
+
     def keys_values(self, normalised: Tensor) -> KeysValues:
         """…×width to two of …×heads×head."""
         return self._heads(self.key(normalised)), self._heads(self.value(normalised))
 
-    def finish(self, x: Tensor, normalised: Tensor, before: KeysValues, own: KeysValues, visible: Tensor) -> Tensor:
-        """The block's output of the tokens `x`, which ask, once all keys and values are known."""
-        x = x + self.out(_attend(self._heads(self.query(normalised)), before, own, visible))
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The block's output, of its input and what that attended to."""
+        x = x + self.out(attended)
         return x + self.mlp(x)
 
     def _heads(self, projected: Tensor) -> Tensor:
@@ -70,17 +73,30 @@ class CausalTower:
     project: Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Classes of similar length: what follows the context in their prompts, G×s, and where each of them ends, G."""
+class _Endings:
+    """What follows the context in the prompts of G classes: T tokens in one row, or padded to G×s for the attention.
 
-    ids: Tensor
-    ends: Tensor
+    Attributes:
+        ids: T token ids.
+        positions: T positions in their prompts.
+        mask: G×s, False where a class is padded.
+        ends: where the G end tokens are in the row.
+    """
 
-    def parts(self, contexts: int) -> list["_Group"]:
-        """Smaller groups, so that each takes a bounded number of tokens for that many contexts."""
-        size = max(1, _TOKENS_AT_ONCE // max(1, contexts * self.ids.shape[1]))
-        return [_Group(*part) for part in zip(torch.split(self.ids, size), torch.split(self.ends, size), strict=True)]
+    def __init__(self, ids: Tensor, mask: Tensor, shared: int) -> None:
+        self.ids, self.mask = ids[mask], mask
+        self.ends = mask.sum(dim=1).cumsum(dim=0) - 1
+        self.positions = shared + mask.nonzero()[:, 1]
+        self._kept = mask.flatten().nonzero()[:, 0]
+        self._source = mask.flatten().cumsum(dim=0) - 1  # padding repeats the end token, which nobody sees there
+
+    def padded(self, row: Tensor) -> Tensor:
+        """B×T×… to B×G×s×…"""
+        return row.index_select(1, self._source).reshape(len(row), *self.mask.shape, *row.shape[2:])
+
+    def in_one_row(self, padded: Tensor) -> Tensor:
+        """B×G×s×width to B×T×width."""
+        return padded.flatten(1, 2).index_select(1, self._kept)
 
 
 class CausalPrompts:
@@ -89,69 +105,71 @@ class CausalPrompts:
     def __init__(self, tower: CausalTower, prompts: PromptTokens) -> None:
         self.tower, self.shared = tower, prompts.shared
         self.lead = prompts.ids[:1, : prompts.lead]
-        own = prompts.mask[:, self.shared :].sum(dim=1)
-        order = own.argsort(descending=True, stable=True)
-        self.place = order.argsort()  # of each class among the classes in that order
-        lengths = own[order]
-        sizes, ids = group_sizes(lengths.tolist()), prompts.ids[order, self.shared :]
+        ids, mask = prompts.ids[:, self.shared :], prompts.mask[:, self.shared :]
+        by_length = mask.sum(dim=1).argsort(descending=True, stable=True)
+        self.place = by_length.argsort()
+        lengths = mask.sum(dim=1)[by_length].tolist()
         self.groups = [
-            _Group(part[:, : int(length[0])], length - 1)
-            for part, length in zip(torch.split(ids, sizes), torch.split(lengths, sizes), strict=True)
+            _Endings(ids[classes, : lengths[first]], mask[classes, : lengths[first]], self.shared)
+            for first, classes in _groups(by_length, lengths)
         ]
+        self.contexts_at_once = max(1, _TOKENS_AT_ONCE // sum(lengths))
 
     def __call__(self, contexts: Tensor) -> Tensor:
-        """Contexts in the tower's precision, on its device."""
-        before = self._read_beginning(contexts)
-        parts = [part for group in self.groups for part in group.parts(len(contexts))]
-        return torch.cat([self._read_end(part, before) for part in parts], dim=1)[:, self.place]
+        """Contexts are in the tower's precision, on its device."""
+        return torch.cat([self._read(part) for part in torch.split(contexts, self.contexts_at_once)])
+
+    def _read(self, contexts: Tensor) -> Tensor:
+        shared = self._read_beginning(contexts)
+        return torch.cat([self._read_endings(group, shared) for group in self.groups], dim=1)[:, self.place]
 
     def _read_beginning(self, contexts: Tensor) -> list[KeysValues]:
-        """Keys and values of start token and context in every block."""
+        """Keys and values of start token and context in every block, B×tokens×heads×head."""
         lead = self.tower.embed(self.lead).expand(len(contexts), -1, -1)
-        x = (torch.cat([lead, contexts], dim=1) + self.tower.positions[: self.shared])[:, None]
-        visible = x.new_ones(self.shared, self.shared, dtype=torch.bool).tril()
+        x = torch.cat([lead, contexts], dim=1) + self.tower.positions[: self.shared]
+        visible = _causal(self.shared, x.device)
         found: list[KeysValues] = []
         for block in self.tower.blocks:
             normalised = block.norm(x)
             keys, values = block.keys_values(normalised)
-            found.append((keys[:, 0], values[:, 0]))
-            if len(found) < len(self.tower.blocks):
-                x = block.finish(x, normalised, (keys[:, 0, :0], values[:, 0, :0]), (keys, values), visible)
+            found.append((keys, values))
+            if block is not self.tower.blocks[-1]:
+                nothing = keys[:, :0], values[:, :0]
+                own = keys[:, None], values[:, None]
+                x = block.finish(x, _attend(block.queries(normalised)[:, None], nothing, own, visible)[:, 0])
         return found
 
-    def _read_end(self, group: _Group, before: list[KeysValues]) -> Tensor:
+    def _read_endings(self, group: _Endings, shared: list[KeysValues]) -> Tensor:
         """Features B×G×dim of a group of classes."""
-        count, length = group.ids.shape
-        positions = self.tower.positions[self.shared : self.shared + length]
-        x = (self.tower.embed(group.ids) + positions).expand(len(before[0][0]), -1, -1, -1)
-        place = torch.arange(length, device=x.device)
-        visible = place <= place[:, None]
-        rows = torch.arange(count, device=x.device)
-        for block, shared in zip(self.tower.blocks, before, strict=True):
+        contexts = len(shared[0][0])
+        x = (self.tower.embed(group.ids) + self.tower.positions[group.positions]).expand(contexts, -1, -1)
+        visible = _causal(group.mask.shape[1], x.device)
+        for block, before in zip(self.tower.blocks, shared, strict=True):
             normalised = block.norm(x)
-            own = block.keys_values(normalised)
-            if shared is before[-1]:  # nobody asks for the other rows
-                x, normalised = (tokens[:, rows, group.ends][:, :, None] for tokens in (x, normalised))
-                visible = (place <= group.ends[:, None])[:, None, None]
-            x = block.finish(x, normalised, shared, own, visible)
-        return self.tower.project(x[:, :, 0])
+            keys, values = block.keys_values(normalised)
+            own = group.padded(keys), group.padded(values)
+            if block is self.tower.blocks[-1]:  # only the end tokens are read
+                x = x.index_select(1, group.ends)
+                queries = block.queries(normalised.index_select(1, group.ends))[:, :, None]
+                attended = _attend(queries, before, own, group.mask[:, None, None])[:, :, 0]
+            else:
+                attended = group.in_one_row(_attend(group.padded(block.queries(normalised)), before, own, visible))
+            x = block.finish(x, attended)
+        return self.tower.project(x)
 
 
-def group_sizes(lengths: Sequence[int]) -> list[int]:
-    """How many classes to read together, for lengths in descending order: as few groups as need little padding.
-
-    >>> group_sizes([13, 5, 5, 4]), group_sizes([6] * 100 + [3] * 100)
-    ([4], [133, 67])
-    """
-    sizes: list[int] = []
-    first, tokens = 0, 0  # of the group that is being filled
+def _groups(by_length: Tensor, lengths: Sequence[int]) -> list[tuple[int, Tensor]]:
+    """Classes to read together, and the number of the first: none is less than half as long as the longest."""
+    starts = [0]
     for number, length in enumerate(lengths):
-        padded = (number - first + 1) * lengths[first]
-        if padded - tokens - length > max(_GROUP_COST, _PADDING * padded):
-            sizes.append(number - first)
-            first, tokens = number, 0
-        tokens += length
-    return [*sizes, len(lengths) - first]
+        longest = lengths[starts[-1]]
+        if 2 * length < longest or (number - starts[-1] + 1) * longest > _TOKENS_AT_ONCE:
+            starts.append(number)
+    return list(zip(starts, by_length.tensor_split(starts[1:]), strict=True))
+
+
+def _causal(length: int, device: torch.device) -> Tensor:
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def _attend(queries: Tensor, before: KeysValues, own: KeysValues, visible: Tensor) -> Tensor:
@@ -159,13 +177,13 @@ def _attend(queries: Tensor, before: KeysValues, own: KeysValues, visible: Tenso
 
     Args:
         queries: of G classes.
-        before: keys and values B×j×heads×head that all classes share and every query sees.
+        before: keys and values B×j×heads×head that all classes share; every query sees all of them.
         own: keys and values B×G×j×heads×head of each class.
-        visible: which of its own a query sees, as broadcast to B×G×heads×i×j.
+        visible: which of the own a query sees, as broadcast to B×G×heads×i×j.
     """
-    scaled = queries * queries.shape[-1] ** -0.5
-    to_own = torch.einsum("bgihd,bgjhd->bghij", scaled, own[0]).masked_fill(~visible, -torch.inf)
-    scores = torch.cat([torch.einsum("bgihd,bjhd->bghij", scaled, before[0]), to_own], dim=-1)
+    queries = queries * queries.shape[-1] ** -0.5
+    to_own = torch.einsum("bgihd,bgjhd->bghij", queries, own[0]).masked_fill(~visible, -torch.inf)
+    scores = torch.cat([torch.einsum("bgihd,bjhd->bghij", queries, before[0]), to_own], dim=-1)
     of_before, of_own = scores.softmax(dim=-1).tensor_split([before[0].shape[1]], dim=-1)
     mixed = torch.einsum("bghij,bjhd->bgihd", of_before, before[1]) + torch.einsum("bghij,bgjhd->bgihd", of_own, own[1])
     return mixed.flatten(3)

@@ -42,8 +42,8 @@ class Encoder(nn.Module, Model, ABC):
     A model says which files it reads (`modality`), how one becomes a raw sample (`prepare`) and how cosines become
     logits (`scale`, `bias`), and implements the differentiable half: `features`, and for texts `tokenize`, `embed_ids`
     and `text_from_embeddings`, or only `text_features` if its text tower takes no embeddings. It may have
-    `patch_features`, and `image_tower` if patches go through blocks. What is asked of it in daily use, `encode` and
-    `encode_texts`, follows.
+    `patch_features`, and `image_tower` if patches go through blocks. `prompt_tower` and what is asked of it in daily
+    use, `encode` and `encode_texts`, follow.
     """
 
     modality: ClassVar[Modality]

@@ -21,6 +21,7 @@ from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import UnavailableModel, first_line, nearest
 from pta.images import Preprocessing
+from pta.towers import PromptTower
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file
@@ -118,6 +119,11 @@ class OpenClipEncoder(ImageEncoder):
         read = hidden[:, -1] if self._pooling == "last" else at_end(hidden, mask)
         projection = text.text_projection
         return normalize(projection(read) if isinstance(projection, nn.Module) else read @ projection, dim=-1)
+
+    def prompt_tower(self, class_names: Sequence[str], start: str = "a photo of a") -> PromptTower:
+        """As every encoder's, if the text tower takes token embeddings."""
+        self._require_reading_embeddings()
+        return super().prompt_tower(class_names, start)
 
     @property
     def _text(self) -> Any:

@@ -2,15 +2,15 @@
 
 A cache keeps for every class the M items with the smallest score (an entropy, or minus the time for first in, first
 out); of equal scores the older one stays. So an item is in the cache at a time exactly if, of the items of its class
-that came until then, fewer than M are better. It comes once and leaves once, and when needs no loop over samples: it is
-counting. So is where: in the slot whose number is how many are better.
+that came until then, fewer than M are better. It comes once and leaves once. Both times are found by counting, without
+a loop over samples. So is its slot, whose number is how many are better.
 
-A GPU is never asked how many items there are of a kind, so that a step can be recorded: what is not to enter is an item
-too, with the score EMPTY.
+On a GPU the number of items of a kind is never read, so that a step can be recorded: a sample that may not enter is an
+item too, with the score EMPTY.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ class Admission:
     Time t is the moment after sample t of the batch: −1 is before the first one, B is when all is over.
 
     Attributes:
+        samples: which samples of the batch the new items are; E of B.
         old_leaves: C×M, when what was in a slot is pushed out: B if it stays, −1 if there was nothing.
         classes: E, of the new items.
         scores: E, of the new items.
@@ -34,6 +35,7 @@ class Admission:
         leaves: E, when it is pushed out: B if it stays, not after it came if it never gets in.
     """
 
+    samples: Tensor | slice
     old_leaves: Tensor
     classes: Tensor
     scores: Tensor
@@ -45,12 +47,12 @@ class Admission:
     def old_at(self, times: Tensor) -> Iterator[tuple[int, Tensor | slice, Tensor]]:
         """For each slot m the n classes that may have something there, and if they do at T ascending times, n×T."""
         for m, leaves in enumerate(self.old_leaves.unbind(1)):
-            rows = picked(leaves > times[0])
+            rows = rows_worth_picking(leaves > times[0])
             yield m, rows, times < leaves[rows, None]
 
     def new_at(self, times: Tensor) -> tuple[Tensor | slice, Tensor]:
         """Which n of the new items may get in, and whether they are in at T times, n×T."""
-        ever = picked(self.arrives < self.leaves)
+        ever = rows_worth_picking(self.arrives < self.leaves)
         return ever, (self.arrives[ever, None] <= times) & (times < self.leaves[ever, None])
 
     def store(self, slots: Tensor, new: Tensor) -> None:
@@ -59,16 +61,22 @@ class Admission:
         slots[self._touched] = both[self._kept]
 
 
-def admit(scores: Tensor, times: Tensor, classes: Tensor, new: Tensor, batch: int) -> Admission:
-    """Bring E new items to a cache, changing nothing yet.
+def admit(scores: Tensor, classes: Tensor, new: Tensor, may_enter: Tensor | None = None) -> Admission:
+    """Bring B samples to a cache, one after the other, changing nothing yet.
 
     Args:
         scores: C×M, of what is in the slots, ascending in every row, EMPTY where there is nothing.
-        times: E, which samples of the batch the items come from, ascending.
-        classes: E, the class of each.
-        new: E, the score of each, EMPTY if it is not to enter.
-        batch: the number of samples B.
+        classes: B, the class of each sample.
+        new: B, the score of each.
+        may_enter: B flags, which of them may enter; all if it is not given.
     """
+    samples: Tensor | slice = slice(None)
+    batch = len(new)
+    times = torch.arange(batch, device=new.device)
+    if may_enter is not None:
+        samples = rows_worth_picking(may_enter)
+        new = torch.where(may_enter, new, EMPTY)
+        times, classes, new = times[samples], classes[samples], new[samples]
     (C, M), E = scores.shape, len(new)
     old, slot, order = scores[classes], torch.arange(M, device=new.device), torch.arange(E, device=new.device)
     same = classes[:, None] == classes
@@ -91,14 +99,19 @@ def admit(scores: Tensor, times: Tensor, classes: Tensor, new: Tensor, batch: in
     places = numbers[:, None] * M + torch.arange(M + 1, device=new.device)  # the last column is for all that go
     places[classes[:, None], (slot + (same @ beats).long()).clamp_(max=M)] = row[:, None] * M + slot
     places[classes, (better_old + better.sum(dim=0)).clamp_(max=M)] = len(touched) * M + order
-    return Admission(old_leaves, classes, new, times, leaves, touched, places[touched, :M])
+    return Admission(samples, old_leaves, classes, new, times, leaves, touched, places[touched, :M])
 
 
-def picked(mask: Tensor) -> Tensor | slice:
-    """The rows where a mask holds, or all, without the price of picking them, if it holds for half of them or more.
+def admit_nothing(scores: Tensor, batch: int) -> Admission:
+    """Let B samples go by of which none enters a cache."""
+    none = scores.new_empty(0)
+    return replace(admit(scores, none.long(), none), old_leaves=torch.where(scores < EMPTY, batch, -1))
 
-    It saves up to half of the time while a cache fills, but where numbers are not at hand nobody knows how many rows
-    there are, and all are given. Who picks must still heed the mask.
+
+def rows_worth_picking(mask: Tensor) -> Tensor | slice:
+    """The rows where a mask holds; all rows if it holds for at least half of them, or if it cannot be read for free.
+
+    Picking few rows saves up to half of the time while a cache fills. The caller must still apply the mask.
     """
     if not is_host_readable(mask):
         return slice(None)

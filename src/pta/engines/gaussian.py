@@ -1,18 +1,15 @@
-"""Gaussians of one covariance around every class's mean, estimated from a bank of a few items a class.
+"""Gaussians of one covariance around the means of the classes.
 
-ADAPT and OGA share it. A bank has C×L slots; items enter by entropy (`Entry`). All that the covariance needs of the
-items is their moments, Σ (r, 1)(r, 1)ᵀ over the residuals r = x − μ of their classes: a (d+1)×(d+1) matrix in float64
-with the second moments, the sums and the count n. An entering item changes the residuals of its own class alone, so the
-moments are kept up to date by taking that class out and putting it in again (`Entry.exchanging`).
+ADAPT and OGA estimate the covariance from the moments of the items in a bank: Σ (r, 1)(r, 1)ᵀ over the residuals
+r = x − μ of their classes, a (d+1)×(d+1) matrix in float64 with the second moments, the sums and the count n.
 
-No number needs to be looked at, so that a GPU can record it all. Where numbers are at hand, looking saves work: samples
-that come between two entering ones are scored together (`pass_by`), and in low precision if that will do
-(`Gaussians.of`).
+No number needs to be read on the host, so that a GPU can record everything. Where numbers are host-readable, reading
+some saves work: a Cholesky factor in low precision if that will do (`Gaussians.of`), an estimate that is kept until the
+state changes (`Estimate`), rows that are left out (`add_scatter`).
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,102 +18,8 @@ from torch import Tensor
 
 from pta.engines.eigenspace import eigenspace_above
 from pta.engines.host_readable import is_host_readable
-from pta.engines.rule import Order
-from pta.engines.zero_shot import ZeroShot
 
-# Entropies closer than this are equal: the same sample's differ by some 1e-13 between one batch and another, which must
-# not decide whether it enters again.
-_SAME_ENTROPY = 1e-12
 _NO_SPREAD = 1e-12  # squared residuals of unit features below this are rounding, not spread
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A sample that comes to a bank: it takes the slot of the largest entropy of its class if its own is smaller.
-
-    Attributes:
-        own: 1, its class.
-        slot: 1, the first with the largest entropy.
-        enters: 1, whether it gets in. If not, nothing is written.
-    """
-
-    own: Tensor
-    slot: Tensor
-    enters: Tensor
-
-    @classmethod
-    def of(cls, entropies: Tensor, zero_shot: ZeroShot, sample: int) -> "Entry":
-        """The entry of a sample to C×L slots, where what stands in an empty one bounds what may enter it."""
-        own, entropy = zero_shot.labels[sample, None], zero_shot.entropy[sample, None]
-        largest, slot = entropies[own].max(dim=1)
-        return cls(own, slot, entropy < largest - _SAME_ENTROPY)
-
-    def put(self, slots: Tensor, new: Tensor) -> None:
-        """Write to the slot taken, of C×L×…."""
-        slots[self.own, self.slot] = torch.where(self.enters, new.to(slots.dtype), slots[self.own, self.slot])
-
-    def put_class(self, rows: Tensor, new: Tensor) -> None:
-        """Write to the row of the class, of C×…."""
-        rows[self.own] = torch.where(self.enters, new.to(rows.dtype), rows[self.own])
-
-    @contextmanager
-    def exchanging(
-        self, moments: Tensor, items: Tensor, means: Tensor, entropies: Tensor, empty: float
-    ) -> Iterator[None]:
-        """While the class's items, mean and entropies (`empty` in free slots) change, the moments follow."""
-
-        def add(sign: int) -> None:
-            counts = (entropies[self.own] < empty) & self.enters
-            add_moments(moments, items[self.own], means[self.own, None], counts, sign=sign)
-
-        add(-1)
-        yield
-        add(1)
-
-
-def admissions(entropies: Tensor, labels: Tensor, new: Tensor) -> list[int]:
-    """Which samples enter a bank as they come; changes nothing.
-
-    Args:
-        entropies: C×L, of the items.
-        labels: B, the class of each sample.
-        new: B, the entropy of each sample.
-    """
-    rows = entropies.numpy().copy()
-    entered = []
-    for sample, (own, entropy) in enumerate(zip(labels.tolist(), new.tolist(), strict=True)):
-        slot = rows[own].argmax()
-        if entropy < rows[own, slot] - _SAME_ENTROPY:
-            rows[own, slot] = entropy
-            entered.append(sample)
-    return entered
-
-
-def pass_by(
-    entropies: Tensor,
-    zero_shot: ZeroShot,
-    features: Tensor,
-    order: Order,
-    learn: Callable[[int], None],
-    score: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """The scores of B samples, B×C, each by the bank that it meets: together, until one enters.
-
-    Samples that enter, or may do so, are learnt before they are scored or after, as the order says.
-    """
-    entering: Iterable[int] = range(len(features))
-    if is_host_readable(entropies):
-        entering = admissions(entropies, zero_shot.labels, zero_shot.entropy)
-    scores, scored = [], 0
-    for sample in entering:
-        until = sample if order == "update-first" else sample + 1
-        if until > scored:
-            scores.append(score(features[scored:until]))
-        learn(sample)
-        scored = until
-    if scored < len(features):
-        scores.append(score(features[scored:]))
-    return torch.cat(scores)
 
 
 def add_moments(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor, *, sign: int = 1) -> None:
@@ -130,8 +33,17 @@ def add_moments(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor, *
     moments.addmm_(rows.T, rows, alpha=sign)
 
 
+def add_scatter(covariance: Tensor, x: Tensor, means: Tensor, shares: Tensor) -> None:
+    """Add Σ_c share_c·(x−μ_c)·(x−μ_c)ᵀ of a feature (d), C×d means and C float64 shares to a d×d covariance."""
+    if is_host_readable(means):
+        learning = shares > torch.finfo(torch.float64).eps / (8 * len(shares))  # the others together are below rounding
+        shares, means = shares[learning], means[learning]
+    residuals = (x - means).double()
+    covariance.addmm_((shares[:, None] * residuals).T, residuals)
+
+
 def shrunk_covariance(moments: Tensor, *, enough: float = math.inf) -> Tensor:
-    """Λ⁻¹ = [(n−1)Σ + tr(Σ)·I]/d, the ridge that the fewer items widen the more; of more items than `enough`, Σ itself.
+    """Λ⁻¹ = [(n−1)Σ + tr(Σ)·I]/d, whose ridge is the wider the fewer items; of more items than `enough`, Σ itself.
 
     Σ is centred, with the divisor n − 1; exactly zero if there is no spread, but I as long as n ≤ 1 ≤ enough.
     """
@@ -164,7 +76,7 @@ class Gaussians:
     def of(
         cls, covariance: Tensor, means: Tensor, *, cutoff: Tensor | None = None, centred: bool = True
     ) -> "Gaussians":
-        """Gaussians around C×d means with Λ = covariance⁻¹ (d×d, float64), or Λ = 0 if the covariance is zero.
+        """Gaussians around C×d means with Λ = covariance⁻¹ (d×d, float64); Λ = 0 of a zero or infinite covariance.
 
         With a cutoff above zero, Λ is the pseudo-inverse to which eigenvalues below that share of the largest are zero.
         Computed in the precision of the means if the covariance is regular enough for it, else in float64. Unless
@@ -180,10 +92,39 @@ class Gaussians:
                     whiten = partial(torch.linalg.solve_triangular, lower, upper=False)
                     return cls._around(means.to(dtype), whiten, centred=centred)
             cutoff = covariance.new_tensor(len(covariance) * torch.finfo(torch.float64).eps)
+        if not covariance.isfinite().all():  # squares of huge features overflow, and eigh would raise
+            covariance = torch.zeros_like(covariance)
         values, vectors = torch.linalg.eigh(covariance)
         kept = values > cutoff * values[-1].clamp_min(0)
         root = (torch.where(kept, values, 1).rsqrt() * kept)[:, None] * vectors.T
         return cls._around(means.double(), partial(torch.matmul, root), centred=centred)
+
+    @classmethod
+    def of_moments(
+        cls,
+        moments: Tensor,
+        means: Tensor,
+        *,
+        ready: Tensor | None = None,
+        enough: float = math.inf,
+        capacity: float = math.inf,
+        cutoff: float = 0.0,
+    ) -> "Gaussians":
+        """Gaussians around C×d means with the shrunk covariance of n items.
+
+        Args:
+            moments: of the items.
+            means: C×d.
+            ready: 0-d; until it is true, Λ = d·I.
+            enough: with more items than this, Λ is the pseudo-inverse of the covariance without shrinkage.
+            capacity: the largest n that is possible; up to `enough`, no pseudo-inverse is ever prepared.
+            cutoff: the share of the largest eigenvalue below which others are zero to the pseudo-inverse.
+        """
+        covariance, plenty = shrunk_covariance(moments, enough=enough), moments[-1, -1] > enough
+        if ready is not None:
+            covariance.mul_(ready).diagonal().add_((~ready).double() / len(covariance))
+            plenty = plenty & ready
+        return cls.of(covariance, means, cutoff=cutoff * plenty.double() if enough < capacity else None)
 
     @classmethod
     def _around(cls, means: Tensor, whiten: Callable[[Tensor], Tensor], *, centred: bool = True) -> "Gaussians":
@@ -197,6 +138,28 @@ class Gaussians:
         return (whitened.T @ self.means + self.offsets).to(features.dtype)
 
 
+class Estimate:
+    """The Gaussians of a state that changes: computed when they are asked for, and kept until the state changes.
+
+    Where numbers are not host-readable they are computed each time: a recorded step that is replayed changes the state
+    without any call of `state_changed`.
+    """
+
+    def __init__(self, compute: Callable[[], Gaussians]) -> None:
+        self._compute = compute
+        self._kept: Gaussians | None = None
+
+    def __call__(self) -> Gaussians:
+        """The Gaussians of the present state."""
+        if self._kept is None or not is_host_readable(self._kept.origin):
+            self._kept = self._compute()
+        return self._kept
+
+    def state_changed(self) -> None:
+        """Forget the Gaussians of the state as it was."""
+        self._kept = None
+
+
 def _cholesky(covariance: Tensor) -> Tensor | None:
     """L with L·Lᵀ = covariance, unless it is singular to rounding."""
     lower, failed = torch.linalg.cholesky_ex(covariance)
@@ -206,7 +169,7 @@ def _cholesky(covariance: Tensor) -> Tensor | None:
 
 
 def _unseen_root(covariance: Tensor, cutoff: Tensor | None) -> Tensor:
-    """R with Rᵀ·R = Λ of a covariance that is regular, zero or has a cutoff; no number is looked at."""
+    """R with Rᵀ·R = Λ of a covariance that is regular, zero or has a cutoff; no number is read on the host."""
     kept = identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     if cutoff is not None:
         kept = eigenspace_above(covariance, cutoff)

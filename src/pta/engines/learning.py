@@ -16,8 +16,11 @@ Found = Touches | Tensor | None
 
 def touches_of_zero_shot(prototypes: Prototypes, zero_shot: ZeroShot, rule: Rule) -> Found:
     """The touches of samples by their zero-shot probabilities, decided as float64 would decide."""
-    if runs_on_gpu(prototypes):
-        return None
+    return None if runs_on_gpu(prototypes) else touches_on_host(prototypes, zero_shot, rule)
+
+
+def touches_on_host(prototypes: Prototypes, zero_shot: ZeroShot, rule: Rule) -> Touches:
+    """The same on the host, wherever the prototypes are."""
     if prototypes.knowledge.dtype == zero_shot.logits.dtype:
         return find_touches(zero_shot, rule)
     return find_touches_exactly(zero_shot, rule)  # half-precision state shows every bit

@@ -1,4 +1,4 @@
-"""Recursive least squares for a whole batch: what one rank-1 update a sample would give, from a few products.
+"""Recursive least squares for a whole batch: what one rank-1 update per sample would give, from a few products.
 
 With A = (G + γI)⁻¹ and W as they are before the batch, features F and targets Y, let I + F·A·Fᵀ = L·Lᵀ (Cholesky) and
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta.engines.rule import Order
+from pta.parameters import Order
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What every sample meets of W at its turn, just after (or just before) it was learnt.
+    """What every sample meets of W at its turn, just after (or just before) it was learned.
 
     Attributes:
         products: f_t·W_c, B×C, float64.
@@ -28,16 +28,27 @@ class Scores:
     products: Tensor
     lengths: Tensor
 
+    @classmethod
+    def of(cls, weights: Tensor, features: Tensor) -> "Scores":
+        """The scores of features that all meet the same W."""
+        f, w = features.double(), weights.double()
+        return cls(f @ w.T, torch.linalg.vector_norm(w, dim=1).expand(len(f), -1))
+
+    @property
+    def cosines(self) -> Tensor:
+        """f_t·W_c/‖W_c‖, and 0 where W_c is zero."""
+        return torch.where(self.lengths > 0, self.products / self.lengths.clamp_min(1e-300), 0.0)
+
 
 def learn_least_squares(inverse: Tensor, weights: Tensor, features: Tensor, targets: Tensor, order: Order) -> Scores:
     """Learn B samples in order, changing the state in place.
 
     Args:
         inverse: A, d×d, float64: it is small, and float32 would lose its small directions to its large ones.
-        weights: W with a row for each class, C×d.
+        weights: W with a row per class, C×d.
         features: F, B×d.
         targets: Y, B×C, float64.
-        order: whether a sample's scores are from after it was learnt or from before.
+        order: whether a sample's scores are from after it was learned or from before.
     """
     f, w = features.double(), weights.double()
     fa = f @ inverse

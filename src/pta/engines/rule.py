@@ -1,5 +1,6 @@
 """The numbers and switches of PTA's recurrence, apart from any implementation of it."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +18,9 @@ SMALLEST_PROBABILITY = 1e-15
 # Full replacement (raw weight of a sure sample) keeps this much of the past: nothing a float64 sum can see,
 # but its logarithm is finite.
 SMALLEST_DECAY = 1e-30
+# A segment replays as many samples as the recursive anchor needs to forget all but this share of where it started.
+FORGOTTEN = 1e-7
+_LONGEST_TAIL = 1024
 
 
 PARAMETERS: dict[str, Any] = {
@@ -57,6 +61,27 @@ class Rule:
     def threshold(self) -> float:
         """The smallest probability that lets a class learn, as float32 holds it."""
         return float(np.float32(max(self.min_probability, SMALLEST_PROBABILITY)))
+
+    @property
+    def fades_linearly(self) -> bool:
+        """Whether the un-normalised R is a linear function of R and P before."""
+        return self.anchor == "recursive" and not self.renormalise
+
+    @property
+    def tail(self) -> int:
+        """How many samples a segment keeps to replay: after so many, R does not depend on what it was before.
+
+        A refresh keeps w/‖w·R+(1−w)·P‖ of the previous R, and a touched P is at least as long as its smallest step.
+        Only a renormalised recursive anchor needs this; the others are exact without.
+
+        >>> Rule(20.0, 0.01, 0.1, "recursive", "update-first", "saturating", renormalise=True).tail
+        41
+        """
+        if self.w == 0 or self.anchor == "fixed" or not self.renormalise:
+            return 1
+        smallest_step = -math.expm1(float(self.log_decay(np.array(self.threshold))))
+        rate = math.log1p((1 - self.w) * smallest_step / self.w)
+        return _LONGEST_TAIL if rate * _LONGEST_TAIL <= -math.log(FORGOTTEN) else math.ceil(-math.log(FORGOTTEN) / rate)
 
     def log_decay(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """log(1−β): what a touched prototype keeps of its past, as a logarithm."""

@@ -53,6 +53,14 @@ class Touches:
         inside = self.only((self.samples >= start) & (self.samples < end))
         return Touches(inside.samples - start, inside.classes, inside.probabilities, end - start)
 
+    def followed_by(self, then: "Touches") -> "Touches":
+        """The touches of this batch and the next one, as of one batch."""
+        samples = np.concatenate([self.samples, then.samples + self.count])
+        classes = np.concatenate([self.classes, then.classes])
+        probabilities = np.concatenate([self.probabilities, then.probabilities])
+        order = np.argsort(classes, kind="stable")
+        return Touches(samples[order], classes[order], probabilities[order], self.count + then.count)
+
 
 def find_touches_exactly(zero_shot: ZeroShot, rule: Rule) -> Touches:
     """The touches of a batch with probabilities that do not depend on the batch in a single bit, at float64's price."""

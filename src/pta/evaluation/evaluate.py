@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.adapters.adapter import Adapter, adapter_class, create_adapter
+from pta.adapters import Adapter, create_adapter, needs_model
 from pta.datasets.features import FeatureFile
 from pta.evaluation.record import Evaluation, Record
 from pta.evaluation.same_model import require_same_model
 from pta.evaluation.stream import Stream
 from pta.evaluation.stream_run import run_stream
-from pta.towers import ImageTower
+from pta.towers import Model
 
 OnBatch = Callable[[str, int, int], None]
 """Told method, seed and number of samples as batches are done."""
@@ -64,12 +64,12 @@ def evaluate(
     *,
     stream: Stream | None = None,
     batch: int | None = None,
-    tower: ImageTower | None = None,
+    model: Model | None = None,
     on_batch: OnBatch | None = None,
 ) -> Iterator[Evaluation]:
     """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.
 
-    `batch` is the stream's usual one unless given; `tower` is for methods that look inside the model. What zero-shot
+    `batch` is the stream's usual one unless given; `model` is for methods that need one of its towers. What zero-shot
     got right is counted on the very samples of the run.
     """
     stream = stream or Stream()
@@ -81,10 +81,10 @@ def evaluate(
     for method, parameters in methods.items():
 
         def new(name: str = method, parameters: Mapping[str, Any] = parameters) -> Adapter:
-            return create_adapter(name, data.classifier, source=seen, tower=tower, **parameters)
+            return create_adapter(name, data.classifier, model=model, source=seen, **parameters)
 
-        if tower is not None and "pixels" in adapter_class(method).needs:
-            require_same_model(tower, data)
+        if model is not None and needs_model(method, parameters):
+            require_same_model(model, data)
         new().step(data.samples[:_WARM_UP])  # compiled code is loaded once, and that is not the method's speed
         for seed in seeds:
             adapter = new()

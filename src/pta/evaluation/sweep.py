@@ -8,7 +8,7 @@ from math import prod
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.adapters.adapter import adapter_class, create_adapter
+from pta.adapters import create_adapter, needs_model
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.evaluation.cached_evaluation import evaluate_once
@@ -34,12 +34,10 @@ class Grid:
     values: Mapping[str, Sequence[Any]]
 
     def __post_init__(self) -> None:
-        if "pixels" in adapter_class(self.method).needs:
-            raise InvalidParameter(
-                f"{self.method} looks inside a model, which a sweep does not load; use pta eval --model"
-            )
         if (count := prod(map(len, self.values.values()))) > _MOST_POINTS:
             raise InvalidParameter(f"the grid has {count:,} points; at most {_MOST_POINTS:,} are swept")
+        if any(needs_model(self.method, setting) for setting in self.settings):
+            raise InvalidParameter(f"{self.method} needs a model, which a sweep does not load; use pta eval --model")
 
     @property
     def parameters(self) -> list[str]:

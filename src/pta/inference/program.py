@@ -212,6 +212,9 @@ class Compiled:
         return tuple(tensor.data_ptr() for tensor in used)
 
 
+compile = Compiled  # what it is to its users: pta.compile(encoder, adapter)
+
+
 class PendingPredictions:
     """Predictions on their way to the host."""
 

@@ -1,1 +1,7 @@
-"""Every method as a plain float64 loop over samples, written from its description and not from the package's fast code."""
+"""Each method as a plain NumPy loop over samples, to be read beside its paper.
+
+The loops are slow on purpose, are written from the descriptions of the methods and share no code with the rest of the
+package: the tests compare every method with its loop. Method `a` has the function `a_loop` in `pta.reference.a`, and
+`a-b` has `a_b_loop` there. It is given unit anchors (C×d), features (N×d) and what else the method needs, and returns
+the logits (N×C). Comments are numbered as the steps in the docstring of `pta.adapters.a`. The tests use float64.
+"""

@@ -1,48 +1,56 @@
-"""BCA, one sample at a time, as its two ports run it."""
+"""BCA as a loop: Bayesian Test-Time Adaptation for Vision-Language Models (CVPR 2025).
+
+Slow on purpose: the tests compare `pta.adapters.bca` with it.
+"""
 
 import numpy as np
 
-
-def softmax(z):
-    e = np.exp(z - z.max())
-    return e / e.sum()
+from pta.reference.numerics import Array, softmax, unit
 
 
 def bca_loop(
-    anchors,
-    features,
+    anchors: Array,
+    features: Array,
     *,
-    scale=100.0,
-    centre_threshold=0.05,
-    centre_count=20000,
-    prior_threshold=0.65,
-    prior_count=1,
-    update="posterior",
-    order="predict-first",
-    with_state=False,
-):
-    """Logits N×C, the logarithm of the posteriors; the centres and the table too, if asked."""
+    scale: float = 100.0,
+    centre_threshold: float = 0.05,
+    centre_count: float = 20000,
+    prior_threshold: float = 0.65,
+    prior_count: float = 1,
+    update: str = "posterior",
+    order: str = "predict-first",
+    learnt: dict[str, Array] | None = None,
+) -> Array:
+    """Logits N×C of a stream; `learnt` receives the centres μ and the table Π."""
     centres = anchors.copy()
     table = np.eye(len(anchors), dtype=anchors.dtype)
     n1 = [centre_count] * len(anchors)
     n2 = [prior_count] * len(anchors)
 
-    def beliefs(f):
-        likelihood = softmax(scale * (centres @ f))
-        return likelihood, sum(likelihood[m] * table[m] for m in range(len(table)))
+    def beliefs(f: Array) -> tuple[Array, Array]:
+        q = softmax(scale * (centres @ f))
+        return q, (q[:, None] * table).sum(axis=0)
 
     answers = []
     for f in features:
-        likelihood, posterior = beliefs(f)
-        chosen = int(np.argmax(posterior if update == "posterior" else likelihood))
-        if posterior.max() > centre_threshold:
-            mean = (n1[chosen] * centres[chosen] + f) / (n1[chosen] + 1)
-            centres[chosen] = mean / np.linalg.norm(mean)
-            n1[chosen] += 1
-        if posterior.max() > prior_threshold:
-            table[chosen] = (n2[chosen] * table[chosen] + posterior) / (n2[chosen] + 1)
-            n2[chosen] += 1
-        answers.append(posterior if order == "predict-first" else beliefs(f)[1])
+        # 1. Likelihood of the centres and posterior of the classes.
+        q, r = beliefs(f)
+        # 2. The answer, whose logarithm is taken below.
+        if order == "predict-first":
+            answers.append(r)
+        # 3. The class that learns, and how sure it is.
+        m, v = int(np.argmax(r if update == "posterior" else q)), r.max()
+        # 4. Its centre.
+        if v > centre_threshold:
+            centres[m] = unit((n1[m] * centres[m] + f) / (n1[m] + 1))
+            n1[m] += 1
+        # 5. Its row of the table.
+        if v > prior_threshold:
+            table[m] = (n2[m] * table[m] + r) / (n2[m] + 1)
+            n2[m] += 1
+        if order == "update-first":
+            answers.append(beliefs(f)[1])
+    if learnt is not None:
+        learnt.update(centres=centres, table=table)
     with np.errstate(divide="ignore"):
-        logits = np.log(np.stack(answers))
-    return (logits, centres, table) if with_state else logits
+        return np.log(np.array(answers))

@@ -1,75 +1,90 @@
-"""BoostAdapter as a loop over samples: a copy of the positive cache for each, enlarged with its own views."""
+"""BoostAdapter as a loop: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping (NeurIPS 2024).
+
+Slow on purpose: the positive cache is copied for every sample. The tests compare `pta.adapters.boostadapter` with it.
+"""
 
 from copy import deepcopy
 
 import numpy as np
 
-from pta.reference.tda import negative_logits, positive_logits, zero_shot
+from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
+from pta.reference.tda import Cache, Item, entropy_unit, negative_logits, positive_logits
 
 
 def boostadapter_loop(
-    anchors,
-    features,
-    views,
+    anchors: Array,
+    features: Array,
+    views: Array,
     *,
-    scale=100.0,
-    bias=0.0,
-    most_confident=None,
-    delta=0,
-    share=0.1,
-    negatives="newest",
-    positive_alpha=2.0,
-    positive_beta=5.0,
-    positive_slots=3,
-    negative_alpha=0.117,
-    negative_beta=1.0,
-    negative_slots=2,
-    min_entropy=0.2,
-    max_entropy=0.5,
-    entropy_base="log2",
-    min_probability=0.03,
-    max_probability=1.0,
-    order="update-first",
-):
-    positive, negative, classes = {}, {}, len(anchors)
+    scale: float = 100.0,
+    bias: float = 0.0,
+    most_confident: Array | None = None,
+    delta: int = 0,
+    share: float = 0.1,
+    negatives: str = "newest",
+    positive_alpha: float = 2.0,
+    positive_beta: float = 5.0,
+    positive_slots: int = 3,
+    negative_alpha: float = 0.117,
+    negative_beta: float = 1.0,
+    negative_slots: int = 2,
+    min_entropy: float = 0.2,
+    max_entropy: float = 0.5,
+    entropy_base: str = "log2",
+    min_probability: float = 0.03,
+    max_probability: float = 1.0,
+    order: str = "update-first",
+) -> Array:
+    """Logits N×C of a stream with its views N×V×d."""
+    classes = len(anchors)
+    positive: Cache = {}
+    negative: Cache = {}
+
+    def score(z: Array, f: Array, own_views: Array) -> Array:
+        # 3. A copy of the positive cache gets the most confident views of the sample.
+        boosted = deepcopy(positive)
+        for label, item in confident_views(anchors, own_views, scale, share):
+            append_and_sort(boosted, label, item, positive_slots + delta)
+        # 4. Score as in TDA.
+        out = z + positive_alpha * positive_logits(f, boosted, positive_beta, classes)
+        against = negative_logits(f, negative, negative_beta, classes, min_probability, max_probability)
+        return out - negative_alpha * against
+
     outputs = []
     for t, f in enumerate(features):
-        z, entropy, p = zero_shot(anchors, f, scale, bias, None if most_confident is None else most_confident[t])
-        label = int(np.argmax(z))
-        of_most = entropy / (np.log2(classes) if entropy_base == "log2" else np.log(classes))
-
-        def learn(f=f, entropy=entropy, p=p, label=label, of_most=of_most):
-            append_and_sort(positive, label, (f, entropy), positive_slots)
-            if min_entropy < of_most < max_entropy:
-                append = append_and_drop if negatives == "newest" else append_and_sort
-                append(negative, label, (f, entropy, p), negative_slots)
-
-        if order == "update-first":
-            learn()
-        boosted = deepcopy(positive)
-        for view_label, item in confident_views(anchors, views[t], scale, share):
-            append_and_sort(boosted, view_label, item, positive_slots + delta)
-        out = z + positive_alpha * positive_logits(f, boosted, positive_beta, classes)
-        out -= negative_alpha * negative_logits(f, negative, negative_beta, classes, min_probability, max_probability)
+        z = scale * (anchors @ f) + bias
+        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
+        e, label = entropy(p), int(np.argmax(z))
         if order == "predict-first":
-            learn()
-        outputs.append(out)
+            outputs.append(score(z, f, views[t]))
+        # 1. The sample enters the positive cache.
+        append_and_sort(positive, label, (f, e, p), positive_slots)
+        # 2. A sample in doubt enters the negative cache.
+        if min_entropy < e / entropy_unit(classes, entropy_base) < max_entropy:
+            append = append_and_drop if negatives == "newest" else append_and_sort
+            append(negative, label, (f, e, p), negative_slots)
+        if order == "update-first":
+            outputs.append(score(z, f, views[t]))
     return np.array(outputs)
 
 
-def confident_views(anchors, views, scale, share):
+def confident_views(anchors: Array, views: Array, scale: float, share: float) -> list[tuple[int, Item]]:
+    """The views of smallest entropy, the smallest first, each with its own class."""
     candidates = []
     for view in views:
-        z, entropy, _ = zero_shot(anchors, view, scale, 0.0, None)
-        candidates.append((int(np.argmax(z)), (view, entropy)))
+        z = scale * (anchors @ view)
+        p = softmax(z)
+        candidates.append((int(np.argmax(z)), (view, entropy(p), p)))
     candidates.sort(key=lambda candidate: candidate[1][1])
     return candidates[: int(len(views) * share)]
 
 
-def append_and_sort(cache, label, item, slots):
+def append_and_sort(cache: Cache, label: int, item: Item, slots: int) -> None:
+    """Keep the items of smallest entropy."""
     cache[label] = sorted([*cache.get(label, []), item], key=lambda item: item[1])[:slots]
 
 
-def append_and_drop(cache, label, item, slots):
+def append_and_drop(cache: Cache, label: int, item: Item, slots: int) -> None:
+    """Keep the newest items."""
     kept = [*cache.get(label, []), item]
     cache[label] = kept[len(kept) - min(slots, len(kept)) :]

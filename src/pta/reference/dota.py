@@ -1,72 +1,70 @@
-"""DOTA as a loop over samples, views and classes, with every class's covariance and a pseudo-inverse each time."""
+"""DOTA as a loop over samples and classes: distributional test-time adaptation (NeurIPS 2025).
+
+Slow on purpose: a covariance of every class and a pseudo-inverse for every sample. The tests compare
+`pta.adapters.dota` with it.
+"""
 
 import numpy as np
 
+from pta.reference.numerics import Array, softmax
+
 
 def dota_loop(
-    anchors,
-    features,
+    anchors: Array,
+    features: Array,
     *,
-    scale=100.0,
-    epsilon=1e-4,
-    eta=0.3,
-    rho=0.02,
-    sigma=0.002,
-    omega=0.001,
-    initial_count=1.0,
-    growth="mean-count",
-    covariance="per-class",
-    scoring="full",
-    order="predict-first",
-    views=None,
-):
-    """Logits N×C of a stream; `views` is N×n×d, the kept views of each sample."""
-    T, F = np.asarray(anchors), np.asarray(features)
-    C, d = T.shape
+    scale: float = 100.0,
+    bias: float = 0.0,
+    most_confident: Array | None = None,
+    epsilon: float = 1e-4,
+    eta: float = 0.3,
+    rho: float = 0.02,
+    sigma: float = 0.002,
+    omega: float = 0.001,
+    initial_count: float = 1.0,
+    growth: str = "mean-count",
+    covariance: str = "per-class",
+    scoring: str = "full",
+    order: str = "predict-first",
+) -> Array:
+    """Logits N×C of a stream; `most_confident` is N×V×d, the kept views of each sample."""
+    T, (C, d) = anchors, anchors.shape
+    identity = np.eye(d, dtype=T.dtype)
     mu = np.full((C, d), omega, T.dtype)
     counts = np.full(C, initial_count, T.dtype)
-    sigmas = np.stack([sigma * np.eye(d, dtype=T.dtype)] * C)
-    outputs = []
+    sigmas = np.stack([sigma * identity] * C)
 
-    def gaussian(x, learnt):
-        if covariance == "per-class" or not learnt:
+    def score(xs: Array, zs: Array, samples: int) -> Array:
+        # 1. Scores of the Gaussians.
+        if covariance == "per-class" or not samples:
             pooled = sigmas.mean(axis=0)
         else:
             pooled = np.tensordot(counts / counts.sum(), sigmas, axes=1)
-        if learnt:
-            pooled = (1 - epsilon) * pooled + epsilon * np.eye(d, dtype=T.dtype)
+        if samples:
+            pooled = (1 - epsilon) * pooled + epsilon * identity
         precision, means = np.linalg.pinv(pooled, hermitian=True, rcond=0), mu
         if scoring == "float16":
-            precision = precision.astype(np.float16).astype(T.dtype)
-            means = mu.astype(np.float16).astype(T.dtype)
-        return means @ precision @ x - 0.5 * np.diag(means @ precision @ means.T)
+            precision, means = (given.astype(np.float16).astype(T.dtype) for given in (precision, means))
+        g = means @ precision @ xs.mean(axis=0) - 0.5 * np.diag(means @ precision @ means.T)
+        # 2. Answer.
+        grown = counts.mean() / len(xs) if growth == "mean-count" else samples
+        return zs.mean(axis=0) + min(rho * grown, eta) * g
 
-    for t, f in enumerate(F):
-        xs = [f] if views is None else list(views[t])
-        n = len(xs)
-        zs = [scale * (T @ x) for x in xs]
-        ys = [softmax(z) for z in zs]
-
-        def score(learnt, xs=xs, zs=zs, n=n):
-            g = gaussian(np.mean(xs, axis=0), learnt)
-            grown = counts.mean() / n if growth == "mean-count" else learnt
-            outputs.append(np.mean(zs, axis=0) + min(rho * grown, eta) * g)
-
+    outputs = []
+    for t, f in enumerate(features):
+        xs = f[None] if most_confident is None else most_confident[t]
+        zs = np.array([scale * (T @ x) + bias for x in xs])
+        ys = softmax(zs)
         if order == "predict-first":
-            score(t)
+            outputs.append(score(xs, zs, t))
         for c in range(C):
-            total = counts[c] + sum(y[c] for y in ys)
-            residuals = [x - mu[c] for x in xs]
-            scatter = sum(y[c] * np.outer(r, r) for y, r in zip(ys, residuals, strict=True))
+            total = counts[c] + ys[:, c].sum()
+            # 3. Covariance, with the mean from before.
+            scatter = np.sum([y[c] * np.outer(x - mu[c], x - mu[c]) for x, y in zip(xs, ys, strict=True)], axis=0)
             sigmas[c] = (counts[c] * sigmas[c] + scatter) / total
-            mu[c] = (counts[c] * mu[c] + sum(y[c] * x for y, x in zip(ys, xs, strict=True))) / total
+            # 4. Mean and count.
+            mu[c] = (counts[c] * mu[c] + ys[:, c] @ xs) / total
             counts[c] = total
         if order == "update-first":
-            score(t + 1)
+            outputs.append(score(xs, zs, t + 1))
     return np.array(outputs)
-
-
-def softmax(z):
-    """Probabilities of logits."""
-    e = np.exp(z - z.max())
-    return e / e.sum()

@@ -1,46 +1,50 @@
-"""OnZeta, one sample at a time, as the released program runs it."""
+"""OnZeta as a loop: Online Zero-Shot Classification with CLIP (ECCV 2024).
+
+Slow on purpose: the tests compare `pta.adapters.onzeta` with it.
+"""
 
 import math
 
 import numpy as np
 
-
-def softmax(z):
-    e = np.exp(z - z.max())
-    return e / e.sum()
+from pta.reference.numerics import Array, softmax
 
 
 def onzeta_loop(
-    anchors,
-    features,
+    anchors: Array,
+    features: Array,
     *,
-    length,
-    scale=100.0,
-    temperature=0.04,
-    proxy_step=0.5,
-    dual_step=20.0,
-    alpha=1.0,
-    beta=0.8,
-    order="predict-first",
-):
-    """Logits N×C, the logarithm of the mixture of text and vision labels."""
+    length: int,
+    scale: float = 100.0,
+    temperature: float = 0.04,
+    proxy_step: float = 0.5,
+    dual_step: float = 20.0,
+    alpha: float = 1.0,
+    beta: float = 0.8,
+    order: str = "predict-first",
+) -> Array:
+    """Logits N×C of a stream that was announced to have `length` samples."""
+    classes = len(anchors)
     w = anchors.T.copy()
-    rho = np.zeros(len(anchors), dtype=anchors.dtype)
+    rho = np.zeros(classes, dtype=anchors.dtype)
 
-    def labels(x):
+    def labels(x: Array) -> tuple[Array, Array]:
         p = softmax(x @ anchors.T * scale) * np.exp(rho - rho.max())
         return p / p.sum(), softmax(x @ w / temperature)
 
     answers = []
     for i, x in enumerate(features, start=1):
+        # 1. and 3. Text label and vision label.
         p, v = labels(x)
-        rho = rho - dual_step / math.sqrt(i) * (p - alpha / len(anchors))
-        rho[rho < 0] = 0
+        # 2. Dual step.
+        rho = np.maximum(0, rho - dual_step / math.sqrt(i) * (p - alpha / classes))
+        # 5. Proxy step.
         w = w - proxy_step / math.sqrt(i) / temperature * np.outer(x, v - p)
         w = w / np.linalg.norm(w, axis=0)
+        # 4. The answer, whose logarithm is taken below.
         if order == "update-first":
             p, v = labels(x)
         b = beta * math.sqrt(min(i, length) / length)
         answers.append(b * v + (1 - b) * p)
     with np.errstate(divide="ignore"):
-        return np.log(np.stack(answers))
+        return np.log(np.array(answers))

@@ -1,55 +1,64 @@
-"""SCA as a loop over samples that solves the ridge regression anew each time."""
+"""SCA as a loop that solves the ridge regression for every sample: statistics caching TTA (NeurIPS 2025).
 
-import math
+Slow on purpose: the tests compare `pta.adapters.sca` with it.
+"""
 
 import numpy as np
 
+from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
+
 
 def sca_loop(
-    anchors,
-    features,
+    anchors: Array,
+    features: Array,
     *,
-    scale=100.0,
-    gamma=1e4,
-    tau=0.5,
-    threshold="unsureness",
-    temperature=1.0,
-    beta_f=0.5,
-    trust="surer",
-    cache="cosine",
-    cache_scale=None,
-    order="update-first",
-    views=None,
-):
-    """Logits N×C of a stream; `views` is N×n×d, the views whose mean each feature is."""
-    T, F = np.asarray(anchors), np.asarray(features)
-    C, d = T.shape
-    gram, cross = np.zeros((d, d), T.dtype), np.zeros((d, C), T.dtype)
+    scale: float = 100.0,
+    bias: float = 0.0,
+    most_confident: Array | None = None,
+    gamma: float = 1e4,
+    tau: float = 0.5,
+    threshold: str = "unsureness",
+    temperature: float = 1.0,
+    beta_f: float = 0.5,
+    trust: str = "surer",
+    cache: str = "cosine",
+    cache_scale: float | None = None,
+    order: str = "update-first",
+) -> Array:
+    """Logits N×C of a stream."""
+    C, d = anchors.shape
+    ridge = gamma * np.eye(d, dtype=anchors.dtype)
+    gram, cross = np.zeros((d, d), anchors.dtype), np.zeros((d, C), anchors.dtype)
     outputs = []
-    for t, f in enumerate(F):
-        z = scale * (T @ f)
-        p = softmax(z) if views is None else np.mean([softmax(scale * (T @ view)) for view in views[t]], axis=0)
+    for t, f in enumerate(features):
+        # 1. Zero-shot logits and probabilities.
+        z = scale * (anchors @ f) + bias
+        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
+        # 2. Pseudo-label.
         label = pseudo_label(p, tau, threshold, temperature)
+        # 3. Statistics, and the classifier that they give.
+        grown = gram + np.outer(f, f), cross + np.outer(f, label)
         if order == "update-first":
-            gram, cross = gram + np.outer(f, f), cross + np.outer(f, label)
-        W = np.linalg.solve(gram + gamma * np.eye(d, dtype=T.dtype), cross)
-        if order == "predict-first":
-            gram, cross = gram + np.outer(f, f), cross + np.outer(f, label)
-        scores = np.zeros(C, T.dtype)
+            gram, cross = grown
+        W = np.linalg.solve(gram + ridge, cross)
+        gram, cross = grown
+        # 4. Cache logits.
+        scores = np.zeros(C, anchors.dtype)
         for c in range(C):
             length = np.linalg.norm(W[:, c])
             if cache == "product":
                 scores[c] = f @ W[:, c]
             elif length > 0:
                 scores[c] = f @ W[:, c] / length
-        u = (scale if cache_scale is None else cache_scale) * scores
+        u = scale * scores + bias if cache_scale is None else cache_scale * scores
+        # 5. The branch of lower entropy counts more.
         sign = -1 if trust == "surer" else 1
-        a = softmax(sign * beta_f * np.array([entropy(softmax(u)), entropy(p)], T.dtype))
+        a = softmax(sign * beta_f * np.array([entropy(softmax(u)), entropy(p)], anchors.dtype))
         outputs.append(a[0] * u + a[1] * z)
     return np.array(outputs)
 
 
-def pseudo_label(p, tau, threshold, temperature):
+def pseudo_label(p: Array, tau: float, threshold: str, temperature: float) -> Array:
     """p within the fewest classes that reach the threshold, sharpened and scaled to sum one."""
     ranked = sorted(range(len(p)), key=lambda c: -p[c])
     enough = tau * (1 - p[ranked[0]]) if threshold == "unsureness" else tau
@@ -62,14 +71,3 @@ def pseudo_label(p, tau, threshold, temperature):
     label = np.zeros_like(p)
     label[chosen] = softmax(np.log(p[chosen]) / temperature)
     return label
-
-
-def softmax(z):
-    """Probabilities of logits."""
-    e = np.exp(z - z.max())
-    return e / e.sum()
-
-
-def entropy(p):
-    """In nats."""
-    return -sum(float(q) * math.log(q) for q in p if q > 0)

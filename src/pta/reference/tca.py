@@ -1,27 +1,31 @@
-"""TCA as a plain loop over images, on the weights of a CLIP ViT under OpenAI's names."""
+"""TCA as a loop: Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation (ICCV 2025).
+
+Slow on purpose: a CLIP ViT in NumPy takes one image at a time. The tests compare `pta.adapters.tca` with it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.floating]
+from pta.reference.numerics import Array, entropy, softmax, unit
 
 
 @dataclass(frozen=True)
 class NumpyViT:
-    """A CLIP ViT with QuickGELU for one image at a time."""
+    """A CLIP ViT with QuickGELU for one image at a time, from weights under OpenAI's names."""
 
     weights: Mapping[str, Array]
     heads: int
 
     @property
     def depth(self) -> int:
+        """How many blocks there are."""
         return len({name.split(".")[3] for name in self.weights if name.startswith("visual.transformer.resblocks.")})
 
     def embed(self, image: Array) -> Array:
+        """Tokens of an image, the class token first."""
         kernel = self.weights["visual.conv1.weight"]
         width, _, patch, _ = kernel.shape
         rows, columns = image.shape[1] // patch, image.shape[2] // patch
@@ -45,11 +49,13 @@ class NumpyViT:
         return self._linear(f"{name}attn.out_proj.", np.concatenate(outputs, axis=1)), np.stack(probabilities)
 
     def mlp(self, block: int, x: Array) -> Array:
+        """The MLP of LN(x)."""
         name = f"visual.transformer.resblocks.{block}."
         hidden = self._linear(f"{name}mlp.c_fc.", self._norm(f"{name}ln_2", x))
         return self._linear(f"{name}mlp.c_proj.", hidden / (1 + np.exp(-1.702 * hidden)))
 
     def project(self, token: Array) -> Array:
+        """The unit feature of a class token."""
         return unit(self._norm("visual.ln_post", token[None])[0] @ self.weights["visual.proj"])
 
     def _linear(self, name: str, x: Array) -> Array:
@@ -67,6 +73,7 @@ def tca_loop(
     tower: NumpyViT,
     *,
     scale: float = 100.0,
+    bias: float = 0.0,
     rate: float = 0.035,
     blocks: Sequence[int] = (3, 6, 9),
     slots: int = 3,
@@ -77,35 +84,39 @@ def tca_loop(
     order: str = "update-first",
 ) -> Array:
     """Logits N×C of N images, channels×height×width each."""
-    classes = len(anchors)
-    reservoir: list[list[tuple[float, Array]]] = [[] for _ in range(classes)]
+    reservoir: list[list[tuple[float, Array]]] = [[] for _ in anchors]
     domain_anchors: Array | None = None  # C×blocks×width
     omega = np.exp(np.arange(tower.depth) / (tower.depth - 1) / layer_temperature)
     omega /= omega.sum()
-    out = []
+
+    def score(z: Array, K: Array) -> Array:
+        total = z.copy()
+        for c, items in enumerate(reservoir):
+            for _, other in items:
+                g = sum(w * cosine(mine, theirs) for w, mine, theirs in zip(omega, K, other, strict=True))
+                total[c] += alpha * math.exp(-beta * (1 - g))
+        return total
+
+    outputs = []
     for number, image in enumerate(images):
+        # 1. to 4. The condensing encoder.
         f, K = condensed(tower, image, rate, blocks, domain_anchors, np.random.default_rng((seed, number)))
-        z = scale * anchors @ f
-
-        def scored(z: Array = z, K: Array = K) -> Array:
-            total = z.copy()
-            for c, items in enumerate(reservoir):
-                for _, other in items:
-                    g = sum(w * cosine(mine, theirs) for w, mine, theirs in zip(omega, K, other, strict=True))
-                    total[c] += alpha * math.exp(-beta * (1 - g))
-            return total
-
+        z = scale * (anchors @ f) + bias
         if order == "predict-first":
-            out.append(scored())
-        insert(reservoir[int(z.argmax())], entropy(softmax(z[None])[0]), K, slots)
+            outputs.append(score(z, K))
+        # 5. The image enters the reservoir of its class.
+        insert(reservoir[int(z.argmax())], entropy(softmax(z)), K, slots)
+        # 6. Domain anchors, as soon as every class has two images.
         if all(len(items) >= 2 for items in reservoir):
             domain_anchors = np.stack([np.mean([other for _, other in items], axis=0) for items in reservoir])
+        # 7. Score.
         if order == "update-first":
-            out.append(scored())
-    return np.stack(out)
+            outputs.append(score(z, K))
+    return np.array(outputs)
 
 
 def insert(items: list[tuple[float, Array]], e: float, K: Array, slots: int) -> None:
+    """Step 5: put an image to a class; if there are too many, the one most in doubt and most like the others leaves."""
     items.append((e, K))
     if len(items) > slots:
         means = [record.mean(axis=0) for _, record in items]
@@ -129,6 +140,7 @@ def condensed(
     x = tower.embed(image)
     record = []
     for block in range(tower.depth):
+        # 1. How many patches the block condenses.
         N = len(x)
         L = math.ceil((1 - rate) * (N - 1))
         if block not in blocks or N - 1 - L == 0:
@@ -136,27 +148,29 @@ def condensed(
         else:
             before = None if domain_anchors is None else domain_anchors[:, block - 1]
             x = condense(tower, block, x, L, before, rng)
+        # 4. Add the MLP.
         x = x + tower.mlp(block, x)
         record.append(x[0])
     return tower.project(x[0]), np.stack(record)
 
 
 def condense(tower: NumpyViT, block: int, x: Array, L: int, anchors: Array | None, rng: np.random.Generator) -> Array:
-    N = len(x)
-    m = N - L
+    """Steps 2 to 4: fewer tokens than x, after the attention of a block."""
+    # 2. Attention, with the nearest domain anchor in front.
     if anchors is None:
         attended, p = tower.attend(block, x)
     else:
-        nearest = max(range(len(anchors)), key=lambda c: cosine(anchors[c], x[0]))
-        attended, p = tower.attend(block, np.concatenate([anchors[nearest : nearest + 1], x]))
+        nearest = max(anchors, key=lambda anchor: cosine(anchor, x[0]))
+        attended, p = tower.attend(block, np.stack([nearest, *x]))
         attended, p = attended[1:], p[:, 1:, 1:]
     x = x + attended
+    # 3. Patches sorted by the attention of the class token to them: some are kept, some merged, the rest pooled.
     a = p.mean(axis=0)[0, 1:]
-    ranked = np.argsort(-a, kind="stable")
-    patches = x[1:]
+    ranked, patches, m = np.argsort(-a, kind="stable"), x[1:], len(x) - L
     kept, ambiguous, rest = ranked[: L - 2 * m], ranked[L - 2 * m : L], ranked[L:]
-    residual = sum(a[j] * patches[j] for j in rest)
-    return np.stack([x[0], *patches[kept], *merged(patches[ambiguous], int(rng.integers(2 * m))), residual])
+    pooled = np.sum([a[j] * patches[j] for j in rest], axis=0)
+    # 4. Go on with fewer tokens.
+    return np.stack([x[0], *patches[kept], *merged(patches[ambiguous], int(rng.integers(2 * m))), pooled])
 
 
 def merged(tokens: Array, first: int) -> list[Array]:
@@ -179,17 +193,5 @@ def merged(tokens: Array, first: int) -> list[Array]:
 
 
 def cosine(one: Array, other: Array) -> float:
+    """Of the angle between two vectors."""
     return float(unit(one) @ unit(other))
-
-
-def unit(vector: Array) -> Array:
-    return vector / np.linalg.norm(vector)
-
-
-def softmax(rows: Array) -> Array:
-    shifted = np.exp(rows - rows.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
-
-
-def entropy(p: Array) -> float:
-    return float(-sum(value * math.log(value) for value in p if value > 0))

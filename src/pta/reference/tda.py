@@ -1,72 +1,74 @@
-"""TDA as a loop over samples: dictionaries of lists, sorted at every insertion, stacked again for every sample."""
+"""TDA as a loop over samples: Efficient Test-Time Adaptation of Vision-Language Models (CVPR 2024).
+
+Slow on purpose, as the released program is: lists are sorted at every insertion, and all keys are stacked again for
+every sample. The tests compare `pta.adapters.tda` with it.
+"""
+
+import math
 
 import numpy as np
 
+from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
+
+Item = tuple[Array, float, Array]  # feature, entropy, probabilities
+Cache = dict[int, list[Item]]  # by class, the smallest entropy first
+
 
 def tda_loop(
-    anchors,
-    features,
+    anchors: Array,
+    features: Array,
     *,
-    scale=100.0,
-    bias=0.0,
-    most_confident=None,
-    positive_alpha=2.0,
-    positive_beta=5.0,
-    positive_slots=3,
-    negative_alpha=0.117,
-    negative_beta=1.0,
-    negative_slots=2,
-    min_entropy=0.2,
-    max_entropy=0.5,
-    entropy_base="log2",
-    min_probability=0.03,
-    max_probability=1.0,
-    order="update-first",
-    caches=None,
-):
-    """Logits N×C; `caches`, a pair of dictionaries, goes on from there and is changed."""
-    positive, negative = ({}, {}) if caches is None else caches
+    scale: float = 100.0,
+    bias: float = 0.0,
+    most_confident: Array | None = None,
+    positive_alpha: float = 2.0,
+    positive_beta: float = 5.0,
+    positive_slots: int = 3,
+    negative_alpha: float = 0.117,
+    negative_beta: float = 1.0,
+    negative_slots: int = 2,
+    min_entropy: float = 0.2,
+    max_entropy: float = 0.5,
+    entropy_base: str = "log2",
+    min_probability: float = 0.03,
+    max_probability: float = 1.0,
+    order: str = "update-first",
+    caches: tuple[Cache, Cache] | None = None,
+) -> Array:
+    """Logits N×C of a stream; given `caches`, positive and negative, it starts with those and changes them."""
     classes = len(anchors)
+    positive, negative = ({}, {}) if caches is None else caches
+
+    def score(z: Array, f: Array) -> Array:
+        out = z + positive_alpha * positive_logits(f, positive, positive_beta, classes)
+        against = negative_logits(f, negative, negative_beta, classes, min_probability, max_probability)
+        return out - negative_alpha * against
+
     outputs = []
     for t, f in enumerate(features):
-        z, entropy, p = zero_shot(anchors, f, scale, bias, None if most_confident is None else most_confident[t])
-        label = int(np.argmax(z))
-        share = entropy / (np.log2(classes) if entropy_base == "log2" else np.log(classes))
-
-        def learn(f=f, entropy=entropy, p=p, label=label, share=share):
-            insert(positive, label, (f, entropy), positive_slots)
-            if min_entropy < share < max_entropy:
-                insert(negative, label, (f, entropy, p), negative_slots)
-
-        if order == "update-first":
-            learn()
-        out = z + positive_alpha * positive_logits(f, positive, positive_beta, classes)
-        out -= negative_alpha * negative_logits(f, negative, negative_beta, classes, min_probability, max_probability)
+        # 1. Zero-shot logits, probabilities and their entropy.
+        z = scale * (anchors @ f) + bias
+        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
+        e, label = entropy(p), int(np.argmax(z))
         if order == "predict-first":
-            learn()
-        outputs.append(out)
+            outputs.append(score(z, f))
+        # 2. The sample enters the positive cache.
+        insert(positive, label, (f, e, p), positive_slots)
+        # 3. A sample in doubt enters the negative cache.
+        if min_entropy < e / entropy_unit(classes, entropy_base) < max_entropy:
+            insert(negative, label, (f, e, p), negative_slots)
+        # 4. Score.
+        if order == "update-first":
+            outputs.append(score(z, f))
     return np.array(outputs)
 
 
-def softmax(z):
-    e = np.exp(z - z.max())
-    return e / e.sum()
+def entropy_unit(classes: int, base: str) -> float:
+    """What entropies, which are in nats, are divided by; the released program has log₂C."""
+    return math.log2(classes) if base == "log2" else math.log(classes)
 
 
-def entropy_of(p):
-    return -np.sum(p[p > 0] * np.log(p[p > 0]))
-
-
-def zero_shot(anchors, f, scale, bias, most_confident):
-    z = scale * (anchors @ f) + np.asarray(bias, dtype=f.dtype)
-    views = (
-        [softmax(scale * (anchors @ view)) for view in most_confident] if most_confident is not None else [softmax(z)]
-    )
-    p = np.mean(views, axis=0)
-    return z, entropy_of(p), p
-
-
-def insert(cache, label, item, slots):
+def insert(cache: Cache, label: int, item: Item, slots: int) -> None:
     """Append if there is room, else replace the last one if it is worse; then sort."""
     kept = cache.setdefault(label, [])
     if len(kept) < slots:
@@ -76,12 +78,14 @@ def insert(cache, label, item, slots):
     kept.sort(key=lambda item: item[1])
 
 
-def affinities(f, items, beta):
+def affinities(f: Array, items: list[Item], beta: float) -> Array:
+    """e^(−β(1−⟨f,k⟩)) of every key."""
     keys = np.stack([item[0] for item in items])
     return np.exp(-beta * (1 - keys @ f))
 
 
-def positive_logits(f, cache, beta, classes):
+def positive_logits(f: Array, cache: Cache, beta: float, classes: int) -> Array:
+    """The sum of the affinities to the items of each class."""
     items = [(item, label) for label in sorted(cache) for item in cache[label]]
     if not items:
         return np.zeros(classes, dtype=f.dtype)
@@ -90,7 +94,8 @@ def positive_logits(f, cache, beta, classes):
     return affinities(f, [item for item, _ in items], beta) @ one_hot
 
 
-def negative_logits(f, cache, beta, classes, low, high):
+def negative_logits(f: Array, cache: Cache, beta: float, classes: int, low: float, high: float) -> Array:
+    """For each class, the sum of the affinities to the items that may belong to it, whatever their own class."""
     items = [item for label in sorted(cache) for item in cache[label]]
     if not items:
         return np.zeros(classes, dtype=f.dtype)

@@ -1,53 +1,64 @@
-"""TransCLIP written down a second time: one sample, one class at a time, probabilities as such."""
+"""TransCLIP (zero-shot) as a loop over classes: Boosting Vision-Language Models with Transduction (NeurIPS 2024).
+
+Slow on purpose: all pairs of samples are compared. The tests compare `pta.adapters.transclip` with it.
+"""
 
 import numpy as np
+
+from pta.reference.numerics import Array, softmax
 
 TINY = float(np.finfo(np.float32).tiny)
 SMALLEST_VARIANCE = 1e-10
 
 
 def transclip_loop(
-    anchors,
-    features,
+    anchors: Array,
+    features: Array,
     *,
-    scale=100.0,
-    neighbours=3,
-    iterations=10,
-    sweeps=5,
-    text_weight=1.0,
-    temperature=50.0,
-    seeds=8,
-):
-    """log z of all samples, N×C, after the whole set was seen at once."""
-    T, F = np.asarray(anchors), np.asarray(features)
+    scale: float = 100.0,
+    neighbours: int = 3,
+    iterations: int = 10,
+    sweeps: int = 5,
+    text_weight: float = 1.0,
+    temperature: float = 50.0,
+    seeds: int = 8,
+) -> Array:
+    """Logits N×C of a whole set, the logarithms of its soft labels."""
+    T, F = anchors, features
     (N, d), C = F.shape, len(T)
+    # 1. Soft labels at first.
     y = softmax(scale * F @ T.T)
     z = y.copy()
+    # 2. Means and variances at first.
     mu = np.array([first_mean(F, z[:, c], seeds, otherwise=T[c]) for c in range(C)])
     sigma = np.full(d, 1 / d, dtype=F.dtype)
+    # 3. Neighbours.
     W = affinity(F, neighbours)
     for k in range(iterations + 1):
+        # 4. Labels.
         likelihood = np.empty_like(z)
         for c in range(C):
             likelihood[:, c] = -0.5 * ((F - mu[c]) ** 2 / sigma).sum(axis=1)
         z = z_step(z, y, likelihood, W, neighbours, sweeps, text_weight, temperature)
+        # 6. The last labels are the answer.
         if k == iterations:
             break
+        # 5. Gaussians.
         for c in range(C):
             if z[:, c].sum() > TINY:
-                mu[c] = unit(z[:, c] @ F / z[:, c].sum(), otherwise=mu[c])
-        sigma = sum(z[:, c] @ (F - mu[c]) ** 2 for c in range(C)) / N
+                mu[c] = direction(z[:, c] @ F / z[:, c].sum(), otherwise=mu[c])
+        sigma = np.sum([z[:, c] @ (F - mu[c]) ** 2 for c in range(C)], axis=0) / N
         sigma = np.maximum(sigma, SMALLEST_VARIANCE).astype(F.dtype)
     return np.log(np.maximum(z, TINY))
 
 
-def first_mean(F, z, seeds, otherwise):
+def first_mean(F: Array, z: Array, seeds: int, otherwise: Array) -> Array:
     """Direction of the mean of z_i·f_i over the samples of largest z."""
     top = np.argsort(-z, kind="stable")[:seeds]
-    return unit((z[top, None] * F[top]).mean(axis=0) / z[top].max(), otherwise)
+    return direction((z[top, None] * F[top]).mean(axis=0) / z[top].max(), otherwise)
 
 
-def affinity(F, neighbours):
+def affinity(F: Array, neighbours: int) -> Array:
     """W: the cosines of every sample with its nearest others; of equal ones, the earlier."""
     length = np.linalg.norm(F.astype(np.float64), axis=1, keepdims=True)
     cosine = (F / length) @ (F / length).T
@@ -59,7 +70,17 @@ def affinity(F, neighbours):
     return W.astype(F.dtype)
 
 
-def z_step(z, y, likelihood, W, neighbours, sweeps, text_weight, temperature, neighbour_weight=1.0):
+def z_step(
+    z: Array,
+    y: Array,
+    likelihood: Array,
+    W: Array,
+    neighbours: int,
+    sweeps: int,
+    text_weight: float,
+    temperature: float,
+    neighbour_weight: float = 1.0,
+) -> Array:
     """All samples' labels, renewed together, several times."""
     for _ in range(sweeps):
         u = likelihood + neighbour_weight * temperature / (2 * neighbours) * (W.T @ z + W @ z)
@@ -69,13 +90,7 @@ def z_step(z, y, likelihood, W, neighbours, sweeps, text_weight, temperature, ne
     return z
 
 
-def unit(v, otherwise):
-    """The direction of v, if it has one."""
+def direction(v: Array, otherwise: Array) -> Array:
+    """v scaled to unit length, if it is not too short to have a direction."""
     length = np.linalg.norm(v)
     return v / length if length > 1e-6 else otherwise
-
-
-def softmax(z):
-    """Probabilities of rows of logits."""
-    e = np.exp(z - z.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)

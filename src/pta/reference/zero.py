@@ -1,50 +1,53 @@
-"""ZERO, one sample at a time: the paper's algorithm, and the released program's arithmetic."""
+"""ZERO as a loop: Frustratingly Easy Test-Time Adaptation of Vision-Language Models (NeurIPS 2024).
+
+Slow on purpose: the tests compare `pta.adapters.zero` with it.
+"""
 
 import numpy as np
 
-
-def softmax(z):
-    e = np.exp(z - z.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+from pta.reference.numerics import Array, entropy, softmax
 
 
-def entropies(logits):
-    p = softmax(logits)
-    return -(p * np.log(np.maximum(p, np.finfo(p.dtype).tiny))).sum(axis=-1)
+def zero_loop(
+    anchors: Array,
+    features: Array,
+    views: Array,
+    *,
+    scale: float = 100.0,
+    keep: float = 0.3,
+    temperature: str = "zero",
+) -> Array:
+    """Logits N×C from the views N×V×d; the features are not used."""
+    outputs = []
+    for _, own in zip(features, views, strict=True):
+        votes = zero_votes(anchors, own, scale, keep, temperature).astype(anchors.dtype)
+        # 4. The logarithm of the shares of votes.
+        outputs.append(np.log(np.maximum(votes / votes.sum(), 1e-12)))
+    return np.array(outputs)
 
 
-def zero_votes(anchors, views, *, scale=100.0, keep=0.3, temperature="zero"):
-    """The votes for each class from the views of one sample, the one that breaks a tie among them."""
-    if temperature == "float16":
-        halves = views.astype(np.float16).astype(np.float64) @ anchors.astype(np.float16).astype(np.float64).T
-        cosines = halves.astype(np.float16)
-        order = np.argsort(entropies((cosines * np.float16(scale)).astype(np.float64)), kind="stable")
+def zero_votes(anchors: Array, views: Array, scale: float, keep: float, temperature: str) -> Array:
+    """The votes for each class from the views of one sample, with the vote that breaks a tie."""
+    # 1. Zero-shot probabilities of every view, and their entropy.
+    if temperature == "float16":  # the arithmetic of the released program
+        views, anchors = (given.astype(np.float16).astype(np.float64) for given in (views, anchors))
+        cosines = (views @ anchors.T).astype(np.float16)
     else:
         cosines = views @ anchors.T
-        order = np.argsort(entropies(cosines * scale), kind="stable")
-    voters = order[: max(1, int(len(views) * keep))]
-
+    logits = (cosines * np.asarray(scale, cosines.dtype)).astype(np.float64)
+    ranked = np.argsort([entropy(softmax(z)) for z in logits], kind="stable")
+    # 2. The views of lowest entropy vote.
+    voters = ranked[: max(1, int(len(views) * keep))]
     votes = np.zeros(len(anchors), dtype=np.float32)
     for view in voters:
         if temperature == "float16":
             votes += softmax((cosines[view] / np.finfo(np.float16).eps).astype(np.float32))
         else:
             votes[cosines[view].argmax()] += 1
-
+    # 3. Of classes that tie, the first that another view is for gets one more vote.
     tied = np.flatnonzero(votes == votes.max())
     if len(tied) > 1:
-        others = [view for view in order if view not in voters]
-        for view in [*others, *voters]:
-            if cosines[view].argmax() in tied:
-                votes[cosines[view].argmax()] += 1
-                break
-        else:
-            votes[tied[0]] += 1
+        others = [view for view in ranked if view not in voters]
+        choices = [cosines[view].argmax() for view in [*others, *voters]]
+        votes[next((c for c in choices if c in tied), tied[0])] += 1
     return votes
-
-
-def zero_loop(anchors, features, *, views, **parameters):
-    """Logits N×C, the logarithm of the shares of votes; the features themselves are not looked at."""
-    votes = np.stack([zero_votes(anchors, own, **parameters) for own in views]).astype(anchors.dtype)
-    assert len(votes) == len(features)
-    return np.log(np.maximum(votes / votes.sum(axis=1, keepdims=True), 1e-12))

@@ -6,16 +6,14 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from pta.adapters.adapter import adapter_class, create_adapter, list_adapters, parameters_of, require_parameters
+from pta.adapters import adapter_class, list_adapters, needs_of_samples
 from pta.adapters.presets import load_preset, require_preset
-from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter, naming
 from pta.evaluation.stream import Stream
+from pta.parameters import require_known
 from pta.reproduction.columns import PlacedColumn, place_columns
 from pta.reproduction.declaration import SPEED_METRICS, Experiment, Row
 from pta.reproduction.world import World
-
-_SOME = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["one", "other"])  # what a method needs does not depend on it
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,7 @@ class Job:
     @property
     def needs(self) -> frozenset[str]:
         """What the method needs of the samples, with these parameters."""
-        of_class = adapter_class(self.method).needs
-        of_stream = {"length": 1} if "length" in parameters_of(self.method) else {}
-        params = {**of_stream, **self.params}
-        return of_class if "pixels" in of_class else create_adapter(self.method, _SOME, **params).needs
+        return needs_of_samples(self.method, self.params)
 
 
 def jobs_of(experiment: Experiment, world: World) -> Iterator[Job]:
@@ -80,7 +75,7 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
     params = {**_preset_values(row, id), **row.params}
     is_speed = (column.metric or row.metric) in SPEED_METRICS
     if not awaits:
-        require_parameters(row.method, params)
+        require_known(row.method, adapter_class(row.method).declared, params)
     return Job(
         dataset=id,
         method=row.method,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pta import encoders
+from pta.adapters import needs_model
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.evaluation.cached_evaluation import evaluate_once, inputs_of, made_from
@@ -93,8 +94,8 @@ def _data_of(job: Job, library: Library) -> FeatureFile:
 
 
 def _evaluated(job: Job, data: FeatureFile, library: Library, store: ResultStore) -> Iterator[Record]:
-    tower = library.encoder.image_tower() if "pixels" in job.needs else None
-    return evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, tower=tower)
+    model = library.encoder if needs_model(job.method, job.params) else None
+    return evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, model=model)
 
 
 def _measured_speed(job: Job, data: FeatureFile, library: Library, store: ResultStore) -> Iterator[Record]:

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pta.adapters import CLIP
-from pta.adapters.adapter import Adapter, adapter_class, create_adapter
+from pta.adapters import Adapter, adapter_class, create_adapter, needs_model
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
@@ -39,7 +38,7 @@ def measure_speed(
     views: Views | None = None,
 ) -> Record:
     """Time the method on the last images of the stream of seed 1; with `views`, each image is encoded as its views."""
-    if "pixels" in adapter_class(method).needs:
+    if needs_model(method, parameters):
         raise InvalidParameter(f"{method} runs the model itself, so its speed is not measured in this way")
     if adapter_class(method).scope == "stream":
         raise InvalidParameter(f"{method} answers a whole stream at once, so it has no speed for single images")
@@ -52,7 +51,7 @@ def measure_speed(
     for rows in torch.split(torch.from_numpy(learnt), _BATCH):
         if len(rows):
             adapter.step(data.samples[rows])
-    zero_shot = CLIP(data.classifier)
+    zero_shot = create_adapter("clip", data.classifier)
     cuda = encoder.device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats(encoder.device)

@@ -1,0 +1,71 @@
+"""The subcommands by name; the module of one is imported when it is called or its own help is asked for."""
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "demo": (
+        "demo",
+        "Try it: 2,000 images under a shift, labelled by zero-shot and by PTA side by side, and a report to show.",
+    ),
+    "eval": ("evaluate", "Compare methods on feature files: accuracy, gain over zero-shot, and speed."),
+    "compare": (
+        "compare",
+        "Compare two results on the same samples: the difference, its interval, and whether that is more than noise.",
+    ),
+    "sweep": (
+        "sweep",
+        "Measure a method over a grid of parameters. Called again, it goes on where it was interrupted.",
+    ),
+    "reproduce": (
+        "reproduce",
+        "Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice.",
+    ),
+    "methods": (
+        "methods",
+        "List the methods: what each is, what it needs, and its parameters with their defaults.",
+    ),
+    "predict": (
+        "predict",
+        "Label images and learn from them on the way; rows are written as each batch is done.",
+    ),
+    "extract": (
+        "extract",
+        "Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice.",
+    ),
+    "verify": (
+        "verify",
+        "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs.",
+    ),
+    "datasets": ("datasets", "List the image sets that are known by name, or check a copy of one."),
+}
+"""Name → module in `pta.cli`, which has a function or a `typer.Typer` of the module's name; and one line of help."""
+
+
+class LazyGroup(TyperGroup):
+    """Lists the commands by the table above, and imports the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command's name, the command and its arguments; a name that is not in the table is an error."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """A command of the table with its options."""
+    module, _ = COMMANDS[name]
+    found = getattr(import_module(f"pta.cli.{module}"), module)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    app = typer.Typer(add_completion=False)
+    app.command(name)(found)
+    return typer.main.get_command(app)
+
+
+def register(app: typer.Typer) -> None:
+    """Let an app whose group is a `LazyGroup` list the commands."""
+    for name, (_, line) in COMMANDS.items():
+        app.command(name, help=line)(lambda: None)

@@ -1,0 +1,129 @@
+"""A bank of the L samples of least entropy per class, which ADAPT and OGA keep.
+
+A sample takes the slot of the largest entropy of its class if its own is smaller (`Entry`). `Entry` reads no number on
+the host, so that a GPU can record it. Where numbers are host-readable, the samples that enter are known beforehand
+(`admissions`), and those that come between two of them are scored together (`score_between_updates`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pta.engines.gaussian import add_moments
+from pta.engines.host_readable import is_host_readable
+from pta.engines.zero_shot import ZeroShot
+from pta.parameters import Order
+
+# Entropies closer than this are equal: the same sample's differ by some 1e-13 between one batch and another, which must
+# not decide whether it enters again.
+_SAME_ENTROPY = 1e-12
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A sample that is offered to a bank. If it does not enter, no method of it writes anything.
+
+    Attributes:
+        own: 1, its class.
+        slot: 1, the first of the largest entropy.
+        enters: 1, whether its own entropy is smaller.
+    """
+
+    own: Tensor
+    slot: Tensor
+    enters: Tensor
+
+    @classmethod
+    def of(cls, entropies: Tensor, zero_shot: ZeroShot, sample: int) -> "Entry":
+        """The entry of a sample to C×L slots; the entropy that stands in an empty slot bounds what may enter it."""
+        own, entropy = zero_shot.labels[sample, None], zero_shot.entropy[sample, None]
+        largest, slot = entropies[own].max(dim=1)
+        return cls(own, slot, entropy < largest - _SAME_ENTROPY)
+
+    def put(self, slots: Tensor, new: Tensor) -> None:
+        """Write to the slot taken, of C×L×…."""
+        slots[self.own, self.slot] = torch.where(self.enters, new.to(slots.dtype), slots[self.own, self.slot])
+
+    def put_class(self, rows: Tensor, new: Tensor, *, only_if: Tensor | bool = True) -> None:
+        """Write to the row of the class, of C×…, if a further condition holds, too."""
+        rows[self.own] = torch.where(self.enters & only_if, new.to(rows.dtype), rows[self.own])
+
+    def put_whole(self, tensor: Tensor, new: Tensor) -> None:
+        """Write a whole tensor."""
+        tensor.copy_(torch.where(self.enters, new, tensor))
+
+    @contextmanager
+    def exchanging(
+        self, moments: Tensor, items: Tensor, means: Tensor, entropies: Tensor, empty: float
+    ) -> Iterator[None]:
+        """While items, mean and entropies (`empty` in free slots) of the class change, the moments follow."""
+
+        def add(sign: int) -> None:
+            filled = (entropies[self.own] < empty) & self.enters
+            add_moments(moments, items[self.own], means[self.own, None], filled, sign=sign)
+
+        add(-1)
+        yield
+        add(1)
+
+
+def admissions(entropies: Tensor, labels: Tensor, new: Tensor) -> list[int]:
+    """Which samples will enter a bank; changes nothing.
+
+    Args:
+        entropies: C×L, of the items.
+        labels: B, the class of each sample.
+        new: B, the entropy of each sample.
+    """
+    rows = entropies.numpy().copy()
+    entered = []
+    for sample, (own, entropy) in enumerate(zip(labels.tolist(), new.tolist(), strict=True)):
+        slot = rows[own].argmax()
+        if entropy < rows[own, slot] - _SAME_ENTROPY:
+            rows[own, slot] = entropy
+            entered.append(sample)
+    return entered
+
+
+def score_between_updates(
+    entropies: Tensor,
+    zero_shot: ZeroShot,
+    features: Tensor,
+    order: Order,
+    learn: Callable[[int], None],
+    score: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """The scores of B samples, B×C, each by the bank at its turn; those between two updates are scored together.
+
+    Args:
+        entropies: C×L, of the items.
+        zero_shot: of the samples.
+        features: B×d.
+        order: whether a sample is learned before it is scored or after.
+        learn: offers a sample, given by its number, to the bank.
+        score: of features, by the bank as it is.
+    """
+    learning: Iterable[int] = range(len(features))
+    if is_host_readable(entropies):
+        learning = admissions(entropies, zero_shot.labels, zero_shot.entropy)
+    scores, scored = [], 0
+    for sample in learning:
+        until = sample if order == "update-first" else sample + 1
+        if until > scored:
+            scores.append(score(features[scored:until]))
+        learn(sample)
+        scored = until
+    if scored < len(features):
+        scores.append(score(features[scored:]))
+    return torch.cat(scores)
+
+
+def renew_moments(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor) -> bool:
+    """Compute the moments anew if they count other items than those that are filled (C×L); gives whether they did."""
+    if moments[-1, -1] == filled.sum():
+        return False
+    add_moments(moments.zero_(), items, means[:, None], filled)
+    return True

@@ -1,0 +1,107 @@
+"""Applying a segment: the map of what came before its tail, then the ordinary step on the tail."""
+
+from dataclasses import fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pta.engines import advance
+from pta.engines.affine import AffineMap, angle
+from pta.engines.forgetting import distance_left
+from pta.engines.prototypes import Prototypes
+from pta.engines.refresh import refresh
+from pta.engines.rule import FORGOTTEN, Rule
+from pta.engines.segment import Segment
+from pta.errors import StateMismatch
+
+_REFRESHES_AT_ONCE = 64
+_MOST_REFRESHES = 2**20
+# `Rule.tail` is for an R along P. At a right angle to P, R forgets up to half as well, and starts at up to twice the
+# distance.
+_EXACT_WITHIN = 10 * FORGOTTEN
+
+
+def apply_segment(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> bool:
+    """Bring the prototypes from before a segment to after it; say whether that is what its samples would have done.
+
+    Nothing is changed before everything is computed.
+    """
+    new = Prototypes(*(getattr(prototypes, field.name).clone() for field in fields(Prototypes)))
+    exact = not segment.head.count or _apply_head(new, anchors, segment)
+    advance(new, anchors, segment.tail.to(anchors.device), segment.touches, segment.rule)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in (new.knowledge, new.anchored, new.length)):
+        raise StateMismatch("the segment holds numbers that are too large for the prototypes")
+    for field in fields(Prototypes):
+        getattr(prototypes, field.name).copy_(getattr(new, field.name))
+    return exact
+
+
+def _apply_head(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> bool:
+    head, rule = segment.head, segment.rule
+    moved = np.union1d(head.classes.numpy(), torch.nonzero(~prototypes.resting)[:, 0].cpu().numpy())
+    if rule.anchor == "fixed":
+        moved = head.classes.numpy()
+    classes = torch.from_numpy(moved)
+    rows = classes.to(anchors.device)
+    P, R = prototypes.knowledge[rows].cpu().double(), prototypes.anchored[rows].cpu().double()
+    length = prototypes.length[rows].cpu()
+    change = head.for_classes(classes, rule)
+    new_P = change.log_decay.exp()[:, None] * P + change.offset
+    settled, exact = ~new_P.any(dim=1), True
+    if rule.anchor == "fixed":
+        new_R = _mixed(rule.w * anchors[rows].cpu().double() + (1 - rule.w) * new_P, R)
+        settled = torch.ones_like(settled)
+    elif change.anchored:
+        unscaled = (length * rule.w**head.count)[:, None] * R + change.anchored.from_knowledge[:, None] * P
+        unscaled += change.anchored.offset
+        new_R, length = _mixed(unscaled, R), torch.linalg.vector_norm(unscaled, dim=1)
+    else:
+        new_R, settled, exact = _refreshed(R, new_P, head.count, rule, prototypes.arrived_within)
+        exact = exact and _replay_settles(P, R, new_P, change, segment)
+    if rule.fades_linearly:
+        prototypes.length[~prototypes.touched] *= rule.w**head.count
+    prototypes.knowledge[rows] = new_P.to(prototypes.knowledge)
+    prototypes.anchored[rows] = new_R.to(prototypes.anchored)
+    prototypes.length[rows] = length.to(prototypes.length)
+    prototypes.resting[rows] = settled.to(prototypes.resting)
+    prototypes.touched[head.classes.to(rows)] = True
+    return exact and prototypes.knowledge.dtype in (torch.float32, torch.float64)  # others round at every sample
+
+
+def _mixed(mixture: Tensor, otherwise: Tensor) -> Tensor:
+    norm = torch.linalg.vector_norm(mixture, dim=1, keepdim=True)
+    return torch.where(norm > 0, mixture / norm, otherwise)
+
+
+def _refreshed(R: Tensor, P: Tensor, times: int, rule: Rule, arrived_within: float) -> tuple[Tensor, Tensor, bool]:
+    """R after so many refreshes on a P that stands still, where it rests then, and whether it was worth the time."""
+    overlap, square = (R * P).sum(dim=1).numpy(), P.square().sum(dim=1).numpy()
+    settled = (square == 0) | (rule.w == 1)
+    from_r, from_p = np.ones_like(square), np.zeros_like(square)
+    left = min(times, _MOST_REFRESHES)
+    while left > 0 and not settled.all():
+        path = refresh(overlap, square, np.ones_like(square), min(left, _REFRESHES_AT_ONCE), rule, arrived_within)
+        a, b, left = path.from_r[-1], path.from_p[-1], left - path.steps
+        from_r, from_p = a * from_r, a * from_p + b
+        overlap = a * overlap + b * square
+        settled = path.arrived[-1] | (square == 0)
+    moved = torch.from_numpy(from_r)[:, None] * R + torch.from_numpy(from_p)[:, None] * P
+    done = bool(settled.all()) or times <= _MOST_REFRESHES
+    return _mixed(moved, R), torch.from_numpy(settled), done
+
+
+def _replay_settles(P: Tensor, R: Tensor, new_P: Tensor, change: AffineMap, segment: Segment) -> bool:
+    """Whether R after the tail is the stream's, although R before the tail is not, in classes touched before it.
+
+    R before the tail is a mixture of R and P before the segment and of the features that were learnt. All of them are
+    within some angle of the new P; if that is a right angle or less, so is every mixture of them.
+    """
+    touched = change.log_decay < 0
+    P, R, new_P = P[touched], R[touched], new_P[touched]
+    from_features = angle(change.offset[touched], new_P) + change.spread[touched]
+    from_before = torch.where(P.any(dim=1), angle(P, new_P), 0.0)
+    largest = torch.stack([angle(R, new_P), from_before, from_features]).amax(dim=0)
+    largest[largest > np.pi / 2] = np.pi
+    left = distance_left(new_P, largest, change.classes[touched], segment.tail, segment.touches, segment.rule)
+    return bool((left <= _EXACT_WITHIN).all())
