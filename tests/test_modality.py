@@ -143,7 +143,7 @@ def test_an_installed_package_adds_a_method_a_model_and_a_source(installed, fold
     data = load_features(extract(samples, encoder, classifier, tmp_path / "f.safetensors").path)
     adapter = pta.create_adapter("nearest", data.classifier, rate=0.5)
     assert adapter.step(data.samples).argmax(dim=1).tolist() == data.labels.tolist()
-    assert "clone_is_independent" in pta.check_adapter(pta.adapters.adapter_class("nearest"))
+    assert "a_clone_is_independent" in pta.check_adapter(pta.adapters.adapter_class("nearest"))
 
 
 def test_the_command_knows_what_was_installed(installed, pta, features, folder, tmp_path):

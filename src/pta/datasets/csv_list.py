@@ -13,13 +13,12 @@ from pta.datasets.sample_set import SampleFile, SampleSet
 from pta.datasets.trees import is_inside
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import read_text
-from pta.modality import IMAGES, Modality
 
 _LARGEST = 2**30  # millions of rows
 Rows = list[tuple[int, str, str | None]]  # line number, path, label
 
 
-def open_csv(file: Path, class_names: Sequence[str] | None = None, modality: Modality = IMAGES) -> SampleSet:
+def open_csv(file: Path, class_names: Sequence[str] | None = None) -> SampleSet:
     """Samples in the order of the rows. Labels are class names, or numbers where `class_names` say what they mean.
 
     Relative paths start at the file's folder and may not leave it. Whether the files exist shows when they are read.
@@ -27,20 +26,15 @@ def open_csv(file: Path, class_names: Sequence[str] | None = None, modality: Mod
     rows = _rows(file)
     samples = tuple(SampleFile(file.parent / path, path) for _, path, _ in rows)
     labels = [(line, label) for line, _, label in rows if label is not None]
-    names, numbers = _labels(file, labels, class_names) if labels else (tuple(class_names or ()), None)
-    return SampleSet(file.stem, names, samples, numbers, modality=modality)
-
-
-def _labels(
-    file: Path, labels: Sequence[tuple[int, str]], class_names: Sequence[str] | None
-) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    if not labels:
+        return SampleSet(file.stem, tuple(class_names or ()), samples, None)
     if class_names is not None:
-        return tuple(class_names), _numbers(file, labels, class_names)
+        return SampleSet(file.stem, tuple(class_names), samples, _numbers(file, labels, class_names))
     if all(whole_number(label) is not None for _, label in labels):
         raise InvalidParameter(f"{file}: the labels are numbers; give the class names that they stand for")
     names = sorted({label for _, label in labels})
     number = {name: number for number, name in enumerate(names)}
-    return tuple(names), np.array([number[label] for _, label in labels], np.int64)
+    return SampleSet(file.stem, tuple(names), samples, np.array([number[label] for _, label in labels], np.int64))
 
 
 def _rows(file: Path) -> Rows:

@@ -1,6 +1,7 @@
 """`open_samples`: one way into every kind of collection."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,10 @@ def open_samples(
     """
     if isinstance(source, str) and is_catalogued(source):
         return _open_catalogued(source, root, class_names)
+    return replace(_open_own(source, class_names, modality), modality=modality)
+
+
+def _open_own(source: str | Path, class_names: Sequence[str] | None, modality: Modality) -> SampleSet:
     path = Path(source)
     if path.is_dir():
         return open_folder(path, class_names, modality)
@@ -46,7 +51,7 @@ def open_samples(
     if not path.exists():
         raise UnreadableFile(_no_such(str(source)))
     if path.suffix.lower() == ".csv":
-        return open_csv(path, class_names, modality)
+        return open_csv(path, class_names)
     raise UnreadableFile(f"{path} is no source of samples; give a folder, a .csv with path,label, or .tar shards")
 
 

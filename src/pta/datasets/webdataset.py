@@ -42,14 +42,14 @@ def open_shards(source: str, class_names: Sequence[str] | None = None, modality:
         )
     known = [label for label in labels if label is not None]
     if not known:
-        return SampleSet(name, tuple(class_names or ()), tuple(samples), None, modality=modality)
+        return SampleSet(name, tuple(class_names or ()), tuple(samples), None)
     if len(known) < len(samples):
         unlabelled = samples[labels.index(None)].key
         raise UnreadableFile(f"{unlabelled} has no {_LABEL} beside it, others have; either all or none need one")
     if class_names is None:
         raise InvalidParameter(f"{source} has labels, which are numbers; give the class names that they stand for")
     _require_range(samples, known, len(class_names))
-    return SampleSet(name, tuple(class_names), tuple(samples), np.array(known, np.int64), modality=modality)
+    return SampleSet(name, tuple(class_names), tuple(samples), np.array(known, np.int64))
 
 
 def _samples(archive: Path, prefix: str, modality: Modality) -> list[tuple[TarMember, int | None]]:

@@ -92,11 +92,9 @@ class Classifier:
         _require_top(top)
         if not len(samples):
             return []
-        known = samples if isinstance(samples, Samples) else Samples.of(samples)
-        adapter = self.adapter
-        adapter.require(known)
+        known = self.adapter._checked(samples)
         zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
-        logits = (adapter.step if learn else adapter.predict)(known)
+        logits = (self.adapter.step if learn else self.adapter.predict)(known)
         return answers_from(logits, zero_shot, self.classifier.class_names, top)
 
     def save(self, path: str | Path) -> None:

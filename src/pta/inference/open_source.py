@@ -51,14 +51,7 @@ class PackagedImage:
 def open_source(
     source: str, *, root: Path | None = None, class_names: Sequence[str] | None = None, modality: Modality = IMAGES
 ) -> SampleSet:
-    """The samples of a source: packaged, of an installed package, or whatever `pta.datasets.open_samples` takes.
-
-    Args:
-        source: the name.
-        root: the folder of all datasets, for a source that is one of them.
-        class_names: in the order of the labels.
-        modality: what to look for in a folder or an archive; `Encoder.modality` is what a model reads.
-    """
+    """The samples of a source: packaged, of an installed package, or whatever `pta.datasets.open_samples` takes."""
     name = source.partition("/")[0]
     if name == _NAME:
         return open_fashion(source, class_names)
