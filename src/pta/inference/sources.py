@@ -1,5 +1,7 @@
 """Where pictures come from that are to be labelled: folders, files, and pipes."""
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
@@ -7,8 +9,10 @@ from pathlib import Path
 
 from pta.datasets.sample_set import FileImage
 from pta.datasets.trees import IMAGE_SUFFIXES, image_files
-from pta.errors import UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.images.frames import split_frames
+
+_STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,27 @@ class Frame:
     def read(self) -> bytes:
         """The picture, still encoded."""
         return self.content
+
+
+def open_places(places: Sequence[str], *, frames: bool = False) -> tuple[Iterable[FileImage | Frame], int | None]:
+    """The images of folders and files, or of standard input for `-`, and how many there are, if that can be known.
+
+    Standard input holds the paths of images, one per line, or with `frames` the images themselves.
+    """
+    if _STDIN not in places:
+        if frames:
+            raise InvalidParameter("--frames reads pictures from standard input; say so with -")
+        found = find_images(places)
+        return found, len(found)
+    if len(places) > 1:
+        raise InvalidParameter("standard input (-) cannot be mixed with other places")
+    if sys.stdin is None:
+        raise InvalidParameter("there is no standard input to read from")
+    # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
+    stdin = os.dup(sys.stdin.fileno())
+    if frames:
+        return frames_from(os.fdopen(stdin, "rb")), None
+    return paths_from(os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")), None
 
 
 def find_images(places: Sequence[str | Path]) -> list[FileImage]:
