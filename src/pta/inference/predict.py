@@ -1,7 +1,8 @@
 """A stream of samples to a stream of answers, learning on the way."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pta.errors import PtaError
 from pta.inference.answers import Answer
@@ -15,6 +16,33 @@ class Predicted:
 
     answers: list[tuple[str, Answer]]
     failures: list[PtaError]
+
+
+@dataclass
+class Tally:
+    """What a method has done so far."""
+
+    method: str
+    images: int = 0
+    changed: int = 0
+    skipped: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    def add(self, part: Predicted) -> None:
+        """Count a batch."""
+        self.images += len(part.answers)
+        self.changed += sum(answer.changed for _, answer in part.answers)
+        self.skipped += len(part.failures)
+
+    def sentence(self) -> str:
+        """The counts, the speed since the beginning, and how many answers are other than zero-shot's."""
+        speed = self.images / max(time.perf_counter() - self.began, 1e-9)
+        share = 100 * self.changed / max(self.images, 1)
+        skipped = f", {self.skipped:,} skipped" if self.skipped else ""
+        return (
+            f"images: {self.images:,}{skipped}, {speed:,.1f} a second; "
+            f"{self.method} changed the answer for {self.changed:,} ({share:.1f} %)"
+        )
 
 
 def predict_stream(

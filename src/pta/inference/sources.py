@@ -1,5 +1,7 @@
 """Where samples come from that are to be labelled: folders, files, and pipes."""
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
@@ -7,9 +9,11 @@ from pathlib import Path
 
 from pta.datasets.sample_set import SampleFile
 from pta.datasets.trees import sample_files
-from pta.errors import UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.images.frames import split_frames
 from pta.modality import IMAGES, Modality
+
+_STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,31 @@ class Frame:
     def read(self) -> bytes:
         """The picture, still encoded."""
         return self.content
+
+
+def open_places(
+    places: Sequence[str], modality: Modality = IMAGES, *, frames: bool = False
+) -> tuple[Iterable[SampleFile | Frame], int | None]:
+    """The samples of folders and files, or of standard input for `-`, and how many there are, if that can be known.
+
+    Standard input holds the paths of samples, one per line, or with `frames` pictures themselves.
+    """
+    if _STDIN not in places:
+        if frames:
+            raise InvalidParameter("--frames reads pictures from standard input; say so with -")
+        found = find_samples(places, modality)
+        return found, len(found)
+    if len(places) > 1:
+        raise InvalidParameter("standard input (-) cannot be mixed with other places")
+    if sys.stdin is None:
+        raise InvalidParameter("there is no standard input to read from")
+    if frames and modality != IMAGES:
+        raise InvalidParameter(f"--frames reads pictures, but the model reads {modality.name}s")
+    # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
+    stdin = os.dup(sys.stdin.fileno())
+    if frames:
+        return frames_from(os.fdopen(stdin, "rb")), None
+    return paths_from(os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")), None
 
 
 def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[SampleFile]:
