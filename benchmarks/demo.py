@@ -21,7 +21,7 @@ def main() -> None:
             for severity in range(1, 6):
                 for seed in SEEDS:
                     result = run_demo(shift, severity, seed)
-                    before, after = result.zero_shot.accuracy, result.pta.accuracy
+                    before, after = result.before, result.after
                     counts = len(result.fixed), len(result.broken)
                     writer.writerow(
                         [shift, severity, seed, f"{before:.2f}", f"{after:.2f}", f"{result.gain:+.2f}", *counts]

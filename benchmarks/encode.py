@@ -21,13 +21,15 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pta.datasets.sample_set import FileImage
+from pta.datasets.sample_set import SampleFile
 from pta.encoders import EmbeddedEncoder, Encoder
 from pta.encoders.clip_encoder import ClipEncoder
+from pta.encoders.image_encoder import FAST_MARGIN
 from pta.encoders.state_dict_layouts import in_openai_layout
 from pta.evaluation.machine import hardware
-from pta.images import decode_image, read_image
-from pta.inference.encoding import FAST_MARGIN, Reading, encode_files
+from pta.files import read_sample
+from pta.images import decode_image
+from pta.inference.encoding import Reading, encode_files
 
 RESULTS = Path(__file__).parent / "results"
 BATCH = 64
@@ -60,18 +62,18 @@ def photograph(rng: np.random.Generator, size: tuple[int, int] = SIZE) -> Image.
 
 def one_by_one(encoder: Encoder, paths: Iterable[Path]) -> torch.Tensor:
     """What a first program does."""
-    return torch.cat([encoder.encode_images(encoder.preprocess(Image.open(path))) for path in paths])
+    return torch.cat([encoder.encode(encoder.preprocess(Image.open(path))) for path in paths])
 
 
 def our_way(encoder: Encoder, paths: Iterable[Path], fast_decode: bool = False) -> torch.Tensor:
     """What `pta extract` and `pta predict` do."""
-    images = enumerate(FileImage(path, path.name) for path in paths)
+    images = enumerate(SampleFile(path, path.name) for path in paths)
     return torch.cat([part.features for part in encode_files(encoder, images, Reading(BATCH, fast_decode=fast_decode))])
 
 
 def encoder_alone(encoder: Encoder, ready: torch.Tensor) -> torch.Tensor:
     """What would be left if decoding cost nothing."""
-    return torch.cat([encoder.encode_images(batch) for batch in ready.split(BATCH)])
+    return torch.cat([encoder.encode(batch) for batch in ready.split(BATCH)])
 
 
 def measure(ways: dict[Way, Callable[[], object]], repeats: int) -> dict[Way, list[float]]:
@@ -148,7 +150,7 @@ def make_pixels(encoder: Encoder, paths: Iterable[Path], margin: int | None) -> 
     """Decode and preprocess, in one thread."""
     for path in paths:
         at_least = None if margin is None else margin * encoder.preprocess.size
-        encoder.preprocess.pixels(decode_image(read_image(path), at_least=at_least))
+        encoder.preprocess.pixels(decode_image(read_sample(path), at_least=at_least))
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:

@@ -30,13 +30,13 @@ def main() -> None:
     pictures = [Image.fromarray(image) for image in apply_shift(test.images, SHIFT, SEVERITY, SEED)]
     pixels = np.stack([encoder.preprocess.pixels(picture) for picture in pictures])
     views = [
-        encoder.encode_images(make_views(picture, encoder.preprocess, count=VIEWS, mode="crops", seed=(SEED, number)))
+        encoder.encode(make_views(picture, encoder.preprocess, count=VIEWS, mode="crops", seed=(SEED, number)))
         for number, picture in enumerate(pictures)
     ]
     classifier = build_classifier(encoder, test.class_names, EMBEDDED_TEMPLATES)
     np.savez(
         out,
-        image_features=encoder.encode_images(torch.from_numpy(pixels)).numpy(),
+        image_features=encoder.encode(torch.from_numpy(pixels)).numpy(),
         view_features=torch.stack(views).half().numpy(),
         pixels=pixels,
         text_features=classifier.anchors.numpy(),

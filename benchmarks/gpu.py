@@ -72,7 +72,7 @@ def operations(encoder: Encoder) -> int:
     """Of encoding one image, multiplications and additions counted apart."""
     size = encoder.preprocess.size
     with FlopCounterMode(display=False) as counter:
-        encoder.encode_images(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+        encoder.encode(torch.zeros(1, 3, size, size, dtype=torch.uint8))
     return counter.get_total_flops()
 
 
@@ -138,7 +138,7 @@ def ours(encoder: Encoder, classifier: ZeroShotClassifier, method: str, pool: Te
 def naive(encoder: Encoder, classifier: ZeroShotClassifier, method: str, pool: Tensor, batch: int) -> Run:
     """What one writes first: the model as it is, the method sample by sample."""
     step, images = NAIVE[method](classifier), cycle(pool.split(batch))
-    return lambda: step(encoder.encode_images(next(images))).argmax(dim=1)
+    return lambda: step(encoder.encode(next(images))).argmax(dim=1)
 
 
 def adapter_for(method: str, classifier: ZeroShotClassifier) -> pta.Adapter:
@@ -154,7 +154,7 @@ def step_alone(adapter: pta.Adapter, features: Tensor, batch: int) -> float:
 
 def compare(name: str, encoder: Encoder, pool: Tensor, peak: float) -> Iterator[dict[str, object]]:
     """CLIP, PTA and TDA with one model, for every batch and number of classes."""
-    features, flops = encoder.encode_images(pool), operations(encoder)
+    features, flops = encoder.encode(pool), operations(encoder)
     for batch, count in product(BATCHES, CLASSES):
         classifier, touches = classes_around(features, count)
         ours(encoder, classifier, "clip", pool, batch)  # compiles the model, which is not to be measured
@@ -212,7 +212,7 @@ def ratio(clip: list[float], method: list[float]) -> float:
 
 def others(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, object]]:
     """The other methods that answer from features, for a thousand classes."""
-    classifier, _ = classes_around(encoder.encode_images(pool), 1000)
+    classifier, _ = classes_around(encoder.encode(pool), 1000)
     for batch in OTHERS_BATCHES:
         clip = ours(encoder, classifier, "clip", pool, batch)
         for method in OTHERS:
@@ -245,7 +245,7 @@ def forms(dim: int) -> Iterator[dict[str, object]]:
 
 def sources(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, object]]:
     """PTA on pixels that are ready, that come from the host, and that are resized on the device."""
-    classifier, _ = classes_around(encoder.encode_images(pool), 1000)
+    classifier, _ = classes_around(encoder.encode(pool), 1000)
     frames = torch.randint(0, 256, (POOL, 3, *FRAME), dtype=torch.uint8, device="cuda")
     for batch in (1, 256):
         compiled = partial(pta.compile, encoder, batch=batch)
@@ -270,7 +270,7 @@ def sources(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, obj
 
 def profile(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, object]]:
     """Which kernels the time of a batch with PTA goes to."""
-    classifier, _ = classes_around(encoder.encode_images(pool), 1000)
+    classifier, _ = classes_around(encoder.encode(pool), 1000)
     for batch in (1, 256):
         run = ours(encoder, classifier, "pta", pool, batch)
         run()

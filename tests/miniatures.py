@@ -101,7 +101,7 @@ TREES = {
 AIRCRAFT = [("0000007", 0, "707-320"), ("1000002", 4, "737-400"), ("0600001", 0, "707-320")]
 
 SOURCES = (*SPLITS, "fgvc_aircraft", *TREES)
-"""What `build` can build; each is a source that `open_images` understands."""
+"""What `build` can build; each is a source that `open_samples` understands."""
 
 
 def jpeg(seed):

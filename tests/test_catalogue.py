@@ -8,7 +8,7 @@ from miniatures import SOURCES, TREES, build, write_images
 from typer.testing import CliRunner
 
 from pta.cli.datasets import datasets as app
-from pta.datasets import open_images
+from pta.datasets import open_samples
 from pta.datasets.catalogue import catalogue, find_entry
 from pta.datasets.check import check
 from pta.datasets.folder_layouts import LAYOUTS
@@ -91,20 +91,20 @@ def test_an_unknown_name_is_answered_with_a_known_one(source, said):
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_miniature_is_read_as_it_was_written(source, tmp_path):
     rows = build(source, tmp_path)
-    found = open_images(source, root=tmp_path)
-    assert [image.key for image in found.images] == [key for key, _, _ in rows]
+    found = open_samples(source, root=tmp_path)
+    assert [image.key for image in found.samples] == [key for key, _, _ in rows]
     assert found.labels.tolist() == [label for _, label, _ in rows]
     assert [found.class_names[label] for label in found.labels] == [name for _, _, name in rows]
     assert len(found.class_names) == find_entry(source).classes
     assert found.name == source
-    assert all(image.read().startswith(b"\xff\xd8") for image in found.images)
+    assert all(image.read().startswith(b"\xff\xd8") for image in found.samples)
     assert f"{len(rows)} images, where the full set has {find_entry(source).count:,}" in found.notes
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_empty_data_folder_is_told_what_to_get(source, tmp_path):
     entry = find_entry(source)
-    said = message(open_images, source, root=tmp_path)
+    said = message(open_samples, source, root=tmp_path)
     assert f"no folder of images {tmp_path / entry.images[0]}; get it from {entry.images_from}" in said
     assert f"'pta datasets check {source} --data {tmp_path}'" in said
     report = check(source, tmp_path)
@@ -118,7 +118,7 @@ def test_an_empty_data_folder_is_told_what_to_get(source, tmp_path):
 def test_prompts_are_those_of_the_set(tmp_path):
     for source, prompts in (("dtd", "dtd"), ("imagenet_r", "imagenet_r"), ("imagenet_c/fog/5", "imagenet")):
         build(source, tmp_path)
-        assert open_images(source, root=tmp_path).prompts == prompts
+        assert open_samples(source, root=tmp_path).prompts == prompts
     for entry in catalogue().values():
         assert all(load_templates(mixture, entry.prompts) for mixture in ("clip", "coop", "dpe"))
 
@@ -128,19 +128,19 @@ def test_class_names_of_ones_own_replace_those_of_the_set(tmp_path):
     rows = [["AnnualCrop/1.jpg", 0, "field"], ["SeaLake/1.jpg", 9, "water"]]
     (tmp_path / "eurosat/split_zhou_EuroSAT.json").write_text(json.dumps({"test": rows}))
     names = [f"class {number}" for number in range(10)]
-    assert open_images("eurosat", root=tmp_path, class_names=names).class_names == tuple(names)
-    assert "10 classes, but 2 class names" in message(open_images, "eurosat", root=tmp_path, class_names=["a", "b"])
+    assert open_samples("eurosat", root=tmp_path, class_names=names).class_names == tuple(names)
+    assert "10 classes, but 2 class names" in message(open_samples, "eurosat", root=tmp_path, class_names=["a", "b"])
     assert "calls class 0 'field', where eurosat has 'Annual Crop Land'" in message(
-        open_images, "eurosat", root=tmp_path
+        open_samples, "eurosat", root=tmp_path
     )
 
 
 def test_other_programs_folder_names_are_found(tmp_path):
     write_images(tmp_path / "imagenet-a", ["n01498041/a.jpg"])
-    assert len(open_images("imagenet_a", root=tmp_path)) == 1
+    assert len(open_samples("imagenet_a", root=tmp_path)) == 1
     build("dtd", tmp_path)
     (tmp_path / "dtd").rename(tmp_path / "DTD")
-    assert len(open_images("dtd", root=tmp_path)) == 3
+    assert len(open_samples("dtd", root=tmp_path)) == 3
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_images_may_lie_right_in_the_folder_that_tpt_calls_them_by(source, folde
     entry = find_entry(source)
     (tmp_path / entry.images[0]).rename(tmp_path / folder)
     (tmp_path / entry.test_list[0]).rename(tmp_path / folder / (tmp_path / entry.test_list[0]).name)
-    found = open_images(source, root=tmp_path)
-    assert [image.path for image in found.images] == [tmp_path / folder / key for key, _, _ in rows]
+    found = open_samples(source, root=tmp_path)
+    assert [image.path for image in found.samples] == [tmp_path / folder / key for key, _, _ in rows]
 
 
 def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
     build("dtd", tmp_path)
-    assert f"so give {tmp_path} as the data folder" in message(open_images, "dtd", root=tmp_path / "dtd")
+    assert f"so give {tmp_path} as the data folder" in message(open_samples, "dtd", root=tmp_path / "dtd")
 
 
 # -- split files -------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
 def test_a_wrong_split_file_is_one_clear_line(tmp_path, content, said):
     build("dtd", tmp_path)
     (tmp_path / "dtd/split_zhou_DescribableTextures.json").write_text(content)
-    assert said in message(open_images, "dtd", root=tmp_path)
+    assert said in message(open_samples, "dtd", root=tmp_path)
     assert not check("dtd", tmp_path).complete
 
 
@@ -199,20 +199,20 @@ def test_names_in_a_split_file_may_have_spaces_for_underscores(tmp_path):
     build("ucf101", tmp_path)
     rows = [["Apply_Eye_Makeup/v_1.jpg", 0, "Apply Eye Makeup"]]
     (tmp_path / "ucf101/split_zhou_UCF101.json").write_text(json.dumps({"test": rows}))
-    assert open_images("ucf101", root=tmp_path).labels.tolist() == [0]
+    assert open_samples("ucf101", root=tmp_path).labels.tolist() == [0]
 
 
 def test_aircraft_lists_must_agree(tmp_path):
     build("fgvc_aircraft", tmp_path)
     folder = tmp_path / "fgvc_aircraft"
     (folder / "images_variant_test.txt").write_text("0000007 Concorde\n")
-    assert "line 1 names 'Concorde', which is not in" in message(open_images, "fgvc_aircraft", root=tmp_path)
+    assert "line 1 names 'Concorde', which is not in" in message(open_samples, "fgvc_aircraft", root=tmp_path)
     (folder / "variants.txt").write_text("Concorde\n")
     assert "calls class 0 'Concorde', where fgvc_aircraft has '707-320'" in message(
-        open_images, "fgvc_aircraft", root=tmp_path
+        open_samples, "fgvc_aircraft", root=tmp_path
     )
     (folder / "variants.txt").unlink()
-    assert "no list of class names" in message(open_images, "fgvc_aircraft", root=tmp_path)
+    assert "no list of class names" in message(open_samples, "fgvc_aircraft", root=tmp_path)
 
 
 # -- ImageNet and its relatives ----------------------------------------------------------------------------------------
@@ -220,10 +220,10 @@ def test_aircraft_lists_must_agree(tmp_path):
 
 def test_imagenet_a_is_whole_unless_the_legacy_filter_is_asked_for(tmp_path):
     rows = build("imagenet_a", tmp_path)
-    full, legacy = (open_images(source, root=tmp_path) for source in ("imagenet_a", "imagenet_a/legacy"))
+    full, legacy = (open_samples(source, root=tmp_path) for source in ("imagenet_a", "imagenet_a/legacy"))
     assert len(full) == len(rows) == 4
     assert any("all 4 images; imagenet_a/legacy would leave out 2 of 4 images" in note for note in full.notes)
-    assert [image.key for image in legacy.images] == [key for key, _, _ in rows if "sh" not in key]
+    assert [image.key for image in legacy.samples] == [key for key, _, _ in rows if "sh" not in key]
     assert legacy.labels.tolist() == [0, 1]
     assert "left out as the released program does: 2 of 4 images" in legacy.notes[0]
     assert legacy.prompts == "imagenet_a"
@@ -231,7 +231,7 @@ def test_imagenet_a_is_whole_unless_the_legacy_filter_is_asked_for(tmp_path):
 
 def test_labels_of_v2_are_numbers_and_not_ranks_of_texts(tmp_path):
     write_images(tmp_path / TREES["imagenet_v2"][0], ["999/a.jpeg", "10/a.jpeg", "9/a.jpeg"])
-    assert open_images("imagenet_v2", root=tmp_path).labels.tolist() == [10, 9, 999]
+    assert open_samples("imagenet_v2", root=tmp_path).labels.tolist() == [10, 9, 999]
 
 
 def test_the_users_class_names_are_used_and_differences_told(tmp_path):
@@ -240,47 +240,47 @@ def test_the_users_class_names_are_used_and_differences_told(tmp_path):
     lines = dict(zip(catalogue()["imagenet"].wnids, catalogue()["imagenet"].class_names, strict=True))
     file = tmp_path / "imagenet-rendition/classnames.txt"
     file.write_text("".join(f"{wnid} {name}\n" for wnid, name in lines.items()))
-    agreeing = open_images("imagenet_r", root=tmp_path)
+    agreeing = open_samples("imagenet_r", root=tmp_path)
     assert agreeing.class_names == entry.class_names
     assert not any("class names" in note for note in agreeing.notes)
 
     lines |= {"n01443537": "carassius auratus", "n01440764": "not in R"}
     file.write_text("".join(f"{wnid} {name}\n" for wnid, name in lines.items()))
-    differing = open_images("imagenet_r", root=tmp_path)
+    differing = open_samples("imagenet_r", root=tmp_path)
     assert differing.class_names == ("carassius auratus", *entry.class_names[1:])
     assert (
         "1 class names of classnames.txt are not those of pta, the first is 'carassius auratus'" in differing.notes[0]
     )
 
     file.write_text("n01443537 goldfish\n")
-    assert "has no name for n01484850 (199 missing)" in message(open_images, "imagenet_r", root=tmp_path)
+    assert "has no name for n01484850 (199 missing)" in message(open_samples, "imagenet_r", root=tmp_path)
 
 
 def test_a_tree_of_other_folders_is_refused(tmp_path):
     build("imagenet_a", tmp_path)
     folder = tmp_path / TREES["imagenet_a"][0]
     (folder / "empty").mkdir()
-    assert len(open_images("imagenet_a", root=tmp_path)) == 4
+    assert len(open_samples("imagenet_a", root=tmp_path)) == 4
     write_images(folder, ["n01440764/a.jpg"])  # a class of ImageNet, but not of A
     assert "n01440764 is none of the 200 class folders of imagenet_a" in message(
-        open_images, "imagenet_a", root=tmp_path
+        open_samples, "imagenet_a", root=tmp_path
     )
 
 
 def test_images_that_nobody_sorted_are_refused(tmp_path):
     write_images(tmp_path / "imagenet/images/val", ["val_1.JPEG", "val_2.JPEG"])
-    assert "2 images (val_1.JPEG, …) lie directly in" in message(open_images, "imagenet", root=tmp_path)
+    assert "2 images (val_1.JPEG, …) lie directly in" in message(open_samples, "imagenet", root=tmp_path)
 
 
 def test_a_tree_without_images_is_refused(tmp_path):
     (tmp_path / "imagenet/images/val/n01440764").mkdir(parents=True)
-    assert "imagenet: no images in" in message(open_images, "imagenet", root=tmp_path)
+    assert "imagenet: no images in" in message(open_samples, "imagenet", root=tmp_path)
 
 
 def test_imagenet_c_is_opened_one_corruption_and_severity_at_a_time(tmp_path):
     build("imagenet_c/fog/5", tmp_path)
-    assert "choose one, for example imagenet_c/gaussian_noise/5" in message(open_images, "imagenet_c", root=tmp_path)
-    assert "no folder of images" in message(open_images, "imagenet_c/snow/1", root=tmp_path)
+    assert "choose one, for example imagenet_c/gaussian_noise/5" in message(open_samples, "imagenet_c", root=tmp_path)
+    assert "no folder of images" in message(open_samples, "imagenet_c/snow/1", root=tmp_path)
 
 
 # -- check -------------------------------------------------------------------------------------------------------------

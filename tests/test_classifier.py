@@ -40,7 +40,7 @@ def test_any_difference_changes_the_fingerprint(change):
         (([[1.0, 0.0], [0.0, 0.0]], ["a", "b"]), "anchor 1 is zero"),
         (([[1.0, float("nan")], [0.0, 1.0]], ["a", "b"]), "anchor 0 is not finite"),
         (([[1.0, 0.0], [0.0, 1.0]], ["a"]), "2 anchors but 1 class names"),
-        (([1.0, 2.0], ["a", "b"]), "one row a class"),
+        (([1.0, 2.0], ["a", "b"]), "one row per class"),
         (([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], 0.0), "scale must be"),
         (([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], 1.0, float("inf")), "bias must be"),
     ],

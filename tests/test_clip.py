@@ -48,7 +48,7 @@ def assert_equals_transformers(encoder, model):
     with torch.no_grad():
         images = model.get_image_features(pixels).pooler_output
         texts = model.get_text_features(input_ids=ids, attention_mask=mask.long()).pooler_output
-    assert_same_and_not_all_alike(encoder.encode_images(pixels), images)
+    assert_same_and_not_all_alike(encoder.encode(pixels), images)
     assert_same_and_not_all_alike(encoder.encode_texts(TEXTS), texts)
     assert encoder.scale == pytest.approx(model.logit_scale.exp().item())
 
@@ -75,7 +75,7 @@ def test_the_modified_resnet_equals_a_float64_formula(small):
     encoder = ClipEncoder(state, quick_gelu=True)
     pixels = some_images(encoder.preprocess.size)
     features, stage3 = slow_resnet(state, pixels)
-    assert_same_and_not_all_alike(encoder.encode_images(pixels), features)
+    assert_same_and_not_all_alike(encoder.encode(pixels), features)
     patches = normalize(stage3.flatten(2).transpose(1, 2), dim=-1).float()
     assert (encoder.encode_tokens(pixels) - patches).abs().max() < TOLERANCE
     if not small:
@@ -136,8 +136,8 @@ def slow_attention_pool(w, feature_map):
 
 def test_a_batch_equals_one_by_one_whatever_the_padding(encoder):
     pixels = some_images(encoder.preprocess.size, count=4)
-    one_by_one = torch.cat([encoder.encode_images(image[None]) for image in pixels])
-    torch.testing.assert_close(encoder.encode_images(pixels), one_by_one, atol=TOLERANCE, rtol=0)
+    one_by_one = torch.cat([encoder.encode(image[None]) for image in pixels])
+    torch.testing.assert_close(encoder.encode(pixels), one_by_one, atol=TOLERANCE, rtol=0)
     one_by_one = torch.cat([encoder.encode_texts([text]) for text in TEXTS])
     torch.testing.assert_close(encoder.encode_texts(TEXTS), one_by_one, atol=TOLERANCE, rtol=0)
 
@@ -160,7 +160,7 @@ def test_the_mask_ends_with_the_end_of_each_text(vit):
 
 def test_an_empty_batch_gives_no_rows(encoder):
     assert encoder.encode_texts([]).shape == (0, encoder.dim)
-    assert encoder.encode_images(encoder.preprocess([])).shape == (0, encoder.dim)
+    assert encoder.encode(encoder.preprocess([])).shape == (0, encoder.dim)
 
 
 def test_gradients_reach_the_embeddings_of_what_is_read_and_no_others(vit):
@@ -169,7 +169,7 @@ def test_gradients_reach_the_embeddings_of_what_is_read_and_no_others(vit):
 
 def test_gradients_reach_the_pixels(encoder):
     pixels = some_images(encoder.preprocess.size).requires_grad_()
-    encoder.image_features(pixels)[:, 0].sum().backward()
+    encoder.features(pixels)[:, 0].sum().backward()
     assert pixels.grad.flatten(1).norm(dim=1).min() > 0
 
 
@@ -179,8 +179,8 @@ def test_half_precision_stays_near_and_keeps_scale_and_fingerprint(kind, dtype):
     full = ClipEncoder(random_state(kind), quick_gelu=True)
     half = ClipEncoder(random_state(kind), quick_gelu=True).ready(dtype=dtype)
     pixels = some_images(full.preprocess.size)
-    assert half.image_features(pixels.to(dtype)).dtype == dtype
-    for of in (lambda encoder: encoder.encode_images(pixels), lambda encoder: encoder.encode_texts(TEXTS)):
+    assert half.features(pixels.to(dtype)).dtype == dtype
+    for of in (lambda encoder: encoder.encode(pixels), lambda encoder: encoder.encode_texts(TEXTS)):
         assert 0 < (of(full) - of(half)).abs().max() < 8 * torch.finfo(dtype).eps
     assert half.scale == full.scale == pytest.approx(np.exp(4.5))
     assert half.fingerprint == full.fingerprint
@@ -205,10 +205,10 @@ def test_the_weights_are_copied():
 
 def test_training_mode_changes_nothing(encoder):
     pixels = some_images(encoder.preprocess.size)
-    before = encoder.encode_images(pixels)
-    after = encoder.train().encode_images(pixels)
+    before = encoder.encode(pixels)
+    after = encoder.train().encode(pixels)
     assert torch.equal(before, after)
-    assert torch.equal(encoder.encode_images(pixels), before)
+    assert torch.equal(encoder.encode(pixels), before)
 
 
 def test_patch_tokens_of_a_vit_come_row_by_row(vit):

@@ -48,7 +48,7 @@ def logits_of(predictions):
 def test_it_gives_what_the_adapter_gives_on_the_encoders_features(encoder, make, pixels, method, parameters, batch):
     run = pta.compile(encoder, make(method, **parameters), batch=batch, optimise=False)
     predictions = [run(part) for part in pixels.split(batch)]  # the last is no full batch
-    expected = make(method, **parameters).step(encoder.encode_images(pixels)).cpu()
+    expected = make(method, **parameters).step(encoder.encode(pixels)).cpu()
     torch.testing.assert_close(logits_of(predictions), expected, atol=2e-3, rtol=0)
     assert torch.equal(torch.cat([one.labels.cpu() for one in predictions]), logits_of(predictions).argmax(dim=1))
 
@@ -87,9 +87,9 @@ def test_it_goes_on_with_a_state_that_was_reset(encoder, make, pixels):
 def test_two_of_them_and_the_adapter_itself_learn_into_one_state(encoder, make, pixels):
     adapter = make()
     one, four = (pta.compile(encoder, adapter, batch=batch, optimise=False) for batch in (1, 4))
-    given = [one(pixels[:1]).logits, four(pixels[1:5]).logits, adapter.step(encoder.encode_images(pixels[5:7]))]
+    given = [one(pixels[:1]).logits, four(pixels[1:5]).logits, adapter.step(encoder.encode(pixels[5:7]))]
     given.append(one(pixels[7:8]).logits)
-    expected = make().step(encoder.encode_images(pixels[:8]))
+    expected = make().step(encoder.encode(pixels[:8]))
     torch.testing.assert_close(torch.cat(given).cpu(), expected.cpu(), atol=2e-3, rtol=0)
 
 

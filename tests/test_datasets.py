@@ -1,4 +1,4 @@
-"""A user's own images: folders, CSV files, and what an ImageSet promises."""
+"""A user's own images: folders, CSV files, and what an SampleSet promises."""
 
 import io
 import os
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from miniatures import build, jpeg, write_images
 from PIL import Image
 
-from pta.datasets import FileImage, ImageSet, TarImage, open_images
+from pta.datasets import SampleFile, SampleSet, TarMember, open_samples
 from pta.datasets.class_index import ClassIndex, matching_name
-from pta.datasets.trees import image_files, is_inside
-from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableImage
+from pta.datasets.trees import is_inside, sample_files
+from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableSample
 
 KEYS = ["cat/1.jpg", "cat/deep/2.JPG", "dog/1.jpg", "hot_dog/1.jpeg"]
 
@@ -34,17 +34,17 @@ def message(call, *arguments, **named):
 
 
 def test_sub_folders_are_classes_in_sorted_order(tree):
-    found = open_images(tree)
-    assert [image.key for image in found.images] == KEYS
+    found = open_samples(tree)
+    assert [image.key for image in found.samples] == KEYS
     assert found.class_names == ("cat", "dog", "hot_dog")
     assert found.labels.tolist() == [0, 0, 1, 2]
     assert (found.name, found.prompts, found.notes, len(found)) == ("pets", None, (), 4)
-    assert found.images[0].read() == (tree / KEYS[0]).read_bytes()
-    assert Image.open(io.BytesIO(found.images[1].read())).size == (12, 8)
+    assert found.samples[0].read() == (tree / KEYS[0]).read_bytes()
+    assert Image.open(io.BytesIO(found.samples[1].read())).size == (12, 8)
 
 
 def test_labels_follow_the_order_of_given_class_names(tree):
-    found = open_images(tree, class_names=["Hot Dog", "zebra", "Dog", "cat"])
+    found = open_samples(tree, class_names=["Hot Dog", "zebra", "Dog", "cat"])
     assert found.class_names == ("Hot Dog", "zebra", "Dog", "cat")
     assert found.labels.tolist() == [3, 3, 2, 0]
     assert found.notes == ("1 of 4 classes have no images here",)
@@ -52,14 +52,14 @@ def test_labels_follow_the_order_of_given_class_names(tree):
 
 def test_a_folder_that_is_no_class_is_refused_with_the_nearest(tree):
     assert "the sub-folder 'hot_dog' is none of the 3 classes; did you mean 'hot dogs'?" in message(
-        open_images, tree, class_names=["cat", "dog", "hot dogs"]
+        open_samples, tree, class_names=["cat", "dog", "hot dogs"]
     )
     many = list(map(str, range(100)))
-    assert message(open_images, tree, class_names=many).endswith("known: " + ", ".join(many[:20]) + ", …")
+    assert message(open_samples, tree, class_names=many).endswith("known: " + ", ".join(many[:20]) + ", …")
 
 
 def test_two_classes_of_one_name_cannot_be_told_apart_by_folders(tree):
-    said = message(open_images, tree, class_names=["cat", "dog", "hot dog", "Hot_Dog"])
+    said = message(open_samples, tree, class_names=["cat", "dog", "hot dog", "Hot_Dog"])
     assert "could be any of the classes 2, 3" in said
 
 
@@ -67,50 +67,50 @@ def test_images_lying_loose_have_no_labels(tmp_path):
     write_images(tmp_path, ["b.jpg", "a.png", "c.webp"])
     (tmp_path / "notes").mkdir()
     (tmp_path / "list.txt").write_text("not an image")
-    found = open_images(str(tmp_path))
-    assert [image.key for image in found.images] == ["a.png", "b.jpg", "c.webp"]
+    found = open_samples(str(tmp_path))
+    assert [image.key for image in found.samples] == ["a.png", "b.jpg", "c.webp"]
     assert (found.labels, found.class_names) == (None, ())
-    assert open_images(tmp_path, class_names=["cat", "dog"]).class_names == ("cat", "dog")
+    assert open_samples(tmp_path, class_names=["cat", "dog"]).class_names == ("cat", "dog")
 
 
 def test_loose_and_sorted_images_together_are_refused(tree):
     write_images(tree, ["loose.jpg"])
-    assert "directly (loose.jpg) and in sub-folders (cat/1.jpg)" in message(open_images, tree)
+    assert "directly (loose.jpg) and in sub-folders (cat/1.jpg)" in message(open_samples, tree)
 
 
 def test_hidden_files_and_empty_sub_folders_do_not_count(tree):
     write_images(tree, ["cat/._1.jpg", ".trash/1.jpg"])
     (tree / ".DS_Store").write_bytes(b"x")
     (tree / "empty").mkdir()
-    found = open_images(tree)
-    assert [image.key for image in found.images] == KEYS
+    found = open_samples(tree)
+    assert [image.key for image in found.samples] == KEYS
     assert found.notes == ("sub-folders without images are no classes: empty",)
 
 
 def test_a_folder_without_images_is_refused(tmp_path):
-    assert "holds no images" in message(open_images, tmp_path)
+    assert "holds no images" in message(open_samples, tmp_path)
 
 
 def test_links_are_followed_but_not_in_circles(tree):
     (tree / "cat" / "up").symlink_to(tree)
     (tree / "cow").symlink_to(tree / "dog")
     (tree / "cat" / "broken.jpg").symlink_to(tree / "gone.jpg")
-    assert image_files(tree) == sorted([*KEYS, "cow/1.jpg", "cat/broken.jpg"])
-    broken = FileImage(tree / "cat" / "broken.jpg", "cat/broken.jpg")
+    assert sample_files(tree) == sorted([*KEYS, "cow/1.jpg", "cat/broken.jpg"])
+    broken = SampleFile(tree / "cat" / "broken.jpg", "cat/broken.jpg")
     assert broken.stamp == (-1, -1)
-    with pytest.raises(UnreadableImage, match="no such file"):
+    with pytest.raises(UnreadableSample, match="no such file"):
         broken.read()
 
 
 def test_a_pipe_called_like_an_image_is_not_opened(tree):
     os.mkfifo(tree / "cat" / "pipe.jpg")
-    assert image_files(tree) == KEYS
+    assert sample_files(tree) == KEYS
 
 
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    assert "cannot list" in message(image_files, tmp_path / "file")
-    assert "cannot list" in message(image_files, tmp_path / "nothing")
+    assert "cannot list" in message(sample_files, tmp_path / "file")
+    assert "cannot list" in message(sample_files, tmp_path / "nothing")
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------
@@ -123,31 +123,31 @@ def csv_of(folder, text):
 
 
 def test_a_csv_lists_images_in_its_order_with_names_as_labels(tree):
-    found = open_images(csv_of(tree, "path,label\ndog/1.jpg,dog\ncat/1.jpg,cat\n\nhot_dog/1.jpeg,hot_dog\n"))
-    assert [image.key for image in found.images] == ["dog/1.jpg", "cat/1.jpg", "hot_dog/1.jpeg"]
+    found = open_samples(csv_of(tree, "path,label\ndog/1.jpg,dog\ncat/1.jpg,cat\n\nhot_dog/1.jpeg,hot_dog\n"))
+    assert [image.key for image in found.samples] == ["dog/1.jpg", "cat/1.jpg", "hot_dog/1.jpeg"]
     assert (found.class_names, found.labels.tolist(), found.name) == (("cat", "dog", "hot_dog"), [1, 0, 2], "list")
-    assert found.images[1].read() == (tree / "cat/1.jpg").read_bytes()
+    assert found.samples[1].read() == (tree / "cat/1.jpg").read_bytes()
 
 
 def test_a_csv_may_be_written_by_a_spreadsheet(tree):
     path = csv_of(
         tree, '\ufeffnumber,Label ,Path\r\n1,"cat","cat/1.jpg"\r\n2,hot dog,\'a, b.jpg\'\r\n'.replace("'", '"')
     )
-    found = open_images(path, class_names=["Hot_Dog", "Cat"])
-    assert [image.key for image in found.images] == ["cat/1.jpg", "a, b.jpg"]
+    found = open_samples(path, class_names=["Hot_Dog", "Cat"])
+    assert [image.key for image in found.samples] == ["cat/1.jpg", "a, b.jpg"]
     assert found.labels.tolist() == [1, 0]
 
 
 def test_numbers_in_a_csv_need_class_names(tree):
     path = csv_of(tree, "path,label\ncat/1.jpg,1\ndog/1.jpg,0\n")
-    assert open_images(path, class_names=["dog", "cat"]).labels.tolist() == [1, 0]
-    assert open_images(path, class_names=["1", "0"]).labels.tolist() == [0, 1]  # a name comes before a number
-    assert "give the class names" in message(open_images, path)
-    assert "line 2: label 1 does not exist; classes are 0…0" in message(open_images, path, class_names=["dog"])
+    assert open_samples(path, class_names=["dog", "cat"]).labels.tolist() == [1, 0]
+    assert open_samples(path, class_names=["1", "0"]).labels.tolist() == [0, 1]  # a name comes before a number
+    assert "give the class names" in message(open_samples, path)
+    assert "line 2: label 1 does not exist; classes are 0…0" in message(open_samples, path, class_names=["dog"])
 
 
 def test_a_csv_needs_no_labels(tree):
-    found = open_images(csv_of(tree, "path\ncat/1.jpg\n"), class_names=["dog", "cat"])
+    found = open_samples(csv_of(tree, "path\ncat/1.jpg\n"), class_names=["dog", "cat"])
     assert (found.labels, found.class_names) == (None, ("dog", "cat"))
 
 
@@ -156,7 +156,7 @@ def test_a_csv_needs_no_labels(tree):
     [
         ("", "must be the header 'path,label' or 'path', found ''"),
         ("cat/1.jpg,cat\n", "found 'cat/1.jpg,cat'"),
-        ("path,label\n", "lists no images"),
+        ("path,label\n", "lists nothing"),
         ("path,label\ncat/1.jpg\n", "line 2 has no label"),
         ("path,label\n,cat\n", "line 2 has no path"),
         ("path,label\ncat/1.jpg,cat\n../1.jpg,cat\n", "line 3 points to '../1.jpg', which leaves the folder"),
@@ -165,32 +165,32 @@ def test_a_csv_needs_no_labels(tree):
     ],
 )
 def test_a_wrong_csv_is_one_clear_line(tree, text, said):
-    assert said in message(open_images, csv_of(tree, text))
+    assert said in message(open_samples, csv_of(tree, text))
 
 
 def test_an_unknown_label_in_a_csv_is_refused_with_the_nearest(tree):
     path = csv_of(tree, "path,label\ncat/1.jpg,katt\n")
     assert "line 2: the label 'katt' is none of the 2 classes; did you mean 'cat'?" in message(
-        open_images, path, class_names=["cat", "dog"]
+        open_samples, path, class_names=["cat", "dog"]
     )
 
 
 def test_a_csv_that_is_not_text_is_refused(tree):
     path = tree / "list.csv"
     path.write_bytes(b"path\n\xff\xfe.jpg\n")
-    assert "is not UTF-8 text" in message(open_images, path)
+    assert "is not UTF-8 text" in message(open_samples, path)
 
 
 def test_absolute_paths_in_a_csv_are_taken_as_they_are(tree, tmp_path):
     (tmp_path / "elsewhere").mkdir()
-    found = open_images(csv_of(tmp_path / "elsewhere", f"path\n{tree}/cat/1.jpg\n"))
-    assert found.images[0].read() == (tree / "cat/1.jpg").read_bytes()
+    found = open_samples(csv_of(tmp_path / "elsewhere", f"path\n{tree}/cat/1.jpg\n"))
+    assert found.samples[0].read() == (tree / "cat/1.jpg").read_bytes()
 
 
 def test_a_csv_says_the_same_as_the_folder_it_lists(tree):
     rows = "".join(f"{key},{key.split('/')[0]}\n" for key in KEYS)
-    listed, walked = open_images(csv_of(tree, "path,label\n" + rows)), open_images(tree)
-    assert [image.read() for image in listed.images] == [image.read() for image in walked.images]
+    listed, walked = open_samples(csv_of(tree, "path,label\n" + rows)), open_samples(tree)
+    assert [image.read() for image in listed.samples] == [image.read() for image in walked.samples]
     assert (listed.labels == walked.labels).all()
     assert listed.class_names == walked.class_names
     assert listed.fingerprint == walked.fingerprint
@@ -203,72 +203,72 @@ def test_a_bare_id_is_the_catalogued_set_and_a_path_is_the_folder(tmp_path, monk
     build("dtd", tmp_path / "data")
     write_images(tmp_path / "dtd", ["cat/1.jpg"])
     monkeypatch.chdir(tmp_path)
-    assert open_images("dtd", root=tmp_path / "data").class_names[:2] == ("banded", "blotchy")
-    assert open_images("./dtd").class_names == ("cat",)
-    assert open_images(tmp_path.joinpath("dtd").relative_to(tmp_path)).class_names == ("cat",)
-    assert "dtd has no variants; for a folder write ./dtd/cat" in message(open_images, "dtd/cat", root=tmp_path)
+    assert open_samples("dtd", root=tmp_path / "data").class_names[:2] == ("banded", "blotchy")
+    assert open_samples("./dtd").class_names == ("cat",)
+    assert open_samples(tmp_path.joinpath("dtd").relative_to(tmp_path)).class_names == ("cat",)
+    assert "dtd has no variants; for a folder write ./dtd/cat" in message(open_samples, "dtd/cat", root=tmp_path)
 
 
 def test_what_is_no_source_is_refused(tmp_path):
     (tmp_path / "photo.txt").write_text("hello")
-    assert "neither a folder nor a known dataset; did you mean 'imagenet'?" in message(open_images, "imagnet")
-    assert "no such file or folder" in message(open_images, tmp_path / "nothing")
-    assert "give a folder, a .csv" in message(open_images, tmp_path / "photo.txt")
-    assert "give the folder of all datasets, --data ROOT" in message(open_images, "dtd")
+    assert "neither a folder nor a known dataset; did you mean 'imagenet'?" in message(open_samples, "imagnet")
+    assert "no such file or folder" in message(open_samples, tmp_path / "nothing")
+    assert "give a folder, a .csv" in message(open_samples, tmp_path / "photo.txt")
+    assert "give the folder of all datasets, --data ROOT" in message(open_samples, "dtd")
 
 
-# -- ImageSet ----------------------------------------------------------------------------------------------------------
+# -- SampleSet ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_fingerprint_is_that_of_the_list_and_not_of_its_place(tree, tmp_path):
-    first = open_images(tree)
+    first = open_samples(tree)
     shutil.copytree(tree, tmp_path / "copied")  # which keeps times
-    assert open_images(tmp_path / "copied").fingerprint == first.fingerprint
+    assert open_samples(tmp_path / "copied").fingerprint == first.fingerprint
     (tmp_path / "copied" / KEYS[0]).rename(tmp_path / "copied/cat/other.jpg")
-    assert open_images(tmp_path / "copied").fingerprint != first.fingerprint
-    assert open_images(tree, class_names=["dog", "cat", "hot dog"]).fingerprint != first.fingerprint
-    without = ImageSet(first.name, first.class_names, first.images, None)
+    assert open_samples(tmp_path / "copied").fingerprint != first.fingerprint
+    assert open_samples(tree, class_names=["dog", "cat", "hot dog"]).fingerprint != first.fingerprint
+    without = SampleSet(first.name, first.class_names, first.samples, None)
     assert without.fingerprint != first.fingerprint
 
 
 def test_the_fingerprint_notices_a_changed_picture_of_the_same_size(tree):
-    first, picture = open_images(tree).fingerprint, tree / KEYS[0]
+    first, picture = open_samples(tree).fingerprint, tree / KEYS[0]
     before, content = picture.stat(), picture.read_bytes()
     picture.write_bytes(content[:-3] + b"x" + content[-2:])
     os.utime(picture, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert picture.stat().st_size == before.st_size
-    assert open_images(tree).fingerprint != first
+    assert open_samples(tree).fingerprint != first
     os.utime(picture, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert open_images(tree).fingerprint == first
+    assert open_samples(tree).fingerprint == first
     picture.write_bytes(jpeg(1) + b"longer")
     os.utime(picture, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert open_images(tree).fingerprint != first
+    assert open_samples(tree).fingerprint != first
 
 
 def test_the_fingerprint_of_images_that_are_gone_can_be_had(tree, tmp_path):
-    image = TarImage(tmp_path / "gone.tar", "gone.tar/a.jpg", 0, 2)
+    image = TarMember(tmp_path / "gone.tar", "gone.tar/a.jpg", 0, 2)
     assert image.stamp == (2, -1)
-    gone = (FileImage(tree / "gone.jpg", "gone.jpg"), image)
-    assert len(ImageSet("x", (), gone, None).fingerprint) == 64
+    gone = (SampleFile(tree / "gone.jpg", "gone.jpg"), image)
+    assert len(SampleSet("x", (), gone, None).fingerprint) == 64
 
 
 def test_labels_that_do_not_fit_are_refused(tmp_path):
-    image = FileImage(tmp_path / "a.jpg", "a.jpg")
-    with pytest.raises(InvalidSamples, match="1 images but labels of shape"):
-        ImageSet("x", ("cat",), (image,), np.array([0, 0]))
+    image = SampleFile(tmp_path / "a.jpg", "a.jpg")
+    with pytest.raises(InvalidSamples, match="1 samples but labels of shape"):
+        SampleSet("x", ("cat",), (image,), np.array([0, 0]))
     for wrong in (-1, 1):
         with pytest.raises(InvalidSamples, match=f"label {wrong} does not exist; there are 1 classes"):
-            ImageSet("x", ("cat",), (image,), np.array([wrong]))
+            SampleSet("x", ("cat",), (image,), np.array([wrong]))
 
 
 def test_an_absurdly_large_member_is_not_read(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"x")
-    with pytest.raises(UnreadableImage, match="at most 256 are read"):
-        TarImage(tmp_path / "a.tar", "a.tar/a.jpg", 0, 2**30).read()
-    with pytest.raises(UnreadableImage, match="ends too early"):
-        TarImage(tmp_path / "a.tar", "a.tar/a.jpg", 0, 2).read()
-    with pytest.raises(UnreadableImage, match="no such file"):
-        TarImage(tmp_path / "b.tar", "b.tar/a.jpg", 0, 2).read()
+    with pytest.raises(UnreadableSample, match="at most 256 are read"):
+        TarMember(tmp_path / "a.tar", "a.tar/a.jpg", 0, 2**30).read()
+    with pytest.raises(UnreadableSample, match="ends too early"):
+        TarMember(tmp_path / "a.tar", "a.tar/a.jpg", 0, 2).read()
+    with pytest.raises(UnreadableSample, match="no such file"):
+        TarMember(tmp_path / "b.tar", "b.tar/a.jpg", 0, 2).read()
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from pta.datasets.fashion import load_fashion_test
 from pta.demo import render_report, run_demo
 from pta.demo.curve import first_shown, ticks
 from pta.demo.pictures import nearest, spread
-from pta.demo.result import chance_of_split, online_accuracy
+from pta.demo.result import chance_of_split
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.errors import InvalidParameter, UnreadableFile
 
@@ -66,7 +66,7 @@ def visible_text(page):
 def test_the_numbers_equal_an_independent_recount(result):
     test, encoder = load_fashion_test(), EmbeddedEncoder.load()
     images = apply_shift(test.images[:LIMIT], "blur", 3, 5)
-    features = encoder.encode_images(encoder.preprocess(images))
+    features = encoder.encode(encoder.preprocess(images))
     anchors = sum(encoder.encode_texts([t.format(name) for name in test.class_names]) for t in EMBEDDED_TEMPLATES)
     adapter = pta.PTA(pta.ZeroShotClassifier(anchors, test.class_names, encoder.scale))
     counts = {"zero-shot": 0, "pta": 0, "fixed": 0, "broken": 0}
@@ -97,12 +97,14 @@ def test_both_methods_see_the_seeds_order(result):
     order = np.random.default_rng(5).permutation(LIMIT)
     assert np.array_equal(result.zero_shot.order, order)
     assert np.array_equal(result.pta.order, order)
-    assert int(result.adapter.seen) == LIMIT
+    assert int(result.learned.seen) == LIMIT
 
 
 def test_online_accuracy_ends_at_the_accuracy(result):
-    assert online_accuracy(result.pta)[-1] == pytest.approx(result.summary()["methods"][1]["accuracy"])
-    assert online_accuracy(result.pta)[0] in (0, 100)
+    told = [method["accuracy"] for method in result.summary()["methods"]]
+    for curve, accuracy in zip(result.online_accuracies, told, strict=True):
+        assert curve[-1] == pytest.approx(accuracy)
+        assert curve[0] in (0, 100)
 
 
 def test_progress_is_told_up_to_the_last_image():
@@ -193,13 +195,9 @@ def test_the_tags_of_the_report_are_balanced(page, losing):
 
 
 def test_names_are_escaped(result):
-    hostile = replace(
-        result,
-        shift="<b>&",
-        classifier=pta.ZeroShotClassifier(
-            result.classifier.anchors, ['<script>alert("x")</script>', *result.classifier.class_names[1:]]
-        ),
-    )
+    names = ['<script>alert("x")</script>', *result.data.classifier.class_names[1:]]
+    classifier = pta.ZeroShotClassifier(result.data.classifier.anchors, names)
+    hostile = replace(result, shift="<b>&", data=replace(result.data, classifier=classifier))
     page = render_report(hostile)
     assert page.count("<script>") == 1  # its own
     assert "<b>&" not in page
@@ -207,8 +205,8 @@ def test_names_are_escaped(result):
 
 
 def test_pictures_of_another_class_are_marked(result, page):
-    shown = nearest(result.features.features, result.adapter.anchored, 8)
-    by_text = nearest(result.features.features, result.classifier.anchors, 8)
+    shown = nearest(result.data.samples.features, result.learned.anchored, 8)
+    by_text = nearest(result.data.samples.features, result.data.classifier.anchors, 8)
     wrong = sum(int((result.labels[chosen] != np.arange(10)[:, None]).sum()) for chosen in (shown, by_text))
     assert page.count('class="other"') == wrong > 0
 

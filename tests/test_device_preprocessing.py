@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableImage
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
 from pta.images import DevicePreprocessing, Preprocessing
 
 FILTERS = ["nearest", "bilinear", "bicubic", "lanczos"]
@@ -102,7 +102,7 @@ def test_other_frames_are_refused_in_one_line():
 
 
 def test_sizes_that_make_no_picture_are_refused():
-    with pytest.raises(UnreadableImage, match="1×600000 pixels are too thin"):
+    with pytest.raises(UnreadableSample, match="1×600000 pixels are too thin"):
         DevicePreprocessing(Preprocessing(224), 600_000, 1)
     with pytest.raises(InvalidParameter, match="at least one pixel, not 0×640"):
         DevicePreprocessing(Preprocessing(224), 0, 640)

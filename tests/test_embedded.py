@@ -40,18 +40,18 @@ def assert_unit_rows(features, rows, dim):
 
 
 def test_images_and_texts_become_unit_rows_of_one_space(encoder, pixels):
-    assert_unit_rows(encoder.encode_images(pixels), 20, encoder.dim)
+    assert_unit_rows(encoder.encode(pixels), 20, encoder.dim)
     assert_unit_rows(encoder.encode_texts(TEXTS), 3, encoder.dim)
 
 
 def test_a_batch_of_images_equals_one_by_one(encoder, pixels):
-    one_by_one = torch.cat([encoder.encode_images(image[None]) for image in pixels])
-    torch.testing.assert_close(encoder.encode_images(pixels), one_by_one, atol=1e-5, rtol=0)
+    one_by_one = torch.cat([encoder.encode(image[None]) for image in pixels])
+    torch.testing.assert_close(encoder.encode(pixels), one_by_one, atol=1e-5, rtol=0)
 
 
 def test_more_images_than_a_chunk_keep_their_order(encoder, pixels):
-    features = encoder.encode_images(pixels.repeat(14, 1, 1, 1))
-    torch.testing.assert_close(features, encoder.encode_images(pixels).repeat(14, 1), atol=1e-5, rtol=0)
+    features = encoder.encode(pixels.repeat(14, 1, 1, 1))
+    torch.testing.assert_close(features, encoder.encode(pixels).repeat(14, 1), atol=1e-5, rtol=0)
 
 
 def test_a_batch_of_texts_equals_one_by_one_whatever_the_padding(encoder):
@@ -61,7 +61,7 @@ def test_a_batch_of_texts_equals_one_by_one_whatever_the_padding(encoder):
 
 def test_an_empty_batch_gives_no_rows(encoder):
     assert encoder.encode_texts([]).shape == (0, encoder.dim)
-    assert encoder.encode_images(encoder.preprocess([])).shape == (0, encoder.dim)
+    assert encoder.encode(encoder.preprocess([])).shape == (0, encoder.dim)
 
 
 def test_case_does_not_matter_and_every_script_can_be_read(encoder):
@@ -85,7 +85,7 @@ def test_texts_equal_the_path_from_their_embeddings_and_gradients_reach_these(en
 
 def test_image_features_may_enter_a_graph(encoder, pixels):
     prompt = torch.randn(encoder.dim, requires_grad=True)
-    (encoder.encode_images(pixels) @ prompt).sum().backward()
+    (encoder.encode(pixels) @ prompt).sum().backward()
     assert prompt.grad.any()
 
 
@@ -198,5 +198,5 @@ def test_clothes_are_recognised_from_prompts_never_seen_in_training(encoder, fas
         [encoder.encode_texts([t.format(name) for t in EMBEDDED_TEMPLATES]) for name in fashion.class_names]
     )
     anchors = normalize(prompts.mean(dim=1), dim=1)
-    answers = (encoder.encode_images(encoder.preprocess(fashion.images)) @ anchors.T).argmax(dim=1)
+    answers = (encoder.encode(encoder.preprocess(fashion.images)) @ anchors.T).argmax(dim=1)
     assert (answers.numpy() == fashion.labels).mean() >= 0.88

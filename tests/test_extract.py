@@ -16,9 +16,9 @@ from PIL import Image
 from safetensors import safe_open
 
 from pta.datasets.features import load_features, read_about
-from pta.datasets.open import open_images
+from pta.datasets.open import open_samples
 from pta.encoders import EmbeddedEncoder
-from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableImage
+from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.images import decode_image
 from pta.inference.encoding import Reading, Views
 from pta.inference.extract import extract
@@ -33,9 +33,9 @@ class CountingEncoder(EmbeddedEncoder):
 
     encoded = 0
 
-    def image_features(self, pixels):
+    def features(self, pixels):
         self.encoded += len(pixels)
-        return super().image_features(pixels)
+        return super().features(pixels)
 
 
 @pytest.fixture
@@ -54,17 +54,17 @@ def classifier_for(encoder, images, templates=TEMPLATES):
 
 
 def run(encoder, photos, out, templates=TEMPLATES, **how):
-    images = open_images(photos)
+    images = open_samples(photos)
     return extract(images, encoder, classifier_for(encoder, images, templates), out, **how)
 
 
 def test_the_file_holds_what_one_by_one_gives(encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
-    images = open_images(photos)
+    images = open_samples(photos)
     done = run(encoder, photos, out, reading=Reading(batch=7, workers=2), shard=16)
-    assert (done.images, done.encoded, done.skipped) == (40, 40, ())
+    assert (done.samples, done.encoded, done.skipped) == (40, 40, ())
     data = load_features(out)
-    one_by_one = [encoder.encode_images(encoder.preprocess(decode_image(image.read()))) for image in images.images]
+    one_by_one = [encoder.encode(encoder.preprocess(decode_image(image.read()))) for image in images.samples]
     torch.testing.assert_close(data.samples.features, torch.cat(one_by_one), atol=1e-6, rtol=0)
     assert data.labels.tolist() == images.labels.tolist()
     assert data.classifier.class_names == images.class_names
@@ -84,7 +84,7 @@ def test_the_file_says_where_it_comes_from(encoder, photos, tmp_path):
     assert set(about["versions"]) >= {"python", "torch", "numpy", "pillow", "pta-vlm"}
     with safe_open(out, framework="pt") as file:
         paths = json.loads(file.get_tensor("paths").numpy().tobytes())
-    assert paths == [image.key for image in open_images(photos).images]
+    assert paths == [image.key for image in open_samples(photos).samples]
 
 
 def test_a_second_call_with_the_same_inputs_encodes_nothing(encoder, photos, tmp_path):
@@ -104,7 +104,7 @@ def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, ph
     assert encoder.encoded == encoded
     assert torch.equal(after.samples.features, before.samples.features)
     assert after.labels.tolist() == before.labels.tolist()
-    expected = classifier_for(encoder, open_images(photos), ("a drawing of a {}.",))
+    expected = classifier_for(encoder, open_samples(photos), ("a drawing of a {}.",))
     assert after.classifier.fingerprint == expected.fingerprint
 
 
@@ -113,7 +113,7 @@ def test_other_inputs_are_encoded_again_if_that_is_wanted(change, encoder, photo
     out = tmp_path / "f.safetensors"
     run(encoder, photos, out)
     reading = Reading(
-        views=Views(2) if change == "views" else None, fast_decode=change == "decoding", pixels=change == "pixels"
+        views=Views(2) if change == "views" else None, fast_decode=change == "decoding", raw=change == "pixels"
     )
     if change == "image":
         Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
@@ -137,16 +137,16 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
     bad = sorted(photos.glob("*/*.jpg"))[5]
     bad.write_bytes(b"no picture")
     out = tmp_path / "f.safetensors"
-    with pytest.raises(UnreadableImage, match=rf"{bad.name} is no image.*--on-error skip"):
+    with pytest.raises(UnreadableSample, match=rf"{bad.name} is no image.*--on-error skip"):
         run(encoder, photos, out)
     assert not out.exists()
     done = run(encoder, photos, out, on_error="skip")
-    assert done.images == 39
+    assert done.samples == 39
     assert [bad.name in line for line in done.skipped] == [True]
-    data, images = load_features(out), open_images(photos)
+    data, images = load_features(out), open_samples(photos)
     assert data.labels.tolist() == np.delete(images.labels, 5).tolist()
     assert run(encoder, photos, out, on_error="skip") == done.__class__(out, 39, 0, done.skipped)
-    with pytest.raises(UnreadableImage, match=rf"{bad.name} is no image"):
+    with pytest.raises(UnreadableSample, match=rf"{bad.name} is no image"):
         run(encoder, photos, out)  # what was skipped then is not silently missing now
 
 
@@ -154,13 +154,13 @@ def test_a_shard_of_nothing_but_unreadable_images_is_no_obstacle(encoder, photos
     for path in sorted(photos.glob("*/*.jpg"))[8:16]:
         path.write_bytes(b"no picture")
     done = run(encoder, photos, tmp_path / "f.safetensors", on_error="skip", shard=8)
-    assert done.images == len(load_features(done.path).samples) == 32
+    assert done.samples == len(load_features(done.path).samples) == 32
 
 
 def test_when_nothing_can_be_read_there_is_no_file(encoder, photos, tmp_path):
     for path in photos.glob("*/*.jpg"):
         path.write_bytes(b"no picture")
-    with pytest.raises(UnreadableImage, match="none of the 40 images"):
+    with pytest.raises(UnreadableSample, match="none of the 40 samples"):
         run(encoder, photos, tmp_path / "f.safetensors", on_error="skip")
     assert not (tmp_path / "f.safetensors").exists()
 
@@ -168,12 +168,12 @@ def test_when_nothing_can_be_read_there_is_no_file(encoder, photos, tmp_path):
 def test_views_are_stored_beside_the_plain_features(encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     run(encoder, photos, out, reading=Reading(batch=8, views=Views(4, "augmix", seed=3)), shard=16)
-    data, images = load_features(out), open_images(photos)
+    data, images = load_features(out), open_samples(photos)
     assert data.samples.views.shape == (40, 4, 128)
     torch.testing.assert_close(data.samples.views[:, 0].float(), data.samples.features, atol=1e-3, rtol=0)
     number = 17
-    picture = decode_image(images.images[number].read())
-    again = encoder.encode_images(make_views(picture, encoder.preprocess, count=4, mode="augmix", seed=(3, number)))
+    picture = decode_image(images.samples[number].read())
+    again = encoder.encode(make_views(picture, encoder.preprocess, count=4, mode="augmix", seed=(3, number)))
     torch.testing.assert_close(data.samples.views[number].float(), again, atol=1e-3, rtol=0)
 
 
@@ -181,29 +181,29 @@ def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     for path in sorted(photos.glob("*/*.jpg"))[8:16]:
         path.write_bytes(b"no picture")
-    run(encoder, photos, out, reading=Reading(batch=5, pixels=True), shard=8, on_error="skip")
+    run(encoder, photos, out, reading=Reading(batch=5, raw=True), shard=8, on_error="skip")
     samples = load_features(out).samples
-    assert samples.pixels.shape == (32, 1, 28, 28)
-    assert samples.pixels.dtype == torch.uint8
-    last = decode_image(open_images(photos).images[-1].read())
-    assert samples.pixels[-1].numpy().tolist() == encoder.preprocess.pixels(last).tolist()
-    torch.testing.assert_close(encoder.encode_images(samples.pixels), samples.features, atol=1e-6, rtol=0)
+    assert samples.raw.shape == (32, 1, 28, 28)
+    assert samples.raw.dtype == torch.uint8
+    last = decode_image(open_samples(photos).samples[-1].read())
+    assert samples.raw[-1].numpy().tolist() == encoder.preprocess.pixels(last).tolist()
+    torch.testing.assert_close(encoder.encode(samples.raw), samples.features, atol=1e-6, rtol=0)
 
 
 def test_pixels_survive_a_stop_and_other_templates(encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
-    how = {"reading": Reading(batch=4, pixels=True), "shard": 8}
+    how = {"reading": Reading(batch=4, raw=True), "shard": 8}
     bad = sorted(photos.glob("*/*.jpg"))[35]
     bad.write_bytes(b"no picture")
-    with pytest.raises(UnreadableImage):
+    with pytest.raises(UnreadableSample):
         run(encoder, photos, out, **how)
     assert run(encoder, photos, out, on_error="skip", **how).encoded == 8
     before = load_features(out).samples
     assert run(encoder, photos, out, templates=("a drawing of a {}.",), on_error="skip", **how).texts_renewed
     after = load_features(out).samples
     assert len(after) == 39
-    assert torch.equal(after.pixels, before.pixels)
-    torch.testing.assert_close(encoder.encode_images(after.pixels), after.features, atol=1e-6, rtol=0)
+    assert torch.equal(after.raw, before.raw)
+    torch.testing.assert_close(encoder.encode(after.raw), after.features, atol=1e-6, rtol=0)
 
 
 def test_files_without_pixels_are_described_as_before_there_were_any(encoder, photos, tmp_path):
@@ -213,14 +213,14 @@ def test_files_without_pixels_are_described_as_before_there_were_any(encoder, ph
 
 def test_pixels_and_views_do_not_go_together():
     with pytest.raises(InvalidParameter, match=r"pixels .* cannot be kept together with views"):
-        Reading(pixels=True, views=Views(4))
+        Reading(raw=True, views=Views(4))
 
 
 def test_the_command_stores_pixels_if_asked(photos, tmp_path):
     call = command("extract", photos, "--model", "embedded", "--out", tmp_path / "f.safetensors")
     environment = {**os.environ, "PTA_CACHE": str(tmp_path / "cache")}
     subprocess.run([*call, "--pixels"], env=environment, capture_output=True, check=True)
-    assert load_features(tmp_path / "f.safetensors").samples.pixels.shape == (40, 1, 28, 28)
+    assert load_features(tmp_path / "f.safetensors").samples.raw.shape == (40, 1, 28, 28)
     other = subprocess.run([*call, "--pixels", "--views", "4"], env=environment, capture_output=True, text=True)
     assert other.returncode == 2
     assert other.stderr.startswith("pta: pixels are those of the plain image")
@@ -239,7 +239,7 @@ def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, 
     content, written = bad.read_bytes(), bad.stat().st_mtime_ns
     bad.write_bytes(b"x" * len(content))
     os.utime(bad, ns=(written, written))  # so that it is the same extraction
-    with pytest.raises(UnreadableImage):
+    with pytest.raises(UnreadableSample):
         run(encoder, photos, out, shard=8, reading=Reading(batch=4))
     shards = sorted(parts.glob("*.safetensors"))
     assert len(shards) == 4
@@ -258,7 +258,7 @@ def test_another_shard_size_goes_on_with_the_first(encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     bad = sorted(photos.glob("*/*.jpg"))[35]
     bad.write_bytes(b"no picture")
-    with pytest.raises(UnreadableImage):
+    with pytest.raises(UnreadableSample):
         run(encoder, photos, out, shard=8, reading=Reading(batch=4))
     assert run(encoder, photos, out, shard=100, on_error="skip").encoded == 8
 
@@ -266,7 +266,7 @@ def test_another_shard_size_goes_on_with_the_first(encoder, photos, tmp_path):
 def test_what_a_kill_after_the_last_write_leaves_behind_is_removed(encoder, photos, tmp_path):
     out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
     next(photos.glob("bag/*.jpg")).write_bytes(b"no picture")
-    with pytest.raises(UnreadableImage):
+    with pytest.raises(UnreadableSample):
         run(encoder, photos, out)
     kept = shutil.copytree(parts, tmp_path / "kept")
     run(encoder, photos, out, on_error="skip")
@@ -286,7 +286,7 @@ def test_names_that_are_no_text_are_no_obstacle(encoder, photos, tmp_path):
 
 def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, photos, tmp_path):
     next(photos.glob("bag/*.jpg")).write_bytes(b"no picture")
-    with pytest.raises(UnreadableImage):
+    with pytest.raises(UnreadableSample):
         run(encoder, photos, tmp_path / "f.safetensors", shard=8)
     with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
         run(encoder, photos, tmp_path / "f.safetensors", shard=8, reading=Reading(fast_decode=True))
@@ -323,7 +323,7 @@ def test_a_killed_extraction_goes_on_where_it_was(tmp_path):
     again = subprocess.run([*call, "--json", "-"], env=environment, capture_output=True, text=True, check=True)
     assert json.loads(again.stdout)["encoded"] == 0
     encoder = EmbeddedEncoder.load().ready()
-    images = open_images(tmp_path / "photos")
+    images = open_samples(tmp_path / "photos")
     whole = extract(images, encoder, classifier_for(encoder, images), tmp_path / "whole.safetensors")
     torch.testing.assert_close(
         load_features(out).samples.features, load_features(whole.path).samples.features, atol=1e-6, rtol=0

@@ -11,7 +11,7 @@ import torch
 from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.datasets.features import load_features
-from pta.datasets.open import open_images
+from pta.datasets.open import open_samples
 from pta.demo.run_demo import run_demo
 from pta.encoders import EMBEDDED_TEMPLATES
 from pta.errors import InvalidParameter, UnreadableFile
@@ -27,7 +27,7 @@ def run(*arguments):
 
 
 def pixels_of(images):
-    return np.stack([np.asarray(decode_image(image.read(), image.key).convert("L")) for image in images.images])
+    return np.stack([np.asarray(decode_image(image.read(), image.key).convert("L")) for image in images.samples])
 
 
 @pytest.mark.parametrize("source", ["fashion/clean", *(f"fashion/{shift}/2" for shift in SHIFTS)])
@@ -38,7 +38,7 @@ def test_each_source_is_the_test_images_under_its_shift_with_their_labels(source
     assert np.array_equal(pixels_of(images), expected)
     assert images.labels.tolist() == test.labels.tolist()
     assert (images.name, images.class_names, images.prompts) == (source, test.class_names, "fashion")
-    assert len({image.key for image in images.images}) == 2000
+    assert len({image.key for image in images.samples}) == 2000
 
 
 def test_a_fingerprint_is_that_of_the_pixels(monkeypatch):
@@ -65,9 +65,9 @@ def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(tmp_pa
     data, demo = load_features(out), run_demo("blur", severity=3, seed=1)
     assert data.dataset == "fashion/blur/3"
     assert data.labels.tolist() == demo.labels.tolist()
-    torch.testing.assert_close(data.samples.features, demo.features.features, atol=1e-6, rtol=0)
-    torch.testing.assert_close(data.classifier.anchors, demo.classifier.anchors, atol=1e-6, rtol=0)
-    assert data.zero_shot_accuracy == pytest.approx(demo.zero_shot.accuracy)
+    torch.testing.assert_close(data.samples.features, demo.data.samples.features, atol=1e-6, rtol=0)
+    torch.testing.assert_close(data.classifier.anchors, demo.data.classifier.anchors, atol=1e-6, rtol=0)
+    assert data.zero_shot_accuracy == pytest.approx(demo.before)
     written = out.stat().st_mtime_ns
     assert json.loads(run(*command).stdout)["encoded"] == 0
     assert out.stat().st_mtime_ns == written
@@ -112,8 +112,8 @@ def test_every_other_source_is_opened_as_before(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "fashion" / "clean"
     folder.mkdir(parents=True)
-    (folder / "one.png").write_bytes(open_fashion("fashion/clean").images[0].read())
-    assert open_source("./fashion").fingerprint == open_images("./fashion").fingerprint
+    (folder / "one.png").write_bytes(open_fashion("fashion/clean").samples[0].read())
+    assert open_source("./fashion").fingerprint == open_samples("./fashion").fingerprint
     with pytest.raises(UnreadableFile, match="no such file or folder"):
         open_source("fashionable/clean")
 
@@ -126,5 +126,5 @@ def test_the_templates_of_these_images_are_those_of_the_embedded_model():
 def test_the_first_so_many_are_those_of_all():
     few, all_of_them = open_fashion("fashion/rotate/3/7"), open_fashion("fashion/rotate/3")
     assert len(few) == len(few.labels) == 7
-    assert [image.stamp for image in few.images] == [image.stamp for image in all_of_them.images[:7]]
+    assert [image.stamp for image in few.samples] == [image.stamp for image in all_of_them.samples[:7]]
     assert few.labels.tolist() == all_of_them.labels[:7].tolist()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pta.errors import UnreadableImage
+from pta.errors import UnreadableSample
 from pta.images.frames import split_frames
 
 
@@ -72,5 +72,5 @@ def test_a_frame_is_given_before_the_next_one_arrives():
     ],
 )
 def test_what_is_no_stream_of_frames_is_refused(content, complaint):
-    with pytest.raises(UnreadableImage, match=complaint):
+    with pytest.raises(UnreadableSample, match=complaint):
         list(split_frames(io.BufferedReader(io.BytesIO(content))))

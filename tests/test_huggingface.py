@@ -91,7 +91,7 @@ def test_image_features_equal_transformers_own(encoders, reference, kind):
     batch = pixels(encoders[kind])
     with torch.no_grad():
         own = normalize(reference[kind].get_image_features(pixel_values=batch).pooler_output, dim=-1)
-    torch.testing.assert_close(encoders[kind].encode_images(batch), own, atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoders[kind].encode(batch), own, atol=1e-5, rtol=0)
 
 
 def test_clip_text_features_equal_transformers_own(encoders, reference, folders):
@@ -130,9 +130,9 @@ def test_an_end_token_inside_a_text_ends_it_as_in_transformers(encoders, referen
 def test_a_batch_equals_one_by_one(encoders, kind):
     encoder = encoders[kind]
     batch = pixels(encoder)
-    images = torch.cat([encoder.encode_images(image[None]) for image in batch])
+    images = torch.cat([encoder.encode(image[None]) for image in batch])
     texts = torch.cat([encoder.encode_texts([text]) for text in TEXTS])
-    torch.testing.assert_close(encoder.encode_images(batch), images, atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoder.encode(batch), images, atol=1e-5, rtol=0)
     torch.testing.assert_close(encoder.encode_texts(TEXTS), texts, atol=1e-5, rtol=0)
 
 
@@ -140,7 +140,7 @@ def test_a_batch_equals_one_by_one(encoders, kind):
 def test_an_empty_batch_gives_no_rows(encoders, kind):
     encoder = encoders[kind]
     assert encoder.encode_texts([]).shape == (0, encoder.dim)
-    assert encoder.encode_images(encoder.preprocess([])).shape == (0, encoder.dim)
+    assert encoder.encode(encoder.preprocess([])).shape == (0, encoder.dim)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,7 +163,7 @@ def test_clips_patches_are_projected_like_the_class_token_and_come_row_by_row(en
         tokens = model.vision_model(batch).last_hidden_state
         own = normalize(tokens_to_features(model, tokens), dim=-1)
     torch.testing.assert_close(encoder.encode_tokens(batch), own[:, 1:], atol=1e-5, rtol=0)
-    torch.testing.assert_close(encoder.encode_images(batch), own[:, 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoder.encode(batch), own[:, 0], atol=1e-5, rtol=0)
     assert encoder.encode_tokens(batch).shape == (3, 16, DIM)
 
 
@@ -182,7 +182,7 @@ def test_scale_and_bias_give_the_models_own_logits(encoders, reference, kind):
     batch, (ids, _) = pixels(encoder), encoder.tokenize(TEXTS)
     with torch.no_grad():
         own = model(input_ids=ids, pixel_values=batch).logits_per_image
-    ours = encoder.scale * encoder.encode_images(batch) @ encoder.encode_texts(TEXTS).T + encoder.bias
+    ours = encoder.scale * encoder.encode(batch) @ encoder.encode_texts(TEXTS).T + encoder.bias
     torch.testing.assert_close(ours, own, atol=1e-3, rtol=0)
     assert (encoder.bias == 0) == (kind == "clip")
 
@@ -192,7 +192,7 @@ def test_scale_and_bias_give_the_models_own_logits(encoders, reference, kind):
 def test_half_precision_stays_near_and_keeps_scale_bias_and_fingerprint(encoders, folders, kind, dtype):
     full, half = encoders[kind], load_encoder(f"hf:{folders[kind]}", dtype=dtype)
     batch = pixels(full)
-    assert (half.encode_images(batch) * full.encode_images(batch)).sum(dim=1).min() > 0.99
+    assert (half.encode(batch) * full.encode(batch)).sum(dim=1).min() > 0.99
     assert (half.encode_texts(TEXTS) * full.encode_texts(TEXTS)).sum(dim=1).min() > 0.99
     assert (half.scale, half.bias, half.fingerprint) == (full.scale, full.bias, full.fingerprint)
 

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableImage
-from pta.images import CLIP_PREPROCESSING, Preprocessing, as_picture, decode_image, read_image
+from pta.encoders import EmbeddedEncoder
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
+from pta.files import read_sample
+from pta.images import CLIP_PREPROCESSING, Preprocessing, decode_image
 from pta.images.reading import MAX_PIXELS
 
 
@@ -85,7 +87,7 @@ def test_usual_formats_are_decoded(format, tmp_path):
     image = picture(33, 21)
     path = tmp_path / f"a.{format.lower()}"
     image.save(path, format)
-    assert decode_image(read_image(path), str(path)).size == (33, 21)
+    assert decode_image(read_sample(path), str(path)).size == (33, 21)
 
 
 def test_fast_decoding_shrinks_a_large_jpeg_as_far_as_it_may_and_touches_nothing_else():
@@ -109,7 +111,7 @@ def bomb(side):
 @pytest.mark.parametrize("side", [math.isqrt(MAX_PIXELS) + 1, 60_000])
 def test_a_decompression_bomb_is_refused_before_it_is_decoded(side, monkeypatch):
     monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("it was decoded"))
-    with pytest.raises(UnreadableImage, match=r"^x\.png (has|would decode to) .*pixels"):
+    with pytest.raises(UnreadableSample, match=r"^x\.png (has|would decode to) .*pixels"):
         decode_image(bomb(side), "x.png")
 
 
@@ -118,14 +120,14 @@ def test_sixteen_bits_are_scaled_and_thirty_two_refused():
     grey = Preprocessing(64, mean=(0.5,), std=(0.5,))
     assert np.array_equal(grey.pixels(Image.fromarray(values))[0], values >> 8)
     for mode in ("I", "F"):
-        with pytest.raises(UnreadableImage, match="32 bits"):
+        with pytest.raises(UnreadableSample, match="32 bits"):
             grey(Image.new(mode, (9, 9)))
-    with pytest.raises(UnreadableImage, match="LAB"):
+    with pytest.raises(UnreadableSample, match="LAB"):
         grey(Image.new("LAB", (9, 9)))
 
 
 def test_a_thin_picture_is_refused_before_it_is_blown_up():
-    with pytest.raises(UnreadableImage, match="1×600000 pixels are too thin"):
+    with pytest.raises(UnreadableSample, match="1×600000 pixels are too thin"):
         CLIP_PREPROCESSING(Image.new("RGB", (1, 600_000)))
     assert CLIP_PREPROCESSING(Image.new("RGB", (2, 3000))).shape == (1, 3, 224, 224)
 
@@ -141,30 +143,31 @@ def test_a_thin_picture_is_refused_before_it_is_blown_up():
     ],
 )
 def test_what_is_no_image_is_refused_in_one_line(content, complaint):
-    with pytest.raises(UnreadableImage, match=complaint) as refused:
+    with pytest.raises(UnreadableSample, match=complaint) as refused:
         decode_image(content, "photos/x.jpg")
     assert str(refused.value).startswith("photos/x.jpg")
     assert "\n" not in str(refused.value)
 
 
 def test_a_missing_or_huge_file_is_refused(tmp_path):
-    with pytest.raises(UnreadableImage, match="no such file"):
-        read_image(tmp_path / "none.jpg")
-    with pytest.raises(UnreadableImage, match="is no file"):
-        read_image(Path("/dev/zero"))
-    with pytest.raises(UnreadableImage, match="zero byte"):
-        read_image(Path("a.jpg\0b.jpg"))
+    with pytest.raises(UnreadableSample, match="no such file"):
+        read_sample(tmp_path / "none.jpg")
+    with pytest.raises(UnreadableSample, match="is no file"):
+        read_sample(Path("/dev/zero"))
+    with pytest.raises(UnreadableSample, match="zero byte"):
+        read_sample(Path("a.jpg\0b.jpg"))
     with (tmp_path / "huge.jpg").open("wb") as file:
         file.truncate(2**40)  # sparse
-    with pytest.raises(UnreadableImage, match="MiB; at most"):
-        read_image(tmp_path / "huge.jpg")
+    with pytest.raises(UnreadableSample, match="MiB; at most"):
+        read_sample(tmp_path / "huge.jpg")
 
 
 def test_a_picture_may_be_given_as_an_image_a_path_or_a_frame(tmp_path):
-    image = picture(20, 10)
+    image, encoder = picture(20, 10), EmbeddedEncoder.load()
     image.save(tmp_path / "a.png")
-    for given_as in (image, tmp_path / "a.png", str(tmp_path / "a.png"), np.asarray(image)):
-        assert np.array_equal(np.asarray(as_picture(given_as)), np.asarray(image))
+    content = (tmp_path / "a.png").read_bytes()
+    for given_as in (image, tmp_path / "a.png", str(tmp_path / "a.png"), content, np.asarray(image)):
+        assert np.array_equal(encoder.as_raw(given_as), encoder.prepare(content))
     for wrong in (np.zeros((4, 4), np.float32), np.zeros((4, 4, 4, 3), np.uint8), 7):
-        with pytest.raises(UnreadableImage, match="expected a path, a Pillow image or a uint8 array"):
-            as_picture(wrong)
+        with pytest.raises(UnreadableSample, match="expected a path, bytes, a Pillow image or a uint8 array"):
+            encoder.as_raw(wrong)

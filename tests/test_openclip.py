@@ -81,7 +81,7 @@ for name in CONFIGURATIONS:
     found[name] = {
         "architecture": encoder.architecture,
         "dim": encoder.dim,
-        "images": difference(encoder.encode_images(pixels), images),
+        "images": difference(encoder.encode(pixels), images),
         "texts": difference(encoder.encode_texts(TEXTS), texts),
         "one by one": difference(encoder.encode_texts(TEXTS), torch.cat([encoder.encode_texts([t]) for t in TEXTS])),
         "spread": difference(texts[0], texts[1]),
@@ -142,7 +142,7 @@ for name, same in (
     cached = load_encoder(name)
     found[name] = {
         "texts": difference(cached.encode_texts(TEXTS), same.encode_texts(TEXTS)),
-        "images": difference(cached.encode_images(pixels), same.encode_images(pixels)),
+        "images": difference(cached.encode(pixels), same.encode(pixels)),
         "preprocess": cached.preprocess.describe(),
         "architecture": cached.architecture,
     }

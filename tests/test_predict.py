@@ -18,17 +18,17 @@ from photos import FASHION, write_classes, write_photos
 from PIL import Image
 
 import pta
-from pta.adapters.adapter import create_adapter
+from pta.adapters import create_adapter
 from pta.cli import main
 from pta.cli.options import read_classes
 from pta.encoders import EmbeddedEncoder
 from pta.encoders.clip_encoder import ClipEncoder
-from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableImage
+from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableSample
 from pta.files import load_tensors
 from pta.inference.answers import answers_from
 from pta.inference.encoding import Reading
 from pta.inference.predict import predict_stream
-from pta.inference.sources import find_images
+from pta.inference.sources import find_samples
 from pta.samples import Samples
 from pta.views import make_views
 
@@ -75,7 +75,7 @@ def by_hand(place, **parameters):
     classifier = pta.Classifier(encoder, FASHION.class_names, cache=None).classifier
     adapter = pta.PTA(classifier, **parameters)
     for path in sorted((place / "photos").glob("*/*.jpg")):
-        feature = encoder.encode_images(encoder.preprocess(Image.open(path)))
+        feature = encoder.encode(encoder.preprocess(Image.open(path)))
         yield path, adapter.step(feature)[0], classifier.logits(feature)[0]
 
 
@@ -363,7 +363,7 @@ def test_probabilities_and_entropy_are_those_of_the_adapted_logits():
 
 def test_when_a_batch_is_given_out_exactly_that_has_been_learnt(place, classifier):
     twin = pta.Classifier("embedded", FASHION.class_names, cache=None)
-    images = find_images([place / "photos"])
+    images = find_samples([place / "photos"])
     batches = predict_stream(classifier, images, Reading(batch=16))
     given_out = len(next(batches).answers) + len(next(batches).answers)
     time.sleep(0.2)  # more is being decoded meanwhile
@@ -372,32 +372,61 @@ def test_when_a_batch_is_given_out_exactly_that_has_been_learnt(place, classifie
         torch.testing.assert_close(getattr(classifier.adapter, name), tensor, atol=1e-5, rtol=1e-5)
 
 
-def test_a_bad_picture_is_refused_before_anything_is_learnt(classifier):
-    before = {name: tensor.clone() for name, tensor in classifier.adapter.state().items()}
-    with pytest.raises(UnreadableImage):
-        classifier([FASHION.images[0], "nowhere.jpg"])
+@pytest.mark.parametrize(
+    ("given", "how", "mistake"),
+    [
+        ([FASHION.images[0], "nowhere.jpg"], {}, UnreadableSample),
+        (FASHION.images[0], {"top": 0}, InvalidParameter),
+        ([FASHION.images[0]], {"top": "x"}, InvalidParameter),
+        ([FASHION.images[0]], {"top": True}, InvalidParameter),
+        ([], {"top": 1.5}, InvalidParameter),
+    ],
+)
+def test_a_refusal_learns_nothing(given, how, mistake, classifier):
+    before = classifier.adapter.snapshot().tensors
+    with pytest.raises(mistake):
+        classifier(given, **how)
+    with pytest.raises(PtaError):
+        classifier.answer(torch.ones(2, 7))
     assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
+    assert classifier.adapter.position == 0
+
+
+def test_bytes_are_a_picture_too(place, classifier):
+    path = next((place / "photos").glob("bag/*.jpg"))
+    assert classifier(path.read_bytes(), learn=False) == classifier(path, learn=False)
+
+
+def test_a_state_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
+    pta.Classifier("embedded", FASHION.class_names, cache=None, method="mta").save(tmp_path / "mta.safetensors")
+    few = pta.Classifier("embedded", FASHION.class_names, cache=None, views=4)
+    few(FASHION.images[0])
+    adapter, learned = few.adapter, few.adapter.snapshot().tensors
+    for wrong in ("nowhere.safetensors", "mta.safetensors"):
+        with pytest.raises(PtaError):
+            few.load(tmp_path / wrong)
+        assert few.adapter is adapter
+        assert all(torch.equal(tensor, learned[name]) for name, tensor in adapter.state().items())
 
 
 # -- methods that need more than features ------------------------------------------------------------------------------
 
 
-def expected_answers(place, method, count, views=None, tower=None):
+def expected_answers(place, method, count, views=None):
     """The first pictures one by one: the adapter's labels and those of the plain images."""
     encoder = EmbeddedEncoder.load()
     classifier = pta.Classifier(encoder, FASHION.class_names, cache=None).classifier
-    adapter = create_adapter(method, classifier, tower=tower)
+    adapter = create_adapter(method, classifier, model=encoder)
     for path in sorted((place / "photos").glob("*/*.jpg"))[:count]:
         picture = Image.open(path)
-        plain = encoder.encode_images(encoder.preprocess(picture))
-        seen = pixels = None
+        plain = encoder.encode(encoder.preprocess(picture))
+        seen = None
         if views is not None:
             seed = (zlib.crc32(picture.tobytes()),)
             made = make_views(picture, encoder.preprocess, count=views, mode="crops", seed=seed)
-            seen = encoder.encode_images(made)[None]
-        if tower is not None:
-            pixels = torch.from_numpy(encoder.preprocess.pixels(picture))[None]
-        logits = adapter.step(Samples.of(plain, views=seen, pixels=pixels))
+            seen = encoder.encode(made)[None]
+        raw = torch.from_numpy(encoder.preprocess.pixels(picture))[None]
+        logits = adapter.step(Samples.of(plain, views=seen, raw=raw))
         yield (FASHION.class_names[int(row.argmax())] for row in (logits, classifier.logits(plain)))
 
 
@@ -408,14 +437,13 @@ def test_a_method_of_views_is_given_views_of_every_picture(place):
     expected = [tuple(labels) for labels in expected_answers(place, "zero", 6, views=8)]
     assert [(answer.label, answer.zero_shot_label) for answer in answers] == expected
     streamed = pta.Classifier("embedded", FASHION.class_names, cache=None, method="zero", views=8)
-    batches = predict_stream(streamed, find_images([place / "photos"])[:6], Reading(batch=16))
+    batches = predict_stream(streamed, find_samples([place / "photos"])[:6], Reading(batch=16))
     labels = [(answer.label, answer.zero_shot_label) for part in batches for _, answer in part.answers]
     assert labels == expected
 
 
 def test_a_method_of_pixels_is_given_the_tower_and_the_pixels(place, tmp_path):
-    tower = EmbeddedEncoder.load().image_tower()
-    expected = [tuple(labels) for labels in expected_answers(place, "tca", 12, tower=tower)]
+    expected = [tuple(labels) for labels in expected_answers(place, "tca", 12)]
     classifier = pta.Classifier("embedded", FASHION.class_names, cache=None, method="tca")
     paths = sorted((place / "photos").glob("*/*.jpg"))[:12]
     first = classifier(paths[:8])

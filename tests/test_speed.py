@@ -100,13 +100,13 @@ def test_with_few_images_all_of_them_are_timed(library):
 def test_a_method_that_takes_views_is_given_those_of_the_image(library, steps):
     record = measure(library, FEW, "mta", Views(8, "crops"))
     assert (record["n"], record["learnt_before"]) == (4, 0)
-    images, order = library.images(FEW).images, Stream().order(library.features(FEW), 1, 256)
+    images, order = library.images(FEW).samples, Stream().order(library.features(FEW), 1, 256)
     for number, (samples, _) in zip(order, steps, strict=True):
         assert samples.views.shape == (1, 8, library.encoder.dim)
         torch.testing.assert_close(samples.views[:, 0], samples.features)
         picture = decode_image(images[number].read(), "")
         views = Views(8, "crops").of(picture, int(number), library.encoder.preprocess)
-        expected = library.encoder.encode_images(torch.from_numpy(views))
+        expected = library.encoder.encode(torch.from_numpy(views))
         torch.testing.assert_close(samples.views[0], expected, atol=1e-5, rtol=0)
 
 

@@ -206,7 +206,7 @@ def test_tokens_really_become_fewer():
 def test_without_condensation_features_are_exactly_those_of_the_encoder(blocks):
     embedded = EmbeddedEncoder.load().ready()
     pixels = torch.randint(0, 256, (9, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    plain = embedded.encode_images(pixels)
+    plain = embedded.encode(pixels)
     classifier = ZeroShotClassifier(torch.eye(128)[:4], list("abcd"))
     adapter = TCA(classifier, model=embedded, rate=0.0, blocks=blocks)
     assert torch.equal(adapter.refined(Samples.of(plain, raw=pixels)), plain)

@@ -48,7 +48,7 @@ def test_all_blocks_together_give_the_features(encoder, count):
     features = through(tower, pixels)
     assert features.shape == (count, tower.dim)
     with torch.no_grad():
-        expected = encoder.image_features(encoder.preprocess.normalise(pixels))
+        expected = encoder.features(encoder.preprocess.normalise(pixels))
     torch.testing.assert_close(features, expected, atol=1e-6, rtol=0)  # which may leave out what the last block wastes
 
 

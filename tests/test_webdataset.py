@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from miniatures import jpeg, write_images
 
-from pta.datasets import open_images
+from pta.datasets import open_samples
 from pta.datasets.shard_names import expand_range
 from pta.errors import PtaError, UnreadableFile
 
@@ -39,7 +39,7 @@ def sample(key, label, suffix="jpg"):
 
 def message(*arguments, **named):
     with pytest.raises(PtaError) as caught:
-        open_images(*arguments, **named)
+        open_samples(*arguments, **named)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -55,13 +55,13 @@ def test_shards_csv_and_folder_hold_the_same_images(tmp_path):
     for shard in range(2):
         write_tar(tmp_path / f"s-{shard:03}.tar", members[4 * shard : 4 * shard + 4])
 
-    found = open_images(f"{tmp_path}/s-{{000..001}}.tar", class_names=NAMES)
-    assert [image.key for image in found.images][1:3] == ["s-000.tar/0001.jpg", "s-001.tar/0002.jpg"]
-    for other in (open_images(tmp_path / "tree"), open_images(tmp_path / "tree" / "list.csv")):
-        assert [image.read() for image in found.images] == [image.read() for image in other.images]
+    found = open_samples(f"{tmp_path}/s-{{000..001}}.tar", class_names=NAMES)
+    assert [image.key for image in found.samples][1:3] == ["s-000.tar/0001.jpg", "s-001.tar/0002.jpg"]
+    for other in (open_samples(tmp_path / "tree"), open_samples(tmp_path / "tree" / "list.csv")):
+        assert [image.read() for image in found.samples] == [image.read() for image in other.samples]
         assert (found.labels == other.labels).all()
         assert found.class_names == other.class_names
-    globbed = open_images(tmp_path / "s-*.tar", class_names=NAMES)
+    globbed = open_samples(tmp_path / "s-*.tar", class_names=NAMES)
     assert globbed.fingerprint == found.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s-000.tar", "s-001.tar", "tree"]  # nothing unpacked
 
@@ -75,18 +75,18 @@ def test_labels_may_stand_anywhere_in_the_shard_and_other_members_are_passed_ove
         ("b.webp", b"w"),
         ("b.cls", b"0"),
     ]
-    found = open_images(write_tar(tmp_path / "x.tar", members), class_names=NAMES)
-    assert [image.key for image in found.images] == ["x.tar/a.PNG", "x.tar/b.webp"]
-    assert [image.read() for image in found.images] == [b"png", b"w"]
+    found = open_samples(write_tar(tmp_path / "x.tar", members), class_names=NAMES)
+    assert [image.key for image in found.samples] == ["x.tar/a.PNG", "x.tar/b.webp"]
+    assert [image.read() for image in found.samples] == [b"png", b"w"]
     assert found.labels.tolist() == [1, 0]
 
 
 def test_a_key_ends_at_the_first_dot_of_the_file_name(tmp_path):
     masks = [("v1.0/0001.seg.png", b"mask"), ("v1.0/0001.seg.cls", b"0"), ("v1.0/0002.thumb.jpg", b"small")]
     path = write_tar(tmp_path / "a.tar", [*masks, *sample("v1.0/0001", 1)])
-    found = open_images(path, class_names=NAMES)
-    assert [image.key for image in found.images] == ["a.tar/v1.0/0001.jpg"]
-    assert found.images[0].read() == jpeg(1)
+    found = open_samples(path, class_names=NAMES)
+    assert [image.key for image in found.samples] == ["a.tar/v1.0/0001.jpg"]
+    assert found.samples[0].read() == jpeg(1)
     assert found.labels.tolist() == [1]
 
 
@@ -99,29 +99,30 @@ def test_an_image_is_what_the_formats_own_pattern_takes_for_one(tmp_path_factory
     if extension == "cls" and "." not in stem:
         assert "must hold a class number" in message(path)
     else:
-        assert [image.key.partition("/")[2] for image in open_images(path).images] == [*expected, "always.png"]
+        assert [image.key.partition("/")[2] for image in open_samples(path).samples] == [*expected, "always.png"]
 
 
 def test_the_fingerprint_notices_a_changed_archive_of_the_same_size(tmp_path):
     path = write_tar(tmp_path / "a.tar", [("a.jpg", b"one")])
-    before, first = path.stat(), open_images(path).fingerprint
+    before, first = path.stat(), open_samples(path).fingerprint
     write_tar(path, [("a.jpg", b"two")])
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert path.stat().st_size == before.st_size
-    assert open_images(path).fingerprint != first
+    assert open_samples(path).fingerprint != first
 
 
 def test_shards_without_labels_need_no_class_names(tmp_path):
-    found = open_images(str(write_tar(tmp_path / "photos.tar", [("a.jpg", jpeg(1))])))
+    found = open_samples(str(write_tar(tmp_path / "photos.tar", [("a.jpg", jpeg(1))])))
     assert (found.labels, found.class_names, found.name) == (None, (), "photos")
-    assert open_images(tmp_path / "photos.tar", class_names=NAMES).class_names == ("cat", "dog")
+    assert open_samples(tmp_path / "photos.tar", class_names=NAMES).class_names == ("cat", "dog")
 
 
 def test_shards_of_different_folders_keep_different_keys(tmp_path):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         write_tar(tmp_path / folder / "s.tar", [("a.jpg", jpeg(1))])
-    assert [image.key for image in open_images(f"{tmp_path}/*/s.tar").images] == ["one/s.tar/a.jpg", "two/s.tar/a.jpg"]
+    found = open_samples(f"{tmp_path}/*/s.tar").samples
+    assert [image.key for image in found] == ["one/s.tar/a.jpg", "two/s.tar/a.jpg"]
 
 
 def test_links_and_long_names_are_no_trouble(tmp_path):
@@ -136,9 +137,9 @@ def test_links_and_long_names_are_no_trouble(tmp_path):
         long = tarfile.TarInfo("ü" * 200 + ".jpg")
         long.size = 3
         tar.addfile(long, io.BytesIO(b"abc"))
-    found = open_images(path)
-    assert [image.key for image in found.images] == ["odd.tar/" + "ü" * 200 + ".jpg"]
-    assert found.images[0].read() == b"abc"
+    found = open_samples(path)
+    assert [image.key for image in found.samples] == ["odd.tar/" + "ü" * 200 + ".jpg"]
+    assert found.samples[0].read() == b"abc"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_a_hostile_archive_gives_images_or_one_line(tmp_path_factory, data):
         content[data.draw(st.integers(0, 1100))] = data.draw(st.integers(0, 255))
     path.write_bytes(content)
     with contextlib.suppress(UnreadableFile):  # anything else would be a traceback
-        assert {image.size for image in open_images(path).images} <= set(range(3072))
+        assert {image.size for image in open_samples(path).samples} <= set(range(3072))
 
 
 @given(st.integers(0, 120), st.integers(0, 15), st.integers(1, 4))

@@ -181,7 +181,7 @@ def test_it_records_again_when_the_state_is_elsewhere(as_if_on_a_gpu, pixels, mo
 
 
 def test_a_compiler_that_fails_is_done_without(run, pixels, monkeypatch):
-    expected = run.encoder.encode_images(pixels[:4])
+    expected = run.encoder.encode(pixels[:4])
 
     def broken(*args):
         raise RuntimeError("no compiler\nand a long story")

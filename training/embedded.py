@@ -112,7 +112,7 @@ def train(encoder: EmbeddedEncoder, data: Labelled, validation: Labelled, epochs
             labels = data.labels[chosen]
             pixels = encoder.preprocess.normalise(augment(data.images[chosen])[:, None])
             ids, mask = bank.sample(labels)
-            image_features = encoder.image_features(pixels)
+            image_features = encoder.features(pixels)
             text_features = encoder.text_from_embeddings(encoder.embed_ids(ids), mask)
             loss = contrastive_loss(image_features, text_features, encoder.log_scale.exp(), labels)
             optimiser.zero_grad()
@@ -136,7 +136,7 @@ def zero_shot(encoder: EmbeddedEncoder, data: Labelled, templates: tuple[str, ..
     texts = [template.format(name) for name in CLASS_NAMES for template in templates]
     prompts = encoder.encode_texts(texts).unflatten(0, (len(CLASS_NAMES), len(templates)))
     anchors = normalize(prompts.mean(1), dim=-1)
-    logits = encoder.scale * encoder.encode_images(data.images[:, None]) @ anchors.T
+    logits = encoder.scale * encoder.encode(data.images[:, None]) @ anchors.T
     accuracy = (logits.argmax(1) == data.labels).float().mean().item()
     return accuracy, cross_entropy(logits, data.labels).item()
 

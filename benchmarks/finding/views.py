@@ -51,7 +51,7 @@ def measure(folder: Path) -> Iterator[Row]:
 
 def _with_views(encoder: EmbeddedEncoder, images: Sequence[object]) -> Samples:
     features = [
-        encoder.encode_images(
+        encoder.encode(
             make_views(
                 Image.fromarray(image), encoder.preprocess, count=VIEWS, mode="augmix", seed=(SHIFT_SEED, number)
             )

@@ -1,7 +1,7 @@
 """ZeroShotClassifier: class names and text anchors, the thing every method starts from."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,8 @@ class ZeroShotClassifier:
         class_names: C names.
         scale: the factor on the cosine (CLIP: 100, the inverse temperature 1/τ).
         bias: added to every logit (SigLIP has one; it changes no arg-max).
+        prompts: the texts of each class that its anchor was made from, if they are known. Equal classifiers may differ
+            in them.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 2.0]], ["cat", "dog"])
     >>> classifier.logits(torch.tensor([[0.25, 0.75]]))
@@ -29,14 +31,26 @@ class ZeroShotClassifier:
     class_names: tuple[str, ...]
     scale: float
     bias: float
+    prompts: tuple[tuple[str, ...], ...] | None
 
-    def __init__(self, anchors: object, class_names: Sequence[str], scale: float = 100.0, bias: float = 0.0) -> None:
+    def __init__(
+        self,
+        anchors: object,
+        class_names: Sequence[str],
+        scale: float = 100.0,
+        bias: float = 0.0,
+        *,
+        prompts: Iterable[Iterable[str]] | None = None,
+    ) -> None:
         object.__setattr__(self, "anchors", _unit_anchors(anchors))
         object.__setattr__(self, "class_names", tuple(str(name) for name in class_names))
         object.__setattr__(self, "scale", float(scale))
         object.__setattr__(self, "bias", float(bias))
+        object.__setattr__(self, "prompts", None if prompts is None else tuple(map(tuple, prompts)))
         if len(self.class_names) != self.classes:
             raise InvalidClassifier(f"{self.classes} anchors but {len(self.class_names)} class names")
+        if self.prompts is not None and len(self.prompts) != self.classes:
+            raise InvalidClassifier(f"{self.classes} anchors but prompts of {len(self.prompts)} classes")
         if not 0.0 < self.scale < float("inf"):
             raise InvalidClassifier(f"scale must be a positive number, got {scale}")
         if not abs(self.bias) < float("inf"):
@@ -70,7 +84,8 @@ class ZeroShotClassifier:
 
     def to(self, *, device: torch.device | None = None, dtype: torch.dtype | None = None) -> "ZeroShotClassifier":
         """The same classifier on another device or in another precision."""
-        return ZeroShotClassifier(self.anchors.to(device=device, dtype=dtype), self.class_names, self.scale, self.bias)
+        anchors = self.anchors.to(device=device, dtype=dtype)
+        return ZeroShotClassifier(anchors, self.class_names, self.scale, self.bias, prompts=self.prompts)
 
 
 def _unit_anchors(anchors: object) -> Tensor:
@@ -80,7 +95,7 @@ def _unit_anchors(anchors: object) -> Tensor:
         raise InvalidClassifier(f"anchors cannot be read as numbers: {error}") from None
     tensor = tensor.detach().to(tensor.dtype if tensor.dtype == torch.float64 else torch.float32, copy=True)
     if tensor.ndim != 2 or tensor.shape[1] == 0:
-        raise InvalidClassifier(f"anchors must be C×d (one row a class), got shape {tuple(tensor.shape)}")
+        raise InvalidClassifier(f"anchors must be C×d (one row per class), got shape {tuple(tensor.shape)}")
     if tensor.shape[0] < 2:
         raise InvalidClassifier(f"a classifier needs at least two classes, got {tensor.shape[0]}")
     if not bool(torch.isfinite(tensor).all()):

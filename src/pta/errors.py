@@ -36,8 +36,8 @@ class UnreadableFile(PtaError):
     """A file is missing, truncated or not what it should be."""
 
 
-class UnreadableImage(PtaError):
-    """An image cannot be decoded, or is too large to try."""
+class UnreadableSample(PtaError):
+    """A sample, such as an image, cannot be read or decoded, or is too large to try."""
 
 
 class UnavailableModel(PtaError):

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -15,9 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pta.errors import UnreadableFile, reason
+from pta.errors import UnreadableFile, UnreadableSample, reason
 
 _LARGEST_TEXT = 64 * 2**20
+MAX_SAMPLE_BYTES = 256 * 2**20
 
 
 def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
@@ -80,6 +82,21 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
         raise UnreadableFile(f"{path} is not UTF-8 text") from None
 
 
+def read_sample(path: Path) -> bytes:
+    """The content of a file that is one sample, unless it is absurdly large."""
+    if "\0" in str(path):
+        raise UnreadableSample(f"{str(path)[:100]!a}… is no path: it holds a zero byte (paths stand one per line)")
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableSample(f"{path} is no file")
+        if status.st_size > MAX_SAMPLE_BYTES:
+            raise UnreadableSample(f"{path} has {status.st_size >> 20} MiB; at most {MAX_SAMPLE_BYTES >> 20} are read")
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableSample(f"{path} cannot be read: {reason(error)}") from None
+
+
 def read_json(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> Any:
     """What a JSON file of at most `largest` bytes holds; `kind` is what messages call it."""
     text = read_text(path, kind, largest)
@@ -130,7 +147,7 @@ def join_tensors(
 
 _ROWS_AT_ONCE = 1024
 _NAMES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
-_BYTES = {"F32": 4, "F16": 2, "I64": 8, "U8": 1}
+_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
 
 
 class _Shape(NamedTuple):

@@ -1,15 +1,15 @@
 """Methods by name: those of the package, those that installed packages declare, and those registered by hand."""
 
 from collections.abc import Mapping
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from pta.adapters.adapter import TOWERS, Adapter, Origin
 from pta.adapters.state_file import load_state
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidParameter, UnknownAdapter, first_line, nearest
+from pta.errors import InvalidParameter, UnknownAdapter, nearest
+from pta.plugins import load_plugin, plugin_names
 from pta.samples import Samples
 from pta.towers import Model
 
@@ -54,7 +54,7 @@ def list_adapters() -> list[str]:
     >>> list_adapters()
     ['adapt', ..., 'zero']
     """
-    return sorted({*BUILT_IN, *_registered, *entry_points(group=GROUP).names})
+    return sorted({*BUILT_IN, *_registered, *plugin_names(GROUP)})
 
 
 def adapter_class(name: str) -> type[Adapter]:
@@ -62,25 +62,14 @@ def adapter_class(name: str) -> type[Adapter]:
     if name in _registered:
         return _registered[name]
     if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        found: type[Adapter] = getattr(import_module(module), attribute)
+        found: type[Adapter] = resolve_name(BUILT_IN[name])
         return found
-    for declared in entry_points(group=GROUP):
-        if declared.name == name:
-            return _load(declared)
-    raise UnknownAdapter(f"no method is called {name!r}; {nearest(str(name), list_adapters())}")
-
-
-def _load(declared: EntryPoint) -> type[Adapter]:
-    try:
-        found = declared.load()
-    except Exception as error:  # whatever the other package does when it is imported
-        raise UnknownAdapter(f"{declared.name} ({declared.value}) cannot be imported: {first_line(error)}") from None
-    if not isinstance(found, type) or not issubclass(found, Adapter) or found.name != declared.name:
-        raise UnknownAdapter(
-            f"{declared.value} is no method called {declared.name!r}: it must be a subclass of pta.Adapter"
-        )
-    return found
+    declared = load_plugin(GROUP, str(name), UnknownAdapter)
+    if declared is None:
+        raise UnknownAdapter(f"no method is called {name!r}; {nearest(str(name), list_adapters())}")
+    if not isinstance(declared, type) or not issubclass(declared, Adapter) or declared.name != name:
+        raise UnknownAdapter(f"{declared!r} is no method called {name!r}: it must be a subclass of pta.Adapter")
+    return declared
 
 
 def create_adapter(

@@ -15,8 +15,8 @@ from rich.text import Text
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.corruptions.shifts import SHIFTS
 from pta.demo import DemoResult, render_report, run_demo
-from pta.demo.curve import Curve, first_shown
-from pta.demo.result import accuracy, online_accuracy
+from pta.demo.curve import first_shown
+from pta.demo.result import Curve
 from pta.files import write_atomically
 
 _SECONDS = 3.5  # to watch the stream, which in truth is over in the blink of an eye
@@ -58,10 +58,11 @@ def demo(
 
 def _replay(console: Console, result: DemoResult) -> None:
     """Show both online accuracies moving. What is shown was measured before: pauses would spoil the speed."""
-    curves = [online_accuracy(run) for run in (result.zero_shot, result.pta)]
     with Live(console=console, auto_refresh=False) as live:
         for seen in np.linspace(1, len(result), _FRAMES).astype(int):
-            live.update(_frame([curve[:seen] for curve in curves], len(result), console), refresh=True)
+            live.update(
+                _frame([curve[:seen] for curve in result.online_accuracies], len(result), console), refresh=True
+            )
             time.sleep(_SECONDS / _FRAMES)
     console.print()
 
@@ -99,8 +100,11 @@ def _table(result: DemoResult) -> Table:
     table = Table("method", title=title, title_justify="left")
     for heading in ("accuracy", "gain over zero-shot", "samples/s"):
         table.add_column(heading, justify="right")
-    for name, run, gain in (("zero-shot", result.zero_shot, ""), ("PTA", result.pta, f"{result.gain:+.2f}")):
-        table.add_row(name, f"{accuracy(run):.2f} %", gain, f"{len(result) / run.seconds:,.0f}")
+    for name, run, accuracy, gain in (
+        ("zero-shot", result.zero_shot, result.before, ""),
+        ("PTA", result.pta, result.after, f"{result.gain:+.2f}"),
+    ):
+        table.add_row(name, f"{accuracy:.2f} %", gain, f"{len(result) / run.seconds:,.0f}")
     return table
 
 

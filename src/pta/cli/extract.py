@@ -59,13 +59,14 @@ def extract(
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
     reading = Reading(batch, workers, fast_decode, drawn, pixels)
-    images = open_source(source, root=data, class_names=None if classes is None else options.read_classes(classes))
+    encoder = load_encoder(model, device=device, dtype=dtype)
+    names = None if classes is None else options.read_classes(classes)
+    images = open_source(source, root=data, class_names=names, modality=encoder.modality)
     if not images.class_names:
         raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name a line)")
     for note in images.notes:
         say(note)
     prompts = load_templates(templates, images.prompts)
-    encoder = load_encoder(model, device=device, dtype=dtype)
     with progress() as bar:
         task = bar.add_task("texts")
 
@@ -101,8 +102,8 @@ def _report(done: Extraction, json: Path | None) -> None:
         say(f"skipped: {line}")
     if json is not None:
         skipped = list(done.skipped)
-        write_json(json, {"file": str(done.path), "images": done.images, "encoded": done.encoded, "skipped": skipped})
+        write_json(json, {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": skipped})
     if json is None or str(json) != STDOUT:
         there = "all were there already" + (", text features renewed" if done.texts_renewed else "")
         what = f"{done.encoded:,} encoded now" if done.encoded else there
-        print(f"{done.path}: {done.images:,} images, {what}")
+        print(f"{done.path}: {done.samples:,} images, {what}")

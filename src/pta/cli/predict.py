@@ -1,12 +1,8 @@
 """`pta predict`: a folder, a list of paths or a camera in, labels out, better as it goes."""
 
-import os
-import sys
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
@@ -16,17 +12,14 @@ from pta.cli.interrupts import stopping_on_interrupt
 from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import STDOUT, progress
-from pta.cli.row_files import open_row_file, require_row_file
-from pta.encoders import DEFAULT_MODEL
-from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, reason
+from pta.cli.row_files import open_row_file, require_row_file, write_batches
+from pta.encoders import DEFAULT_MODEL, load_encoder
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.files import require_writable
-from pta.inference.encoding import ImageReference, Reading
+from pta.inference.encoding import Reading
 from pta.inference.live_classifier import Classifier
-from pta.inference.predict import Predicted, predict_stream
-from pta.inference.rows import Rows
-from pta.inference.sources import find_images, frames_from, paths_from
-
-_STDIN = "-"
+from pta.inference.predict import Tally, predict_stream
+from pta.inference.sources import open_places
 
 
 def predict(
@@ -60,11 +53,12 @@ def predict(
     """Label images and learn from them on the way; rows are written as each batch is done."""
     if classes is None:
         raise InvalidParameter(
-            "what is there to tell apart? --classes FILE (one name a line) or --classes cat,dog,bird"
+            "--classes is required: a file with one name per line, or a list, e.g. --classes cat,dog,bird"
         )
     names = options.read_classes(classes)
     top = min(top, len(names))
-    source, total = _source(images, frames)
+    encoder = load_encoder(model, device=device, dtype=dtype)
+    source, total = open_places(images, encoder.modality, frames=frames)
     require_row_file(out, append, csv, top)
     parameters = _parameters(method or "pta", set_ or [], total)
     if state is not None:
@@ -74,13 +68,11 @@ def predict(
         if state.resolve() == out.resolve():
             raise InvalidParameter("--out and --state must be two files")
     classifier = Classifier(
-        model,
+        encoder,
         names,
         templates=templates,
         descriptions=options.read_descriptions(descriptions),
         method=method or "pta",
-        device=device,
-        dtype=dtype,
         views=views,
         **parameters,
     )
@@ -89,8 +81,10 @@ def predict(
     reading = classifier.reading(Reading(batch, workers, fast_decode))
     if classifier.adapter.scope == "batch":
         say(f"{classifier.adapter.name} answers a batch at a time: its answers depend on --batch {batch}")
-    tally = _Tally(classifier.adapter.name)
-    with stopping_on_interrupt() as interrupted, open_row_file(out, csv, top) as (rows, file):
+    tally = Tally(classifier.adapter.name)
+    kept = None if freeze else state
+    with stopping_on_interrupt() as interrupted, open_row_file(out, csv, top) as (rows, file), progress() as bar:
+        task = bar.add_task("reading", total=total)
         batches = predict_stream(
             classifier,
             source,
@@ -102,11 +96,15 @@ def predict(
             stopping=lambda: interrupted() is not None,
         )
         try:
-            _follow(batches, rows, file, total, tally)
+            for part in write_batches(batches, rows, file):
+                for failure in part.failures:
+                    say(f"skipped: {failure}")
+                tally.add(part)
+                bar.update(task, completed=tally.images + tally.skipped, description=tally.sentence())
         except Exception:
-            _finish(classifier, None if freeze else state, tally)
+            _finish(classifier, kept, tally)
             raise
-        _finish(classifier, None if freeze else state, tally)
+        _finish(classifier, kept, tally)
         if signal := interrupted():
             raise typer.Exit(128 + signal)
 
@@ -127,24 +125,6 @@ def _parameters(method: str, settings: Sequence[str], total: int | None) -> dict
     return parameters
 
 
-def _source(places: Sequence[str], frames: bool) -> tuple[Iterable[ImageReference], int | None]:
-    """The images, and how many there are, if that can be known."""
-    if _STDIN not in places:
-        if frames:
-            raise InvalidParameter("--frames reads pictures from standard input; say so with -")
-        found = find_images(places)
-        return found, len(found)
-    if len(places) > 1:
-        raise InvalidParameter("standard input (-) cannot be mixed with other places")
-    if sys.stdin is None:
-        raise InvalidParameter("there is no standard input to read from")
-    # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
-    stdin = os.dup(sys.stdin.fileno())
-    if frames:
-        return frames_from(os.fdopen(stdin, "rb")), None
-    return paths_from(os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")), None
-
-
 def _require_state(state: Path, freeze: bool) -> None:
     """Find out before the work whether there is something to answer from, or a place for what is learnt."""
     if not freeze:
@@ -159,53 +139,8 @@ def _resume(classifier: Classifier, state: Path, method: str | None) -> None:
         raise StateMismatch(f"{state} was learnt by {classifier.adapter.name}, not by {method}; leave --method out")
 
 
-@dataclass
-class _Tally:
-    """What has been done so far."""
-
-    method: str
-    images: int = 0
-    changed: int = 0
-    skipped: int = 0
-    began: float = field(default_factory=time.perf_counter)
-
-    def add(self, part: Predicted) -> None:
-        self.images += len(part.answers)
-        self.changed += sum(answer.changed for _, answer in part.answers)
-        self.skipped += len(part.failures)
-
-    def sentence(self) -> str:
-        speed = self.images / max(time.perf_counter() - self.began, 1e-9)
-        share = 100 * self.changed / max(self.images, 1)
-        skipped = f", {self.skipped:,} skipped" if self.skipped else ""
-        return (
-            f"images: {self.images:,}{skipped}, {speed:,.1f} a second; "
-            f"{self.method} changed the answer for {self.changed:,} ({share:.1f} %)"
-        )
-
-
-def _finish(classifier: Classifier, state: Path | None, tally: _Tally) -> None:
+def _finish(classifier: Classifier, state: Path | None, tally: Tally) -> None:
     """Save what was learnt, and say what was done."""
     if state is not None:
         classifier.save(state)
     say(tally.sentence() + (f"; state saved to {state}" if state is not None else ""))
-
-
-def _follow(batches: Iterable[Predicted], rows: Rows, file: TextIO, total: int | None, tally: _Tally) -> None:
-    """Write the rows of every batch as it is done, and show how it goes."""
-    with progress() as bar:
-        task = bar.add_task("reading", total=total)
-        for part in batches:
-            try:
-                for path, answer in part.answers:
-                    rows.write(path, answer)
-                file.flush()
-            except BrokenPipeError:  # whoever was reading has seen enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                return
-            except OSError as error:
-                raise UnreadableFile(f"rows cannot be written: {reason(error)}") from None
-            for failure in part.failures:
-                say(f"skipped: {failure}")
-            tally.add(part)
-            bar.update(task, completed=tally.images + tally.skipped, description=tally.sentence())

@@ -2,14 +2,15 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from pta.cli.output import STDOUT
-from pta.errors import InvalidParameter, UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile, reason
 from pta.files import require_writable
+from pta.inference.predict import Predicted
 from pta.inference.rows import CsvRows, JsonLines, Rows, columns
 
 
@@ -53,6 +54,21 @@ def open_row_file(out: Path, csv: bool, top: int) -> Iterator[tuple[Rows, TextIO
         if ending not in (b"", b"\n"):  # a kill cut the last row off
             file.write("\n")
         yield (CsvRows(file, top, header=not ending) if out.suffix == ".csv" else JsonLines(file)), file
+
+
+def write_batches(batches: Iterable[Predicted], rows: Rows, file: TextIO) -> Iterator[Predicted]:
+    """The batches, each after its rows are written; they end early where nobody reads them any more."""
+    for part in batches:
+        try:
+            for path, answer in part.answers:
+                rows.write(path, answer)
+            file.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        except OSError as error:
+            raise UnreadableFile(f"rows cannot be written: {reason(error)}") from None
+        yield part
 
 
 def _last_byte(path: Path) -> bytes:

@@ -1,6 +1,6 @@
 """Labelled data to adapt on and to measure with."""
 
-from pta.datasets.open import open_images
-from pta.datasets.sample_set import FileImage, ImageSet, TarImage
+from pta.datasets.open import open_samples
+from pta.datasets.sample_set import SampleFile, SampleSet, TarMember
 
-__all__ = ["FileImage", "ImageSet", "TarImage", "open_images"]
+__all__ = ["SampleFile", "SampleSet", "TarMember", "open_samples"]

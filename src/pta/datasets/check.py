@@ -8,7 +8,7 @@ from typing import Any
 
 from pta.datasets.catalogue import Entry, find_entry
 from pta.datasets.folder_layouts import list_images, missing_places
-from pta.datasets.listing import Listing, Watch, unwatched
+from pta.datasets.listing import Listing, Watch, no_progress
 from pta.errors import PtaError, UnreadableFile
 
 _SHOWN = 3
@@ -38,7 +38,7 @@ class Report:
         return {**asdict(self), "complete": self.complete}
 
 
-def check(name: str | Entry, root: str | Path, watch: Watch = unwatched) -> Report:
+def check(name: str | Entry, root: str | Path, watch: Watch = no_progress) -> Report:
     """Look for every part of a set below the folder of all datasets; `watch` is told of the progress.
 
     A set with many parts, such as `imagenet_c`, is checked in those parts that are there.

@@ -1,4 +1,4 @@
-"""A CSV file that lists images: a header `path,label` or `path`, then a row an image."""
+"""A CSV file that lists samples: a header `path,label` or `path`, then one row per sample."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.datasets.class_index import ClassIndex, whole_number
-from pta.datasets.sample_set import FileImage, ImageSet
+from pta.datasets.sample_set import SampleFile, SampleSet
 from pta.datasets.trees import is_inside
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import read_text
@@ -18,23 +18,23 @@ _LARGEST = 2**30  # millions of rows
 Rows = list[tuple[int, str, str | None]]  # line number, path, label
 
 
-def open_csv(file: Path, class_names: Sequence[str] | None = None) -> ImageSet:
-    """Images in the order of the rows. Labels are class names, or numbers where `class_names` say what they mean.
+def open_csv(file: Path, class_names: Sequence[str] | None = None) -> SampleSet:
+    """Samples in the order of the rows. Labels are class names, or numbers where `class_names` say what they mean.
 
-    Relative paths start at the file's folder and may not leave it. Whether the images exist shows when they are read.
+    Relative paths start at the file's folder and may not leave it. Whether the files exist shows when they are read.
     """
     rows = _rows(file)
-    images = tuple(FileImage(file.parent / path, path) for _, path, _ in rows)
+    samples = tuple(SampleFile(file.parent / path, path) for _, path, _ in rows)
     labels = [(line, label) for line, _, label in rows if label is not None]
     if not labels:
-        return ImageSet(file.stem, tuple(class_names or ()), images, None)
+        return SampleSet(file.stem, tuple(class_names or ()), samples, None)
     if class_names is not None:
-        return ImageSet(file.stem, tuple(class_names), images, _numbers(file, labels, class_names))
+        return SampleSet(file.stem, tuple(class_names), samples, _numbers(file, labels, class_names))
     if all(whole_number(label) is not None for _, label in labels):
         raise InvalidParameter(f"{file}: the labels are numbers; give the class names that they stand for")
     names = sorted({label for _, label in labels})
     number = {name: number for number, name in enumerate(names)}
-    return ImageSet(file.stem, tuple(names), images, np.array([number[label] for _, label in labels], np.int64))
+    return SampleSet(file.stem, tuple(names), samples, np.array([number[label] for _, label in labels], np.int64))
 
 
 def _rows(file: Path) -> Rows:
@@ -52,7 +52,7 @@ def _rows(file: Path) -> Rows:
     except csv.Error as error:
         raise UnreadableFile(f"{file}: line {reader.line_num} is not CSV: {error}") from None
     if not rows:
-        raise UnreadableFile(f"{file} lists no images")
+        raise UnreadableFile(f"{file} lists nothing")
     return rows
 
 

@@ -2,8 +2,8 @@
 
 `.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
 in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d) and `pixels`
-(N×channels×height×width, as the model's image tower takes them, in bytes). Files that `pta extract` wrote also hold
-the `paths` of their images and, in the metadata, `about`: where everything in them comes from.
+(N×…, raw samples as the model takes them, such as the bytes of an image's pixels). Files that `pta extract` wrote also
+hold the `paths` of their samples and, in the metadata, `about`: where everything in them comes from.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class FeatureFile:
     Attributes:
         name: the file's name without its ending.
         dataset: what its images were listed as when `pta extract` made it, otherwise the file's name, too.
-        samples: N unit features, with their views or pixels if the file has them.
+        samples: N unit features, with their views or raw samples if the file has them.
         classifier: the zero-shot classifier of the file's text features.
         labels: N class numbers, if the file has them.
         architecture: of the model that made it, if `pta extract` did.
@@ -57,13 +57,15 @@ class FeatureFile:
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of all that a method's answers and their count can depend on."""
-        own, classifier = self.samples, self.classifier
-        tensors = (own.features, own.views, own.most_confident, own.pixels, classifier.anchors)
+        classifier = self.classifier
+        tensors = {**self.samples.tensors(), "anchors": classifier.anchors}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        if self.labels is not None:
+            arrays["labels"] = self.labels
         digest = hashlib.sha256(json.dumps([classifier.class_names, classifier.scale, classifier.bias]).encode())
-        for array in (*(None if one is None else one.cpu().numpy() for one in tensors), self.labels):
-            digest.update(b"none" if array is None else f"{array.dtype} {array.shape}".encode())
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).data)
+        for name, array in arrays.items():
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     @cached_property
@@ -101,7 +103,7 @@ def load_features(path: str | Path) -> FeatureFile:
         samples = Samples.of(
             arrays["image_features"],
             views=arrays.get("view_features"),
-            pixels=arrays.get("pixels"),
+            raw=arrays.get("pixels"),
         )
         classifier = ZeroShotClassifier(
             arrays["text_features"],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pta.datasets.catalogue import Entry
 from pta.datasets.imagenet import list_index_tree, list_wnid_tree
-from pta.datasets.listing import Listing, Watch, unwatched
+from pta.datasets.listing import Listing, Watch, no_progress
 from pta.datasets.split_files import list_aircraft, list_split
 from pta.errors import InvalidParameter
 
@@ -32,7 +32,7 @@ LAYOUTS = {
 
 
 def list_images(
-    entry: Entry, root: Path, class_names: Sequence[str] | None = None, watch: Watch = unwatched
+    entry: Entry, root: Path, class_names: Sequence[str] | None = None, watch: Watch = no_progress
 ) -> Listing:
     """The images of a set whose parts are all there; `class_names` are used instead of the set's."""
     if class_names is not None and len(class_names) != entry.classes:

@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 from pta.datasets.catalogue import Entry
 from pta.datasets.class_index import matching_name
 from pta.datasets.listing import Listing, Watch
-from pta.datasets.sample_set import FileImage
-from pta.datasets.trees import image_files, loose_images, sub_folders
+from pta.datasets.sample_set import SampleFile
+from pta.datasets.trees import loose_images, sample_files, sub_folders
 from pta.errors import UnreadableFile
 from pta.files import read_text
 
@@ -36,7 +36,7 @@ def _listing(entry: Entry, root: Path, labels: dict[str, int], names: Sequence[s
     if names is None:
         names, more = _class_names(entry, root)
         remarks += more
-    images = [FileImage(folder / key, key) for key in keys]
+    images = [SampleFile(folder / key, key) for key in keys]
     return Listing(images, [labels[key.partition("/")[0]] for key in keys], tuple(names), remarks)
 
 
@@ -44,7 +44,7 @@ def _keys(entry: Entry, folder: Path, labels: dict[str, int], watch: Watch) -> l
     keys: list[str] = []
     folders = sub_folders(folder)
     for done, name in enumerate(folders, start=1):
-        inside = image_files(folder / name)
+        inside = sample_files(folder / name)
         if inside and name not in labels:
             raise UnreadableFile(
                 f"{folder / name} is none of the {len(labels)} class folders of {entry.id}; is it another dataset?"

@@ -1,6 +1,7 @@
-"""`open_images`: one way into every kind of image collection."""
+"""`open_samples`: one way into every kind of collection."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,39 +11,51 @@ from pta.datasets.csv_list import open_csv
 from pta.datasets.folder_layouts import list_images, missing_places
 from pta.datasets.listing import Listing
 from pta.datasets.own_folder import open_folder
-from pta.datasets.sample_set import ImageSet
+from pta.datasets.sample_set import SampleSet
 from pta.datasets.shard_names import is_shards
 from pta.datasets.webdataset import open_shards
 from pta.errors import InvalidParameter, UnreadableFile, nearest
+from pta.modality import IMAGES, Modality
 
 
-def open_images(source: str | Path, *, root: Path | None = None, class_names: Sequence[str] | None = None) -> ImageSet:
-    """The images of a source, not read yet.
+def open_samples(
+    source: str | Path,
+    *,
+    root: Path | None = None,
+    class_names: Sequence[str] | None = None,
+    modality: Modality = IMAGES,
+) -> SampleSet:
+    """The samples of a source, not read yet.
 
     Args:
         source: the id of a catalogued set, perhaps with a variant (`dtd`, `imagenet_a/legacy`, `imagenet_c/fog/5`);
-            or a folder with a sub-folder a class, or with images only; or a `.csv` with the header `path,label` or
+            or a folder with one sub-folder per class, or with samples only; or a `.csv` with the header `path,label` or
             `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`). A text that begins with an id
             means the catalogued set even where a folder has that name: write `./dtd`, or give a `Path`, for the folder.
         root: the folder of all datasets, for a catalogued set.
         class_names: in the order of the labels. For a catalogued set they replace its own; the sub-folders of a folder
             and the names in a CSV must be among them; shards with labels need them.
+        modality: what to look for; the catalogued sets are images.
     """
     if isinstance(source, str) and is_catalogued(source):
         return _open_catalogued(source, root, class_names)
+    return replace(_open_own(source, class_names, modality), modality=modality)
+
+
+def _open_own(source: str | Path, class_names: Sequence[str] | None, modality: Modality) -> SampleSet:
     path = Path(source)
     if path.is_dir():
-        return open_folder(path, class_names)
+        return open_folder(path, class_names, modality)
     if is_shards(str(source)):
-        return open_shards(str(source), class_names)
+        return open_shards(str(source), class_names, modality)
     if not path.exists():
         raise UnreadableFile(_no_such(str(source)))
     if path.suffix.lower() == ".csv":
         return open_csv(path, class_names)
-    raise UnreadableFile(f"{path} is no source of images; give a folder, a .csv with path,label, or .tar shards")
+    raise UnreadableFile(f"{path} is no source of samples; give a folder, a .csv with path,label, or .tar shards")
 
 
-def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] | None) -> ImageSet:
+def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] | None) -> SampleSet:
     entry = find_entry(source)
     if root is None:
         raise InvalidParameter(
@@ -67,7 +80,7 @@ def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] 
         raise UnreadableFile(f"{source}: no images in {entry.image_folder(root)}; {advice}")
     notes = (*listing.notes, *_shortage(entry, listing))
     labels = np.array(listing.labels, np.int64)
-    return ImageSet(source, listing.class_names, tuple(listing.images), labels, entry.prompts, notes)
+    return SampleSet(source, listing.class_names, tuple(listing.images), labels, entry.prompts, notes)
 
 
 def _shortage(entry: Entry, listing: Listing) -> list[str]:

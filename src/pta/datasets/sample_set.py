@@ -1,4 +1,4 @@
-"""ImageSet: a list of images that are read one by one when they are wanted, with their labels where these are known."""
+"""SampleSet: a list of samples that are read one by one when they are wanted, with their labels if they are known."""
 
 import hashlib
 import json
@@ -10,13 +10,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import InvalidSamples, UnreadableImage, reason
-from pta.images import read_image
-from pta.images.reading import MAX_BYTES
+from pta.errors import InvalidSamples, UnreadableSample, reason
+from pta.files import MAX_SAMPLE_BYTES, read_sample
+from pta.modality import IMAGES, Modality
 
 
-class ListedImage(Protocol):
-    """An image that can be read when its turn comes, and told from another without reading it."""
+class ListedSample(Protocol):
+    """A sample that can be read when its turn comes, and told from another without reading it."""
 
     @property
     def key(self) -> str:
@@ -24,22 +24,22 @@ class ListedImage(Protocol):
 
     @property
     def stamp(self) -> tuple[int | str, ...]:
-        """What changes when the image does."""
+        """What changes when the sample does."""
 
     def read(self) -> bytes:
-        """The encoded image."""
+        """The content, still encoded."""
 
 
 @dataclass(frozen=True)
-class FileImage:
-    """An image in a file of its own; `key` is what users see and tables hold."""
+class SampleFile:
+    """A sample in a file of its own; `key` is what users see and tables hold."""
 
     path: Path
     key: str
 
     def read(self) -> bytes:
-        """The encoded image."""
-        return read_image(self.path)
+        """The content, still encoded."""
+        return read_sample(self.path)
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -52,8 +52,8 @@ class FileImage:
 
 
 @dataclass(frozen=True)
-class TarImage:
-    """An image inside an uncompressed tar archive, read by seeking; `key` is what users see and tables hold."""
+class TarMember:
+    """A sample inside an uncompressed tar archive, read by seeking; `key` is what users see and tables hold."""
 
     archive: Path
     key: str
@@ -61,22 +61,22 @@ class TarImage:
     size: int
 
     def read(self) -> bytes:
-        """The encoded image."""
-        if self.size > MAX_BYTES:
-            raise UnreadableImage(f"{self.key} has {self.size >> 20} MiB; at most {MAX_BYTES >> 20} are read")
+        """The content, still encoded."""
+        if self.size > MAX_SAMPLE_BYTES:
+            raise UnreadableSample(f"{self.key} has {self.size >> 20} MiB; at most {MAX_SAMPLE_BYTES >> 20} are read")
         try:
             with self.archive.open("rb") as file:
                 file.seek(self.offset)
                 content = file.read(self.size)
         except OSError as error:
-            raise UnreadableImage(f"{self.key} cannot be read: {reason(error)}") from None
+            raise UnreadableSample(f"{self.key} cannot be read: {reason(error)}") from None
         if len(content) < self.size:
-            raise UnreadableImage(f"{self.key} cannot be read: {self.archive} ends too early")
+            raise UnreadableSample(f"{self.key} cannot be read: {self.archive} ends too early")
         return content
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Size of the image and time of the archive's last change in nanoseconds, -1 where it is gone."""
+        """Size of the sample and time of the archive's last change in nanoseconds, -1 where it is gone."""
         try:
             return self.size, self.archive.stat().st_mtime_ns
         except OSError:
@@ -84,30 +84,32 @@ class TarImage:
 
 
 @dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Images of one source, in a fixed order.
+class SampleSet:
+    """Samples of one source, in a fixed order.
 
     Attributes:
         name: what the source is called, e.g. `dtd`, `imagenet_c/fog/5`, or the name of a folder.
         class_names: as listed, underscores and all; empty where nothing is known about classes.
-        images: what to read.
-        labels: a position in `class_names` for each image, or None.
-        prompts: whose prompt templates suit the set, e.g. `oxford_flowers`; None for a user's own images.
+        samples: what to read.
+        labels: a position in `class_names` for each sample, or None.
+        prompts: whose prompt templates suit the set, e.g. `oxford_flowers`; None for a user's own samples.
         notes: what a user should know about this copy of the data, a sentence each.
+        modality: what the samples are.
     """
 
     name: str
     class_names: tuple[str, ...]
-    images: tuple[ListedImage, ...]
+    samples: tuple[ListedSample, ...]
     labels: NDArray[np.int64] | None
     prompts: str | None = None
     notes: tuple[str, ...] = ()
+    modality: Modality = IMAGES
 
     def __post_init__(self) -> None:
         if self.labels is None:
             return
-        if self.labels.shape != (len(self.images),):
-            raise InvalidSamples(f"{self.name}: {len(self.images)} images but labels of shape {self.labels.shape}")
+        if self.labels.shape != (len(self.samples),):
+            raise InvalidSamples(f"{self.name}: {len(self.samples)} samples but labels of shape {self.labels.shape}")
         wrong = self.labels[(self.labels < 0) | (self.labels >= len(self.class_names))]
         if len(wrong):
             raise InvalidSamples(
@@ -115,16 +117,16 @@ class ImageSet:
             )
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.samples)
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of class names and of each image's name, label and stamp: size and time of last change of a file.
+        """The sha256 of class names and of each sample's name, label and stamp: size and time of last change of a file.
 
-        The same list gives the same wherever it lies, if copying kept the times; a changed picture gives another.
+        The same list gives the same wherever it lies, if copying kept the times; a changed file gives another.
         """
         labels = [None] * len(self) if self.labels is None else self.labels.tolist()
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
-        for image, label in zip(self.images, labels, strict=True):
-            digest.update(b"\n" + json.dumps([image.key, label, *image.stamp]).encode())
+        for sample, label in zip(self.samples, labels, strict=True):
+            digest.update(b"\n" + json.dumps([sample.key, label, *sample.stamp]).encode())
         return digest.hexdigest()

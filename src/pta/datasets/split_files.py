@@ -8,7 +8,7 @@ from typing import Any
 from pta.datasets.catalogue import Entry
 from pta.datasets.class_index import matching_name
 from pta.datasets.listing import Listing, Watch
-from pta.datasets.sample_set import FileImage
+from pta.datasets.sample_set import SampleFile
 from pta.datasets.trees import is_inside
 from pta.errors import UnreadableFile
 from pta.files import read_json, read_text
@@ -43,7 +43,7 @@ def list_aircraft(entry: Entry, root: Path, names: Sequence[str] | None, watch: 
 def _listing(entry: Entry, root: Path, rows: Sequence[Row], names: Sequence[str] | None, watch: Watch) -> Listing:
     _require_sound(entry, root, rows, names)
     folder = entry.image_folder(root)
-    images = [FileImage(folder / path, path) for path, _, _ in rows]
+    images = [SampleFile(folder / path, path) for path, _, _ in rows]
     labels = [label for _, label, _ in rows]
     missing = []
     for done, image in enumerate(images, start=1):

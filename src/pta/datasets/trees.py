@@ -1,25 +1,15 @@
-"""Finding image files in folders: always in the same order, without hidden files, through links but not in circles."""
+"""Finding samples in folders: always in the same order, without hidden files, through links but not in circles."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from pta.errors import UnreadableFile, reason
-
-IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"))
-
-
-def is_image_name(name: str) -> bool:
-    """Whether a file of this name is taken for an image.
-
-    >>> [is_image_name(name) for name in ("a.JPG", "README.txt", "._a.jpg")]
-    [True, False, False]
-    """
-    return not name.startswith(".") and PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
+from pta.modality import IMAGES, Modality
 
 
-def image_files(folder: Path) -> list[str]:
-    """The images in a folder and all its sub-folders, as sorted paths relative to it."""
+def sample_files(folder: Path, modality: Modality = IMAGES) -> list[str]:
+    """The samples in a folder and all its sub-folders, as sorted paths relative to it."""
     found: list[str] = []
     waiting = [("", frozenset[tuple[int, int]]())]
     while waiting:
@@ -32,7 +22,7 @@ def image_files(folder: Path) -> list[str]:
         for entry in entries:
             if _is_folder(entry):
                 waiting.append((f"{prefix}{entry.name}/", above | {(status.st_dev, status.st_ino)}))
-            elif is_image_name(entry.name) and not _is_special(entry):
+            elif modality.takes(entry.name) and not _is_special(entry):
                 found.append(prefix + entry.name)  # a broken link, too: reading it will say so
     return sorted(found)
 
@@ -44,7 +34,7 @@ def sub_folders(folder: Path) -> list[str]:
 
 def loose_images(folder: Path) -> list[str]:
     """The sorted names of the images that lie directly in a folder."""
-    return sorted(entry.name for entry in _entries(folder) if is_image_name(entry.name) and not _is_folder(entry))
+    return sorted(entry.name for entry in _entries(folder) if IMAGES.takes(entry.name) and not _is_folder(entry))
 
 
 def is_inside(path: str) -> bool:

@@ -4,13 +4,12 @@ import json
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pta.demo.result import Curve
 
 _BEGIN = 50  # of fewer samples an accuracy is mostly noise
 _POINTS = 400  # more than a screen can tell apart
 _SIDE = 1000  # of the drawing's own coordinates, stretched to whatever room there is
-
-Curve = NDArray[np.float64]
 
 
 def first_shown(count: int) -> int:
@@ -19,7 +18,7 @@ def first_shown(count: int) -> int:
 
 
 def draw_curve(zero_shot: Curve, pta: Curve) -> str:
-    """Both accuracies over the stream (in percent, one a sample) as a block of HTML."""
+    """Both accuracies over the stream (in percent, one per sample) as a block of HTML."""
     count = len(pta)
     positions = np.unique(np.linspace(first_shown(count), count, _POINTS).round().astype(int))
     lines = [curve[positions - 1] for curve in (zero_shot, pta)]

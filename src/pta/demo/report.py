@@ -1,7 +1,6 @@
 """The report of a demonstration: one HTML file that needs nothing else and says the same for the same result."""
 
 from html import escape
-from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +8,10 @@ from numpy.typing import NDArray
 from pta import __version__
 from pta.demo.curve import draw_curve, first_shown
 from pta.demo.pictures import nearest, picture, spread
-from pta.demo.result import ClassScore, DemoResult, accuracy, chance_of_split, online_accuracy
+from pta.demo.result import ClassScore, DemoResult, chance_of_split
 from pta.encoders import EMBEDDED_TEMPLATES
+from pta.evaluation.html_page import facts, mood, packaged_text, page, tiles
+from pta.evaluation.number_text import signed, with_minus
 
 _NEAREST = 8  # pictures for a prototype
 _CHANGES = 12  # pictures of each kind of change
@@ -18,35 +19,20 @@ _UNIT = "\N{NO-BREAK SPACE}%"
 
 
 def render_report(result: DemoResult) -> str:
-    """The whole page. It loads nothing: the browser is told to refuse even what it would ask for on its own."""
+    """The whole page."""
     title = f"PTA demonstration: {_shift_words(result)}"
     sections = (_opening, _shift, _curve, _classes, _prototypes, _changes, _provenance)
     body = "\n".join(section(result) for section in sections)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>{escape(title)}</title>
-<style>
-{_packaged("report.css")}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-<script>
-{_packaged("report.js")}</script>
-</body>
-</html>
-"""
+    return page(title, body, style=packaged_text("demo-report.css"), script=packaged_text("demo-report.js"))
 
 
 def _opening(result: DemoResult) -> str:
-    fixed, broken = len(result.fixed), len(result.broken)
+    numbers = tiles(
+        (_percent(result.before), "right by zero-shot"),
+        (_percent(result.after), "right by PTA"),
+        (f'<span class="{mood(result.gain)}">{_points(result.gain)}</span>', "points of difference"),
+        (f"{len(result.fixed)} / {len(result.broken)}", "fixed / broken answers"),
+    )
     caveat = f'<p class="caveat">{escape(result.caveat)}</p>' if result.caveat else ""
     return f"""<header>
 <p class="kicker">Fashion images, labelled by a small CLIP-like model · shift: {escape(_shift_words(result))}</p>
@@ -56,18 +42,13 @@ def _opening(result: DemoResult) -> str:
 class. PTA does that too, and lets every image move the prototypes of the classes it seems to belong to, so that
 later images are compared with what was seen as well as with what was written. The true labels were used
 only to count.</p>
-<div class="tiles">
-<div><b>{_percent(accuracy(result.zero_shot))}</b><span>right by zero-shot</span></div>
-<div><b>{_percent(accuracy(result.pta))}</b><span>right by PTA</span></div>
-<div><b class="{_mood(result.gain)}">{_points(result.gain)}</b><span>points of difference</span></div>
-<div><b>{fixed} / {broken}</b><span>fixed / broken answers</span></div>
-</div>
+{numbers}
 </header>"""
 
 
 def _shift(result: DemoResult) -> str:
     figures = []
-    for c, name in enumerate(result.classifier.class_names):
+    for c, name in enumerate(result.data.classifier.class_names):
         own = result.pta.order[result.labels[result.pta.order] == c]
         if len(own):
             before = picture(result.originals[own[0]], f"{name}, as it was")
@@ -87,11 +68,11 @@ def _curve(result: DemoResult) -> str:
 <p class="soft">The share of right answers among all images so far. The curve begins after {begin} images:
 before, it is mostly noise. The scale on the left is cut to the curves.</p>
 <div class="legend">
-<span class="zero-shot"><i></i>zero-shot <b>{_percent(accuracy(result.zero_shot))}</b></span>
-<span class="pta"><i></i>PTA <b>{_percent(accuracy(result.pta))}</b></span>
+<span class="zero-shot"><i></i>zero-shot <b>{_percent(result.before)}</b></span>
+<span class="pta"><i></i>PTA <b>{_percent(result.after)}</b></span>
 <span class="where">after all {len(result):,} images: {_points(result.gain)} points</span>
 </div>
-{draw_curve(online_accuracy(result.zero_shot), online_accuracy(result.pta))}
+{draw_curve(*result.online_accuracies)}
 </section>"""
 
 
@@ -119,20 +100,20 @@ def _class_row(score: ClassScore) -> str:
         f'<i class="from" style="left:{score.zero_shot:.2f}%"></i>'
         f'<i class="to" style="left:{score.pta:.2f}%"></i></span></td>'
         f"<td>{_percent(score.zero_shot, 1)}</td><td>{_percent(score.pta, 1)}</td>"
-        f'<td class="{_mood(score.gain)}">{_points(score.gain, 1)}</td></tr>'
+        f'<td class="{mood(score.gain, 1)}">{_points(score.gain, 1)}</td></tr>'
     )
 
 
 def _prototypes(result: DemoResult) -> str:
-    features = result.features.features
-    by_text = nearest(features, result.classifier.anchors, _NEAREST)
-    by_pta = nearest(features, result.adapter.anchored, _NEAREST)
-    truth = np.arange(result.classifier.classes)[:, None]
+    features = result.data.samples.features
+    by_text = nearest(features, result.data.classifier.anchors, _NEAREST)
+    by_pta = nearest(features, result.learned.anchored, _NEAREST)
+    truth = np.arange(result.data.classifier.classes)[:, None]
     text_right, pta_right = (int((result.labels[chosen] == truth).sum()) for chosen in (by_text, by_pta))
     cards = "\n".join(
         f'<div class="card"><h3>{escape(name)}</h3>{_row_of_nearest(result, c, by_text[c], "the text")}'
         f"{_row_of_nearest(result, c, by_pta[c], 'the prototype')}</div>"
-        for c, name in enumerate(result.classifier.class_names)
+        for c, name in enumerate(result.data.classifier.class_names)
     )
     return f"""<section>
 <h2>What PTA learnt to look for</h2>
@@ -147,7 +128,7 @@ by prototype.</p>
 
 
 def _row_of_nearest(result: DemoResult, c: int, chosen: NDArray[np.int64], source: str) -> str:
-    names = result.classifier.class_names
+    names = result.data.classifier.class_names
     others = sorted({names[result.labels[i]] for i in chosen if result.labels[i] != c})
     right = sum(int(result.labels[i] == c) for i in chosen)
     also = f"; also {', '.join(others)}" if others else ""
@@ -188,10 +169,10 @@ def _gallery(result: DemoResult, positions: NDArray[np.intp]) -> str:
             result.pta.predictions[position],
         )
         answers = "<br>".join(
-            f"{method}: {_answer(result.classifier.class_names[label], label == truth)}"
+            f"{method}: {_answer(result.data.classifier.class_names[label], label == truth)}"
             for method, label in (("zero-shot", zero_shot), ("PTA", pta))
         )
-        name = result.classifier.class_names[truth]
+        name = result.data.classifier.class_names[truth]
         figures.append(
             f"<figure>{picture(result.images[i], name)}"
             f"<figcaption><b>{escape(name)}</b><br>{answers}</figcaption></figure>"
@@ -206,7 +187,7 @@ def _answer(name: str, right: bool) -> str:
 def _provenance(result: DemoResult) -> str:
     parameters = ", ".join(f"{key} = {value}" for key, value in result.pta.parameters.items())
     prompts = " · ".join(f"“{template.format('[class]')}”" for template in EMBEDDED_TEMPLATES)
-    facts = {
+    told = {
         "Shift": f"{result.shift}, severity {result.severity} of 5; made by program, not met in the world",
         "Images": f"the first {len(result):,} of Fashion-MNIST’s test file (Zalando SE, MIT licence)",
         "Model": "the one embedded in pta, trained on Fashion-MNIST’s training images: small, and at home with "
@@ -217,15 +198,9 @@ def _provenance(result: DemoResult) -> str:
         "Method": "Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)",
         "Parameters": f"{parameters}; the defaults, not tuned to these images",
         "Software": f"pta {__version__}",
+        "To reproduce": result.call,
     }
-    rows = "\n".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts.items())
-    return f"""<section>
-<h2>Where this comes from</h2>
-<dl>
-{rows}
-<dt>To reproduce</dt><dd><code>{escape(result.call)}</code></dd>
-</dl>
-</section>"""
+    return f"<section>\n<h2>Where this comes from</h2>\n{facts(told)}\n</section>"
 
 
 def _shift_words(result: DemoResult) -> str:
@@ -237,12 +212,4 @@ def _percent(value: float, digits: int = 2) -> str:
 
 
 def _points(points: float, digits: int = 2) -> str:
-    return f"{points:+.{digits}f}".replace("-", "−") if points else f"{points:.{digits}f}"
-
-
-def _mood(points: float) -> str:
-    return "gain" if points > 0 else "loss" if points < 0 else ""
-
-
-def _packaged(name: str) -> str:
-    return (resources.files("pta.demo") / name).read_text(encoding="utf-8")
+    return with_minus(signed(points, digits))

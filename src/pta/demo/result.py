@@ -1,17 +1,20 @@
 """DemoResult: what a demonstration gave, and every number that is told about it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pta.adapters import PTA
-from pta.classifier import ZeroShotClassifier
+from pta.datasets.features import FeatureFile
 from pta.evaluation import metrics
 from pta.evaluation.stream_run import Run
-from pta.samples import Samples
+
+Curve = NDArray[np.float64]
 
 _CAN_BE_CHANCE = 0.05  # the usual level; only decides whether a caveat is added
 
@@ -42,13 +45,10 @@ class DemoResult:
         limit: how many images were asked for, or None for all there are.
         originals: the images as they were, uint8 N×28×28.
         images: the same images under the shift.
-        labels: their true classes; only ever used to count.
-        features: what the model made of the shifted images.
-        classifier: class names and text anchors.
+        data: what the model made of the shifted images; their labels are only ever used to count.
         model_fingerprint: of the encoder.
         zero_shot: what the zero-shot classifier answered.
         pta: what PTA answered.
-        adapter: PTA at the end of the stream.
     """
 
     shift: str
@@ -57,16 +57,41 @@ class DemoResult:
     limit: int | None
     originals: NDArray[np.uint8]
     images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-    features: Samples
-    classifier: ZeroShotClassifier
+    data: FeatureFile
     model_fingerprint: str
     zero_shot: Run
     pta: Run
-    adapter: PTA
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The true class of every image."""
+        assert self.data.labels is not None  # the packaged images have labels
+        return self.data.labels
+
+    @property
+    def right(self) -> tuple[metrics.Right, metrics.Right]:
+        """Whether zero-shot is right at each position of the stream, and whether PTA is."""
+        truth = self.labels[self.pta.order]
+        return self.zero_shot.predictions == truth, self.pta.predictions == truth
+
+    @property
+    def before(self) -> float:
+        """The accuracy of zero-shot, in percent."""
+        return metrics.accuracy(self.right[0])
+
+    @property
+    def after(self) -> float:
+        """The accuracy of PTA, in percent."""
+        return metrics.accuracy(self.right[1])
+
+    @property
+    def online_accuracies(self) -> tuple[Curve, Curve]:
+        """The accuracies of zero-shot and of PTA up to each position of the stream, in percent."""
+        before, after = self.right
+        return metrics.online_accuracy(before), metrics.online_accuracy(after)
 
     @property
     def gain(self) -> float:
@@ -76,32 +101,38 @@ class DemoResult:
     @property
     def fixed(self) -> NDArray[np.intp]:
         """The positions of the stream where zero-shot is wrong and PTA right."""
-        return np.flatnonzero(~right(self.zero_shot) & right(self.pta))
+        before, after = self.right
+        return np.flatnonzero(~before & after)
 
     @property
     def broken(self) -> NDArray[np.intp]:
         """The positions of the stream where zero-shot is right and PTA wrong."""
-        return np.flatnonzero(right(self.zero_shot) & ~right(self.pta))
+        before, after = self.right
+        return np.flatnonzero(before & ~after)
 
     @property
     def classes(self) -> list[ClassScore]:
         """The score of every class that occurs."""
-        truth = self.labels[self.pta.order]
-        present = [(c, truth == c) for c in range(self.classifier.classes) if (truth == c).any()]
+        truth, names = self.labels[self.pta.order], self.data.classifier.class_names
+        before, after = (metrics.class_accuracies(right, truth, len(names)) for right in self.right)
+        counts = np.bincount(truth, minlength=len(names)).tolist()
         return [
-            ClassScore(
-                self.classifier.class_names[c],
-                int(own.sum()),
-                accuracy(self.zero_shot, own),
-                accuracy(self.pta, own),
-            )
-            for c, own in present
+            ClassScore(name, count, one, other)
+            for name, count, one, other in zip(names, counts, before, after, strict=True)
+            if one is not None and other is not None
         ]
+
+    @cached_property
+    def learned(self) -> PTA:
+        """PTA at the end of the stream: it learns the same from the same images again."""
+        adapter = PTA(self.data.classifier)
+        adapter.step(self.data.samples[torch.from_numpy(self.pta.order)])
+        return adapter
 
     @property
     def verdict(self) -> str:
         """One sentence that says whether PTA helped."""
-        before, after = f"{accuracy(self.zero_shot):.2f} %", f"{accuracy(self.pta):.2f} %"
+        before, after = f"{self.before:.2f} %", f"{self.after:.2f} %"
         if self.gain > 0:
             return (
                 f"PTA gained {self.gain:.2f} points: {after} of {len(self):,} images right, "
@@ -139,12 +170,12 @@ class DemoResult:
                 {
                     "method": run.method,
                     "params": run.parameters,
-                    "accuracy": accuracy(run),
+                    "accuracy": accuracy,
                     "gain_points": gain,
                     "seconds": run.seconds,
                     "samples_per_second": len(self) / run.seconds,
                 }
-                for run, gain in ((self.zero_shot, 0.0), (self.pta, self.gain))
+                for run, accuracy, gain in ((self.zero_shot, self.before, 0.0), (self.pta, self.after, self.gain))
             ],
             "classes": [
                 {"name": c.name, "n": c.count, "zero_shot": c.zero_shot, "pta": c.pta, "gain_points": c.gain}
@@ -154,22 +185,6 @@ class DemoResult:
             "broken": len(self.broken),
             "verdict": f"{self.verdict} {self.caveat}".strip(),
         }
-
-
-def right(run: Run) -> NDArray[np.bool_]:
-    """Whether each answer of a run is right."""
-    assert run.correct is not None  # every image of the demonstration has a label
-    return run.correct
-
-
-def accuracy(run: Run, where: NDArray[np.bool_] | slice = slice(None)) -> float:
-    """Percentage of right answers, over the whole stream or over some of its positions."""
-    return metrics.accuracy(right(run)[where])
-
-
-def online_accuracy(run: Run) -> NDArray[np.float64]:
-    """Percentage of right answers up to and including each position of the stream."""
-    return metrics.online_accuracy(right(run))
 
 
 def chance_of_split(fixed: int, broken: int) -> float:

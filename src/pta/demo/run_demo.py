@@ -8,16 +8,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.adapters import CLIP, PTA
 from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
+from pta.datasets.features import FeatureFile
 from pta.demo.result import DemoResult
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.errors import InvalidParameter
-from pta.evaluation.stream_run import run_stream
+from pta.evaluation.evaluate import evaluate
 from pta.prompts import build_classifier
 from pta.samples import Samples
-from pta.streams import iid
 
 _ENCODE_BATCH = 100  # small, so that a progress bar moves
 
@@ -58,10 +57,8 @@ def run_demo(
         encoded.append(features)
         if on_encoded:
             on_encoded(sum(map(len, encoded)), len(images))
-    samples = Samples.of(torch.cat(encoded))
-
-    adapter, order = PTA(classifier), iid(len(images), seed)
-    PTA(classifier).step(samples[:2])  # compiled code is loaded once, and that is not the method's speed
+    data = FeatureFile(f"fashion/{shift}/{severity}", Samples.of(torch.cat(encoded)), classifier, labels)
+    zero_shot, adapted = evaluate(data, {"clip": {}, "pta": {}}, [int(seed)])
     return DemoResult(
         shift=shift,
         severity=int(severity),
@@ -69,16 +66,13 @@ def run_demo(
         limit=limit,
         originals=originals,
         images=images,
-        labels=labels,
-        features=samples,
-        classifier=classifier,
+        data=data,
         model_fingerprint=encoder.fingerprint,
-        zero_shot=run_stream(CLIP(classifier), samples, labels, order),
-        pta=run_stream(adapter, samples, labels, order),
-        adapter=adapter,
+        zero_shot=zero_shot.run,
+        pta=adapted.run,
     )
 
 
 def _encode(encoder: EmbeddedEncoder, images: NDArray[np.uint8]) -> Iterator[Tensor]:
     for start in range(0, len(images), _ENCODE_BATCH):
-        yield encoder.encode_images(encoder.preprocess(images[start : start + _ENCODE_BATCH]))
+        yield encoder.encode(encoder.preprocess(images[start : start + _ENCODE_BATCH]))

@@ -1,7 +1,8 @@
-"""From images and texts to unit features."""
+"""From samples, such as images, and texts to unit features."""
 
 from pta.encoders.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
 from pta.encoders.encoder import Encoder
+from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.load import DEFAULT_MODEL, find_device, load_encoder
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "EmbeddedConfig",
     "EmbeddedEncoder",
     "Encoder",
+    "ImageEncoder",
     "find_device",
     "load_encoder",
 ]

@@ -14,7 +14,8 @@ from pta.encoders.clip_resnet import ModifiedResNet
 from pta.encoders.clip_state import State, fill, shape_of
 from pta.encoders.clip_transformer import Transformer
 from pta.encoders.clip_vit import VisionTransformer
-from pta.encoders.encoder import Encoder, at_end
+from pta.encoders.encoder import at_end
+from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.prompt_tokens import PromptTokens
 from pta.encoders.tokenizer import END, VOCABULARY, clip_ids
 from pta.errors import InvalidParameter, UnavailableModel
@@ -22,7 +23,7 @@ from pta.images import CLIP_PREPROCESSING, Preprocessing
 from pta.towers import ImageTower
 
 
-class ClipEncoder(Encoder):
+class ClipEncoder(ImageEncoder):
     """A CLIP model made from its weights, whose shapes say everything but what is given beside them.
 
     Args:
@@ -78,7 +79,7 @@ class ClipEncoder(Encoder):
         """What cosines are multiplied by to become logits."""
         return self._scale
 
-    def image_features(self, pixels: Tensor) -> Tensor:
+    def features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×dim unit rows, differentiably."""
         return normalize(self.visual(pixels), dim=-1)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
 
-from pta.encoders.encoder import Encoder
+from pta.encoders.image_encoder import ImageEncoder
 from pta.files import load_tensors, save_tensors
 from pta.images import Preprocessing
 from pta.towers import ImageTower, TokenBlock, attention
@@ -150,7 +150,7 @@ class TextTower(nn.Module):
         return out
 
 
-class EmbeddedEncoder(Encoder):
+class EmbeddedEncoder(ImageEncoder):
     """Images and texts to unit rows of one space.
 
     >>> encoder = EmbeddedEncoder.load()
@@ -200,7 +200,7 @@ class EmbeddedEncoder(Encoder):
         """What cosines are multiplied by to become logits."""
         return min(self.log_scale.exp().item(), MAX_SCALE)
 
-    def image_features(self, pixels: Tensor) -> Tensor:
+    def features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×dim unit rows, differentiably."""
         return normalize(self.image_projection(self.image(pixels)[:, 0]), dim=-1)
 

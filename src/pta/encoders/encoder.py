@@ -5,32 +5,48 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
-from pta.errors import InvalidParameter, InvalidSamples
-from pta.images import Preprocessing
+from pta.errors import InvalidParameter, UnreadableSample
+from pta.files import read_sample
+from pta.modality import Modality
 from pta.towers import ImageTower, Model, PromptTower
 
 RECIPE = 1
 """Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""
 
-_IMAGES_AT_ONCE, _TEXTS_AT_ONCE = 256, 256  # bound memory, change no result
+_SAMPLES_AT_ONCE, _TEXTS_AT_ONCE = 256, 256  # bound memory, change no result
+
+Raw = NDArray[Any]
+"""A sample, or the views of one, as the towers take it: an array that can be stacked with others."""
+
+Prepare = Callable[[object, str, int], Raw]
+"""Makes a raw sample from what is given of it (bytes, a path or an object), its key and its number."""
+
+
+class ViewMaker(Protocol):
+    """Makes the views of a sample that was decoded, given its number and the model's way to prepare it."""
+
+    def of(self, sample: Any, number: int, preprocess: Any) -> Raw: ...
 
 
 class Encoder(nn.Module, Model, ABC):
-    """Images and texts to unit rows of one space.
+    """Samples of one modality and texts to unit rows of one space.
 
-    A model says how its pixels are made (`preprocess`), how cosines become logits (`scale`, `bias`), and implements
-    the differentiable half: `image_features`, `tokenize`, `embed_ids`, `text_from_embeddings`, and `patch_features`
-    if its image tower has patches, `image_tower` if they go through blocks; `text_features` only if its text tower
-    takes no embeddings. `prompt_tower` and what is asked of it in daily use, the `encode_…` functions, follow.
+    A model says which files it reads (`modality`), how one becomes a raw sample (`prepare`) and how cosines become
+    logits (`scale`, `bias`), and implements the differentiable half: `features`, and for texts `tokenize`, `embed_ids`
+    and `text_from_embeddings`, or only `text_features` if its text tower takes no embeddings. It may have
+    `patch_features`, and `image_tower` if patches go through blocks. `prompt_tower` and what is asked of it in daily
+    use, `encode` and `encode_texts`, follow.
     """
 
-    preprocess: Preprocessing
+    modality: ClassVar[Modality]
     architecture: str  # for people and for finding reference accuracies, e.g. "ViT-B/16"
     settings: Any = None  # whatever else changes features and shows in no weight: the activation, a tokenizer's digest
 
@@ -52,11 +68,11 @@ class Encoder(nn.Module, Model, ABC):
     # -- what a model implements: differentiable, on the model's device, in its precision ------------------------------
 
     @abstractmethod
-    def image_features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×dim unit rows."""
+    def features(self, raw: Tensor) -> Tensor:
+        """Raw samples, as `_ready` gives them, to N×dim unit rows."""
 
-    def patch_features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, in the space of the features."""
+    def patch_features(self, raw: Tensor) -> Tensor:
+        """Raw samples to N×patches×dim unit rows, an image's patches row by row, in the space of the features."""
         raise InvalidParameter(f"the image tower of {self.architecture} gives no patch tokens")
 
     def image_tower(self) -> ImageTower:
@@ -65,22 +81,47 @@ class Encoder(nn.Module, Model, ABC):
             f"the image tower of {self.architecture} cannot be run block by block; CLIP's ViT from hf: or file: can"
         )
 
-    @abstractmethod
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Texts to token ids and their mask (False where a row is padded), both N×L, on the model's device."""
+        raise self._no_embeddings()
 
-    @abstractmethod
     def embed_ids(self, ids: Tensor) -> Tensor:
         """Token ids N×L to token embeddings N×L×width, without positions."""
+        raise self._no_embeddings()
 
-    @abstractmethod
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """Token embeddings N×L×width and their mask N×L to N×dim unit rows; prompts are tuned through this."""
+        raise self._no_embeddings()
 
     def text_features(self, texts: Sequence[str]) -> Tensor:
         """Texts, at least one, to N×dim unit rows."""
         ids, mask = self.tokenize(texts)
         return self.text_from_embeddings(self.embed_ids(ids), mask)
+
+    # -- from files to raw samples -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def prepare(self, content: bytes, key: str = "the sample") -> Raw:
+        """The content of a file to a raw sample; what cannot be used is an `UnreadableSample` that names the key."""
+
+    @property
+    def preparation(self) -> dict[str, Any]:
+        """Everything that shapes raw samples and shows in no weight, for the record."""
+        return {}
+
+    def as_raw(self, given: object, key: str = "the sample") -> Raw:
+        """A raw sample from bytes or a path; a modality may take objects in memory as well."""
+        given, key = content_of(given, key)
+        if not isinstance(given, bytes):
+            raise UnreadableSample(f"expected a path or bytes of a {self.modality.name}, got {type(given).__name__}")
+        return self.prepare(given, key)
+
+    def preparer(self, *, fast_decode: bool = False, views: ViewMaker | None = None) -> Prepare:
+        """What makes raw samples with these options; a modality that does not know one of them refuses it."""
+        if fast_decode or views is not None:
+            option = "fast decoding" if fast_decode else "views"
+            raise InvalidParameter(f"{self.architecture} reads {self.modality.name}s, for which there is no {option}")
+        return lambda given, key, number: self.as_raw(given, key)
 
     # -- prompts that are tuned ----------------------------------------------------------------------------------------
 
@@ -113,14 +154,14 @@ class Encoder(nn.Module, Model, ABC):
     # `no_grad` and not `inference_mode`: features that a prompt is tuned against must be allowed in a graph.
 
     @torch.no_grad()
-    def encode_images(self, batch: Tensor) -> Tensor:
-        """Preprocessed images, or the uint8 pixels they are made from, to N×dim unit rows."""
-        return self._rows([self.image_features(self._ready(part)) for part in _parts(batch, _IMAGES_AT_ONCE)])
+    def encode(self, raw: Tensor) -> Tensor:
+        """Raw samples to N×dim unit rows."""
+        return self._rows([self.features(self._ready(part)) for part in _parts(raw, _SAMPLES_AT_ONCE)])
 
     @torch.no_grad()
-    def encode_tokens(self, batch: Tensor) -> Tensor:
-        """Preprocessed images, or the uint8 pixels they are made from, to N×patches×dim unit rows."""
-        return self._rows([self.patch_features(self._ready(part)) for part in _parts(batch, _IMAGES_AT_ONCE)])
+    def encode_tokens(self, raw: Tensor) -> Tensor:
+        """Raw samples to N×patches×dim unit rows."""
+        return self._rows([self.patch_features(self._ready(part)) for part in _parts(raw, _SAMPLES_AT_ONCE)])
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
@@ -134,7 +175,7 @@ class Encoder(nn.Module, Model, ABC):
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of recipe, architecture, settings, preprocessing and weights: equal exactly for equal encoders.
+        """The sha256 of recipe, architecture, settings, preparation and weights: equal exactly for equal encoders.
 
         The weights count by name, shape and value, as they were loaded, in whatever precision they run.
         """
@@ -162,7 +203,7 @@ class Encoder(nn.Module, Model, ABC):
         return next(self.parameters()).dtype
 
     def _hash(self) -> str:
-        about = [RECIPE, self.architecture, self.settings, self.preprocess.describe()]
+        about = [RECIPE, self.architecture, self.settings, self.preparation]
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
         for name, value in sorted(self.state_dict().items()):
             digest.update(f"{name} {tuple(value.shape)}".encode())
@@ -186,21 +227,20 @@ class Encoder(nn.Module, Model, ABC):
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=self.device)
         return ids, torch.arange(length, device=self.device) < lengths[:, None]
 
-    def _ready(self, batch: Tensor) -> Tensor:
-        moved = batch.to(self.device, non_blocking=True)
-        if moved.dtype == torch.uint8:
-            return self.preprocess.normalise(moved).to(self.dtype)
-        if tuple(moved.shape[1:]) != self._pixel_shape:
-            given, expected = ("×".join(map(str, shape)) for shape in (moved.shape, self._pixel_shape))
-            raise InvalidSamples(f"pixels must be of shape N×{expected}, not {given}")
-        return moved.to(self.dtype)
+    def _no_embeddings(self) -> InvalidParameter:
+        return InvalidParameter(f"the text tower of {self.architecture} takes texts only, no token embeddings")
 
-    @property
-    def _pixel_shape(self) -> tuple[int, int, int]:
-        return len(self.preprocess.mean), self.preprocess.size, self.preprocess.size
+    def _ready(self, raw: Tensor) -> Tensor:
+        """Raw samples on the model's device and in its precision."""
+        return raw.to(self.device, self.dtype, non_blocking=True)
 
     def _rows(self, parts: Sequence[Tensor]) -> Tensor:
         return nn.functional.normalize(torch.cat([part.float() for part in parts]), dim=-1)
+
+
+def content_of(given: object, key: str) -> tuple[object, str]:
+    """The content of a file and its name, if a path is given; anything else as it is."""
+    return (read_sample(Path(given)), str(given)) if isinstance(given, str | Path) else (given, key)
 
 
 def at_end(hidden: Tensor, mask: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.encoders.causal_prompts import CausalBlock, CausalPrompts, CausalTower
-from pta.encoders.encoder import Encoder, at_end
+from pta.encoders.encoder import at_end
 from pta.encoders.huggingface_files import HuggingFaceFiles
+from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.prompt_tokens import PromptTokens
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter
@@ -21,7 +22,7 @@ _SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H"
 _WITHOUT_PUNCTUATION = str.maketrans("_", " ", string.punctuation.replace("_", ""))
 
 
-class HuggingFaceEncoder(Encoder):
+class HuggingFaceEncoder(ImageEncoder):
     """A dual encoder of transformers; `HuggingFaceEncoder.load` makes the right kind."""
 
     def __init__(self, files: HuggingFaceFiles, family: str) -> None:
@@ -83,7 +84,7 @@ class HuggingFaceClip(HuggingFaceEncoder):
         """Length of a feature."""
         return int(self.model.visual_projection.out_features)
 
-    def image_features(self, pixels: Tensor) -> Tensor:
+    def features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×dim unit rows."""
         return normalize(self.model.visual_projection(self._see(pixels).pooler_output), dim=-1)
 
@@ -156,7 +157,7 @@ class HuggingFaceSiglip(HuggingFaceEncoder):
         """What is added to logits."""
         return self._bias
 
-    def image_features(self, pixels: Tensor) -> Tensor:
+    def features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×dim unit rows."""
         return normalize(self._see(pixels).pooler_output, dim=-1)
 

@@ -1,16 +1,35 @@
-"""A model by name. The name says where it comes from: `embedded`, `hf:…`, `openclip:…` or `file:…`."""
+"""A model by name. The name says where it comes from: `embedded`, `hf:…`, `openclip:…`, `file:…`, or `KIND:…`.
+
+Other installed packages declare a KIND in the entry-point group `pta.encoders`: the place of a function that takes what
+follows the colon, and gives an `Encoder`.
+"""
+
+from collections.abc import Callable
+from pkgutil import resolve_name
 
 import torch
 
 from pta.encoders.embedded import EmbeddedEncoder
 from pta.encoders.encoder import Encoder
 from pta.errors import InvalidParameter, UnavailableModel, nearest
+from pta.plugins import load_plugin, plugin_names
 
 DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
+GROUP = "pta.encoders"
+_LOADERS = {  # imported when they are used
+    "hf": "pta.encoders.huggingface:HuggingFaceEncoder.load",
+    "openclip": "pta.encoders.openclip:OpenClipEncoder.load",
+    "file": "pta.encoders.checkpoint:load_checkpoint",
+}
 _KINDS = "embedded (small, knows clothing only), hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH"
+
+
+def model_kinds() -> str:
+    """How models are called, for messages."""
+    return ", ".join([_KINDS, *(f"{name}:…" for name in plugin_names(GROUP))])
 
 
 def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> Encoder:
@@ -28,19 +47,16 @@ def _load(name: str) -> Encoder:
     kind, _, rest = name.partition(":")
     if name == "embedded":
         return EmbeddedEncoder.load()
-    if kind == "hf" and rest:
-        from pta.encoders.huggingface import HuggingFaceEncoder
-
-        return HuggingFaceEncoder.load(rest)
-    if kind == "openclip" and rest:
-        from pta.encoders.openclip import OpenClipEncoder
-
-        return OpenClipEncoder.load(rest)
-    if kind == "file" and rest:
-        from pta.encoders.checkpoint import load_checkpoint
-
-        return load_checkpoint(rest)
-    raise UnavailableModel(f"no model is called {name!r}; models are {_KINDS}")
+    if kind in _LOADERS and rest:
+        load: Callable[[str], Encoder] = resolve_name(_LOADERS[kind])
+        return load(rest)
+    declared = load_plugin(GROUP, kind, UnavailableModel)
+    if declared is None:
+        raise UnavailableModel(f"no model is called {name!r}; models are {model_kinds()}")
+    encoder = declared(rest)
+    if not isinstance(encoder, Encoder):
+        raise UnavailableModel(f"{kind} is declared by an installed package, but gives no pta.encoders.Encoder")
+    return encoder
 
 
 def find_device(name: str) -> torch.device:

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pta.encoders.encoder import Encoder, at_end
+from pta.encoders.encoder import at_end
 from pta.encoders.hub import require_reachable
+from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.tokenizer_digest import tokenizer_digest
-from pta.errors import InvalidParameter, UnavailableModel, first_line, nearest
+from pta.errors import UnavailableModel, first_line, nearest
 from pta.images import Preprocessing
 from pta.towers import PromptTower
 
@@ -27,7 +28,7 @@ _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safete
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection", "attn_mask")
 
 
-class OpenClipEncoder(Encoder):
+class OpenClipEncoder(ImageEncoder):
     """A dual encoder of open_clip."""
 
     def __init__(self, model: Any, tokenizer: Any, architecture: str, config: dict[str, Any]) -> None:
@@ -74,7 +75,7 @@ class OpenClipEncoder(Encoder):
         """What is added to logits; SigLIP has one, CLIP none."""
         return self._bias
 
-    def image_features(self, pixels: Tensor) -> Tensor:
+    def features(self, pixels: Tensor) -> Tensor:
         """Preprocessed pixels to N×dim unit rows."""
         features: Tensor = self.model.encode_image(pixels, normalize=True)
         return features
@@ -142,7 +143,7 @@ class OpenClipEncoder(Encoder):
 
     def _require_reading_embeddings(self) -> None:
         if not self._reads_embeddings:
-            raise InvalidParameter(f"the text tower of {self.architecture} takes texts only, no token embeddings")
+            raise self._no_embeddings()
 
 
 def _open_clip() -> Any:

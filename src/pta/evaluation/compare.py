@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pta.errors import InvalidSamples
 from pta.evaluation.contenders import Contender, names
+from pta.evaluation.number_text import number, with_minus
 from pta.evaluation.record import Record
 from pta.parameters import require_count, require_number
 
@@ -160,8 +161,7 @@ def points(value: float) -> str:
     >>> points(-0.304), points(1.3), points(-0.001)
     ('−0.30', '1.30', '0.00')
     """
-    text = f"{value:.2f}"
-    return "0.00" if text == "-0.00" else text.replace("-", "−")
+    return with_minus(number(value, 2))
 
 
 def compare(a: Contender, b: Contender, resampling: Resampling | None = None) -> Comparison:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from io import BufferedReader
 
-from pta.errors import UnreadableImage
-from pta.images.reading import MAX_BYTES
+from pta.errors import UnreadableSample
+from pta.files import MAX_SAMPLE_BYTES
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8"
@@ -32,7 +32,7 @@ def split_frames(pipe: BufferedReader) -> Iterator[bytes]:
         elif start == _PNG[:2] and start + frame.take(6) == _PNG:
             _read_png(frame)
         else:
-            raise UnreadableImage(
+            raise UnreadableSample(
                 "the frames on standard input are neither JPEG nor PNG; with ffmpeg use -f image2pipe -c:v mjpeg -"
             )
         yield bytes(frame.content)
@@ -55,11 +55,11 @@ class _Frame:
 
     def take(self, count: int) -> bytes:
         """More bytes of this picture."""
-        if len(self.content) + count > MAX_BYTES:
-            raise UnreadableImage(f"a frame on standard input has more than {MAX_BYTES >> 20} MiB")
+        if len(self.content) + count > MAX_SAMPLE_BYTES:
+            raise UnreadableSample(f"a frame on standard input has more than {MAX_SAMPLE_BYTES >> 20} MiB")
         more = self.pipe.read(count)
         if len(more) < count:
-            raise UnreadableImage("standard input ended in the middle of a frame")
+            raise UnreadableSample("standard input ended in the middle of a frame")
         self.content += more
         return more
 
@@ -114,4 +114,4 @@ def _marker_after_scan(frame: _Frame) -> int:
 
 def _require_sound(sound: bool) -> None:
     if not sound:
-        raise UnreadableImage("a JPEG frame on standard input is damaged")
+        raise UnreadableSample("a JPEG frame on standard input is damaged")

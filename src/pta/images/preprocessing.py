@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableImage
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
 from pta.images.reading import MAX_PIXELS
 
 Pixels = npt.NDArray[np.uint8]
@@ -81,11 +81,11 @@ class Preprocessing:
         if image.mode.startswith("I;16"):  # Pillow would cut off what is above 255
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.mode in ("I", "F"):
-            raise UnreadableImage("its values have 32 bits, of which nobody knows the range; save it with 8 or 16")
+            raise UnreadableSample("its values have 32 bits, of which nobody knows the range; save it with 8 or 16")
         try:
             return image.convert(_COLOURS[len(self.mean)])
         except ValueError as error:
-            raise UnreadableImage(str(error)) from None
+            raise UnreadableSample(str(error)) from None
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """A uint8 batch N×channels×size×size to float32, where it is."""
@@ -102,7 +102,7 @@ class Preprocessing:
         """The width and height that a picture is resized to, and the left and top of what is then cut out."""
         resized = self._resized_to(width, height)
         if resized[0] * resized[1] > MAX_PIXELS:
-            raise UnreadableImage(f"{width}×{height} pixels are too thin a picture to be resized")
+            raise UnreadableSample(f"{width}×{height} pixels are too thin a picture to be resized")
         return resized, (round((resized[0] - self.size) / 2), round((resized[1] - self.size) / 2))
 
     def _resized_to(self, width: int, height: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Answer:
-    """What a picture shows.
+    """What a sample is.
 
     Attributes:
         label: the class, after adaptation.
@@ -33,10 +33,10 @@ class Answer:
 
 
 def answers_from(logits: Tensor, zero_shot: Tensor, class_names: Sequence[str], top: int = 1) -> list[Answer]:
-    """One answer a row of the adapted and the zero-shot logits, both B×C."""
+    """One answer per row of the adapted and the zero-shot logits, both B×C."""
     probabilities = logits.double().softmax(dim=1)
     entropies = -(probabilities * probabilities.clamp_min(1e-300).log()).sum(dim=1)
-    best = probabilities.topk(min(max(top, 1), len(class_names)), dim=1)
+    best = probabilities.topk(min(top, len(class_names)), dim=1)
     alone = zero_shot.double().softmax(dim=1).max(dim=1)
     rows = zip(
         *(best.values.tolist(), best.indices.tolist(), alone.values.tolist(), alone.indices.tolist()),

@@ -1,9 +1,9 @@
-"""From images that are still files to features, decoding and encoding at the same time."""
+"""From samples that are still files to features, preparing and encoding at the same time."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,21 +12,18 @@ from PIL import Image
 from torch import Tensor
 
 from pta.encoders import Encoder
-from pta.errors import InvalidParameter, PtaError, UnreadableImage
-from pta.images import Preprocessing, decode_image
+from pta.encoders.encoder import Raw
+from pta.errors import InvalidParameter, PtaError, UnreadableSample
+from pta.images import Preprocessing
 from pta.inference.feed import prepare_in_batches
 from pta.samples import Samples
 from pta.views import Mode, make_views
 
-FAST_MARGIN = 2
-"""Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""
-
-
 OnError = Literal["stop", "skip"]
 
 
-class ImageReference(Protocol):
-    """An image that can be read when its turn comes."""
+class SampleReference(Protocol):
+    """A sample that can be read when its turn comes."""
 
     @property
     def key(self) -> str:
@@ -36,7 +33,7 @@ class ImageReference(Protocol):
         """Its content, still encoded."""
 
 
-Reference = TypeVar("Reference", bound=ImageReference)
+Reference = TypeVar("Reference", bound=SampleReference)
 
 
 @dataclass(frozen=True)
@@ -62,21 +59,21 @@ class Views:
 
 @dataclass(frozen=True)
 class Reading:
-    """How images are read.
+    """How samples are read.
 
     Args:
-        batch: images, or views, encoded at once.
-        workers: threads that decode; see `pta.inference.feed.default_workers`.
-        fast_decode: decode large JPEG files at a fraction of their size (see `FAST_MARGIN`).
-        views: augmented views of every image, instead of the image alone.
-        pixels: give out the pixels beside the features, for methods that look inside the image tower.
+        batch: samples, or views, encoded at once.
+        workers: threads that prepare them; see `pta.inference.feed.default_workers`.
+        fast_decode: decode large JPEG files at a fraction of their size (see `pta.encoders.image_encoder.FAST_MARGIN`).
+        views: augmented views of every sample, instead of the sample alone.
+        raw: give out raw samples beside the features, for methods that look inside a tower.
     """
 
     batch: int = 64
     workers: int | None = None
     fast_decode: bool = False
     views: Views | None = None
-    pixels: bool = False
+    raw: bool = False
 
     def __post_init__(self) -> None:
         if self.batch < 1 or (self.workers is not None and self.workers < 1):
@@ -85,16 +82,20 @@ class Reading:
             raise InvalidParameter(
                 "views are cut out of the whole picture, so it cannot be decoded at a fraction of its size"
             )
-        if self.pixels and self.views is not None:
+        if self.raw and self.views is not None:
             raise InvalidParameter("pixels are those of the plain image; they cannot be kept together with views")
+
+    def for_needs(self, needs: frozenset[str], views: Views) -> "Reading":
+        """The same for a method that needs this; `views` says how they are drawn if it needs them."""
+        return replace(self, views=views if "views" in needs else None, raw="raw" in needs)
 
 
 @dataclass(frozen=True)
 class Encoded(Generic[Reference]):
-    """A batch: the numbered images that could be read with their features, and those that could not be read."""
+    """A batch: the numbered samples that could be read with their features, and those that could not be read."""
 
-    images: list[tuple[int, Reference]]
-    tensors: dict[str, Tensor]  # `features` N×d, and `views` N×V×d or uint8 `pixels` if asked for; on the CPU
+    samples: list[tuple[int, Reference]]
+    tensors: dict[str, Tensor]  # `features` N×d, and `views` N×V×d or `raw` if asked for; on the CPU; none if N is 0
     failures: list[tuple[int, PtaError]]
 
     @property
@@ -112,28 +113,22 @@ def encode_files(
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Encoded[Reference]]:
-    """Batches of features in the order of the numbered images; for `live` and `stopping` see `prepare_in_batches`.
+    """Batches of features in the order of the numbered samples; for `live` and `stopping` see `prepare_in_batches`.
 
-    With `on_error="stop"`, everything before an image that cannot be read is given out, then its error is raised; with
+    With `on_error="stop"`, everything before a sample that cannot be read is given out, then its error is raised; with
     `skip` it is among the failures of its batch.
     """
     views = reading.views
-    at_least = FAST_MARGIN * encoder.preprocess.size if reading.fast_decode else None
+    prepare = encoder.preparer(fast_decode=reading.fast_decode, views=views)
 
-    def prepare(item: tuple[int, Reference]) -> NDArray[Any]:
-        number, image = item
-        picture = decode_image(image.read(), image.key, at_least=at_least)
-        try:
-            if views is None:
-                return encoder.preprocess.pixels(picture)
-            return views.of(picture, number, encoder.preprocess)
-        except (PtaError, MemoryError) as error:
-            raise UnreadableImage(f"{image.key} cannot be used: {str(error) or 'it needs too much memory'}") from None
+    def prepare_item(item: tuple[int, Reference]) -> Raw:
+        number, sample = item
+        return prepare(sample.read(), sample.key, number)
 
     size = reading.batch if views is None else max(1, reading.batch // views.count)
     for prepared in prepare_in_batches(
         numbered,
-        prepare,
+        prepare_item,
         batch=size,
         workers=reading.workers,
         live=live,
@@ -144,33 +139,28 @@ def encode_files(
         failures = [(one.item[0], one.error) for one in prepared if one.error is not None]
         stop = failures[0] if failures and on_error == "stop" else None
         if stop is not None:
-            good, failures = [(item, pixels) for item, pixels in good if item[0] < stop[0]], []
-        tensors = encode_prepared(encoder, [pixels for _, pixels in good], views, pixels=reading.pixels)
+            good, failures = [(item, raw) for item, raw in good if item[0] < stop[0]], []
+        tensors = encode_prepared(encoder, [raw for _, raw in good], reading) if good else {}
         yield Encoded([item for item, _ in good], tensors, failures)
         if stop is not None:
             raise unless_skipped(str(stop[1]))
 
 
-def unless_skipped(complaint: str) -> UnreadableImage:
-    """The error about an image that cannot be read, with the way out."""
-    return UnreadableImage(f"{complaint}; --on-error skip goes on without it")
+def unless_skipped(complaint: str) -> UnreadableSample:
+    """The error about a sample that cannot be read, with the way out."""
+    return UnreadableSample(f"{complaint}; --on-error skip goes on without it")
 
 
-def encode_prepared(
-    encoder: Encoder, prepared: list[NDArray[Any]], views: Views | None = None, *, pixels: bool = False
-) -> dict[str, Tensor]:
-    """The `Encoded.tensors` of several images, given as bytes or, with views, as normalised pixels."""
-    if views is not None:
-        seen = [encoder.encode_images(torch.from_numpy(one)).cpu() for one in prepared]
-        stacked = torch.stack(seen) if seen else torch.empty(0, views.count, encoder.dim)
-        return {"features": stacked[:, 0], "views": stacked}
+def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
+    """The `Encoded.tensors` of several samples, at least one, as `Encoder.preparer` made them for this reading."""
+    if reading.views is not None:
+        seen = torch.stack([encoder.encode(torch.from_numpy(one)).cpu() for one in prepared])
+        return {"features": seen[:, 0], "views": seen}
     # numpy stacks: torch would wake all its threads for it, which fight with those that decode
-    shape = (0, len(encoder.preprocess.mean), encoder.preprocess.size, encoder.preprocess.size)
-    batch = torch.from_numpy(np.stack(prepared) if prepared else np.empty(shape, np.uint8))
-    features = encoder.encode_images(batch).cpu() if prepared else torch.empty(0, encoder.dim)
-    return {"features": features} | ({"pixels": batch} if pixels else {})
+    batch = torch.from_numpy(np.stack(prepared))
+    return {"features": encoder.encode(batch).cpu()} | ({"raw": batch} if reading.raw else {})
 
 
 def samples_of(tensors: Mapping[str, Tensor]) -> Samples:
-    """What a method is given of encoded images, of which there is at least one."""
-    return Samples.of(tensors["features"], views=tensors.get("views"), pixels=tensors.get("pixels"))
+    """What a method is given of encoded samples, of which there is at least one."""
+    return Samples.of(tensors["features"], views=tensors.get("views"), raw=tensors.get("raw"))

@@ -1,4 +1,4 @@
-"""From a set of images to a feature file: resumable, atomic, and only done when it has not been done before.
+"""From a set of samples to a feature file: resumable, atomic, and only done when it has not been done before.
 
 Next to the file that is to be made, the folder `FILE.parts` collects finished shards; at the end they are joined and
 the folder disappears.
@@ -19,14 +19,14 @@ from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.features import read_about
-from pta.datasets.sample_set import ImageSet
+from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
-from pta.errors import StateMismatch, UnreadableFile, UnreadableImage
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
 from pta.files import join_tensors, require_writable
-from pta.inference.encoding import OnError, Reading, encode_files, encode_prepared, unless_skipped
+from pta.inference.encoding import OnError, Reading, encode_files, unless_skipped
 from pta.inference.shards import Shards, claim_shards, discard_shards
 
-_STORED_AS = {"features": "image_features", "views": "view_features", "pixels": "pixels"}
+_STORED_AS = {"features": "image_features", "views": "view_features", "raw": "pixels"}
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
 
@@ -36,21 +36,21 @@ class Extraction:
 
     Attributes:
         path: the file.
-        images: how many features it holds.
-        encoded: how many images were encoded now; 0 when all of them were there.
+        samples: how many features it holds.
+        encoded: how many samples were encoded now; 0 when all of them were there.
         skipped: what could not be read, in words.
-        texts_renewed: whether the images were there, but other text features.
+        texts_renewed: whether the samples were there, but other text features.
     """
 
     path: Path
-    images: int
+    samples: int
     encoded: int
     skipped: tuple[str, ...]
     texts_renewed: bool = False
 
 
 def extract(
-    images: ImageSet,
+    samples: SampleSet,
     encoder: Encoder,
     classifier: ZeroShotClassifier,
     out: Path,
@@ -62,18 +62,23 @@ def extract(
     on_error: OnError = "stop",
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
-    """Encode the images and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
+    """Encode the samples and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
 
     Args:
         about: what else is to be recorded, for example how model and templates are called.
-        shard: images a shard: what a kill costs at most.
+        shard: samples per shard: what a kill costs at most.
         replace: a file that holds something else.
-        on_error: `stop` at the first image that cannot be read, or `skip` and report it.
-        on_progress: told how many images are done.
+        on_error: `stop` at the first sample that cannot be read, or `skip` and report it.
+        on_progress: told how many samples are done.
     """
     require_feature_file(out)
+    if samples.modality != encoder.modality:
+        raise InvalidParameter(
+            f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
+            f"({encoder.modality.endings}); choose another --model"
+        )
     reading = reading or Reading()
-    inputs = _inputs(images, encoder, reading)
+    inputs = _inputs(samples, encoder, reading)
     known = read_about(out)
     if out.exists() and not replace and (known is None or known["images"] != inputs):
         what = "no feature file of pta extract" if known is None else "the features of other images or by other means"
@@ -85,25 +90,25 @@ def extract(
         if renew:
             _replace_anchors(out, known, classifier, about or {})
         return Extraction(out, known["count"], 0, tuple(known["skipped"]), renew)
-    with claim_shards(out, inputs, len(images), shard) as shards:
-        encoded = _fill(shards, images, encoder, reading, on_error, on_progress)
+    with claim_shards(out, inputs, len(samples), shard) as shards:
+        encoded = _fill(shards, samples, encoder, reading, on_error, on_progress)
         contents = [shards.contents(numbers) for numbers in shards.ranges]
         kept = [number for numbers, _ in contents for number in numbers]
         skipped = [line for _, lines in contents for line in lines]
         _refuse_skipped(skipped, on_error)
         if not kept:
-            raise UnreadableImage(f"none of the {len(images)} images of {images.name} could be read: {skipped[0]}")
+            raise UnreadableSample(f"none of the {len(samples)} samples of {samples.name} could be read: {skipped[0]}")
         record = {
-            "dataset": images.name,
-            "notes": images.notes,
+            "dataset": samples.name,
+            "notes": samples.notes,
             "images": inputs,
             "count": len(kept),
             "skipped": skipped,
             "versions": _versions(),
             **(about or {}),
         }
-        parts = [shards.path(numbers) for numbers in shards.ranges]
-        _write(out, parts, _described(images, kept), classifier, record)
+        parts = [shards.path(own) for own, (inside, _) in zip(shards.ranges, contents, strict=True) if inside]
+        _write(out, parts, _described(samples, kept), classifier, record)
     return Extraction(out, len(kept), encoded, tuple(skipped))
 
 
@@ -119,75 +124,73 @@ def _refuse_skipped(skipped: Sequence[str], on_error: str) -> None:
         raise unless_skipped(skipped[0])
 
 
-def _inputs(images: ImageSet, encoder: Encoder, reading: Reading) -> dict[str, Any]:
+def _inputs(samples: SampleSet, encoder: Encoder, reading: Reading) -> dict[str, Any]:
     """Everything that decides what the features are."""
     described = {
-        "listing": images.fingerprint,
-        "count": len(images),
+        "listing": samples.fingerprint,
+        "count": len(samples),
         "model": encoder.fingerprint,
         "architecture": encoder.architecture,
         "dtype": str(encoder.dtype).removeprefix("torch."),
-        "preprocessing": encoder.preprocess.describe(),
+        "preprocessing": encoder.preparation,
         "fast_decode": reading.fast_decode,
         "views": None if reading.views is None else asdict(reading.views),
-        **({"pixels": True} if reading.pixels else {}),  # files without are as they were before there were any
+        **({"pixels": True} if reading.raw else {}),  # files without are as they were before there were any
     }
     return json.loads(json.dumps(described))  # type: ignore[no-any-return] # as it will be read back
 
 
 def _fill(
     shards: Shards,
-    images: ImageSet,
+    samples: SampleSet,
     encoder: Encoder,
     reading: Reading,
     on_error: OnError,
     on_progress: Callable[[int], None],
 ) -> int:
-    """Encode what the shards still miss, in one go, finishing each as soon as its last image is done."""
+    """Encode what the shards still miss, in one go, finishing each as soon as its last sample is done."""
     missing = deque(shards.missing())
     to_do = [number for numbers in missing for number in numbers]
-    done = len(images) - len(to_do)
+    done = len(samples) - len(to_do)
     on_progress(done)
     rows: dict[int, dict[str, Tensor]] = {}
-    none = encode_prepared(encoder, [], reading.views, pixels=reading.pixels)
     skipped: dict[int, str] = {}
-    for part in encode_files(
-        encoder, ((number, images.images[number]) for number in to_do), reading, on_error=on_error
-    ):
-        for i, (number, _) in enumerate(part.images):
+    numbered = ((number, samples.samples[number]) for number in to_do)
+    for part in encode_files(encoder, numbered, reading, on_error=on_error):
+        for i, (number, _) in enumerate(part.samples):
             rows[number] = {name: tensor[i] for name, tensor in part.tensors.items()}
         skipped.update({number: str(error) for number, error in part.failures})
-        done += len(part.images) + len(part.failures)
+        done += len(part.samples) + len(part.failures)
         while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in skipped):
             numbers = missing.popleft()
             kept = [number for number in numbers if number in rows]
-            tensors = _shard_tensors(kept, [rows.pop(number) for number in kept], none)
+            tensors = _shard_tensors(kept, [rows.pop(number) for number in kept])
             shards.write(numbers, tensors, [skipped.pop(number) for number in numbers if number in skipped])
         on_progress(done)
     return len(to_do)
 
 
-def _shard_tensors(kept: list[int], rows: list[dict[str, Tensor]], none: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a shard holds, given the tensors of each image and those of no image at all."""
+def _shard_tensors(kept: list[int], rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """What a shard holds, given the numbers and the tensors of its samples; of none, only that there is none."""
     numbers = torch.tensor(kept, dtype=torch.int64)
-    stacked = {name: torch.stack([row[name] for row in rows]) if rows else none[name] for name in none}
+    stacked = {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
     stored = {_STORED_AS[name]: tensor.half() if name == "views" else tensor for name, tensor in stacked.items()}
     return {"kept": numbers, **stored}
 
 
-def _described(images: ImageSet, kept: Sequence[int]) -> dict[str, Tensor]:
-    """What is known about the images that could be read, beside their features."""
-    keys = json.dumps([images.images[number].key for number in kept]).encode()
+def _described(samples: SampleSet, kept: Sequence[int]) -> dict[str, Tensor]:
+    """What is known about the samples that could be read, beside their features."""
+    keys = json.dumps([samples.samples[number].key for number in kept]).encode()
     described = {"paths": torch.frombuffer(bytearray(keys), dtype=torch.uint8)}
-    if images.labels is not None:
-        described["labels"] = torch.from_numpy(images.labels[kept])
+    if samples.labels is not None:
+        described["labels"] = torch.from_numpy(samples.labels[kept])
     return described
 
 
 def _replace_anchors(
     out: Path, known: Mapping[str, Any], classifier: ZeroShotClassifier, about: Mapping[str, Any]
 ) -> None:
-    """Write the file again with other text features; the image features stay."""
+    """Write the file again with other text features; the features of the samples stay."""
     with safe_open(out, framework="pt") as file:
         names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
         described = {name: file.get_tensor(name) for name in names}
@@ -208,8 +211,8 @@ def _write(
         **described,
     }
     about = {**record, "kind": "features", "version": 1, "classifier": classifier.fingerprint}
-    optional = [name for name in ("views", "pixels") if record["images"].get(name)]
-    rows = [_STORED_AS[name] for name in ("features", *optional)]
+    optional = {"views": "view_features", "pixels": "pixels"}
+    rows = ["image_features", *(stored for name, stored in optional.items() if record["images"].get(name))]
     names = json.dumps(classifier.class_names, ensure_ascii=False)
     join_tensors(out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})
 

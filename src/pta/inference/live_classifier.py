@@ -1,32 +1,27 @@
-"""Classifier: a model, a list of classes and a method, put together for pictures."""
+"""Classifier: a model, a list of classes and a method, put together for samples as they come."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from PIL import Image
 from torch import Tensor
 
-from pta.adapters.adapter import adapter_class, create_adapter, load_adapter
+from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
-from pta.files import load_tensors
-from pta.images import as_picture
 from pta.inference.answers import Answer, answers_from
 from pta.inference.encoding import Reading, Views, encode_prepared, samples_of
+from pta.parameters import require_count
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
-from pta.towers import ImageTower
 
-Picture = Image.Image | str | Path | npt.NDArray[np.uint8]
-_ONE = (Image.Image, str, Path, np.ndarray)
+_MOST_ANSWERS = 2**20
 
 
 class Classifier:
-    """Says which of the classes a picture shows, and learns from every picture it is asked about.
+    """Says which of the classes a sample is, and learns from every sample it is asked about.
+
+    A sample is whatever `Encoder.as_raw` takes: a path, bytes, or an object in memory, such as a Pillow image.
 
     Args:
         model: the name of a model, or an encoder.
@@ -36,9 +31,10 @@ class Classifier:
         method: how to adapt; `clip` is zero-shot.
         device, dtype: where and in which precision a model that is given by name runs.
         cache: the folder for text features; None to keep none.
-        views: how many views are made of every picture, for a method that needs them; no other makes any.
+        views: how many views are made of every sample, for a method that needs them; no other makes any.
         parameters: of the method.
 
+    >>> from PIL import Image
     >>> from pta.datasets.fashion import load_fashion_test
     >>> fashion = load_fashion_test()
     >>> clf = Classifier("embedded", classes=fashion.class_names, cache=None)
@@ -70,69 +66,76 @@ class Classifier:
             self.encoder, classes, prompts, descriptions=descriptions, cache=None if folder is None else Path(folder)
         )
         self.views = Views(views, "crops", seed=None)
-        self.adapter = create_adapter(method, self.classifier, tower=self._tower_for(method), **parameters)
-        if "views" in self.adapter.needs:
-            some = torch.ones(1, views, self.encoder.dim)
-            self.adapter.require(Samples(some[:, 0], views=some))  # finds out now whether they are enough
+        self.adapter = self._checked(create_adapter(method, self.classifier, model=self.encoder, **parameters))
 
-    @overload  # a path is one picture, although a string is a sequence of strings
-    def __call__(self, images: Picture, *, learn: bool = ..., top: int = ...) -> Answer: ...  # type: ignore[overload-overlap]
+    @overload  # a path is one sample, although a string is a sequence of strings
+    def __call__(self, given: str | bytes, *, learn: bool = ..., top: int = ...) -> Answer: ...  # type: ignore[overload-overlap]
 
     @overload
-    def __call__(self, images: Sequence[Picture], *, learn: bool = ..., top: int = ...) -> list[Answer]: ...
+    def __call__(self, given: Sequence[object], *, learn: bool = ..., top: int = ...) -> list[Answer]: ...  # type: ignore[overload-overlap]
 
-    def __call__(
-        self, images: Picture | Sequence[Picture], *, learn: bool = True, top: int = 1
-    ) -> Answer | list[Answer]:
-        """What a picture shows, or several; each is learnt from in turn, unless `learn` is False."""
-        if isinstance(images, _ONE):
-            return self([images], learn=learn, top=top)[0]
-        if not len(images):
-            return []
-        return self.answer(self._encoded(images), learn=learn, top=top)
+    @overload
+    def __call__(self, given: object, *, learn: bool = ..., top: int = ...) -> Answer: ...
+
+    def __call__(self, given: object, *, learn: bool = True, top: int = 1) -> Answer | list[Answer]:
+        """What a sample is, or each of several in a list; each is learned from in turn, unless `learn` is False."""
+        _require_top(top)
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+            return self.answer(self._encoded([given]), learn=learn, top=top)[0]
+        return self.answer(self._encoded(given), learn=learn, top=top) if given else []
 
     def answer(self, samples: Samples | Tensor, *, learn: bool = True, top: int = 1) -> list[Answer]:
-        """The same for pictures whose features are known, B×d, with what else the method needs."""
+        """The same for samples whose features are known, B×d, with what else the method needs.
+
+        Learning is the last thing that can fail: what was learned is answered.
+        """
+        _require_top(top)
         if not len(samples):
             return []
-        known = samples if isinstance(samples, Samples) else Samples.of(samples)
-        logits = (self.adapter.step if learn else self.adapter.predict)(known)
+        known = self.adapter._checked(samples)
         zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
+        logits = (self.adapter.step if learn else self.adapter.predict)(known)
         return answers_from(logits, zero_shot, self.classifier.class_names, top)
 
     def save(self, path: str | Path) -> None:
-        """Write what was learnt to a file."""
+        """Write what was learned to a file."""
         self.adapter.save(path)
 
     def load(self, path: str | Path) -> None:
         """Go on with what was saved, by the method and with the parameters it was saved with."""
-        _, about = load_tensors(path, kind="state", only=())
-        method = about.get("method")
-        tower = self._tower_for(method) if isinstance(method, str) else None
-        self.adapter = load_adapter(path, self.classifier, tower=tower)
+        self.adapter = self._checked(load_adapter(path, self.classifier, model=self.encoder))
 
     def reading(self, reading: Reading) -> Reading:
-        """How images are to be read so that the method has everything it needs."""
-        needs = self.adapter.needs
-        return replace(reading, views=self.views if "views" in needs else None, pixels="pixels" in needs)
+        """How samples are to be read so that the method has everything it needs."""
+        return self._reading_for(self.adapter, reading)
 
-    def _tower_for(self, method: str) -> ImageTower | None:
-        return self.encoder.image_tower() if "pixels" in adapter_class(method).needs else None
+    def _reading_for(self, adapter: Adapter, reading: Reading) -> Reading:
+        return reading.for_needs(adapter.needs_with(adapter.parameters), self.views)
 
-    def _encoded(self, images: Sequence[Picture]) -> Samples:
-        reading, preprocess = self.reading(Reading()), self.encoder.preprocess
+    def _checked(self, adapter: Adapter) -> Adapter:
+        """The adapter, if samples can be given all that it needs."""
+        views = self._reading_for(adapter, Reading()).views
+        self.encoder.preparer(views=views)
+        if views is not None:
+            some = torch.ones(1, views.count, self.encoder.dim)
+            adapter.require(Samples(some[:, 0], views=some))  # finds out now whether they are enough
+        return adapter
+
+    def _encoded(self, given: Sequence[object]) -> Samples:
+        reading = self.reading(Reading())
+        prepare = self.encoder.preparer(views=reading.views)
         if reading.views is None:
-            prepared = [preprocess.pixels(as_picture(image)) for image in images]
-            return samples_of(encode_prepared(self.encoder, prepared, pixels=reading.pixels))
-        views = reading.views
+            prepared = [prepare(one, "the sample", number) for number, one in enumerate(given)]
+            return samples_of(encode_prepared(self.encoder, prepared, reading))
         parts = []
-        for number, image in enumerate(images):  # one by one: the views of many pictures are much to hold
-            parts.append(encode_prepared(self.encoder, [views.of(as_picture(image), number, preprocess)], views))
+        for number, one in enumerate(given):  # one by one: the views of many samples are much to hold
+            parts.append(encode_prepared(self.encoder, [prepare(one, "the sample", number)], reading))
         return samples_of({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def pipeline(self, *, top_k: int = 5) -> Callable[..., Any]:
         """This classifier as a callable of the shape that `transformers` gives its image pipelines.
 
+        >>> from PIL import Image
         >>> from pta.datasets.fashion import load_fashion_test
         >>> fashion = load_fashion_test()
         >>> classify = Classifier("embedded", classes=fashion.class_names, cache=None).pipeline(top_k=2)
@@ -140,11 +143,19 @@ class Classifier:
         ['ankle boot', 'sneaker']
         """
 
-        def classify(images: Picture | Sequence[Picture], *, top_k: int = top_k) -> Any:
-            """A list of {label, score}, best first, for one picture; a list of such lists for several."""
-            if isinstance(images, _ONE):
-                return classify([images], top_k=top_k)[0]
-            answers = self(images, top=top_k)
-            return [[{"label": label, "score": value} for label, value in answer.top] for answer in answers]
+        def classify(given: object, *, top_k: int = top_k) -> Any:
+            """A list of {label, score}, best first, for one sample; a list of such lists for several."""
+            answers = self(given, top=top_k)
+            if isinstance(answers, Answer):
+                return _scores(answers)
+            return [_scores(answer) for answer in answers]
 
         return classify
+
+
+def _require_top(top: object) -> None:
+    require_count("top", top, 1, _MOST_ANSWERS)
+
+
+def _scores(answer: Answer) -> list[dict[str, Any]]:
+    return [{"label": label, "score": value} for label, value in answer.top]

@@ -1,5 +1,8 @@
-"""The packaged images under a shift, as a source of images: `fashion/clean`, `fashion/gaussian_noise/3`, or the first
-500 of them, `fashion/gaussian_noise/3/500`.
+"""`open_source`: samples by the name of their source, wherever they come from.
+
+The packaged images have names of their own: `fashion/clean`, `fashion/gaussian_noise/3`, or the first 500 of these,
+`fashion/gaussian_noise/3/500`. Other installed packages declare a NAME in the entry-point group `pta.sources`: the
+place of a function `(source, *, root, class_names)` that gives a `SampleSet` for `NAME` and `NAME/…`.
 """
 
 import hashlib
@@ -15,10 +18,13 @@ from PIL import Image
 
 from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
-from pta.datasets.open import open_images
-from pta.datasets.sample_set import ImageSet
-from pta.errors import InvalidParameter
+from pta.datasets.open import open_samples
+from pta.datasets.sample_set import SampleSet
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.modality import IMAGES, Modality
+from pta.plugins import load_plugin
 
+GROUP = "pta.sources"
 _NAME = "fashion"
 _SEED = 1  # of a shift's randomness, as in `pta demo`
 
@@ -42,14 +48,23 @@ class PackagedImage:
         return (hashlib.sha256(self.pixels.tobytes()).hexdigest(),)
 
 
-def open_source(source: str, *, root: Path | None = None, class_names: Sequence[str] | None = None) -> ImageSet:
-    """The images of a source: the packaged ones by name, and whatever `pta.datasets.open_images` takes."""
-    if source == _NAME or source.startswith(f"{_NAME}/"):
+def open_source(
+    source: str, *, root: Path | None = None, class_names: Sequence[str] | None = None, modality: Modality = IMAGES
+) -> SampleSet:
+    """The samples of a source: packaged, of an installed package, or whatever `pta.datasets.open_samples` takes."""
+    name = source.partition("/")[0]
+    if name == _NAME:
         return open_fashion(source, class_names)
-    return open_images(source, root=root, class_names=class_names)
+    declared = load_plugin(GROUP, name, UnreadableFile)
+    if declared is None:
+        return open_samples(source, root=root, class_names=class_names, modality=modality)
+    found = declared(source, root=root, class_names=class_names)
+    if not isinstance(found, SampleSet):
+        raise UnreadableFile(f"{name} is declared by an installed package, but gives no pta.datasets.SampleSet")
+    return found
 
 
-def open_fashion(source: str, class_names: Sequence[str] | None = None) -> ImageSet:
+def open_fashion(source: str, class_names: Sequence[str] | None = None) -> SampleSet:
     """The packaged images, clean or under a shift of a severity from 1 to 5.
 
     Args:
@@ -58,7 +73,7 @@ def open_fashion(source: str, class_names: Sequence[str] | None = None) -> Image
         class_names: in the place of their own, in the order of the labels.
 
     >>> images = open_fashion("fashion/blur/3")
-    >>> len(images), images.images[0].key, images.class_names[images.labels[0]]
+    >>> len(images), images.samples[0].key, images.class_names[images.labels[0]]
     (2000, 'fashion/blur/3/0000', 'ankle boot')
     """
     test = load_fashion_test()
@@ -67,7 +82,7 @@ def open_fashion(source: str, class_names: Sequence[str] | None = None) -> Image
         raise InvalidParameter(f"{source} has {len(test.class_names)} classes, but {len(names)} names are given")
     pixels = _shifted(test.images, source)
     images = tuple(PackagedImage(f"{source}/{number:04d}", image) for number, image in enumerate(pixels))
-    return ImageSet(source, names, images, test.labels[: len(images)].astype(np.int64), prompts=_NAME)
+    return SampleSet(source, names, images, test.labels[: len(images)].astype(np.int64), prompts=_NAME)
 
 
 def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pta.adapters.adapter import Adapter
-from pta.encoders import Encoder
+from pta.encoders import ImageEncoder
 from pta.errors import InvalidParameter, InvalidSamples, first_line
 from pta.images import DevicePreprocessing
 from pta.images.preprocessing import require_bytes
@@ -54,14 +54,14 @@ class Compiled:
     @torch.no_grad()
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: ImageEncoder,
         adapter: Adapter,
         *,
         batch: int = 1,
         frame: tuple[int, int] | None = None,
         optimise: bool = True,
     ) -> None:
-        if not isinstance(encoder, Encoder) or not isinstance(adapter, Adapter):
+        if not isinstance(encoder, ImageEncoder) or not isinstance(adapter, Adapter):
             raise InvalidParameter("compile takes an encoder (load_encoder gives one) and an adapter (create_adapter)")
         if adapter.needs != {"features"} or adapter.scope != "sample":
             raise InvalidParameter(
@@ -78,7 +78,7 @@ class Compiled:
         if frame is not None:
             size = _checked_frame(frame)
             self._resize = DevicePreprocessing(encoder.preprocess, *size).to(self._device)
-        self._encode: Callable[[Tensor], Tensor] = encoder.encode_images
+        self._encode: Callable[[Tensor], Tensor] = encoder.encode
         self._pixels = torch.zeros(batch, len(encoder.preprocess.mean), *size, dtype=torch.uint8, device=self._device)
         self.encoder, self.adapter = encoder, adapter.to(self._device)
         self._recording: Recording | None = None

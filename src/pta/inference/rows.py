@@ -10,7 +10,7 @@ _COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probab
 
 
 def columns(top: int) -> list[str]:
-    """The columns of a CSV file with so many answers an image.
+    """The columns of a CSV file with so many answers per sample.
 
     >>> columns(2)[-3:]
     ['entropy', 'label_2', 'probability_2']
@@ -22,17 +22,17 @@ class Rows(Protocol):
     """Something that answers are written to, one row each."""
 
     def write(self, path: str, answer: Answer) -> None:
-        """Write the answer for one image."""
+        """Write the answer for one sample."""
 
 
 class JsonLines:
-    """One JSON object a line; with several answers an image, they are in `top`."""
+    """One JSON object per line; with several answers per sample, they are in `top`."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
     def write(self, path: str, answer: Answer) -> None:
-        """Write the answer for one image."""
+        """Write the answer for one sample."""
         row: dict[str, Any] = dict(zip(_COLUMNS, _values(path, answer), strict=True))
         if len(answer.top) > 1:
             row["top"] = [{"label": label, "probability": round(value, 6)} for label, value in answer.top]
@@ -40,7 +40,7 @@ class JsonLines:
 
 
 class CsvRows:
-    """Comma-separated values; with several answers an image, the second is in `label_2` and `probability_2`."""
+    """Comma-separated values; with several answers per sample, the second is in `label_2` and `probability_2`."""
 
     def __init__(self, file: TextIO, top: int, *, header: bool = True) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
@@ -48,7 +48,7 @@ class CsvRows:
             self._writer.writerow(columns(top))
 
     def write(self, path: str, answer: Answer) -> None:
-        """Write the answer for one image."""
+        """Write the answer for one sample."""
         more = [field for label, value in answer.top[1:] for field in (label, round(value, 6))]
         self._writer.writerow([*_values(path, answer), *more])
 

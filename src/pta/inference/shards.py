@@ -20,13 +20,13 @@ from pta.files import load_tensors, make_folder, read_json, save_tensors, write_
 
 @dataclass(frozen=True)
 class Shards:
-    """Consecutive ranges of images, one file each."""
+    """Consecutive ranges of samples, one file each."""
 
     folder: Path
     ranges: Sequence[range]
 
     def path(self, numbers: range) -> Path:
-        """Where the shard of these images is, or will be."""
+        """Where the shard of these samples is, or will be."""
         return self.folder / f"{numbers.start:09d}-{numbers.stop:09d}.safetensors"
 
     def write(self, numbers: range, tensors: Mapping[str, Tensor], skipped: Sequence[str]) -> None:
@@ -34,7 +34,7 @@ class Shards:
         save_tensors(self.path(numbers), tensors, {"kind": "shard", "skipped": list(skipped)})
 
     def contents(self, numbers: range) -> tuple[list[int], list[str]]:
-        """Which images are in a finished shard, and what was skipped in it."""
+        """Which samples are in a finished shard, and what was skipped in it."""
         tensors, about = load_tensors(self.path(numbers), kind="shard", only=["kept"])
         return tensors["kept"].tolist(), about["skipped"]
 
@@ -52,7 +52,7 @@ class Shards:
 
 @contextmanager
 def claim_shards(out: Path, inputs: Mapping[str, Any], count: int, size: int) -> Iterator[Shards]:
-    """The shards of `count` images made from `inputs` for the file `out`, for this process alone.
+    """The shards of `count` samples made from `inputs` for the file `out`, for this process alone.
 
     They are kept if something goes wrong, and removed when the work is done.
     """

@@ -1,14 +1,19 @@
-"""Where pictures come from that are to be labelled: folders, files, and pipes."""
+"""Where samples come from that are to be labelled: folders, files, and pipes."""
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from pta.datasets.sample_set import FileImage
-from pta.datasets.trees import IMAGE_SUFFIXES, image_files
-from pta.errors import UnreadableFile
+from pta.datasets.sample_set import SampleFile
+from pta.datasets.trees import sample_files
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.images.frames import split_frames
+from pta.modality import IMAGES, Modality
+
+_STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -23,29 +28,54 @@ class Frame:
         return self.content
 
 
-def find_images(places: Sequence[str | Path]) -> list[FileImage]:
-    """The given files, and all images in the given folders and below them, sorted by path within each."""
+def open_places(
+    places: Sequence[str], modality: Modality = IMAGES, *, frames: bool = False
+) -> tuple[Iterable[SampleFile | Frame], int | None]:
+    """The samples of folders and files, or of standard input for `-`, and how many there are, if that can be known.
+
+    Standard input holds the paths of samples, one per line, or with `frames` pictures themselves.
+    """
+    if _STDIN not in places:
+        if frames:
+            raise InvalidParameter("--frames reads pictures from standard input; say so with -")
+        found = find_samples(places, modality)
+        return found, len(found)
+    if len(places) > 1:
+        raise InvalidParameter("standard input (-) cannot be mixed with other places")
+    if sys.stdin is None:
+        raise InvalidParameter("there is no standard input to read from")
+    if frames and modality != IMAGES:
+        raise InvalidParameter(f"--frames reads pictures, but the model reads {modality.name}s")
+    # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
+    stdin = os.dup(sys.stdin.fileno())
+    if frames:
+        return frames_from(os.fdopen(stdin, "rb")), None
+    return paths_from(os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")), None
+
+
+def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[SampleFile]:
+    """The given files, and all samples in the given folders and below them, sorted by path within each."""
     if not all(map(str, places)):
         raise UnreadableFile("one of the given places has an empty name")
-    found: list[FileImage] = []
+    found: list[SampleFile] = []
     for place in map(Path, places):
         if place.is_dir():
-            inside = [place / name for name in image_files(place)]
+            inside = [place / name for name in sample_files(place, modality)]
             if not inside:
-                raise UnreadableFile(f"no images in {place}; pta looks for {' '.join(sorted(IMAGE_SUFFIXES))}")
-            found += [FileImage(path, str(path)) for path in inside]
+                raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")
+            found += [SampleFile(path, str(path)) for path in inside]
         elif place.exists():
-            found.append(FileImage(place, str(place)))
+            found.append(SampleFile(place, str(place)))
         else:
             raise UnreadableFile(f"no such file or folder: {place}")
     return found
 
 
-def paths_from(lines: Iterable[str]) -> Iterator[FileImage]:
-    """An image for each line that is not empty, as the lines arrive."""
+def paths_from(lines: Iterable[str]) -> Iterator[SampleFile]:
+    """A sample for each line that is not empty, as the lines arrive."""
     for line in lines:
         if path := line.rstrip("\r\n"):
-            yield FileImage(Path(path), path)
+            yield SampleFile(Path(path), path)
 
 
 def frames_from(pipe: BufferedReader) -> Iterator[Frame]:

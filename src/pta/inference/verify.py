@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from pta.datasets.features import load_features
-from pta.datasets.open import open_images
+from pta.datasets.open import open_samples
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError
 from pta.files import packaged_json
@@ -77,7 +77,7 @@ def verify(
     for dataset in datasets:
         published, note = reference.accuracies[dataset], reference.notes.get(dataset, "")
         try:
-            images = open_images(dataset, root=root)
+            images = open_samples(dataset, root=root)
             sentences = None if descriptions is None else load_descriptions(descriptions / f"{dataset}.json")
             templates = load_templates(reference.templates, dataset)
             classifier = build_classifier(

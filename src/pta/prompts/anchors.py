@@ -86,7 +86,7 @@ def build_classifier(
         anchors = _encode(encoder, texts, on_progress)
         if cache is not None:
             write_anchors(cache, key, anchors)
-    return ZeroShotClassifier(anchors, class_names, encoder.scale, encoder.bias)
+    return ZeroShotClassifier(anchors, class_names, encoder.scale, encoder.bias, prompts=texts)
 
 
 def _warn_about_duplicates(class_names: Sequence[str]) -> None:

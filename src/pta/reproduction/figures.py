@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pta.errors import InvalidParameter
 from pta.evaluation.drawing import require_matplotlib
+from pta.evaluation.number_text import number
 from pta.reproduction import text
 from pta.reproduction.declaration import Figure as Declared
 from pta.reproduction.panels import GREY, KINDS, drawn_lines, paper_words, seen
@@ -123,5 +124,5 @@ def _words(table: Table, columns: Sequence[int]) -> str:
 def _cell_words(table: Table, line: Line, column: int) -> str:
     cell = line.cells[column]
     digits = text.digits_of(table, cell)
-    paper = "" if cell.paper is None else f" ({paper_words(table)} {text.number(cell.paper, digits)})"
+    paper = "" if cell.paper is None else f" ({paper_words(table)} {number(cell.paper, digits)})"
     return text.ours_text(table, cell) + paper

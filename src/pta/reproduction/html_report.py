@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 
+from pta.evaluation.html_page import facts, packaged_text, page, tiles
 from pta.reproduction import text
 from pta.reproduction.report_origins import metrics_details, origin_details
 from pta.reproduction.report_table import table_html
@@ -19,26 +19,8 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, str], *, made: 
         made: what the report was made with, in words, by name.
     """
     sections = "\n".join(_section(at, table, figures) for at, table in enumerate(tables, 1))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>PTA, reproduced</title>
-<style>
-{(resources.files("pta") / "data" / "reproduction-report.css").read_text(encoding="utf-8")}</style>
-</head>
-<body>
-<main>
-{_opening(tables)}
-{sections}
-{_made(made)}
-</main>
-</body>
-</html>
-"""
+    body = "\n".join((_opening(tables), sections, _made(made)))
+    return page("PTA, reproduced", body, style=packaged_text("reproduction-report.css"))
 
 
 def _opening(tables: Sequence[Table]) -> str:
@@ -49,6 +31,12 @@ def _opening(tables: Sequence[Table]) -> str:
     contents = "\n".join(
         f'<li><a href="#{_anchor(at)}">{escape(text.title_of(table))}</a></li>' for at, table in enumerate(tables, 1)
     )
+    counts = tiles(
+        (f"{ours:,}", f"numbers of ours, of {len(cells):,}"),
+        (f"{not_yet:,}", "not yet: method or data are still to come"),
+        (f"{no_data:,}", "no data at hand"),
+        (f"{others:,}", "missing for another reason"),
+    )
     return f"""<header>
 <p class="kicker">Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)</p>
 <h1>{_headline(tables)}: {ours:,} of {len(cells):,} numbers measured</h1>
@@ -56,12 +44,7 @@ def _opening(tables: Sequence[Table]) -> str:
 marks a printed number that cannot be right, or one computed from such. Where the data are not the paper’s, its
 numbers are left out of the tables, and only gains over the baseline are compared. Bold is the best of ours in a
 column. Below each table is where every number of ours comes from.</p>
-<div class="tiles">
-<div><b>{ours:,}</b><span>numbers of ours, of {len(cells):,}</span></div>
-<div><b>{not_yet:,}</b><span>not yet: method or data are still to come</span></div>
-<div><b>{no_data:,}</b><span>no data at hand</span></div>
-<div><b>{others:,}</b><span>missing for another reason</span></div>
-</div>
+{counts}
 <nav aria-label="Contents">
 <ol class="contents">
 {contents}
@@ -79,15 +62,12 @@ def _headline(tables: Sequence[Table]) -> str:
 def _section(at: int, table: Table, figures: Mapping[str, str]) -> str:
     experiment = table.experiment
     figure = figures.get(experiment.id, "")
-    facts = "\n".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text.words(value))}</dd>" for name, value in table.about.items()
-    )
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in text.footnotes(table))
     parts = (
         f'<p class="kicker">{escape(experiment.place)}</p>' if experiment.place else "",
         f"<h2>{escape(experiment.title)}</h2>",
         f'<p class="soft">{escape(experiment.note)}</p>' if experiment.note else "",
-        f"<dl>\n{facts}\n</dl>" if facts else "",
+        facts({name: text.words(value) for name, value in table.about.items()}) if table.about else "",
         f"<figure>{figure}</figure>" if figure else "",
         table_html(table),
         f'<ul class="notes">\n{notes}\n</ul>' if notes else "",
@@ -98,8 +78,7 @@ def _section(at: int, table: Table, figures: Mapping[str, str]) -> str:
 
 
 def _made(made: Mapping[str, str]) -> str:
-    facts = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in made.items())
-    return f"<section>\n<h2>Where this comes from</h2>\n<dl>\n{facts}\n</dl>\n</section>"
+    return f"<section>\n<h2>Where this comes from</h2>\n{facts(made)}\n</section>"
 
 
 def _anchor(at: int) -> str:

@@ -3,6 +3,7 @@ r"""A filled table as LaTeX, to be \input where booktabs and graphicx are loaded
 import re
 import unicodedata
 
+from pta.evaluation.number_text import number, signed
 from pta.reproduction import text
 from pta.reproduction.table import Cell, Line, Table
 
@@ -120,7 +121,7 @@ def _cells(table: Table, line: Line, bold: set[int]) -> list[str]:
         digits = text.digits_of(table, cell)
         paper, difference = text.paper_number(table, cell), text.difference_from_paper(table, cell)
         ours = escape(text.ours_text(table, cell))
-        beside = ["" if paper is None else text.number(paper, digits) + _star(cell)]
+        beside = ["" if paper is None else number(paper, digits) + _star(cell)]
         beside += [] if difference is None else [_signed(difference, digits)]
         cells.append((f"\\textbf{{{ours}}}" if column in bold else ours) + _small(beside) + _partial(cell))
     if text.has_gains(table):
@@ -151,7 +152,7 @@ def _partial(cell: Cell) -> str:
 
 
 def _signed(value: float, digits: int) -> str:
-    return f"${text.signed(value, digits)}$"
+    return f"${signed(value, digits)}$"
 
 
 def escape(given: str) -> str:

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.features import FeatureFile, load_features
-from pta.datasets.sample_set import ImageSet
+from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder, find_device, load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.files import make_folder
@@ -65,7 +65,7 @@ class Library:
         """Whether the model was needed until now."""
         return "encoder" in self.__dict__
 
-    def images(self, dataset: str) -> ImageSet:
+    def images(self, dataset: str) -> SampleSet:
         """The images of a dataset, not read yet."""
         if dataset in self.own:
             raise InvalidSamples(f"{dataset} is a feature file, there are no images to look at")
@@ -114,7 +114,7 @@ class Library:
             raise InvalidSamples(f"the feature file holds no {missing}")
         return self.own[dataset]
 
-    def _classifier(self, images: ImageSet, templates: str, descriptions: bool) -> ZeroShotClassifier:
+    def _classifier(self, images: SampleSet, templates: str, descriptions: bool) -> ZeroShotClassifier:
         sentences = None
         if descriptions:
             if self.descriptions is None:
@@ -125,7 +125,7 @@ class Library:
             self.encoder, images.class_names, prompts, descriptions=sentences, cache=default_cache()
         )
 
-    def _extracted(self, images: ImageSet, mode: str, raw: bool) -> FeatureFile:
+    def _extracted(self, images: SampleSet, mode: str, raw: bool) -> FeatureFile:
         kinds = [mode and f"{VIEWS}-{mode}", "pixels" if raw else "", "" if self.dtype == "float32" else self.dtype]
         name = "-".join([images.name.replace("/", "-"), self.encoder.fingerprint[:12], *filter(None, kinds)])
         out = self.folder / f"{name}.safetensors"

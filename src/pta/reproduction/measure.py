@@ -7,7 +7,7 @@ from pathlib import Path
 from pta import encoders
 from pta.adapters import needs_model
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableImage
+from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.evaluation.cached_evaluation import evaluate_once, inputs_of, made_from
 from pta.evaluation.machine import hardware
 from pta.evaluation.record import Record
@@ -75,7 +75,7 @@ def _do(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], 
         ):
             records.append(record)
             on_run(len(records))
-    except (InvalidParameter, InvalidSamples, UnreadableImage, UnavailableModel) as error:
+    except (InvalidParameter, InvalidSamples, UnreadableSample, UnavailableModel) as error:
         return Outcome(missing=CANNOT, why=_why(error, job))
     return Outcome(tuple(sorted(records, key=lambda record: job.seeds.index(record["seed"]))))
 

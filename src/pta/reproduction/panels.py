@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from pta.evaluation.number_text import number
 from pta.evaluation.record import Record
 from pta.reproduction import origins, text
 from pta.reproduction.declaration import Figure as Declared
@@ -50,11 +51,11 @@ def _bars(panel: "Axes", table: Table, column: int) -> None:
             panel.text(0, place, f"{_GAP}{text.missing_text(cell)}", va="center", fontsize=9)
         else:
             panel.barh(place, cell.ours, 0.24, color=_COLOURS[0], label="ours")
-            panel.text(cell.ours, place, f"{_GAP}{text.number(cell.ours, digits)}", va="center", fontsize=9)
+            panel.text(cell.ours, place, f"{_GAP}{number(cell.ours, digits)}", va="center", fontsize=9)
         if cell.paper is not None:
             outline: Look = {"fill": False, "edgecolor": _COLOURS[1], "linestyle": "--"}
             panel.barh(place + 0.28, cell.paper, 0.2, label=paper_words(table), **outline)
-            panel.text(cell.paper, place + 0.28, f"{_GAP}{text.number(cell.paper, digits)}", va="center", fontsize=9)
+            panel.text(cell.paper, place + 0.28, f"{_GAP}{number(cell.paper, digits)}", va="center", fontsize=9)
     panel.set_yticks([])
     panel.set_ylim(len(lines) - 0.5, -0.5)
     highest = max([0.0, *(value for line in lines for value in _numbers(line.cells[column]))])

@@ -5,6 +5,7 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
+from pta.evaluation.number_text import number
 from pta.evaluation.record import Record
 from pta.reproduction import origins, text
 from pta.reproduction.report_table import scrolling
@@ -111,7 +112,7 @@ def _metrics(table: Table, line: Line, source: Source) -> str:
 
 
 def _number(value: float | None, digits: int) -> str:
-    return text.NOTHING if value is None else text.number(value, digits)
+    return text.NOTHING if value is None else number(value, digits)
 
 
 def _state(records: Sequence[Record]) -> str:

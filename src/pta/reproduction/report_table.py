@@ -2,6 +2,8 @@
 
 from html import escape
 
+from pta.evaluation.html_page import mood
+from pta.evaluation.number_text import number, signed, with_minus
 from pta.reproduction import text
 from pta.reproduction.table import Cell, Line, Table
 
@@ -45,23 +47,23 @@ def _cell(table: Table, line: Line, cell: Cell, *, bold: bool) -> str:
     digits = text.digits_of(table, cell)
     paper, difference = text.paper_number(table, cell), text.difference_from_paper(table, cell)
     ours = _ours(cell, text.ours_text(table, cell))
-    below = [] if paper is None else [_signs(text.number(paper, digits)) + text.star(cell)]
+    below = [] if paper is None else [with_minus(number(paper, digits)) + text.star(cell)]
     if difference is not None:
-        mood = _mood(difference, digits) if text.is_accuracy(line.row, cell) else ""
-        below.append(f'<span class="{mood}">{_signs(text.signed(difference, digits))}</span>')
+        kind = mood(difference, digits) if text.is_accuracy(line.row, cell) else ""
+        below.append(f'<span class="{kind}">{with_minus(signed(difference, digits))}</span>')
     return (f"<b>{ours}</b>" if bold else ours) + _small(" ".join(below)) + _partial(cell)
 
 
 def _gain(cell: Cell | None, digits: int) -> str:
     if cell is None:
         return ""
-    ours = _ours(cell, text.missing_text(cell) if cell.ours is None else _signs(text.signed(cell.ours, digits)))
-    paper = "" if cell.paper is None else f"paper: {_signs(text.signed(cell.paper, digits))}{text.star(cell)}"
+    ours = _ours(cell, text.missing_text(cell) if cell.ours is None else with_minus(signed(cell.ours, digits)))
+    paper = "" if cell.paper is None else f"paper: {with_minus(signed(cell.paper, digits))}{text.star(cell)}"
     return ours + _small(paper) + _partial(cell)
 
 
 def _ours(cell: Cell, said: str) -> str:
-    return f'<span class="missing">{escape(said)}</span>' if cell.ours is None else _signs(said)
+    return f'<span class="missing">{escape(said)}</span>' if cell.ours is None else with_minus(said)
 
 
 def _small(said: str) -> str:
@@ -70,13 +72,3 @@ def _small(said: str) -> str:
 
 def _partial(cell: Cell) -> str:
     return _small(escape(cell.partial))
-
-
-def _mood(difference: float, digits: int) -> str:
-    shown = round(difference, digits)
-    return "gain" if shown > 0 else "loss" if shown < 0 else ""
-
-
-def _signs(number: str) -> str:
-    """A number with a real minus."""
-    return number.replace("-", "−")

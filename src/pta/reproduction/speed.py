@@ -16,12 +16,11 @@ from torch import Tensor
 
 from pta.adapters import Adapter, adapter_class, create_adapter, needs_model
 from pta.datasets.features import FeatureFile
-from pta.datasets.sample_set import ImageSet
+from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Record
 from pta.evaluation.stream import Stream
-from pta.images import decode_image
 from pta.inference.encoding import Views
 from pta.samples import Samples
 
@@ -32,7 +31,7 @@ _BATCH = 256
 @torch.no_grad()
 def measure_speed(
     encoder: Encoder,
-    images: ImageSet,
+    images: SampleSet,
     data: FeatureFile,
     method: str,
     parameters: Mapping[str, Any],
@@ -84,19 +83,16 @@ def measure_speed(
 def _answer_in(encoder: Encoder, pixels: Tensor, adapter: Adapter, *, takes_views: bool) -> float:
     """The seconds from the pixels of an image, or of its views, to a label."""
     begun = time.perf_counter()
-    features = encoder.encode_images(pixels)
+    features = encoder.encode(pixels)
     samples = Samples.of(features[:1], views=features[None] if takes_views else None)
     adapter.step(samples).argmax(dim=1).item()
     return time.perf_counter() - begun
 
 
-def _prepared(encoder: Encoder, images: ImageSet, numbers: list[int], views: Views | None) -> Iterator[Tensor]:
+def _prepared(encoder: Encoder, images: SampleSet, numbers: list[int], views: Views | None) -> Iterator[Tensor]:
     """The pixels of each image, or of its views, on the encoder's device."""
+    prepare = encoder.preparer(views=views)
     for number in numbers:
-        image = images.images[number]
-        picture = decode_image(image.read(), image.key)
-        if views is None:
-            pixels = torch.from_numpy(encoder.preprocess.pixels(picture)[None])
-        else:
-            pixels = torch.from_numpy(views.of(picture, number, encoder.preprocess))
-        yield pixels.to(encoder.device)
+        sample = images.samples[number]
+        raw = torch.from_numpy(prepare(sample.read(), sample.key, number))
+        yield (raw[None] if views is None else raw).to(encoder.device)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pta.evaluation.number_text import number, signed
 from pta.reproduction.declaration import Row
 from pta.reproduction.table import Cell, Table
 
@@ -82,25 +83,6 @@ def paper_number(table: Table, cell: Cell) -> float | None:
 def difference_from_paper(table: Table, cell: Cell) -> float | None:
     """Ours minus the paper's, where they can be compared."""
     return cell.difference if table.comparable else None
-
-
-def number(value: float, digits: int) -> str:
-    """A number, never a negative zero.
-
-    >>> number(-0.001, 2)
-    '0.00'
-    """
-    return f"{round(value, digits) + 0.0:.{digits}f}"
-
-
-def signed(value: float, digits: int) -> str:
-    """A number with its sign, unless it is written as zero.
-
-    >>> signed(0.736, 2), signed(-0.736, 1), signed(-0.001, 2)
-    ('+0.74', '-0.7', '0.00')
-    """
-    written = number(value, digits)
-    return written if float(written) <= 0 else f"+{written}"
 
 
 def digits_of(table: Table, cell: Cell) -> int:

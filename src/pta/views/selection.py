@@ -43,7 +43,7 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
     kept = max(1, int(views.shape[1] * keep))
     at_once = max(1, _LOGITS_AT_ONCE // (views.shape[1] * classifier.classes))
     most_confident = torch.cat([_most_confident(part, classifier, kept) for part in torch.split(views, at_once)])
-    return Samples(most_confident.mean(dim=1), views, most_confident, samples.pixels)
+    return Samples(most_confident.mean(dim=1), views, most_confident, samples.raw)
 
 
 def _most_confident(views: Tensor, classifier: ZeroShotClassifier, kept: int) -> Tensor:

@@ -1,0 +1,63 @@
+"""The parts that reports share: a page that loads nothing, and what stands on it."""
+
+from collections.abc import Mapping
+from html import escape
+from importlib import resources
+
+
+def page(title: str, body: str, *, style: str, script: str = "") -> str:
+    """One HTML file; the browser is told to refuse even what it would ask for on its own.
+
+    Args:
+        title: plain text.
+        body: HTML.
+        style: CSS of the report, used after that of all reports.
+        script: JavaScript; without one, none may run.
+    """
+    sources = ["default-src 'none'", "img-src data:", "style-src 'unsafe-inline'"]
+    policy = "; ".join([*sources, *(["script-src 'unsafe-inline'"] if script else [])])
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>
+{packaged_text("page.css")}{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+{f"<script>{chr(10)}{script}</script>{chr(10)}" if script else ""}</body>
+</html>
+"""
+
+
+def packaged_text(name: str) -> str:
+    """A style or a script of the package's data."""
+    return (resources.files("pta") / "data" / name).read_text(encoding="utf-8")
+
+
+def tiles(*values: tuple[str, str]) -> str:
+    """A few large numbers (HTML), each with plain words below it."""
+    inside = "\n".join(f"<div><b>{value}</b><span>{escape(words)}</span></div>" for value, words in values)
+    return f'<div class="tiles">\n{inside}\n</div>'
+
+
+def facts(values: Mapping[str, str]) -> str:
+    """Plain names and plain texts, one below the other."""
+    inside = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in values.items())
+    return f"<dl>\n{inside}\n</dl>"
+
+
+def mood(points: float, digits: int = 2) -> str:
+    """The CSS class of a difference as it is written: a gain, a loss or neither.
+
+    >>> mood(0.3), mood(-0.3), mood(-0.001)
+    ('gain', 'loss', '')
+    """
+    shown = round(points, digits)
+    return "gain" if shown > 0 else "loss" if shown < 0 else ""
