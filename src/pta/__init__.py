@@ -29,7 +29,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.engines.segment import Segment, compose
 from pta.errors import PtaError
 from pta.inference.live_classifier import Classifier
-from pta.inference.program import Compiled as compile  # noqa: N813 (what it is to its users)
+from pta.inference.program import compile
 from pta.samples import Samples
 
 __version__ = "0.1.0"

@@ -84,7 +84,8 @@ class Combined(PTA):
     @classmethod
     def stands_on(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:
         """The other method."""
-        return (parameters.get("base", cls.declared["base"].default),)
+        declared = cls.declared["base"]
+        return (declared.check("base", parameters.get("base", declared.default)),)
 
     def _step(self, samples: Samples) -> Tensor:
         f, logits = self.other._answer(samples, learn=True)

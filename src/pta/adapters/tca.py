@@ -97,7 +97,7 @@ class TCA(Adapter):
     >>> anchors = encoder.encode_texts(["a coat.", "a bag."])
     >>> adapter = TCA(ZeroShotClassifier(anchors, ["coat", "bag"]), model=encoder)
     >>> raw = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
-    >>> adapter.step(Samples.of(encoder.encode_images(raw), raw=raw)).shape
+    >>> adapter.step(Samples.of(torch.ones(1, encoder.dim), raw=raw)).shape
     torch.Size([1, 2])
     """
 
