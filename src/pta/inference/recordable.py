@@ -25,14 +25,14 @@ class _NotRecordable(Exception):
     """The step does something that a replay would not repeat."""
 
 
-class _Dataflow(TorchDispatchMode):
+class _Dataflow(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows what is computed from the state and the samples, and refuses what a replay would miss.
 
     Tensors that are computed from constants alone may be kept from one call to the next.
     """
 
     def __init__(self, state: Iterable[Tensor], device: torch.device) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._device = device
         self._state = {id(tensor): tensor for tensor in state}
         self._varying: dict[int, Tensor] = {}  # keeps them alive, so that no other tensor gets the same id
