@@ -27,7 +27,6 @@ from pta.engines.chunk import advance_by_chunk
 from pta.engines.loop import advance_by_loop
 from pta.engines.step import advance_by_step
 from pta.engines.zero_shot import ZeroShot
-from pta.reference.pta import pta_loop
 from pta.samples import Samples
 
 RELEASED_RULE, PAPER_RULE = (
