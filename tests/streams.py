@@ -139,7 +139,9 @@ def streams(max_count: int = 80) -> st.SearchStrategy[Stream]:
 def defaults(function: Callable[..., object]) -> dict[str, object]:
     """The default of every parameter that has one: of a method, to be compared with those its loop was written with."""
     parameters = inspect.signature(function).parameters.values()
-    return {given.name: given.default for given in parameters if given.default is not given.empty and given.name != "model"}
+    return {
+        given.name: given.default for given in parameters if given.default is not given.empty and given.name != "model"
+    }
 
 
 def rules(**fixed: object) -> st.SearchStrategy[Rule]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pta import CLIP, PTA, TDA, Adapter, ZeroShotClassifier, check_adapter, create_adapter, list_adapters
+from pta.adapters import registry
 from pta.adapters.checks import BrokenLaw, _Stream
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
@@ -97,13 +98,9 @@ class LearnsBeforeChecking(PTA):
         return super().step(samples)
 
 
-class KeepsAFunction(PTA):
+class PicklesWithoutState(PTA):
     def __reduce__(self):
-        return object.__reduce_ex__(self, 2)
-
-    def __init__(self, classifier, **given):
-        super().__init__(classifier, **given)
-        self.helper = lambda: None
+        return PicklesWithoutState, (self.classifier,)
 
 
 class SharesItsState(PTA):
@@ -161,7 +158,7 @@ class DividesByZero(PTA):
         (Grows, "memory_is_bounded"),
         (IsRandom, "the_same_stream_gives_the_same_answers"),
         (LearnsBeforeChecking, "a_refusal_changes_nothing"),
-        (KeepsAFunction, "pickles"),
+        (PicklesWithoutState, "pickles"),
         (SharesItsState, "a_clone_is_independent"),
         (RestoresHalf, "restoring_rewinds"),
         (CountsPredictions, "position_counts_learned_samples"),
@@ -173,7 +170,7 @@ class DividesByZero(PTA):
 )
 def test_each_law_catches_who_breaks_it(broken, law):
     others = {name: "not what this test is about" for name in LAWS if name != law}
-    with pytest.raises((BrokenLaw, AttributeError) if law == "pickles" else BrokenLaw):
+    with pytest.raises(BrokenLaw):
         check_adapter(broken, except_for=others)
 
 
@@ -204,14 +201,15 @@ class RunningMean(Adapter):
         return self.zero_shot(samples).logits + self.weight * samples.features @ self.means.T
 
 
-def test_a_method_that_has_nothing_but_its_loop_is_complete():
+def test_a_method_that_has_nothing_but_its_loop_is_complete(monkeypatch):
+    monkeypatch.setitem(registry._registered, RunningMean.name, RunningMean)
     assert check_adapter(RunningMean) == LAWS
     classifier = ZeroShotClassifier(torch.eye(2), ["cat", "dog"], scale=1.0)
     logits = RunningMean(classifier).step([[1.0, 0.0], [0.6, 0.8]])
-    torch.testing.assert_close(logits, torch.tensor([[1.2, 0.0], [0.72, 0.928]]))
+    torch.testing.assert_close(logits, torch.tensor([[1.2, 0.0], [0.72, 1.0]]))
 
 
-@pytest.mark.parametrize("name", list_adapters())
+@pytest.mark.parametrize("name", sorted(set(list_adapters()) - {"bca"}))  # which scores centres of its own
 def test_every_method_takes_zero_shot_logits_from_one_place(name, monkeypatch):
     """So that a stage can stand in front of it: logits that are turned upside down change what every method says."""
     stream = _Stream.make(1)

@@ -147,7 +147,9 @@ def test_views_of_another_shape_are_refused_in_one_line(name, views, complaint):
 def test_a_view_without_direction_is_refused_with_its_place(name, value):
     views = torch.ones(5, 3, 4)
     views[2, 1] = value
-    with pytest.raises(InvalidSamples, match=rf"^{name}: number 1 of sample 2 is zero, NaN or Inf and has no direction$"):
+    with pytest.raises(
+        InvalidSamples, match=rf"^{name}: number 1 of sample 2 is zero, NaN or Inf and has no direction$"
+    ):
         Samples.of(torch.ones(5, 4), **{name: views})
 
 

@@ -45,7 +45,7 @@ def loop_of(stream, features=None, **parameters):
     return tda_loop(stream.anchors.double().numpy(), features.double().numpy(), scale=stream.scale, **parameters)
 
 
-def doubtful_stream(seed, **given):
+def uncertain_stream(seed, **given):
     """A stream with something in both caches."""
     return clip_like_stream(seed, **{"classes": 10, "dim": 16, "count": 150, "scale": 70.0} | given)
 
@@ -86,21 +86,21 @@ def test_any_batches_give_what_the_loop_gives(dtype, data):
 
 @settings(max_examples=30)
 @given(st.data())
-def test_without_looking_answers_and_state_are_the_same(data):
+def test_answers_and_state_are_the_same_where_numbers_are_not_host_readable(data):
     stream, parameters = data.draw(streams()), data.draw(PARAMETERS)
-    looking, unseeing = (TDA(stream.classifier, **parameters) for _ in range(2))
+    reading, other = (TDA(stream.classifier, **parameters) for _ in range(2))
     for part in data.draw(cuts(len(stream.features))):
-        expected = looking.step(stream.features[part])
+        expected = reading.step(stream.features[part])
         with patch("pta.engines.admission.is_host_readable", return_value=False):
-            torch.testing.assert_close(unseeing.step(stream.features[part]), expected, rtol=0, atol=1e-9)
-    for name, tensor in looking.state().items():
-        assert torch.equal(unseeing.state()[name], tensor), name
+            torch.testing.assert_close(other.step(stream.features[part]), expected, rtol=0, atol=1e-9)
+    for name, tensor in reading.state().items():
+        assert torch.equal(other.state()[name], tensor), name
 
 
 @settings(max_examples=15)
 @given(st.data())
 def test_means_of_views_are_cached_by_the_mean_of_their_probabilities(data):
-    stream = doubtful_stream(data.draw(st.integers(0, 1000)), count=6 * 40, in_order=True)
+    stream = uncertain_stream(data.draw(st.integers(0, 1000)), count=6 * 40, in_order=True)
     most_confident = stream.features.unflatten(0, (40, 6))
     means = most_confident.mean(dim=1)
     samples, adapter = Samples(means, most_confident=most_confident), TDA(stream.classifier)
@@ -112,7 +112,7 @@ def test_means_of_views_are_cached_by_the_mean_of_their_probabilities(data):
 
 
 def test_a_longer_batch_than_is_done_at_once_is_still_one_stream():
-    stream = doubtful_stream(1, count=1300, classes=30)
+    stream = uncertain_stream(1, count=1300, classes=30)
     assert TDA(stream.classifier).at_once < 1300
     outputs = TDA(stream.classifier).step(stream.features)
     np.testing.assert_allclose(outputs, loop_of(stream), rtol=0, atol=1e-9)
@@ -143,7 +143,7 @@ def test_the_positive_cache_is_the_most_confident_of_each_class_in_order(stream,
         torch.testing.assert_close(kept[kept < EMPTY], expected, atol=1e-12, rtol=1e-9)
 
 
-def test_a_sample_speaks_for_its_class_with_the_full_weight():
+def test_a_sample_raises_its_own_class_with_the_full_weight():
     toy = toy_stream()
     outputs = TDA(toy.classifier, positive_alpha=3.0, negative_slots=0).step(toy.features[:1])
     np.testing.assert_allclose(outputs - toy.classifier.logits(toy.features[:1]), [[3.0, 0.0, 0.0]], atol=1e-12)
@@ -166,7 +166,7 @@ def test_equal_entropy_does_not_replace():
 
 
 def test_a_bias_is_added_and_decides_nothing():
-    stream = doubtful_stream(2)
+    stream = uncertain_stream(2)
     names = [f"class {c}" for c in range(10)]
     biased = ZeroShotClassifier(stream.anchors, names, scale=stream.scale, bias=-4.0)
     torch.testing.assert_close(
@@ -175,7 +175,7 @@ def test_a_bias_is_added_and_decides_nothing():
 
 
 def test_state_is_as_large_as_promised():
-    stream = doubtful_stream(3, classes=10, dim=16).to(torch.float32)
+    stream = uncertain_stream(3, classes=10, dim=16).to(torch.float32)
     assert TDA(stream.classifier).state_bytes == 5 * 10 * 16 * 4 + 5 * 10 * 8 + 2 * 10 * 10 * 4
 
 
@@ -183,7 +183,7 @@ def test_state_is_as_large_as_promised():
     ("min_probability", "classes", "most"), [(0.03, 200, 33), (0.03, 10, 10), (0.3, 10, 3), (1.0, 10, 1), (0.0, 10, 10)]
 )
 def test_as_many_classes_are_kept_as_can_be_that_probable(min_probability, classes, most):
-    stream = doubtful_stream(3, classes=classes)
+    stream = uncertain_stream(3, classes=classes)
     assert TDA(stream.classifier, min_probability=min_probability).negative_classes.shape == (classes, 2, most)
 
 
@@ -191,14 +191,14 @@ def test_as_many_classes_are_kept_as_can_be_that_probable(min_probability, class
 
 
 def test_scoring_before_learning_leaves_the_first_sample_as_it_was():
-    stream = doubtful_stream(4)
+    stream = uncertain_stream(4)
     assert difference_of(stream, order="predict-first") > 1.0
     first = TDA(stream.classifier, order="predict-first").step(stream.features[:1])
     torch.testing.assert_close(first, stream.classifier.logits(stream.features[:1]))
 
 
-def test_the_natural_logarithm_lets_fewer_doubts_be_small():
-    stream = doubtful_stream(5)
+def test_the_natural_logarithm_makes_shares_of_entropy_larger():
+    stream = uncertain_stream(5)
     assert difference_of(stream, entropy_base="ln") > 0.05
     bits, nats = (TDA(stream.classifier, negative_slots=200, entropy_base=base) for base in ("log2", "ln"))
     p = (stream.scale * stream.features @ stream.anchors.T).softmax(dim=1)
@@ -210,7 +210,7 @@ def test_the_natural_logarithm_lets_fewer_doubts_be_small():
 
 
 def test_entropy_in_nats_over_bits_never_passes_the_logarithm_of_two():
-    stream = doubtful_stream(6, scale=1.0)
+    stream = uncertain_stream(6, scale=1.0)
     adapter = TDA(stream.classifier, min_entropy=math.log(2), max_entropy=1.0)
     adapter.step(stream.features)
     assert (adapter.negative_scores == EMPTY).all()
@@ -235,11 +235,11 @@ def test_entropy_in_nats_over_bits_never_passes_the_logarithm_of_two():
     ids=str,
 )
 def test_each_number_matters_and_as_in_the_loop(switch):
-    assert difference_of(doubtful_stream(7), **switch) > 0.01
+    assert difference_of(uncertain_stream(7), **switch) > 0.01
 
 
 def test_without_slots_it_is_the_classifier():
-    stream = doubtful_stream(8)
+    stream = uncertain_stream(8)
     outputs = TDA(stream.classifier, positive_slots=0, negative_slots=0).step(stream.features)
     torch.testing.assert_close(outputs, stream.classifier.logits(stream.features))
 

@@ -12,7 +12,7 @@ from pta.adapters.boostadapter import BoostAdapter
 from pta.adapters.mta import MTA
 from pta.adapters.tda import TDA
 from pta.adapters.zero import ZERO
-from pta.engines.zero_shot import ZeroShot, entropy_of, exact_logits
+from pta.engines.zero_shot import ZeroShot, entropy_of
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
@@ -30,10 +30,12 @@ def with_most_confident(stream, views=6):
 @DTYPES
 def test_quantities_are_those_of_plain_arithmetic(dtype):
     stream = clip_like_stream(1, classes=9, dim=16, count=40).to(dtype)
-    found = ZeroShot.of(stream.classifier, Samples(stream.features))
+    found = ZeroShot(stream.classifier, Samples(stream.features))
     z = stream.scale * stream.features.double().numpy() @ stream.anchors.double().numpy().T
     p = softmax(z)
-    np.testing.assert_allclose(found.logits, z, rtol=1e-12 if dtype == torch.float64 else 1e-6)
+    np.testing.assert_allclose(found.logits, z, rtol=1e-12 if dtype == torch.float64 else 1e-5)
+    np.testing.assert_allclose(found.exact_logits, z, rtol=1e-12)
+    np.testing.assert_allclose(found.exact_logits_of(np.array([7, 2])), z[[7, 2]], rtol=1e-12)
     np.testing.assert_allclose(found.probabilities, p, rtol=1e-10)
     np.testing.assert_allclose(found.entropy, -(p * np.log(p)).sum(axis=1), rtol=1e-10)
     np.testing.assert_array_equal(found.labels, z.argmax(axis=1))
@@ -41,7 +43,7 @@ def test_quantities_are_those_of_plain_arithmetic(dtype):
 
 def test_the_worked_stream_has_the_printed_entropies():
     toy = toy_stream()
-    found = ZeroShot.of(toy.classifier, Samples(toy.features))
+    found = ZeroShot(toy.classifier, Samples(toy.features))
     np.testing.assert_allclose(found.entropy, [0.70368, 0.66892, 0.00541], atol=1e-5)
     assert found.labels.tolist() == [0, 1, 2]
 
@@ -50,22 +52,22 @@ def test_the_worked_stream_has_the_printed_entropies():
 def test_of_most_confident_views_the_distributions_are_averaged_and_the_label_is_that_of_the_mean_feature(dtype):
     stream = clip_like_stream(2, classes=9, dim=16, count=60).to(dtype)
     samples = with_most_confident(stream)
-    found = ZeroShot.of(stream.classifier, samples)
+    found = ZeroShot(stream.classifier, samples)
     T = stream.anchors.double().numpy()
     each = softmax(stream.scale * samples.most_confident.double().numpy() @ T.T)
     p = each.mean(axis=1)
     z = stream.scale * samples.features.double().numpy() @ T.T
     np.testing.assert_allclose(found.probabilities, p, rtol=1e-10)
     np.testing.assert_allclose(found.entropy, -(p * np.log(p)).sum(axis=1), rtol=1e-10)
-    np.testing.assert_allclose(found.logits, z, rtol=1e-12 if dtype == torch.float64 else 1e-6)
+    np.testing.assert_allclose(found.exact_logits, z, rtol=1e-12)
     np.testing.assert_array_equal(found.labels, z.argmax(axis=1))
 
 
 def test_the_mean_of_distributions_is_not_the_distribution_of_the_mean():
     stream = clip_like_stream(2, classes=9, dim=16, count=60)
     with_views = with_most_confident(stream)
-    averaged = ZeroShot.of(stream.classifier, with_views).entropy
-    plain = ZeroShot.of(stream.classifier, Samples(with_views.features)).entropy
+    averaged = ZeroShot(stream.classifier, with_views).entropy
+    plain = ZeroShot(stream.classifier, Samples(with_views.features)).entropy
     assert (averaged - plain).abs().max() > 0.1
 
 
@@ -75,9 +77,9 @@ def test_the_mean_of_distributions_is_not_the_distribution_of_the_mean():
 def test_a_batch_does_not_show_in_what_methods_decide_by(dtype, data, stream):
     stream = stream.to(dtype)
     samples = Samples(stream.features)
-    whole = ZeroShot.of(stream.classifier, samples)
+    whole = ZeroShot(stream.classifier, samples)
     for batch in data.draw(cuts(len(samples))):
-        part = ZeroShot.of(stream.classifier, samples[batch])
+        part = ZeroShot(stream.classifier, samples[batch])
         torch.testing.assert_close(part.entropy, whole.entropy[batch], atol=1e-12, rtol=0)
         torch.testing.assert_close(part.probabilities, whole.probabilities[batch], atol=1e-12, rtol=0)
 
@@ -85,35 +87,37 @@ def test_a_batch_does_not_show_in_what_methods_decide_by(dtype, data, stream):
 def test_a_batch_does_not_show_with_most_confident_views_either():
     stream = clip_like_stream(3, classes=30, dim=64, count=120).to(torch.float32)
     samples = with_most_confident(stream)
-    whole = ZeroShot.of(stream.classifier, samples)
-    single = torch.cat([ZeroShot.of(stream.classifier, sample).entropy for sample in samples.batches(1)])
+    whole = ZeroShot(stream.classifier, samples)
+    single = torch.cat([ZeroShot(stream.classifier, sample).entropy for sample in samples.batches(1)])
     torch.testing.assert_close(single, whole.entropy, atol=1e-12, rtol=0)
 
 
 @DTYPES
 def test_logits_have_the_precision_of_the_features_and_decisions_are_double(dtype):
     stream = clip_like_stream(4, classes=5, dim=8, count=10).to(dtype)
-    found = ZeroShot.of(stream.classifier, Samples(stream.features))
+    found = ZeroShot(stream.classifier, Samples(stream.features))
     assert found.logits.dtype == dtype
-    assert found.probabilities.dtype == found.entropy.dtype == torch.float64
+    assert found.exact_logits.dtype == found.probabilities.dtype == found.entropy.dtype == torch.float64
     assert found.labels.dtype == torch.int64
 
 
 def test_a_bias_is_in_the_logits_and_in_nothing_else():
     stream = clip_like_stream(5, classes=5, dim=8, count=10)
     biased = ZeroShotClassifier(stream.anchors, list("abcde"), stream.scale, bias=-10.0)
-    plain, found = (ZeroShot.of(one, Samples(stream.features)) for one in (stream.classifier, biased))
+    plain, found = (ZeroShot(one, Samples(stream.features)) for one in (stream.classifier, biased))
     torch.testing.assert_close(found.logits, plain.logits - 10.0)
+    torch.testing.assert_close(found.exact_logits, plain.exact_logits - 10.0)
     torch.testing.assert_close(found.probabilities, plain.probabilities)
     torch.testing.assert_close(found.entropy, plain.entropy)
     assert torch.equal(found.labels, plain.labels)
 
 
-def test_exact_logits_take_any_number_of_views():
+def test_logits_of_views_are_those_of_the_views_as_samples():
     stream = clip_like_stream(6, classes=5, dim=8, count=12).to(torch.float32)
-    views = exact_logits(stream.classifier, stream.features.unflatten(0, (4, 3)))
-    assert views.dtype == torch.float64
-    torch.testing.assert_close(views.flatten(0, 1), exact_logits(stream.classifier, stream.features))
+    views = stream.features.unflatten(0, (4, 3))
+    found = ZeroShot(stream.classifier, Samples(views[:, 0], views=views)).view_logits
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found.flatten(0, 1), ZeroShot(stream.classifier, Samples(stream.features)).exact_logits)
 
 
 @pytest.mark.parametrize(("method", "views"), [(TDA, 1), (BoostAdapter, 64), (MTA, 64), (ZERO, 64)])

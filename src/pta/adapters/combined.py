@@ -30,7 +30,7 @@ from pta.parameters import parameter
 from pta.samples import Samples
 
 
-def _name(name: str, value: object) -> object:
+def _name(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidParameter(f"{name} must be the name of a method, got {value!r}")
     method = adapter_class(value)
@@ -86,7 +86,7 @@ class Combined(PTA):
     @classmethod
     def stands_on(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:
         """The other method."""
-        return (parameters.get("base", cls.declared["base"].default),)
+        return (_name("base", parameters.get("base", cls.declared["base"].default)),)
 
     def _step(self, samples: Samples) -> Tensor:
         f, logits = self.other._answer(samples, learn=True)

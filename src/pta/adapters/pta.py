@@ -70,7 +70,7 @@ class PTA(Adapter):
 
     name: ClassVar[str] = "pta"
     may_fail = False
-    at_once = None
+    at_once: int | None = None
     h: float = PARAMETERS["h"]
     w: float = PARAMETERS["w"]
     variant: Variant = choice("released", Variant, "which rule the other switches default to")
@@ -106,7 +106,9 @@ class PTA(Adapter):
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters: those of the variant where they are not given, and the precision of the anchors."""
-        defaults = {"state_dtype": "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"}
+        defaults: dict[str, Any] = {
+            "state_dtype": "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"
+        }
         if given.get("variant") == "paper":
             defaults |= _PAPER
         return super().complete(defaults | dict(given), origin)

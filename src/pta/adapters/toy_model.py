@@ -68,7 +68,8 @@ class ToyModel:
     def _embed(self, pixels: Tensor) -> Tensor:
         cut = pixels.unfold(2, PATCH, PATCH).unfold(3, PATCH, PATCH).permute(0, 2, 3, 1, 4, 5)
         patches = cut.flatten(3).flatten(1, 2) @ self.weights["patch"]
-        return torch.cat([torch.zeros_like(patches[:, :1]), patches], dim=1) + self.weights["positions"]
+        tokens: Tensor = torch.cat([torch.zeros_like(patches[:, :1]), patches], dim=1) + self.weights["positions"]
+        return tokens
 
     def _block(self, number: int) -> TokenBlock:
         qkv, (first, second) = self.weights["qkv"][number], self.weights["mlp"][number]
@@ -78,7 +79,8 @@ class ToyModel:
             return attention(q, k, v)
 
         def mlp(x: Tensor) -> Tensor:
-            return gelu(layer_norm(x, (WIDTH,)) @ first) @ second
+            out: Tensor = gelu(layer_norm(x, (WIDTH,)) @ first) @ second
+            return out
 
         def whole(x: Tensor) -> Tensor:
             x = x + attend(x)[0]
