@@ -52,6 +52,8 @@ class _Dataflow(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if operation.namespace == "prim":  # asks for the device of a tensor, not for its numbers
+            return operation(*args, **(kwargs or {}))
         varies = self.use(_tensors((args, kwargs)))
         result = operation(*args, **(kwargs or {}))
         for made in _tensors(result) if varies else ():
