@@ -116,7 +116,7 @@ def _plain_values(adapter: Adapter) -> dict[tuple[int, str], object]:
     found: dict[tuple[int, str], object] = {}
     for key, owner in owners.items():
         for name, value in vars(owner).items():
-            if isinstance(value, bool | int | float | str):
+            if isinstance(value, int | float | str):
                 found[key, name] = value
             elif isinstance(value, Sized) and not isinstance(value, Tensor):
                 found[key, name] = len(value)
