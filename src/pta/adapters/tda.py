@@ -123,7 +123,8 @@ class TDA(Adapter):
 
     def _score(self, samples: Samples, z: Tensor, positive: Admission, negative: Admission, against: Tensor) -> Tensor:
         """Step 4, for each sample with the caches as they are when it is scored."""
-        f, times = samples.features, torch.arange(len(z), device=z.device) - int(self.order == "predict-first")
+        f, first = samples.features, -1 if self.order == "predict-first" else 0
+        times = torch.arange(first, first + len(f), device=f.device)
         z = z.add(self._for(samples, positive, times), alpha=self.positive_alpha)
         keys, listed, beta = self.negative_keys, self.negative_classes, self.negative_beta
         cost = affinity_per_listed_class(f, negative, times, keys, listed, against, beta)
