@@ -335,7 +335,7 @@ def test_the_bounds_are_torchvisions():
     assert crops.ASPECT == (0.75, 4 / 3)
 
 
-# -- the mean of the most confident -------------------------------------------------------------------------------------------
+# -- the mean of the most confident ---------------------------------------------------------------------------------
 
 
 def slow_mean(views, anchors, scale, keep):
