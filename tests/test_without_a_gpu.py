@@ -134,7 +134,7 @@ def as_if_on_a_gpu(run, monkeypatch):
     monkeypatch.setattr(program.Compiled, "_on_gpu", True)
     monkeypatch.setattr(program.Compiled, "_here", lambda self: nullcontext())
     monkeypatch.setattr(program.Compiled, "_uploads", SimpleNamespace(send=lambda given, into: into.copy_(given)))
-    monkeypatch.setattr(program, "PendingPredictions", lambda predictions: SimpleNamespace(arrived=lambda: predictions))
+    monkeypatch.setattr(program, "PendingPredictions", lambda predictions: SimpleNamespace(wait=lambda: predictions))
     return run
 
 
