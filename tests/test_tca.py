@@ -1,6 +1,7 @@
 """TCA equals the loop that the released program is, and condenses tokens as it does."""
 
-from dataclasses import dataclass, replace
+from dataclasses from functools import partial
+import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -152,7 +153,7 @@ def test_the_defaults_are_those_of_the_loop():
 
 
 def test_the_laws_of_adapters_hold():
-    check_adapter(tca)
+    check_adapter(partial(TCA, rate=RATE))
 
 
 def test_a_saved_adapter_goes_on_as_if_nothing_had_been(tmp_path):

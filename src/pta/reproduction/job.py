@@ -10,7 +10,7 @@ from pta.adapters import adapter_class, list_adapters, needs_of_samples
 from pta.adapters.presets import load_preset, require_preset
 from pta.errors import InvalidParameter, naming
 from pta.evaluation.stream import Stream
-from pta.parameters import require_known
+from pta.parameters import require_declared
 from pta.reproduction.columns import PlacedColumn, place_columns
 from pta.reproduction.declaration import SPEED_METRICS, Experiment, Row
 from pta.reproduction.world import World
@@ -75,7 +75,7 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
     params = {**_preset_values(row, id), **row.params}
     is_speed = (column.metric or row.metric) in SPEED_METRICS
     if not awaits:
-        require_known(row.method, adapter_class(row.method).declared, params)
+        require_declared(row.method, adapter_class(row.method).declared, params)
     return Job(
         dataset=id,
         method=row.method,
