@@ -1,8 +1,7 @@
 """TCA equals the loop that the released program is, and condenses tokens as it does."""
 
-from dataclasses from functools import partial
-import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 import pytest
