@@ -278,7 +278,7 @@ def test_a_mean_of_all_is_of_datasets_and_not_of_other_means():
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("h = 3", "h = -3.0", "pta: h must be"),
+        ("h = 3", "h = -3.0", "PTA: h must be"),
         ("seeds = [4, 7]", 'seeds = [4, 7]\ntemplates = "klip"', "no templates are called 'klip'"),
         ("seeds = [4, 7]", "seeds = [4, 4]", "seeds are how many"),
         ("seeds = [4, 7]", "seeds = [-1]", "seeds are how many"),

@@ -125,7 +125,7 @@ def test_speed_is_measured_once_and_what_cannot_be_timed_stops_nothing(library, 
     jobs = list(jobs_of(parse_experiment("mine", text), World(True, {"few": (FEW,)}, {}, (), ())))
     first = do_jobs(jobs, library, ResultStore(tmp_path))
     assert first[jobs[0].key].missing == CANNOT
-    assert "tca runs the model itself" in first[jobs[0].key].why
+    assert "tca needs the image tower of a model" in first[jobs[0].key].why
     (record,) = first[jobs[1].key].records
     assert record["images_per_second"] > 0
     assert record["made"]["key"]
