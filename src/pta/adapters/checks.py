@@ -276,11 +276,7 @@ def reset_equals_new(factory: Factory) -> None:
             others = [row for row in range(_CLASSES) if row not in (1, 4)]
             now, fresh = used.state()[name], new.state()[name]
             _require(torch.equal(now[[1, 4]], fresh[[1, 4]]), used, f"reset(classes) leaves {name} as it was")
-            _require(
-                torch.equal(now[others], learnt[name][others]),
-                used,
-                f"reset(classes) changes {name} of others",
-            )
+            _require(torch.equal(now[others], learnt[name][others]), used, f"reset(classes) changes {name} of others")
     used.reset()
     _require(_same_state(used, new.state()), used, "reset leaves something behind")
     _require(torch.equal(used.step(stream.samples), new.step(stream.samples)), used, "reset is not a new start")
