@@ -161,8 +161,9 @@ class PTA(Adapter):
         """
         if not isinstance(segment, Segment):
             raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
-        segment.require_for(self.rule, self.classifier)
-        exact = apply_segment(self.prototypes, self.classifier.anchors, segment)
+        anchors = self.classifier.anchors
+        segment.require_for(self.rule, self.classifier.fingerprint, tuple(anchors.shape), anchors.dtype)
+        exact = apply_segment(self.prototypes, anchors, segment)
         self.seen += segment.count
         return exact
 
