@@ -17,19 +17,12 @@ DOUBT = 2e-4
 
 @dataclass(frozen=True)
 class Touches:
-    """E pairs of a sample and a class it touches, ordered by class, then by time.
+    """E pairs of a sample and a class it touches, ordered by class, then by time."""
 
-    Attributes:
-        samples: E row numbers in the batch.
-        classes: E class numbers.
-        probabilities: E zero-shot probabilities.
-        count: the number of samples B, touching or not.
-    """
-
-    samples: NDArray[np.int64]
-    classes: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-    count: int
+    samples: NDArray[np.int64]  # E row numbers in the batch
+    classes: NDArray[np.int64]  # E class numbers
+    probabilities: NDArray[np.float64]  # E zero-shot probabilities
+    count: int  # the number of samples B, touching or not
 
     @classmethod
     def of(cls, probabilities: Tensor, rule: Rule) -> "Touches":
