@@ -27,8 +27,7 @@ from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
-from pta.engines.prior_table import posterior_of
-from pta.engines.running_means import update_row
+from pta.engines.prior_table import posterior_of, update_row
 from pta.parameters import Order, choice, count, learning_order, number
 from pta.samples import Samples
 

@@ -20,15 +20,16 @@ With too few views for k ≥ 1, the released program divides zero by zero; here 
 Views that are copies of one another have h = 0, and 0/0 in the released program; here h² is 10⁻¹² at least.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
-from pta.engines.fixed_point import iterate_rows
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidSamples
 from pta.parameters import number
@@ -104,12 +105,23 @@ class MTA(Adapter):
 
         y, m = f.new_full(f.shape[:2], 1 / f.shape[1]), f[:, 0]
         for _ in range(_ROUNDS):
-            y = iterate_rows(y, partial(reweigh, phi=log_density(m).exp()), _STEPS, _SETTLED)
-            m = iterate_rows(m, partial(shift, log_y=y.log()), _STEPS, _SETTLED)
+            y = _iterate(y, partial(reweigh, phi=log_density(m).exp()))
+            m = _iterate(m, partial(shift, log_y=y.log()))
         return m.to(samples.features.dtype)
 
     def _neighbours(self, views: int) -> int:
         return int(self.bandwidth_share * (views - 1))
+
+
+def _iterate(x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
+    """Let x, B×n, be step(x) a few times; a row that a step hardly moves stays there."""
+    moving = x.new_ones((len(x), 1), dtype=torch.bool)
+    for _ in range(_STEPS):
+        moved = step(x)
+        far = torch.linalg.vector_norm(moved - x, dim=1, keepdim=True) >= _SETTLED
+        x = torch.where(moving, moved, x)
+        moving = moving & far
+    return x
 
 
 def _twice_squared_bandwidths(f: Tensor, neighbours: int) -> Tensor:

@@ -65,7 +65,7 @@ class Entry:
 
 
 def admissions(entropies: Tensor, labels: Tensor, new: Tensor) -> list[int]:
-    """Which samples, with labels and new entropies B, will enter a bank of items with entropies C×L; changes nothing."""
+    """Which of B samples, with labels and new entropies, will enter a bank with entropies C×L; changes nothing."""
     rows = entropies.numpy().copy()
     entered = []
     for sample, (own, entropy) in enumerate(zip(labels.tolist(), new.tolist(), strict=True)):

@@ -21,25 +21,11 @@ def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
         np.bincount(touches.classes, minlength=len(anchors)) | (recursive & ~prototypes.resting.numpy())
     )
     begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
-    _follow_classes(
-        moving,
-        begin,
-        touches.samples,
-        rule.log_decay(touches.probabilities),
-        features.numpy(),
-        (features @ features.T).numpy(),
-        cosines.numpy(),
-        prototypes.knowledge.numpy(),
-        prototypes.anchored.numpy(),
-        prototypes.length.numpy(),
-        prototypes.resting.numpy(),
-        anchors.numpy(),
-        rule.w,
-        recursive,
-        rule.renormalise,
-        1 if rule.order == "predict-first" else 0,
-        prototypes.arrived_within,
-    )
+    state = prototypes.knowledge, prototypes.anchored, prototypes.length, prototypes.resting
+    arrays = (tensor.numpy() for tensor in (features, features @ features.T, cosines, *state, anchors))
+    log_keep, late = rule.log_decay(touches.probabilities), 1 if rule.order == "predict-first" else 0
+    switches = rule.w, recursive, rule.renormalise, late, prototypes.arrived_within
+    _follow_classes(moving, begin, touches.samples, log_keep, *arrays, *switches)
     prototypes.touched[touches.classes] = True
     if recursive and not rule.renormalise:
         prototypes.length[~prototypes.touched] *= rule.w ** len(features)
@@ -64,10 +50,10 @@ def _products(F, v):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def _follow_classes(  # type: ignore[no-untyped-def]
-    moving,
+    rows,
     begin,
     samples,
-    log_decay,
+    log_keep,
     F,
     gram,
     cosines,
@@ -84,8 +70,8 @@ def _follow_classes(  # type: ignore[no-untyped-def]
 ):
     B, d = F.shape
     real = F.dtype.type
-    for m in range(len(moving)):
-        c = moving[m]
+    for m in range(len(rows)):
+        c = rows[m]
         anchor = R[c] if recursive else text[c]
         moved = recursive and not resting[c]
         square = _product(P[c], P[c])
@@ -113,7 +99,7 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                         along_r[i] = real(a) * along_r[i] + real(b) * along_p[i]
                     overlap = a * overlap + b * square
                     a, b = 1.0, 0.0
-                keep, share = np.exp(log_decay[k]), -np.expm1(log_decay[k])
+                keep, share = np.exp(log_keep[k]), -np.expm1(log_keep[k])
                 square = keep * keep * square + 2 * keep * share * along_p[t] + share * share * gram[t, t]
                 overlap = keep * overlap + share * along_r[t]
                 for j in range(d):
