@@ -19,19 +19,12 @@ Order = Literal["update-first", "predict-first"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """What is known of a parameter.
-
-    Attributes:
-        default: its value if none is given.
-        check: gives the value back in its proper type, or refuses it by its name.
-        bounds: what it may be, for people.
-        help: one line.
-    """
+    """What is known of a parameter."""
 
     default: Any
-    check: Callable[[str, Any], Any]
-    bounds: str
-    help: str
+    check: Callable[[str, Any], Any]  # gives the value back in its proper type, or refuses it by its name
+    bounds: str  # what it may be, for people
+    help: str  # one line
 
 
 def number(default: float, low: float, high: float, help: str) -> Any:
@@ -47,12 +40,7 @@ def count(default: int | None, low: int, high: int, help: str) -> Any:
 def choice(default: str, kinds: Any, help: str) -> Any:
     """Declare one of several words, given as a `Literal` type."""
     words = get_args(kinds)
-
-    def check(name: str, value: object) -> object:
-        require_choice(name, value, words)
-        return value
-
-    return Parameter(default, check, " or ".join(words), help)
+    return Parameter(default, lambda name, value: require_choice(name, value, words), " or ".join(words), help)
 
 
 def switch(default: bool, help: str) -> Any:
@@ -109,10 +97,11 @@ def document(owner: type, declared: Mapping[str, Parameter]) -> None:
     owner.__signature__ = inspect.Signature([*first, *model, *keywords])  # type: ignore[attr-defined]
 
 
-def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of the choices, naming the nearest."""
+def require_choice(name: str, value: object, choices: tuple[str, ...]) -> object:
+    """The value, if it is one of the choices; a refusal names the nearest."""
     if value not in choices:
         raise InvalidParameter(f"{name}={value!r} is not a choice; {nearest(str(value), choices)}")
+    return value
 
 
 def require_number(name: str, value: object, low: float, high: float) -> float:

@@ -50,9 +50,7 @@ _COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β be
 
 
 def _state_dtype(name: str, value: object) -> object:
-    if value is not None:
-        require_choice(name, value, get_args(StateDtype))
-    return value
+    return None if value is None else require_choice(name, value, get_args(StateDtype))
 
 
 class PTA(Adapter):
@@ -106,12 +104,9 @@ class PTA(Adapter):
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters: those of the variant where they are not given, and the precision of the anchors."""
-        defaults: dict[str, Any] = {
-            "state_dtype": "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"
-        }
-        if given.get("variant") == "paper":
-            defaults |= _PAPER
-        return super().complete(defaults | dict(given), origin)
+        wide = origin.classifier.anchors.dtype == torch.float64
+        variant = _PAPER if given.get("variant") == "paper" else {}
+        return super().complete({"state_dtype": "float64" if wide else "float32", **variant, **given}, origin)
 
     @property
     def prototypes(self) -> Prototypes:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ class HuggingFaceFiles:
     @classmethod
     def read(cls, name: str) -> "HuggingFaceFiles":
         """From a local folder, or by the hub's own client: from its cache, and by network if that does not do."""
-        _require_transformers()
+        if find_spec("transformers") is None:
+            raise UnavailableModel("hf: models need transformers; pip install 'pta-vlm[hf]'")
         os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")  # transformers would ask the hub to convert files
         with _silent_libraries():
             if Path(name).expanduser().is_dir():
@@ -155,13 +157,6 @@ def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: boo
 
 
 # -- what can go wrong before a file is read ---------------------------------------------------------------------------
-
-
-def _require_transformers() -> None:
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise UnavailableModel("hf: models need transformers; pip install 'pta-vlm[hf]'") from None
 
 
 def _require_hub_name(name: str) -> None:

@@ -25,12 +25,9 @@ class Touches:
     count: int  # the number of samples B, touching or not
 
     @classmethod
-    def of(cls, probabilities: Tensor, rule: Rule) -> "Touches":
-        """The touches of given B×C probabilities, taken at their word."""
-        return cls._at_least(rule.threshold, probabilities)
-
-    @classmethod
-    def _at_least(cls, threshold: float, probabilities: Tensor) -> "Touches":
+    def of(cls, probabilities: Tensor, rule: Rule, margin: float = 0.0) -> "Touches":
+        """The touches of given B×C probabilities, as they are; with a margin, also those that fall short by less."""
+        threshold = rule.threshold * (1 - margin)
         values = probabilities.cpu().numpy()
         high = np.flatnonzero(values.astype(np.float32, copy=False) >= np.float32(threshold))
         samples, classes = np.divmod(high, values.shape[1])
@@ -62,7 +59,7 @@ def find_touches_exactly(zero_shot: ZeroShot, rule: Rule) -> Touches:
 
 def find_touches(zero_shot: ZeroShot, rule: Rule) -> Touches:
     """The touches of a batch, decided as float64 would decide."""
-    found = Touches._at_least(rule.threshold * (1 - DOUBT), zero_shot.logits.softmax(dim=1))
+    found = Touches.of(zero_shot.logits.softmax(dim=1), rule, margin=DOUBT)
     doubt = found.probabilities <= rule.threshold * (1 + DOUBT)
     if doubt.any():
         doubtful = np.unique(found.samples[doubt])
