@@ -89,12 +89,10 @@ def document(owner: type, declared: Mapping[str, Parameter]) -> None:
     lines = [f"    {name}: {one.help} (default {one.default!r}; {one.bounds})." for name, one in declared.items()]
     if lines:
         owner.__doc__ = "\n".join([inspect.getdoc(owner) or "", "", "Parameters:", *lines])
-    keywords = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one.default) for name, one in declared.items()
-    ]
-    first = [inspect.Parameter("classifier", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    model = [inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, default=None)]
-    owner.__signature__ = inspect.Signature([*first, *model, *keywords])  # type: ignore[attr-defined]
+    first = inspect.Parameter("classifier", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    defaults = {"model": None} | {name: one.default for name, one in declared.items()}
+    others = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one) for name, one in defaults.items()]
+    owner.__signature__ = inspect.Signature([first, *others])  # type: ignore[attr-defined]
 
 
 def require_choice(name: str, value: object, choices: tuple[str, ...]) -> object:

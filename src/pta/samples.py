@@ -18,10 +18,9 @@ def _require_views(name: str, views: Any, features: Tensor) -> None:
     if not isinstance(views, Tensor) or not views.is_floating_point() or views.ndim != 3 or views.numel() == 0:
         shape = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
         raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {shape}")
-    if (views.shape[0], views.shape[2]) != tuple(features.shape):
-        raise InvalidSamples(
-            f"{name} have shape {tuple(views.shape)}, expected {features.shape[0]}×views×{features.shape[1]}"
-        )
+    rows, dim = features.shape
+    if (views.shape[0], views.shape[2]) != (rows, dim):
+        raise InvalidSamples(f"{name} have shape {tuple(views.shape)}, expected {rows}×views×{dim}")
     norms = _norms(views.detach())
     usable = torch.isfinite(norms) & (norms >= SMALLEST_NORM)
     if not bool(usable.all()):
@@ -32,10 +31,8 @@ def _require_views(name: str, views: Any, features: Tensor) -> None:
 def _require_raw(name: str, raw: Any, features: Tensor) -> None:
     if not isinstance(raw, Tensor) or raw.is_complex():
         raise InvalidSamples(f"{name} must be a tensor of real numbers")
-    if raw.ndim < 2 or len(raw) != len(features):
-        raise InvalidSamples(
-            f"{name} must have a row for each of {len(features)} samples, got shape {tuple(raw.shape)}"
-        )
+    if raw.ndim < 2 or len(raw) != (rows := len(features)):
+        raise InvalidSamples(f"{name} must have a row for each of {rows} samples, got shape {tuple(raw.shape)}")
     if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
         raise InvalidSamples(f"{name}: some numbers are NaN or Inf")
 

@@ -53,10 +53,8 @@ class ImageTower:
     def require_shape(self, pixels: Tensor) -> None:
         """Refuse pixels of another shape, which were made for another model."""
         if tuple(pixels.shape[1:]) != self.shape:
-            expected, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
-            raise InvalidSamples(
-                f"the image tower takes pixels of N×{expected}, not N×{found}; made for another model?"
-            )
+            wanted, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
+            raise InvalidSamples(f"the image tower takes pixels of N×{wanted}, not N×{found}; made for another model?")
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,8 @@ class PromptTower:
         Each context replaces the words in the prompt of every class; `context` itself gives the unchanged prompts.
         """
         if contexts.shape[1:] != self.context.shape or not contexts.is_floating_point():
-            n, width = self.context.shape
-            given = "×".join(map(str, contexts.shape))
-            raise InvalidParameter(
-                f"contexts must be floating-point numbers B×{n}×{width}, not {contexts.dtype} {given}"
-            )
+            (n, width), given = self.context.shape, f"{contexts.dtype} {'×'.join(map(str, contexts.shape))}"
+            raise InvalidParameter(f"contexts must be floating-point numbers B×{n}×{width}, not {given}")
         return normalize(self.encode(contexts.to(self.context)).to(contexts.dtype), dim=-1)
 
 

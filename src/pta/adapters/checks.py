@@ -91,9 +91,7 @@ class _Stream:
         raw = rng.standard_normal((_SAMPLES, 3, SIZE, SIZE))
         names = [f"class {number}" for number in range(_CLASSES)]
         # float64 streams are exact copies of float32 ones, so that both precisions see the same numbers
-        text, *images = (
-            torch.tensor(array, dtype=torch.float32).to(dtype) for array in (anchors, features, views, raw)
-        )
+        text, *images = (torch.tensor(one, dtype=torch.float32).to(dtype) for one in (anchors, features, views, raw))
         samples = Samples(images[0], views=images[1], raw=images[2])
         if seed % 3 == 2:
             most_confident = torch.nn.functional.normalize(images[1][:, :4], dim=2)

@@ -111,9 +111,8 @@ class ClipEncoder(ImageEncoder):
 
     def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
         blocks = [_causal_block(block) for block in self.transformer.resblocks]
-        return CausalPrompts(
-            CausalTower(self.embed_ids, self.positional_embedding, blocks, self._project_text), prompts
-        )
+        tower = CausalTower(self.embed_ids, self.positional_embedding, blocks, self._project_text)
+        return CausalPrompts(tower, prompts)
 
     def _project_text(self, end: Tensor) -> Tensor:
         """End tokens …×width after the last block to …×dim unit rows."""
@@ -121,19 +120,10 @@ class ClipEncoder(ImageEncoder):
 
 
 def _causal_block(block: Any) -> CausalBlock:
-    weights, biases = block.attn.in_proj_weight.chunk(3), block.attn.in_proj_bias.chunk(3)
-    query, key, value = (
-        partial(linear, weight=weight, bias=bias) for weight, bias in zip(weights, biases, strict=True)
-    )
-    return CausalBlock(
-        heads=block.attn.heads,
-        norm=block.ln_1,
-        query=query,
-        key=key,
-        value=value,
-        out=block.attn.out_proj,
-        mlp=lambda x: block.mlp(block.ln_2(x)),
-    )
+    own = block.attn
+    rows = zip(own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3), strict=True)
+    query, key, value = (partial(linear, weight=weight, bias=bias) for weight, bias in rows)
+    return CausalBlock(own.heads, block.ln_1, query, key, value, own.out_proj, lambda x: block.mlp(block.ln_2(x)))
 
 
 def _used(name: str) -> bool:

@@ -162,9 +162,8 @@ class EmbeddedEncoder(ImageEncoder):
         super().__init__()
         self.config = config = config or EmbeddedConfig()
         self.architecture, self.settings = "embedded", asdict(config)
-        self.preprocess = Preprocessing(
-            config.image_size, resize="square", mean=(config.pixel_mean,), std=(config.pixel_std,)
-        )
+        mean, std = (config.pixel_mean,), (config.pixel_std,)
+        self.preprocess = Preprocessing(config.image_size, resize="square", mean=mean, std=std)
         self.image = PatchTransformer(config)
         self.text = TextTower(config)
         self.image_projection = nn.Linear(config.image_width, config.dim, bias=False)

@@ -184,22 +184,13 @@ def _token_block(layer: Any) -> TokenBlock:
         mixed, probabilities = attention(q, k, v)
         return own.out_proj(mixed), probabilities
 
-    return TokenBlock(
-        whole=lambda x: layer(x, attention_mask=None), attend=attend, mlp=lambda x: layer.mlp(layer.layer_norm2(x))
-    )
+    return TokenBlock(lambda x: layer(x, attention_mask=None), attend, lambda x: layer.mlp(layer.layer_norm2(x)))
 
 
 def _causal_block(layer: Any) -> CausalBlock:
     own = layer.self_attn
-    return CausalBlock(
-        heads=own.num_heads,
-        norm=layer.layer_norm1,
-        query=own.q_proj,
-        key=own.k_proj,
-        value=own.v_proj,
-        out=own.out_proj,
-        mlp=lambda x: layer.mlp(layer.layer_norm2(x)),
-    )
+    projections = own.q_proj, own.k_proj, own.v_proj, own.out_proj
+    return CausalBlock(own.num_heads, layer.layer_norm1, *projections, lambda x: layer.mlp(layer.layer_norm2(x)))
 
 
 def _architecture(family: str, vision: Any) -> str:

@@ -17,9 +17,8 @@ def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
     """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
     cosines = features @ prototypes.anchored.T
     recursive = rule.anchor == "recursive"
-    moving = np.flatnonzero(
-        np.bincount(touches.classes, minlength=len(anchors)) | (recursive & ~prototypes.resting.numpy())
-    )
+    touched = np.bincount(touches.classes, minlength=len(anchors))
+    moving = np.flatnonzero(touched | (recursive & ~prototypes.resting.numpy()))
     begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
     state = prototypes.knowledge, prototypes.anchored, prototypes.length, prototypes.resting
     arrays = (tensor.numpy() for tensor in (features, features @ features.T, cosines, *state, anchors))
