@@ -24,7 +24,7 @@ from pta.towers import ImageTower
 
 
 class ClipEncoder(ImageEncoder):
-    """A CLIP model made from its weights under OpenAI's names, copied in float32, whose shapes say nearly everything."""
+    """A CLIP model made from its weights under OpenAI's names, copied in float32."""
 
     def __init__(
         self,

@@ -49,23 +49,7 @@ def _products(F, v):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def _follow_classes(  # type: ignore[no-untyped-def]
-    rows,
-    begin,
-    samples,
-    log_keep,
-    F,
-    gram,
-    cosines,
-    P,
-    R,
-    length,
-    resting,
-    text,
-    w,
-    recursive,
-    renormalise,
-    late,
-    within,
+    rows, begin, samples, log_keep, F, gram, cosines, P, R, length, resting, text, w, recursive, rescale, late, within
 ):
     B, d = F.shape
     real = F.dtype.type
@@ -89,7 +73,7 @@ def _follow_classes(  # type: ignore[no-untyped-def]
             if k >= begin[m]:
                 if not recursive:
                     a, b = 1.0, 0.0
-                elif square == 0 and not renormalise:
+                elif square == 0 and not rescale:
                     size *= w**t
                 elif b != 0:  # write R down before P changes under it
                     for j in range(d):
@@ -113,9 +97,9 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                 norm = np.sqrt(max(from_a * from_a + 2 * from_a * from_p * overlap + from_p * from_p * square, 0.0))
                 if norm > 0:
                     a, b = from_a / norm, from_p / norm
-                if recursive and not renormalise:
+                if recursive and not rescale:
                     size = norm
-                goal = norm if renormalise else np.sqrt(square)
+                goal = norm if rescale else np.sqrt(square)
                 still = not recursive or (a <= within and abs(norm - goal) <= within * goal)
                 if t + late < B:
                     cosines[t + late, c] = a * along_r[t + late] + b * along_p[t + late]
