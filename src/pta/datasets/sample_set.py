@@ -15,19 +15,23 @@ from pta.files import MAX_SAMPLE_BYTES, read_sample
 from pta.modality import IMAGES, Modality
 
 
-class ListedSample(Protocol):
-    """A sample that can be read when its turn comes, and told from another without reading it."""
+class SampleReference(Protocol):
+    """A sample that can be read when its turn comes."""
 
     @property
     def key(self) -> str:
         """What users see and tables hold."""
 
+    def read(self) -> bytes:
+        """The content, still encoded."""
+
+
+class ListedSample(SampleReference, Protocol):
+    """A sample that can also be told from another without reading it."""
+
     @property
     def stamp(self) -> tuple[int | str, ...]:
         """What changes when the sample does."""
-
-    def read(self) -> bytes:
-        """The content, still encoded."""
 
 
 @dataclass(frozen=True)

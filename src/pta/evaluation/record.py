@@ -18,27 +18,16 @@ _POINTS = 200  # of a curve along the stream: more than a screen can tell apart
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One method's run over one seed's order of a dataset.
-
-    Attributes:
-        dataset: its name.
-        class_names: the names of its classes.
-        samples: how many it has; a stream may leave some out.
-        labels_digest: the same for lists of samples with the same labels.
-        seed: whose order it was.
-        stream: what kind of order, and how batches were used.
-        run: what the method did.
-        zero_shot_right: whether zero-shot is right at each position of the stream, if that is known.
-    """
+    """One method's run over one seed's order of a dataset."""
 
     dataset: str
     class_names: tuple[str, ...]
-    samples: int
-    labels_digest: str
+    samples: int  # how many the dataset has; a stream may leave some out
+    labels_digest: str  # the same for lists of samples with the same labels
     seed: int
-    stream: dict[str, Any]
+    stream: dict[str, Any]  # what kind of order, and how batches were used
     run: Run
-    zero_shot_right: NDArray[np.bool_] | None
+    zero_shot_right: NDArray[np.bool_] | None  # at each position of the stream, if that is known
 
     @property
     def zero_shot_accuracy(self) -> float | None:
@@ -66,9 +55,7 @@ class Evaluation:
         if right is None or before is None or labels is None:
             return {}
         by_class = metrics.class_accuracies(right, labels, len(self.class_names))
-        worst, name = min(
-            (value, name) for name, value in zip(self.class_names, by_class, strict=True) if value is not None
-        )
+        worst, name = min((v, name) for name, v in zip(self.class_names, by_class, strict=True) if v is not None)
         fixed, broken = metrics.changes(right, before)
         at = np.unique(np.linspace(min(metrics.COLD_START, len(right)), len(right), _POINTS).round().astype(int)) - 1
         return {
