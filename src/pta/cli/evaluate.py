@@ -17,7 +17,6 @@ from pta.datasets.features import FeatureFile
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import Summary
 from pta.evaluation.evaluate import evaluate as evaluate_methods
-from pta.evaluation.prediction_files import write_predictions
 from pta.evaluation.record import Evaluation
 from pta.evaluation.stream import Stream
 from pta.files import make_folder
@@ -85,7 +84,7 @@ def evaluate(
             done += evaluate_methods(data, methods, seeds, stream=order, batch=size, model=encoder, on_batch=told)
     if predictions is not None:
         for evaluation in done:
-            write_predictions(_folder(predictions, evaluation.dataset, len(datasets)), evaluation)
+            evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))
     if json is not None:
         write_json(json, [evaluation.record() for evaluation in done])
     if json is None or str(json) != STDOUT:
@@ -108,7 +107,7 @@ def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequen
         table.add_column(heading, justify="right")
     for data, methods in work:
         for method in methods:
-            own = [e.record() for e in done if e.dataset == data.name and e.run.method == method]
+            own = [e.record() for e in done if e.data is data and e.run.method == method]
             summary = Summary.of(own)
             deviation = "" if summary.deviation is None else f" ± {summary.deviation:.2f}"
             table.add_row(

@@ -12,7 +12,7 @@ from pta.cli.messages import say
 from pta.datasets.features import FeatureFile
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, PtaError
-from pta.evaluation.same_model import require_same_model
+from pta.evaluation.evaluate import require_same_model
 from pta.towers import Model
 
 Methods = dict[str, dict[str, Any]]  # name → parameters

@@ -53,8 +53,8 @@ def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool
     counted = count and count == record["n"] and not (right & ~seen).any() and isinstance(given, int | float)
     if not counted or not math.isclose(given, 100 * good / count, abs_tol=1e-6):
         raise UnreadableFile("its parts contradict each other (damaged?); make the file again with pta eval --json")
-    described = (record[name] for name in ("dataset", "method", "params", "stream"))
-    return Contender(*described, samples, labels=str(record.get("labels"))), seen, right
+    described = {name: record[name] for name in ("dataset", "method", "params", "stream")}
+    return Contender(**described, samples=samples, labels=str(record.get("labels"))), seen, right
 
 
 def _add(one: Contender, record: Record, seen: NDArray[np.bool_], right: NDArray[np.bool_]) -> None:
