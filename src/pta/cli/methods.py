@@ -13,9 +13,7 @@ from pta.cli.output import require_place, tables, write_json
 from pta.errors import UnknownAdapter
 
 
-def methods(
-    json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
-) -> None:
+def methods(json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None) -> None:
     """List the methods: what each is, what it needs, and its parameters with their defaults."""
     require_place(json)
     records = []
@@ -25,13 +23,14 @@ def methods(
         except UnknownAdapter as error:  # of another package; the others can still be used
             say(str(error))
     if json is not None:
-        return write_json(json, records)
+        write_json(json, records)
+        return
     table = Table("method", "what it is", "needs", "parameters", show_lines=True)
     for record in records:
         defaults = {name: one["default"] for name, one in record["parameters"].items()}
         parameters = [name if default is None else f"{name}={default}" for name, default in defaults.items()]
         table.add_row(record["method"], record["summary"], ", ".join(record["needs"]), ", ".join(parameters) or "none")
-    return tables().print(table)
+    tables().print(table)
 
 
 def _describe(name: str) -> dict[str, Any]:

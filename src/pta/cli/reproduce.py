@@ -7,10 +7,10 @@ import typer
 from rich.table import Table as Screen
 
 from pta.cli import options
-from pta.cli.feature_files import open_features
 from pta.cli.filled_table import show
 from pta.cli.messages import say
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.options import open_features
+from pta.cli.output import progress, require_place, tables, write_json
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
@@ -106,9 +106,7 @@ def reproduce(
             say("stopped; what was measured is kept, and the same command goes on")
             raise
     report, without_figures = write_results(done, out)
-    if json is not None:
-        write_json(json, [to_json(table) for table in done])
-    if json is None or str(json) != STDOUT:
+    if write_json(json, [to_json(table) for table in done]):
         for table in done:
             show(table)
     if without_figures:
@@ -118,9 +116,7 @@ def reproduce(
 
 def _list(json: Path | None) -> None:
     rows = list_experiments()
-    if json is not None:
-        write_json(json, rows)
-    if json is None or str(json) != STDOUT:
+    if write_json(json, rows):
         table = Screen("experiment", "in the paper", "what it shows", "rows", "not yet", title_justify="left")
         for row in rows:
             table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows", "not_yet")))

@@ -63,7 +63,7 @@ def predict_stream(
 ) -> Iterator[Predicted]:
     """Batches of answers in the order of the samples.
 
-    When a batch is given out, the classifier has learnt exactly what was given out so far. For `on_error`, `live` and
+    When a batch is given out, the classifier has learned exactly what was given out so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
     encoder, reading = classifier.encoder, classifier.reading(reading or Reading())
