@@ -234,7 +234,7 @@ def test_other_feature_files_are_refused_with_advice(pta, features, tmp_path):
 def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features, own, tmp_path, monkeypatch):
     offline = load_world("offline")
     tiny = replace(offline, groups={**offline.groups, "cross-domain": ("fashion/rotate/3/6",)})
-    monkeypatch.setattr("pta.cli.reproduce.load_world", {"offline": tiny}.__getitem__)
+    monkeypatch.setattr("pta.reproduction.world.load_world", {"offline": tiny}.__getitem__)
     own.write_text(OWN.replace('"clip"', f'"clip"\nprinted = {[50] * 11}'))
     own.write_text(own.read_text().replace('"pta"', f'"pta"\nprinted = {[53] * 11}', 1))
     call = ("reproduce", own, "--offline", "--features", features / "kitchen.npz", "--seeds", 1)

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
-from pta.datasets.catalogue import Entry, catalogue
+from pta.datasets.catalogue import catalogue
 from pta.datasets.check import Report
 from pta.datasets.check import check as check_dataset
 
@@ -24,7 +24,7 @@ def list_datasets(
     """List the image sets that are known by name, or check a copy of one."""
     if context.invoked_subcommand is None:
         require_place(json)
-        records = [_describe(entry) for entry in catalogue().values()]
+        records = [entry.record() for entry in catalogue().values()]
         if json is None:
             tables().print(_table(records))
         else:
@@ -50,20 +50,6 @@ def check(
 
 
 datasets.command()(check)
-
-
-def _describe(entry: Entry) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "title": entry.title,
-        "classes": entry.classes,
-        "images": entry.count,
-        "folder": entry.images[0],
-        "list": entry.test_list[0] if entry.test_list else None,
-        "templates": entry.prompts,
-        "parts": [list(part) for part in entry.parts],
-        "variants": [f"{entry.id}/{name}" for name in entry.filters],
-    }
 
 
 def _show(report: Report) -> None:

@@ -1,7 +1,5 @@
 """`pta eval`: methods compared on a feature file."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +12,15 @@ from rich.table import Table
 from pta.cli import options
 from pta.cli.feature_files import open_features
 from pta.cli.method_choice import MethodChoice, Methods
-from pta.cli.output import STDOUT, plain, progress, require_place, tables, write_json
+from pta.cli.output import STDOUT, on_batch, plain, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import Summary
 from pta.evaluation.evaluate import evaluate as evaluate_methods
+from pta.evaluation.prediction_files import write_predictions
 from pta.evaluation.record import Evaluation
 from pta.evaluation.stream import Stream
-from pta.files import make_folder, write_atomically
+from pta.files import make_folder
 from pta.views import confident_mean
 
 
@@ -77,11 +76,16 @@ def evaluate(
             make_folder(_folder(predictions, data.name, len(datasets)))
 
     seeds = list(dict.fromkeys(seed or [1]))
-    done = _run(work, seeds, order, size, choice)
+    done: list[Evaluation] = []
+    with progress() as bar:
+        samples = sum(order.length(data, size) * len(methods) for data, methods in work)
+        task = bar.add_task("", total=samples * len(seeds))
+        for data, methods in work:
+            tower, told = choice.tower_for(methods), on_batch(bar, task, data.name)
+            done += evaluate_methods(data, methods, seeds, stream=order, batch=size, tower=tower, on_batch=told)
     if predictions is not None:
         for evaluation in done:
-            folder = _folder(predictions, evaluation.dataset, len(datasets))
-            _write_predictions(folder / f"{evaluation.run.method}-{evaluation.seed}.csv", evaluation)
+            write_predictions(_folder(predictions, evaluation.dataset, len(datasets)), evaluation)
     if json is not None:
         write_json(json, [evaluation.record() for evaluation in done])
     if json is None or str(json) != STDOUT:
@@ -94,37 +98,8 @@ def _with_confident_views(data: FeatureFile) -> FeatureFile:
     return replace(data, name=f"{data.name}, views", samples=confident_mean(data.samples, data.classifier))
 
 
-def _run(
-    work: Sequence[tuple[FeatureFile, Methods]], seeds: Sequence[int], stream: Stream, batch: int, choice: MethodChoice
-) -> list[Evaluation]:
-    done: list[Evaluation] = []
-    with progress() as bar:
-        total = sum(stream.length(data, batch) * len(methods) for data, methods in work) * len(seeds)
-        task = bar.add_task("", total=total)
-        for data, methods in work:
-
-            def advance(method: str, seed: int, samples: int, name: str = data.name) -> None:
-                bar.update(task, advance=samples, description=f"{name}: {method}, seed {seed}")
-
-            tower = choice.tower_for(methods)
-            done.extend(
-                evaluate_methods(data, methods, seeds, stream=stream, batch=batch, tower=tower, on_batch=advance)
-            )
-    return done
-
-
 def _folder(predictions: Path, dataset: str, datasets: int) -> Path:
     return predictions if datasets == 1 else predictions / dataset
-
-
-def _write_predictions(path: Path, evaluation: Evaluation) -> None:
-    run = evaluation.run
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["index", "label", "prediction"])
-    labels = [""] * len(run.order) if run.labels is None else run.labels.tolist()
-    writer.writerows(zip(run.order.tolist(), labels, run.predictions.tolist(), strict=True))
-    write_atomically(path, text.getvalue().encode())
 
 
 def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequence[Evaluation]) -> Table:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pta.errors import UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.evaluation.stream import KINDS
 from pta.files import read_text
 from pta.inference import encoding
@@ -87,6 +87,12 @@ def _is_file(given: str) -> bool:
         return Path(given).is_file()
     except OSError:  # too long to be one
         return False
+
+
+def require_folder(option: str, folder: Path | None) -> None:
+    """Refuse a folder that is given and does not exist."""
+    if folder is not None and not folder.is_dir():
+        raise InvalidParameter(f"{option} {folder}: no such folder")
 
 
 def read_descriptions(path: Path | None) -> dict[str, list[str]] | None:

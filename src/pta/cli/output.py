@@ -68,6 +68,15 @@ class ProgressLines(Progress):
         say(f"{task.description}: {task.completed:,.0f}{of}")
 
 
+def on_batch(bar: Progress, task: TaskID, dataset: str) -> Callable[[str, int, int], None]:
+    """What moves a bar by the samples of each batch of `pta.evaluation`, with what is run in front of it."""
+
+    def advance(method: str, seed: int, samples: int) -> None:
+        bar.update(task, advance=samples, description=f"{dataset}: {method}, seed {seed}")
+
+    return advance
+
+
 def plain(text: str) -> str:
     """A text that a table shows as it is: no markup is read in it, and nothing in it moves the cursor."""
     return escape("".join(sign for sign in text if sign.isprintable() or sign == "\n"))

@@ -62,11 +62,7 @@ def predict(
     require_row_file(out, append, csv, top)
     parameters = _parameters(method or "pta", set_ or [], total)
     if state is not None:
-        if set_ and state.exists():
-            raise InvalidParameter(f"{state} was learnt with parameters of its own; leave --set out")
-        _require_state(state, freeze)
-        if state.resolve() == out.resolve():
-            raise InvalidParameter("--out and --state must be two files")
+        _require_state(state, out, freeze, bool(set_))
     classifier = Classifier(
         encoder,
         names,
@@ -125,8 +121,12 @@ def _parameters(method: str, settings: Sequence[str], total: int | None) -> dict
     return parameters
 
 
-def _require_state(state: Path, freeze: bool) -> None:
+def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> None:
     """Find out before the work whether there is something to answer from, or a place for what is learnt."""
+    if has_settings and state.exists():
+        raise InvalidParameter(f"{state} was learnt with parameters of its own; leave --set out")
+    if state.resolve() == out.resolve():
+        raise InvalidParameter("--out and --state must be two files")
     if not freeze:
         require_writable(state)
     elif not state.exists():

@@ -1,9 +1,7 @@
 """`pta reproduce`: every table and figure of the paper, ours beside the paper's."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table as Screen
@@ -13,20 +11,18 @@ from pta.cli.feature_files import open_features
 from pta.cli.filled_table import show
 from pta.cli.messages import say
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
-from pta.datasets.catalogue import is_catalogued
-from pta.datasets.features import FeatureFile
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
 from pta.files import make_folder
-from pta.reproduction.declaration import Experiment, load_experiment, packaged_experiments
-from pta.reproduction.job import Job, jobs_of
+from pta.reproduction.declaration import load_experiments
+from pta.reproduction.job import Job
 from pta.reproduction.json_cells import to_json
 from pta.reproduction.library import Library
+from pta.reproduction.reproduce import list_experiments, require_sound
 from pta.reproduction.reproduce import reproduce as reproduce_experiments
-from pta.reproduction.reproduce import require_sound
 from pta.reproduction.table_files import write_results
-from pta.reproduction.world import World, load_world
+from pta.reproduction.world import world_with
 
 
 def reproduce(
@@ -68,17 +64,15 @@ def reproduce(
     if list_:
         _list(json)
         return
-    chosen = _chosen(_names(experiments or [], all_ or (offline and not experiments)))
+    chosen = load_experiments(experiments or [], every=all_ or (offline and not experiments))
     own = open_features(features or [], device)
     if not (offline or data or own):
         raise InvalidParameter("nothing to run on: --data ROOT for the paper's datasets, --features FILE, or --offline")
-    if data is not None and not data.is_dir():
-        raise InvalidParameter(f"--data {data}: no such folder")
-    world = _world(offline, own, seeds)
+    options.require_folder("--data", data)
+    options.require_folder("--descriptions", descriptions)
+    world = world_with(own, offline=offline, most_seeds=seeds)
     for experiment in chosen:
         require_sound(experiment, world)
-    if descriptions is not None and not descriptions.is_dir():
-        raise InvalidParameter(f"--descriptions {descriptions}: no such folder")
     library = Library(
         out / "features",
         root=data,
@@ -123,9 +117,7 @@ def reproduce(
 
 
 def _list(json: Path | None) -> None:
-    world = load_world("paper")
-    known = [load_experiment(id) for id in packaged_experiments()]
-    rows = [_listed(experiment, world) for experiment in known]
+    rows = list_experiments()
     if json is not None:
         write_json(json, rows)
     if json is None or str(json) != STDOUT:
@@ -133,43 +125,3 @@ def _list(json: Path | None) -> None:
         for row in rows:
             table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows", "not_yet")))
         tables().print(table)
-
-
-def _listed(experiment: Experiment, world: World) -> dict[str, Any]:
-    awaited = {what for job in jobs_of(experiment, world) for what in job.awaits}
-    return {
-        "id": experiment.id,
-        "place": experiment.place,
-        "title": experiment.title,
-        "rows": len(experiment.rows),
-        "not_yet": ", ".join(sorted(awaited)),
-    }
-
-
-def _names(given: Sequence[str], every: bool) -> list[str]:
-    if every:
-        return [*packaged_experiments(), *(name for name in given if name.endswith(".toml"))]
-    if not given:
-        raise InvalidParameter("which experiment? pta reproduce --list shows them, --all runs them all")
-    return list(dict.fromkeys(given))
-
-
-def _chosen(names: Sequence[str]) -> list[Experiment]:
-    chosen = [load_experiment(name) for name in names]
-    ids = [experiment.id for experiment in chosen]
-    for id in ids:
-        if ids.count(id) > 1:
-            raise InvalidParameter(f"two experiments are called {id}, and so would their tables be; rename your file")
-    return chosen
-
-
-def _world(offline: bool, own: Sequence[FeatureFile], seeds: int | None) -> World:
-    world = load_world("offline" if offline else "paper")
-    names = [one.name if offline else one.dataset for one in own]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidParameter(f"two feature files are of {name}")
-        if not offline and not is_catalogued(name):
-            raise InvalidParameter(f"{name} is not one of the paper's datasets; --offline runs the experiments on it")
-    world = world.joined_by(names) if offline else world
-    return world if seeds is None else replace(world, most_seeds=seeds)

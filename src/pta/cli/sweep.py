@@ -1,9 +1,7 @@
 """`pta sweep`: a method's accuracy over a grid of its parameters."""
 
-import csv as csv_format
-import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isclose
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,18 +13,15 @@ from pta.adapters.adapter import adapter_class
 from pta.cli import options
 from pta.cli.feature_files import open_features
 from pta.cli.method_choice import parse_setting
-from pta.cli.output import STDOUT, plain, progress, require_place, tables, write_json
-from pta.datasets.features import FeatureFile
+from pta.cli.output import STDOUT, on_batch, plain, progress, require_place, tables, write_json
 from pta.errors import InvalidParameter
 from pta.evaluation.contenders import as_given
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
-from pta.evaluation.sweep import Grid, Point
+from pta.evaluation.sweep import Grid, Point, Swept, sweep_csv
 from pta.evaluation.sweep import sweep as sweep_grid
 from pta.evaluation.sweep_figure import draw, require_figure
 from pta.files import write_atomically
-
-Swept = Mapping[str, Sequence[Point]]  # by dataset
 
 _WIDEST = 7  # values of a second parameter that fit side by side
 _WARNING = (
@@ -71,9 +66,19 @@ def sweep(
         order.require(data, batch or order.usual_batch)
         grid.require(data)
 
-    swept = _run(ResultStore(results), datasets, grid, list(dict.fromkeys(seed or [1])), order, batch)
+    seeds = list(dict.fromkeys(seed or [1]))
+    swept: dict[str, list[Point]] = {data.name: [] for data in datasets}
+    lengths = [order.length(data, batch or order.usual_batch) * len(seeds) for data in datasets]
+    with progress() as bar:
+        task, done = bar.add_task("", total=sum(lengths) * len(grid.settings)), 0
+        for data, length in zip(datasets, lengths, strict=True):
+            told = on_batch(bar, task, data.name)
+            for point in sweep_grid(ResultStore(results), data, grid, seeds, stream=order, batch=batch, on_batch=told):
+                swept[data.name].append(point)
+                done += length  # of which the store may have given a part or all
+                bar.update(task, completed=done)
     if csv is not None:
-        write_atomically(csv, _rows(grid, swept).encode())
+        write_atomically(csv, sweep_csv(grid, swept).encode())
     if plot is not None:
         draw(plot, grid, swept)
     if json is not None:
@@ -114,45 +119,6 @@ def split_values(given: str) -> list[str]:
         else:
             values[-1] += part
     return [value.strip() for value in values]
-
-
-def _run(
-    store: ResultStore,
-    datasets: Sequence[FeatureFile],
-    grid: Grid,
-    seeds: Sequence[int],
-    stream: Stream,
-    batch: int | None,
-) -> Swept:
-    swept: dict[str, list[Point]] = {}
-    lengths = [stream.length(data, batch or stream.usual_batch) * len(seeds) for data in datasets]
-    with progress() as bar:
-        task = bar.add_task("", total=sum(lengths) * len(grid.settings))
-        done = 0
-        for data, length in zip(datasets, lengths, strict=True):
-
-            def advance(method: str, seed: int, samples: int, name: str = data.name) -> None:
-                bar.update(task, advance=samples, description=f"{name}: {method}, seed {seed}")
-
-            swept[data.name] = []
-            for point in sweep_grid(store, data, grid, seeds, stream=stream, batch=batch, on_batch=advance):
-                swept[data.name].append(point)
-                done += length  # of which the store may have given a part or all
-                bar.update(task, completed=done)
-    return swept
-
-
-def _rows(grid: Grid, swept: Swept) -> str:
-    text = io.StringIO()
-    writer = csv_format.writer(text, lineterminator="\n")
-    writer.writerow(["dataset", "method", *grid.parameters, "seeds", "accuracy", "deviation", "gain", "zero_shot"])
-    for dataset, points in swept.items():
-        for point in points:
-            found = (point.accuracy, point.deviation, point.gain, point.zero_shot)
-            numbers = ["" if value is None else f"{value:.6f}" for value in found]
-            values = [as_given(value) for value in point.setting.values()]
-            writer.writerow([dataset, grid.method, *values, len(point.records), *numbers])
-    return text.getvalue()
 
 
 def _show(grid: Grid, swept: Swept) -> None:

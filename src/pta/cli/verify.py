@@ -9,7 +9,7 @@ from rich.table import Table
 from pta.cli import options
 from pta.cli.output import STDOUT, progress, require_place, tables, write_json
 from pta.encoders import load_encoder
-from pta.errors import InvalidParameter, nearest
+from pta.errors import InvalidParameter
 from pta.files import make_folder
 from pta.inference.encoding import Reading
 from pta.inference.verify import Verdict, find_reference
@@ -40,14 +40,10 @@ def verify(
 ) -> None:
     """Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."""
     require_place(json)
-    if not data.is_dir():
-        raise InvalidParameter(f"--data {data}: no such folder")
+    options.require_folder("--data", data)
     encoder = load_encoder(model, device=device, dtype=dtype)
     reference = find_reference(architecture or encoder.architecture, templates)
-    chosen = dataset or list(reference.accuracies)
-    for name in chosen:
-        if name not in reference.accuracies:
-            raise InvalidParameter(f"nothing is published for {name!r}; {nearest(name, reference.accuracies)}")
+    chosen = reference.choose(dataset)
     make_folder(features)
     with progress() as bar:
         task = bar.add_task("")
@@ -62,7 +58,7 @@ def verify(
             )
         )
     if json is not None:
-        write_json(json, [_record(verdict) for verdict in verdicts])
+        write_json(json, [verdict.record() for verdict in verdicts])
     if json is None or str(json) != STDOUT:
         tables().print(_table(verdicts, f"{model} as {reference.architecture}, templates {templates}", tolerance))
     differences = [abs(verdict.difference) for verdict in verdicts if verdict.difference is not None]
@@ -70,10 +66,6 @@ def verify(
         raise InvalidParameter(f"none of {', '.join(chosen)} could be measured in {data}; see pta datasets check")
     if max(differences) > tolerance:
         raise typer.Exit(1)
-
-
-def _record(verdict: Verdict) -> dict[str, object]:
-    return {**vars(verdict), "difference": verdict.difference}
 
 
 def _table(verdicts: list[Verdict], title: str, tolerance: float) -> Table:

@@ -81,6 +81,20 @@ class Entry:
             self, id=f"{self.id}/{below}", images=tuple(f"{place}/{below}" for place in self.images), parts=()
         )
 
+    def record(self) -> dict[str, Any]:
+        """What is written to JSON."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "classes": self.classes,
+            "images": self.count,
+            "folder": self.images[0],
+            "list": self.test_list[0] if self.test_list else None,
+            "templates": self.prompts,
+            "parts": [list(part) for part in self.parts],
+            "variants": [f"{self.id}/{name}" for name in self.filters],
+        }
+
 
 @cache
 def catalogue() -> dict[str, Entry]:

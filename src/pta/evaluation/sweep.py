@@ -1,5 +1,7 @@
 """A method's accuracy over a grid of its parameters, every point measured once."""
 
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +14,7 @@ from pta.adapters import create_adapter, needs_model
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.evaluation.cached_evaluation import evaluate_once
+from pta.evaluation.contenders import as_given
 from pta.evaluation.evaluate import OnBatch
 from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore
@@ -88,6 +91,10 @@ class Point:
         return self.accuracy - self.zero_shot
 
 
+Swept = Mapping[str, Sequence[Point]]
+"""The points of the grid by dataset."""
+
+
 def sweep(
     store: ResultStore,
     data: FeatureFile,
@@ -103,3 +110,17 @@ def sweep(
         found = evaluate_once(store, data, grid.method, setting, seeds, stream=stream, batch=batch, on_batch=on_batch)
         by_seed = {record["seed"]: record for record in found}
         yield Point(setting, [by_seed[seed] for seed in seeds])
+
+
+def sweep_csv(grid: Grid, swept: Swept) -> str:
+    """A row for each dataset and point."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["dataset", "method", *grid.parameters, "seeds", "accuracy", "deviation", "gain", "zero_shot"])
+    for dataset, points in swept.items():
+        for point in points:
+            found = (point.accuracy, point.deviation, point.gain, point.zero_shot)
+            numbers = ["" if value is None else f"{value:.6f}" for value in found]
+            values = [as_given(value) for value in point.setting.values()]
+            writer.writerow([dataset, grid.method, *values, len(point.records), *numbers])
+    return text.getvalue()

@@ -8,7 +8,7 @@ from pathlib import Path
 from pta.datasets.features import load_features
 from pta.datasets.open import open_samples
 from pta.encoders import Encoder
-from pta.errors import InvalidParameter, PtaError
+from pta.errors import InvalidParameter, PtaError, nearest
 from pta.files import packaged_json
 from pta.inference.encoding import Reading
 from pta.inference.extract import extract
@@ -25,6 +25,13 @@ class Reference:
     descriptions: bool = False  # whether each class had sentences of its own
     notes: Mapping[str, str] = field(default_factory=dict)
 
+    def choose(self, datasets: Sequence[str] | None = None) -> list[str]:
+        """These datasets, or all; each must have a published accuracy."""
+        for name in datasets or ():
+            if name not in self.accuracies:
+                raise InvalidParameter(f"nothing is published for {name!r}; {nearest(name, self.accuracies)}")
+        return list(datasets or self.accuracies)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -40,6 +47,10 @@ class Verdict:
     def difference(self) -> float | None:
         """Measured minus published, in points."""
         return None if self.measured is None else self.measured - self.published
+
+    def record(self) -> dict[str, object]:
+        """What is written to JSON."""
+        return {**vars(self), "difference": self.difference}
 
 
 def find_reference(architecture: str, templates: str) -> Reference:

@@ -233,6 +233,20 @@ def load_experiment(source: str) -> Experiment:
     return parse_experiment(source, packaged.read_text(encoding="utf-8"))
 
 
+def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Experiment]:
+    """The experiments of ids and .toml files; with `every`, all packaged ones and the files."""
+    if every:
+        sources = [*packaged_experiments(), *(source for source in sources if source.endswith(".toml"))]
+    if not sources:
+        raise InvalidParameter("which experiment? pta reproduce --list shows them, --all runs them all")
+    chosen = [load_experiment(source) for source in dict.fromkeys(sources)]
+    ids = [experiment.id for experiment in chosen]
+    for id in ids:
+        if ids.count(id) > 1:
+            raise InvalidParameter(f"two experiments are called {id}, and so would their tables be; rename your file")
+    return chosen
+
+
 def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pta.datasets.catalogue import find_entry
 from pta.datasets.features import FeatureFile
@@ -9,7 +10,7 @@ from pta.errors import InvalidParameter, naming, nearest
 from pta.evaluation.result_store import ResultStore
 from pta.prompts import load_templates
 from pta.reproduction.columns import place_columns, printed_numbers
-from pta.reproduction.declaration import Experiment
+from pta.reproduction.declaration import Experiment, load_experiment, packaged_experiments
 from pta.reproduction.fill import fill
 from pta.reproduction.job import Job, jobs_of
 from pta.reproduction.library import Library
@@ -51,6 +52,16 @@ def _worlds(experiment: Experiment, world: World) -> tuple[World, World]:
         return world, load_world("paper")
     own = replace(world, comparable=True)
     return own, own
+
+
+def list_experiments() -> list[dict[str, Any]]:
+    """The packaged experiments, ready for JSON, each with the methods and data that are not there yet."""
+    listed = []
+    for experiment in map(load_experiment, packaged_experiments()):
+        awaited = {what for job in jobs_of(experiment, load_world("paper")) for what in job.awaits}
+        about = {"id": experiment.id, "place": experiment.place, "title": experiment.title}
+        listed.append({**about, "rows": len(experiment.rows), "not_yet": ", ".join(sorted(awaited))})
+    return listed
 
 
 def require_sound(experiment: Experiment, world: World) -> None:

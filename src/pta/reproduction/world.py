@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
+from pta.datasets.catalogue import is_catalogued
+from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, nearest
 
 
@@ -64,3 +66,16 @@ def load_world(name: str) -> World:
     content = tomllib.loads(text)
     groups = {group: tuple(members) for group, members in content.pop("groups").items()}
     return World(groups=groups, **content)
+
+
+def world_with(own: Sequence[FeatureFile], *, offline: bool, most_seeds: int | None = None) -> World:
+    """The offline world joined by the user's feature files, or the paper's, whose datasets they must then be of."""
+    world = load_world("offline" if offline else "paper")
+    names = [one.name if offline else one.dataset for one in own]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidParameter(f"two feature files are of {name}")
+        if not offline and not is_catalogued(name):
+            raise InvalidParameter(f"{name} is not one of the paper's datasets; --offline runs the experiments on it")
+    world = world.joined_by(names) if offline else world
+    return world if most_seeds is None else replace(world, most_seeds=most_seeds)
