@@ -1,52 +1,46 @@
 """How far a row is above the baseline, ours and the paper's, over the same datasets wherever that is possible."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from pta.reproduction.columns import PlacedColumn, place_columns, printed_numbers
-from pta.reproduction.declaration import Experiment, Row
+from pta.reproduction.declaration import Row
 from pta.reproduction.origins import mean_of
+from pta.reproduction.plan import Plan
 from pta.reproduction.table import Cell
-from pta.reproduction.world import World
 
 
-def gain_over(
-    base: Sequence[Cell], own: Sequence[Cell], columns: Sequence[PlacedColumn], printed: Cell, comparable: bool
-) -> Cell | None:
+def gain_over(plan: Plan, row: Row, base: Row, cells: Mapping[str, Sequence[Cell]]) -> Cell | None:
     """How far a row is above the baseline, on what both have of the columns that count; beside it the paper's gain.
 
-    Where the data are the paper's and some are missing, its gain is over the same columns, else the one it printed.
-    Only accuracies have gains.
+    The columns that count are those of the last mean, or all. Where the data are the paper's and some are missing, its
+    gain is over the same columns, else the one it printed. Only accuracies have gains.
     """
-    if any(cell.metric != "accuracy" for cell in own):
+    if any(cell.metric != "accuracy" for cell in cells[row.name]):
         return None
-    parts = _columns_that_count(columns)
-    common = {part: _common(own[part], base[part]) for part in parts}
-    both = [part for part in parts if common[part]]
-    if not both:
-        missing = next((cell.missing for part in parts for cell in (own[part], base[part]) if cell.missing), "")
-        return replace(printed, missing=missing)
-    there, of = sum(map(len, common.values())), sum(max(len(columns[part].datasets), 1) for part in parts)
-    ours = fmean(fmean(mine - theirs for mine, theirs in common[part]) for part in both)
-    if there == of or not comparable:
-        return replace(printed, ours=ours, partial="" if there == of else f"{there} of {of}")
-    return replace(_paper_gain([(own[part], base[part]) for part in both]), ours=ours, partial=f"{there} of {of}")
+    columns = plan.columns
+    parts = next((column.parts for column in reversed(columns) if column.parts), tuple(range(len(columns))))
+    pairs = {part: (cells[row.name][part], cells[base.name][part]) for part in parts}
+    common = {part: values for part, pair in pairs.items() if (values := _common(*pair))}
+    if not common:
+        missing = next((cell.missing for pair in pairs.values() for cell in pair if cell.missing), "")
+        return replace(_printed_gain(plan, row, base), missing=missing)
+    there = sum(map(len, common.values()))
+    of = sum(max(len(columns[part].datasets), 1) for part in parts)
+    is_same = there == of or not plan.world.comparable
+    papers = _printed_gain(plan, row, base) if is_same else _paper_gain([pairs[part] for part in common])
+    ours = fmean(fmean(mine - theirs for mine, theirs in values) for values in common.values())
+    return replace(papers, ours=ours, partial="" if there == of else f"{there} of {of}")
 
 
-def printed_gain(experiment: Experiment, row: Row, base: Row, papers: World) -> Cell:
+def _printed_gain(plan: Plan, row: Row, base: Row) -> Cell:
     """The gain that the paper printed: of the last mean, or else over all columns."""
-    columns = place_columns(experiment, papers)
-    cells = [_printed(experiment, one, columns, papers) for one in (row, base)]
-    means = [number for number, column in enumerate(columns) if column.parts]
-    return _paper_gain([(cells[0][part], cells[1][part]) for part in (means[-1:] or range(len(columns)))])
+    columns = [column for column in plan.paper_columns if column.parts][-1:] or plan.paper_columns
+    return _paper_gain([(_printed(plan, row, column.label), _printed(plan, base, column.label)) for column in columns])
 
 
-def _printed(experiment: Experiment, row: Row, columns: Sequence[PlacedColumn], papers: World) -> list[Cell]:
-    printed = printed_numbers(experiment, row, papers)
-    return [
-        Cell(printed=printed.get(column.label), erratum=experiment.erratum_of(row, column.label)) for column in columns
-    ]
+def _printed(plan: Plan, row: Row, label: str) -> Cell:
+    return Cell(printed=plan.printed[row.name].get(label), erratum=plan.experiment.erratum_of(row, label))
 
 
 def _paper_gain(pairs: Sequence[tuple[Cell, Cell]]) -> Cell:
@@ -56,12 +50,6 @@ def _paper_gain(pairs: Sequence[tuple[Cell, Cell]]) -> Cell:
         printed=fmean(differences) if differences and len(differences) == len(pairs) else None,
         rests_on_errata=any(one.erratum or other.erratum for one, other in pairs),
     )
-
-
-def _columns_that_count(columns: Sequence[PlacedColumn]) -> tuple[int, ...]:
-    """Those of the last mean, or all."""
-    means = [column for column in columns if column.parts]
-    return means[-1].parts if means else tuple(range(len(columns)))
 
 
 def _common(own: Cell, base: Cell) -> list[tuple[float, float]]:
