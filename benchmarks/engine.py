@@ -22,11 +22,12 @@ from naive import PaperLoop
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta import PTA, ZeroShotClassifier
+from pta import PTA, Samples, ZeroShotClassifier
 from pta.engines import Engine, advance_in_chunks, find_touches
 from pta.engines.chunk import advance_by_chunk
-from pta.engines.numba_chunk import advance_compiled
+from pta.engines.numba_chunk import advance_by_numba
 from pta.engines.step import advance_by_step
+from pta.engines.zero_shot import ZeroShot
 from pta.evaluation.machine import hardware
 
 RESULTS = Path(__file__).parent / "results"
@@ -41,11 +42,11 @@ def with_engine(classifier: ZeroShotClassifier, engine: Engine, at_once: int) ->
     adapter = PTA(classifier)
 
     def run(features: Tensor) -> Tensor:
-        z = classifier.logits(features)
-        touches = find_touches(classifier, features, z, adapter.rule)
+        zero_shot = ZeroShot(classifier, Samples.unchecked(features))
+        touches = find_touches(zero_shot, adapter.rule)
         state = adapter.prototypes, classifier.anchors
         cosines = advance_in_chunks(engine, at_once, *state, features, touches, adapter.rule)
-        return z.add_(cosines, alpha=classifier.scale)
+        return zero_shot.logits.add_(cosines, alpha=classifier.scale)
 
     return run
 
@@ -102,7 +103,7 @@ def measure(classes: int, dim: int, batch: int, budget: float) -> list[dict[str,
         "per-sample loop": PaperLoop(classifier),
         "step": with_engine(classifier, advance_by_step, 1),
         "chunk": with_engine(classifier, advance_by_chunk, 128),
-        "chunk, compiled": with_engine(classifier, advance_compiled, 256),
+        "chunk, compiled": with_engine(classifier, advance_by_numba, 256),
     }
     given = {name: few if name in ("per-sample loop", "step") else batches for name in implementations}
     repetitions = {}
@@ -117,7 +118,7 @@ def measure(classes: int, dim: int, batch: int, budget: float) -> list[dict[str,
     }
     durations = median_seconds(calls, repetitions)
     seconds = {name: durations[name] / len(given[name][0]) for name in implementations}
-    touches = find_touches(classifier, features, classifier.logits(features), PTA(classifier).rule)
+    touches = find_touches(ZeroShot(classifier, Samples.unchecked(features)), PTA(classifier).rule)
     return [
         {
             "implementation": name,

@@ -26,6 +26,8 @@ from pta.engines import Prototypes, Rule, Touches, advance, find_touches
 from pta.engines.chunk import advance_by_chunk
 from pta.engines.loop import advance_by_loop
 from pta.engines.step import advance_by_step
+from pta.engines.zero_shot import ZeroShot
+from pta.samples import Samples
 
 RELEASED_RULE, PAPER_RULE = (
     Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)
@@ -47,14 +49,14 @@ ENGINES = {
     "picked": advance,
 }
 if find_spec("numba"):
-    from pta.engines.numba_chunk import advance_compiled
+    from pta.engines.numba_chunk import advance_by_numba
 
-    ENGINES["compiled"] = advance_compiled
+    ENGINES["numba"] = advance_by_numba
 
 
-@pytest.fixture(scope="module", params=["loop", "step", "chunk", "compiled", "picked"])
+@pytest.fixture(scope="module", params=["loop", "step", "chunk", "numba", "picked"])
 def engine(request):
-    if request.param == "compiled":
+    if request.param == "numba":
         pytest.importorskip("numba")
     return ENGINES[request.param]
 
@@ -189,11 +191,11 @@ def test_touches_next_to_the_threshold_are_decided_as_float64_would_in_a_batch_o
     near = samples_on_either_side_of(float(np.float32(0.1)), stream.anchors, each=100)
     features = torch.cat([near, stream.features])[torch.randperm(400, generator=torch.Generator().manual_seed(0))]
 
-    batch = pairs(find_touches(classifier, features, classifier.logits(features), rule))
+    batch = pairs(find_touches(ZeroShot(classifier, Samples(features)), rule))
     alone = {
         (t, c)
         for t, f in enumerate(features.split(1))
-        for _, c in pairs(find_touches(classifier, f, classifier.logits(f), rule))
+        for _, c in pairs(find_touches(ZeroShot(classifier, Samples(f)), rule))
     }
     assert batch == alone
     exact = (100 * features.double() @ stream.anchors.double().T).softmax(dim=1).float()
@@ -203,9 +205,9 @@ def test_touches_next_to_the_threshold_are_decided_as_float64_would_in_a_batch_o
 @given(stream=streams(), rule=rules())
 def test_touches_are_those_of_float64_for_any_stream(stream, rule):
     stream = stream.to(torch.float32)
-    z = stream.classifier.logits(stream.features)
     exact = Stream(stream.anchors.double(), stream.features.double(), stream.labels, stream.scale).probabilities
-    assert pairs(find_touches(stream.classifier, stream.features, z, rule)) == pairs(Touches.of(exact, rule))
+    zero_shot = ZeroShot(stream.classifier, Samples(stream.features))
+    assert pairs(find_touches(zero_shot, rule)) == pairs(Touches.of(exact, rule))
 
 
 @pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])

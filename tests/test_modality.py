@@ -47,7 +47,7 @@ def features(encoder, folder, tmp_path):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package with a method, an encoder and a source, and one that cannot be imported, as pip would leave them."""
+    """A package with a method, an encoder and a source, as pip would leave it, and what else it says it has."""
     site = tmp_path / "site"
     about = site / "signals_for_pta-1.0.dist-info"
     about.mkdir(parents=True)
@@ -149,6 +149,7 @@ def test_an_installed_package_adds_a_method_a_model_and_a_source(installed, fold
 def test_the_command_knows_what_was_installed(installed, pta, features, folder, tmp_path):
     listed = pta("methods", "--json", "-")
     assert "nearest" in listed.stdout, listed.stderr
+    assert "broken (broken_for_pta:Method) cannot be imported: no licence" in listed.stderr
     out = tmp_path / "g.safetensors"
     done = pta("extract", f"waves{folder}", "--model", "signals", "--templates", *TEMPLATES, "--out", out)
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from streams import clip_like_stream, cuts, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier
 from pta.adapters.checks import check_adapter
+from pta.adapters.combined import Combined
 from pta.adapters.oga import OGA
 from pta.reference.oga import oga_loop
 
@@ -188,3 +189,12 @@ def test_forgetting_a_class_leaves_the_covariance_of_the_others():
     others.step(stream.features[~torch.isin(labels, torch.tensor([0, 3]))])
     torch.testing.assert_close(adapter.moments, others.moments)
     torch.testing.assert_close(adapter.predict(stream.features), others.predict(stream.features))
+
+
+def test_the_covariance_follows_when_a_method_on_top_forgets_a_class():
+    stream = clip_like_stream(8, classes=6, dim=16, count=60)
+    alone, below = OGA(stream.classifier), Combined(stream.classifier, base="oga")
+    for adapter in (alone, below):
+        adapter.step(stream.features)
+        adapter.reset(classes=[0, 3])
+    torch.testing.assert_close(below.other.moments, alone.moments)

@@ -1,24 +1,21 @@
-"""A step that can be recorded: it decides nothing on the host, and its state stays where it is in memory.
-
-Fake tensors have shapes and no numbers: whoever asks one for its values, or for a shape that depends on them, fails.
-"""
+"""A step that can be recorded: it reads no number on the host, keeps its tensors, and leaves nothing but its state."""
 
 from typing import Any, get_args
 
 import pytest
 import torch
 from streams import clip_like_stream, with_views
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pta.adapters.adapter import Adapter, adapter_class, create_adapter, list_adapters, parameters_of
-from pta.engines.rule import Order
-from pta.samples import Samples
+from pta.adapters import Adapter, adapter_class, create_adapter
+from pta.inference.recordable import is_recordable
+from pta.parameters import Order
 
 CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 5, 12
-RECORDABLE = [name for name in list_adapters() if adapter_class(name).recordable is True]
+LEARNING = ["adapt", "bca", "boostadapter", "dota", "freetta", "oga", "onzeta", "sca", "tda"]
+RECORDABLE = ["clip", "mta", "zero", *LEARNING]
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in RECORDABLE),
-    *((name, {"order": order}) for name in RECORDABLE if "order" in parameters_of(name) for order in get_args(Order)),
+    *((name, {"order": order}) for name in LEARNING for order in get_args(Order)),
     ("adapt", {"count_current": "once", "similarity": "fresh"}),
     ("bca", {"update": "likelihood"}),
     ("boostadapter", {"negatives": "most-confident", "delta": 2}),
@@ -33,28 +30,148 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def fake_adapter(name: str, parameters: dict[str, Any], mode: FakeTensorMode) -> Adapter:
+def made(name: str, parameters: dict[str, Any]) -> Adapter:
     stream = clip_like_stream(0, classes=CLASSES, dim=DIM, count=SAMPLES).to(torch.float32)
-    adapter = create_adapter(name, stream.classifier, source=with_views(stream, VIEWS), **parameters)
-    object.__setattr__(adapter.classifier, "anchors", mode.from_tensor(adapter.classifier.anchors))
-    for piece, tensor in adapter.state().items():
-        setattr(adapter, piece, mode.from_tensor(tensor))
-    return adapter
+    return create_adapter(name, stream.classifier, source=with_views(stream, VIEWS), **parameters)
 
 
 @pytest.mark.parametrize("batch", [1, SAMPLES])
 @pytest.mark.parametrize(("name", "parameters"), SETTINGS, ids=str)
-def test_step_reads_no_number_and_keeps_its_tensors(name: str, parameters: dict[str, Any], batch: int) -> None:
-    mode = FakeTensorMode()
-    adapter = fake_adapter(name, parameters, mode)
+def test_methods_that_learn_by_fixed_steps_are_recordable(name: str, parameters: dict[str, Any], batch: int) -> None:
+    if parameters.keys() == {"order"} and "order" not in adapter_class(name).declared:
+        return
+    assert is_recordable(made(name, parameters), batch)
+
+
+@pytest.mark.parametrize("name", ["pta", "transclip", "stata"])
+def test_methods_that_decide_on_the_host_are_not(name: str) -> None:
+    assert not is_recordable(made(name, {}))
+
+
+def test_asking_changes_nothing() -> None:
+    adapter = made("onzeta", {})
+    adapter.step(torch.ones(3, DIM))
     before = adapter.state()
-    with mode, torch.no_grad():
-        views = torch.empty(batch, VIEWS, DIM) if "views" in adapter.needs else None
-        logits = adapter._step(Samples._trusted(torch.empty(batch, DIM), views))
-    assert logits.shape == (batch, CLASSES)
-    assert all(tensor is before[piece] for piece, tensor in adapter.state().items())
+    values = adapter.snapshot().tensors
+    assert is_recordable(adapter)
+    assert all(tensor is before[name] and torch.equal(tensor, values[name]) for name, tensor in adapter.state().items())
 
 
-def test_methods_that_learn_by_fixed_steps_are_recordable() -> None:
-    learning = {"adapt", "bca", "boostadapter", "dota", "freetta", "oga", "onzeta", "sca", "tda"}
-    assert {"clip", "mta", "zero", *learning} <= set(RECORDABLE)
+class Counting(Adapter):
+    """Adds the mean of all features so far; subclasses do it in ways that a replay repeats, or does not."""
+
+    name = "counting"
+    at_once = None
+
+    def __init__(self, classifier, **given):
+        super().__init__(classifier, **given)
+        self.add_state("total", lambda c, *_: c.anchors.new_zeros(c.dim), per_class=False)
+        self.steps, self.ones, self.cache = 0, None, None
+
+    def _step(self, samples):
+        self.total.add_(samples.features.sum(dim=0))
+        return self._predict(samples)
+
+    def _predict(self, samples):
+        return self.zero_shot(samples).logits + self.classifier.anchors @ self.total
+
+
+class KeepsAConstant(Counting):
+    def _predict(self, samples):
+        if self.ones is None:
+            self.ones = torch.ones_like(self.total)
+        return super()._predict(samples) * self.ones.sum()
+
+
+class KeepsWhatItRecomputes(Counting):
+    def _predict(self, samples):
+        self.cache = self.classifier.anchors @ self.total
+        return self.zero_shot(samples).logits + self.cache
+
+
+class CountsOnTheHost(Counting):
+    def _step(self, samples):
+        self.steps += 1
+        return super()._step(samples) / self.steps
+
+
+class ReadsANumber(Counting):
+    def _step(self, samples):
+        return super()._step(samples) if samples.features.sum() > 0 else self._predict(samples)
+
+
+class ReadsANumberOfItsOwn(Counting):
+    def _step(self, samples):
+        copied = torch.zeros(1)
+        copied[0] = samples.features.sum()
+        return super()._step(samples) * copied.tolist()[0]
+
+
+class RebindsItsState(Counting):
+    def _step(self, samples):
+        self.total = self.total + samples.features.sum(dim=0)
+        return self._predict(samples)
+
+
+class KeepsACache(Counting):
+    def _step(self, samples):
+        logits = super()._step(samples)
+        self.cache = self.classifier.anchors @ self.total
+        return logits
+
+    def _predict(self, samples):
+        if self.cache is None:
+            return super()._predict(samples)
+        return self.zero_shot(samples).logits + self.cache
+
+
+class KeepsAnAnswer(Counting):
+    def _predict(self, samples):
+        if self.cache is None:
+            self.cache = super()._predict(samples)
+        return self.cache
+
+
+class KeepsASample(Counting):
+    def _step(self, samples):
+        before, self.cache = self.cache, samples.features
+        logits = super()._step(samples)
+        return logits if before is None else logits + before.sum()
+
+
+class GrowsAList(Counting):
+    def __init__(self, classifier, **given):
+        super().__init__(classifier, **given)
+        self.kept = []
+
+    def _step(self, samples):
+        self.kept.append(samples.features)
+        return super()._step(samples)
+
+
+class CopiesToTheHost(Counting):
+    def _step(self, samples):
+        return super()._step(samples) + samples.features.to("meta").to(samples.features.device).sum()
+
+
+@pytest.mark.parametrize("method", [Counting, KeepsAConstant, KeepsWhatItRecomputes])
+def test_constants_and_what_is_recomputed_may_be_kept(method: type[Adapter]) -> None:
+    assert is_recordable(method(made("clip", {}).classifier), SAMPLES)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        CountsOnTheHost,
+        ReadsANumber,
+        ReadsANumberOfItsOwn,
+        RebindsItsState,
+        KeepsACache,
+        KeepsAnAnswer,
+        KeepsASample,
+        GrowsAList,
+        CopiesToTheHost,
+    ],
+)
+def test_what_a_replay_would_miss_is_found(method: type[Adapter]) -> None:
+    assert not is_recordable(method(made("clip", {}).classifier), SAMPLES)

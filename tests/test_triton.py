@@ -16,10 +16,11 @@ from streams import PAPER, RELEASED, Stream, clip_like_stream, cuts, rules, samp
 
 pytest.importorskip("triton")
 
-from pta.adapters.adapter import create_adapter
+from pta.adapters import create_adapter
 from pta.engines import Prototypes, Rule
 from pta.engines.triton import advance_on_gpu, works_on
 from pta.engines.triton_touches import find_touches_on_gpu, table_of
+from pta.inference.recordable import is_recordable
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = TOLERANCES[torch.float32]
@@ -44,14 +45,13 @@ def run(stream, rule, pieces, probabilities=None, *, bias=0.0, fused=True, preci
     classifier = stream.classifier.to(device=torch.device(DEVICE))
     object.__setattr__(classifier, "bias", bias)
     prototypes = Prototypes.fresh(classifier.anchors)
-    seen, scores = torch.zeros((), dtype=torch.int64, device=DEVICE), []
+    scores = []
     for piece in pieces:
         features = stream.features[piece].to(DEVICE)
         z = classifier.logits(features)
         table = None if probabilities is None else table_of(probabilities[piece].to(DEVICE), rule)
         given = features.to(precision), z, rule
-        scores.append(advance_on_gpu(prototypes, classifier, *given, seen=seen, onto=z if fused else None, table=table))
-    assert int(seen) == sum(map(len, scores))
+        scores.append(advance_on_gpu(prototypes, classifier, *given, onto=z if fused else None, table=table))
     return torch.cat(scores).cpu(), prototypes
 
 
@@ -204,7 +204,7 @@ def test_logits_may_lie_in_memory_as_they_like_and_in_any_precision():
     for logits in (z, z.T.contiguous().T, z.double()):
         rows = features if logits is z else features.T.contiguous().T
         state = Prototypes.fresh(classifier.anchors), classifier, rows, logits, RELEASED_RULE
-        scores.append(advance_on_gpu(*state, seen=torch.zeros((), dtype=torch.int64, device=DEVICE), onto=logits))
+        scores.append(advance_on_gpu(*state, onto=logits))
     torch.testing.assert_close(scores[1], scores[0])
     torch.testing.assert_close(scores[2], scores[0])
 
@@ -291,8 +291,8 @@ def assert_the_kernels_change_no_answer(monkeypatch, method, parameters):
 
     monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: True)
     through_kernels = create_adapter(method, stream.classifier, **parameters).to(DEVICE)
-    assert through_kernels.recordable
+    assert all(is_recordable(through_kernels, batch) for batch in (1, 16))
     given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces]).cpu()
     torch.testing.assert_close(given, expected, atol=TOLERANCE, rtol=0)
-    assert int(through_kernels.seen) == int(plain.seen) == 24
+    assert through_kernels.position == plain.position == 24
     torch.testing.assert_close(through_kernels.anchored.cpu(), plain.anchored, atol=2e-5, rtol=0)

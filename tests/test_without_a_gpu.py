@@ -131,10 +131,11 @@ def pixels():
 
 @pytest.fixture
 def as_if_on_a_gpu(run, monkeypatch):
-    monkeypatch.setattr(program.Compiled, "_on_gpu", True)
-    monkeypatch.setattr(program.Compiled, "_here", lambda self: nullcontext())
-    monkeypatch.setattr(program.Compiled, "_uploads", SimpleNamespace(send=lambda given, into: into.copy_(given)))
-    monkeypatch.setattr(program, "PendingPredictions", lambda predictions: SimpleNamespace(arrived=lambda: predictions))
+    monkeypatch.setattr(program.Program, "_on_gpu", True)
+    monkeypatch.setattr(program.Program, "_here", lambda self: nullcontext())
+    uploads = SimpleNamespace(send=lambda given, into: into[: len(given)].copy_(given))
+    monkeypatch.setattr(program.Program, "_uploads", uploads)
+    monkeypatch.setattr(program, "PendingPredictions", lambda predictions: SimpleNamespace(wait=lambda: predictions))
     return run
 
 
@@ -148,13 +149,13 @@ def test_a_stream_gives_everything_that_was_learnt_before_it_fails(as_if_on_a_gp
     with pytest.raises(OSError, match="the camera is gone"):
         answers.extend(as_if_on_a_gpu.stream(failing()))
     assert len(answers) == 2
-    assert int(as_if_on_a_gpu.adapter.seen) == 8
+    assert as_if_on_a_gpu.adapter.position == 8
 
 
 def test_a_stream_is_one_batch_behind_and_gives_the_last(as_if_on_a_gpu, pixels):
     seen = []
     for _ in as_if_on_a_gpu.stream(pixels.split(4)):
-        seen.append(int(as_if_on_a_gpu.adapter.seen))
+        seen.append(as_if_on_a_gpu.adapter.position)
     assert seen == [8, 12, 12]
 
 
@@ -167,17 +168,41 @@ def test_it_records_again_when_the_state_is_elsewhere(as_if_on_a_gpu, pixels, mo
             self.replay = work
 
     monkeypatch.setattr(program, "Recording", Replays)
-    monkeypatch.setattr(program.Compiled, "_stream", None)
-    monkeypatch.setattr(type(as_if_on_a_gpu.adapter), "recordable", True)
+    monkeypatch.setattr(program.Program, "_stream", None)
+    monkeypatch.setattr(program, "is_recordable", lambda adapter, batch: True)
     as_if_on_a_gpu._record()
     first = as_if_on_a_gpu(pixels[:4]).logits
     as_if_on_a_gpu(pixels[4:8])
-    assert Replays.made == 1
-    before = as_if_on_a_gpu.adapter.state()  # held, so that their memory is not used again
-    as_if_on_a_gpu.adapter.reset()
+    as_if_on_a_gpu.adapter.reset()  # in place
     assert torch.equal(as_if_on_a_gpu(pixels[:4]).logits, first)
+    assert Replays.made == 1
+    adapter = as_if_on_a_gpu.adapter
+    before, adapter.knowledge = adapter.knowledge, adapter.knowledge.clone()  # held, so that its memory is not reused
+    as_if_on_a_gpu(pixels[4:8])
     assert Replays.made == 2
-    assert before
+    assert before is not adapter.knowledge
+
+
+def test_a_step_that_cannot_be_recorded_is_taken_outside_of_the_recording(as_if_on_a_gpu, pixels, monkeypatch):
+    replayed = []
+
+    class Replays:
+        def __init__(self, work, state, stream):
+            assert list(state) == []
+            self.work = work
+
+        def replay(self):
+            results = self.work()
+            replayed.append(len(results))
+            return results
+
+    monkeypatch.setattr(program, "Recording", Replays)
+    monkeypatch.setattr(program.Program, "_stream", None)
+    expected = as_if_on_a_gpu.adapter.clone().step(as_if_on_a_gpu.encoder.encode_images(pixels[:6]))
+    as_if_on_a_gpu._record()  # without kernels PTA finds its touches on the host
+    given = [as_if_on_a_gpu(pixels[:4]).logits, as_if_on_a_gpu(pixels[4:6]).logits]
+    torch.testing.assert_close(torch.cat(given), expected, atol=2e-3, rtol=0)
+    assert replayed == [1, 1]  # features alone
 
 
 def test_a_compiler_that_fails_is_done_without(run, pixels, monkeypatch):

@@ -18,7 +18,6 @@ TYPES = {
     "lengths": "*fp64",
     "touched": "*i1",
     "resting": "*i1",
-    "seen": "*i64",
     **dict.fromkeys(("B", "C", "d"), "i32"),
     **dict.fromkeys(("scale", "scale_rest", "bias", "h", "w", "w_rest", "push"), "fp32"),
     **dict.fromkeys(("threshold", "doubt", "within"), "fp32"),

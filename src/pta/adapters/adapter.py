@@ -76,12 +76,12 @@ class Origin:
     Attributes:
         classifier: the zero-shot classifier.
         model: the model that made its anchors and makes the features, if it is known.
-        samples: the samples that will come, if they are known.
+        length: how many samples will come, if it is known.
     """
 
     classifier: ZeroShotClassifier
     model: Model | None = None
-    samples: Samples | None = None
+    length: int | None = None
 
 
 class Adapter(ABC):

@@ -70,19 +70,19 @@ class OnZeta(Adapter):
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
-        """All parameters; the length is that of the samples that will come, unless it is given."""
-        if given.get("length") is None and origin.samples is None:
+        """All parameters; the length is that of the stream, unless it is given."""
+        length = origin.length if given.get("length") is None else given["length"]
+        if length is None:
             raise InvalidParameter(
                 "onzeta must know the length of the stream; give length=…, or the samples: create_adapter(…, source=…)"
             )
-        known = {} if origin.samples is None else {"length": len(origin.samples)}
-        return super().complete(known | {name: value for name, value in given.items() if value is not None}, origin)
+        return super().complete({**given, "length": length}, origin)
 
     def _step(self, samples: Samples) -> Tensor:
         features = samples.features.double()
         answers = []
-        for number, (z, x) in enumerate(zip(self.zero_shot(samples).exact_logits, features, strict=True), start=1):
-            i = self.seen + number
+        for at, (z, x) in enumerate(zip(self.zero_shot(samples).exact_logits, features, strict=True), start=1):
+            i = self.seen + at
             log_p, log_v = self._labels(z, x)
             self._learn(x, log_p.exp(), log_v.exp(), i)
             if self.order == "update-first":

@@ -106,7 +106,9 @@ class PTA(Adapter):
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters: those of the variant where they are not given, and the precision of the anchors."""
-        defaults: dict[str, Any] = {"state_dtype": "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"}
+        defaults: dict[str, Any] = {
+            "state_dtype": "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"
+        }
         if given.get("variant") == "paper":
             defaults |= _PAPER
         return super().complete(defaults | dict(given), origin)

@@ -81,7 +81,8 @@ def create_adapter(
         name: as `list_adapters` gives it.
         classifier: what it starts from.
         model: the model that made the classifier's anchors, for a method that needs one of its towers.
-        source: the samples it will be given; if they lack something that the method needs, it is refused now.
+        source: the samples it will be given, or only their number; if they lack something that the method needs, it is
+            refused now.
         parameters: of the method.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
@@ -91,10 +92,11 @@ def create_adapter(
     """
     if not isinstance(classifier, ZeroShotClassifier):
         raise InvalidParameter(f"a method starts from a ZeroShotClassifier, not from {type(classifier).__name__}")
-    samples = source if isinstance(source, Samples | None) else Samples.of(source)
+    samples = source if isinstance(source, Samples | int | None) else Samples.of(source)
+    length = len(samples) if isinstance(samples, Samples) else samples
     method = adapter_class(name)
-    adapter = method(classifier, model=model, **method.complete(parameters, Origin(classifier, model, samples)))
-    if samples is not None:
+    adapter = method(classifier, model=model, **method.complete(parameters, Origin(classifier, model, length)))
+    if isinstance(samples, Samples):
         adapter.require(samples)
     return adapter
 

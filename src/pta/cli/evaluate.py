@@ -81,8 +81,8 @@ def evaluate(
         samples = sum(order.length(data, size) * len(methods) for data, methods in work)
         task = bar.add_task("", total=samples * len(seeds))
         for data, methods in work:
-            tower, told = choice.tower_for(methods), on_batch(bar, task, data.name)
-            done += evaluate_methods(data, methods, seeds, stream=order, batch=size, tower=tower, on_batch=told)
+            encoder, told = choice.model_for(methods), on_batch(bar, task, data.name)
+            done += evaluate_methods(data, methods, seeds, stream=order, batch=size, model=encoder, on_batch=told)
     if predictions is not None:
         for evaluation in done:
             write_predictions(_folder(predictions, evaluation.dataset, len(datasets)), evaluation)

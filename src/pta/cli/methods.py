@@ -8,7 +8,9 @@ import typer
 from rich.table import Table
 
 from pta.adapters import adapter_class, list_adapters
+from pta.cli.messages import say
 from pta.cli.output import require_place, tables, write_json
+from pta.errors import UnknownAdapter
 
 
 def methods(
@@ -16,7 +18,12 @@ def methods(
 ) -> None:
     """List the methods: what each is, what it needs, and its parameters with their defaults."""
     require_place(json)
-    records = [_describe(name) for name in list_adapters()]
+    records = []
+    for name in list_adapters():
+        try:
+            records.append(_describe(name))
+        except UnknownAdapter as error:  # of another package; the others can still be used
+            say(str(error))
     if json is not None:
         return write_json(json, records)
     table = Table("method", "what it is", "needs", "parameters", show_lines=True)

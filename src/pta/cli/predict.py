@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pta.adapters.adapter import adapter_class, parameters_of
+from pta.adapters import adapter_class
 from pta.cli import options
 from pta.cli.interrupts import stopping_on_interrupt
 from pta.cli.messages import say
@@ -60,7 +60,7 @@ def predict(
     encoder = load_encoder(model, device=device, dtype=dtype)
     source, total = open_places(images, encoder.modality, frames=frames)
     require_row_file(out, append, csv, top)
-    parameters = _parameters(method or "pta", set_ or [], total)
+    parameters = _parameters(method or "pta", set_ or [])
     if state is not None:
         _require_state(state, out, freeze, bool(set_))
     classifier = Classifier(
@@ -70,6 +70,7 @@ def predict(
         descriptions=options.read_descriptions(descriptions),
         method=method or "pta",
         views=views,
+        expected=total or None,
         **parameters,
     )
     if state is not None and state.exists():
@@ -105,8 +106,8 @@ def predict(
             raise typer.Exit(128 + signal)
 
 
-def _parameters(method: str, settings: Sequence[str], total: int | None) -> dict[str, Any]:
-    """What the user set, and the length of the stream where the method wants it and it is known."""
+def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
+    """What the user set."""
     if adapter_class(method).scope == "stream":
         raise InvalidParameter(
             f"{method} answers a whole set at once, not a stream; pta extract and pta eval --predictions do that"
@@ -116,8 +117,6 @@ def _parameters(method: str, settings: Sequence[str], total: int | None) -> dict
         if owner != method:
             raise InvalidParameter(f"--set {owner}.{name}: the method is {method}")
         parameters[name] = value
-    if total and "length" in parameters_of(method):
-        parameters.setdefault("length", total)
     return parameters
 
 

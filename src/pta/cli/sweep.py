@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.adapters.adapter import adapter_class
+from pta.adapters import adapter_class
 from pta.cli import options
 from pta.cli.feature_files import open_features
 from pta.cli.method_choice import parse_setting

@@ -4,7 +4,7 @@
 |---|---|
 | `advance_by_loop` | state in half precision, which every single sample must round |
 | `advance_by_step` | one sample on the CPU |
-| `advance_compiled` | a batch on the CPU, numba installed (extra `fast`) |
+| `advance_by_numba` | a batch on the CPU, numba installed (extra `fast`) |
 | `advance_by_chunk` | any other batch |
 
 A GPU has an engine of its own, `pta.engines.triton`, which finds the touches, too; `runs_on_gpu` says when.
@@ -16,6 +16,7 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from pta.engines.chunk import advance_by_chunk
 from pta.engines.loop import advance_by_loop
@@ -30,7 +31,7 @@ Engine = Callable[[Prototypes, Tensor, Tensor, Touches, Rule], Tensor]
 
 # Measured, see benchmarks/results/engine-cpu.csv. `advance_by_chunk` takes as many rounds as a class has touches;
 # where nearly every sample touches every class, short chunks cost less in rounds than they lose in products.
-_COMPILED_CHUNK = 256
+_NUMBA_CHUNK = 256
 _CHUNK = 128
 _CHUNK_OF_MANY_TOUCHES = 32
 _MANY_TOUCHES_PER_SAMPLE = 16
@@ -49,9 +50,9 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
     if on_cpu and len(features) == 1:
         return advance_by_step(*batch)
     if on_cpu and _numba_is_installed():
-        from pta.engines.numba_chunk import advance_compiled
+        from pta.engines.numba_chunk import advance_by_numba
 
-        return advance_in_chunks(advance_compiled, _COMPILED_CHUNK, *batch)
+        return advance_in_chunks(advance_by_numba, _NUMBA_CHUNK, *batch)
     many = len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)
     return advance_in_chunks(advance_by_chunk, _CHUNK_OF_MANY_TOUCHES if many else _CHUNK, *batch)
 
@@ -69,7 +70,8 @@ def _triton_runs_on(device: torch.device) -> bool:
         return False
     from pta.engines.triton import works_on
 
-    return works_on(device)
+    with _disable_current_modes():  # kernels need numbers, even if the question is asked for tensors that have none
+        return works_on(device)
 
 
 @cache

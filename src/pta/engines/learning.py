@@ -1,6 +1,5 @@
 """One step of PTA on whichever processor the prototypes are: find the touches, then learn them and score."""
 
-import torch
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier

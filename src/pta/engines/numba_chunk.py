@@ -13,7 +13,7 @@ from pta.engines.rule import Rule
 from pta.engines.touches import Touches
 
 
-def advance_compiled(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
+def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
     cosines = features @ prototypes.anchored.T
     recursive = rule.anchor == "recursive"

@@ -28,8 +28,8 @@ def inputs_of(
 ) -> Inputs:
     """Everything that an evaluation depends on; every parameter is written out with its value."""
     batch = batch or stream.usual_batch
-    seen = data.samples[: stream.length(data, batch)]
-    given = adapter_class(method).complete(parameters, Origin(data.classifier, model, seen))
+    origin = Origin(data.classifier, model, stream.length(data, batch))
+    given = adapter_class(method).complete(parameters, origin)
     tower_of = model if needs_model(method, given) else None
     return {
         "method": method,

@@ -113,7 +113,13 @@ def sweep(
 
 
 def sweep_csv(grid: Grid, swept: Swept) -> str:
-    """A row for each dataset and point."""
+    """A row for each dataset and point.
+
+    >>> point = Point({"h": 5}, [{"accuracy": 60.0, "zero_shot_accuracy": 58.5}])
+    >>> print(sweep_csv(Grid("pta", {"h": [5]}), {"pets": [point]}))
+    dataset,method,h,seeds,accuracy,deviation,gain,zero_shot
+    pets,pta,5,1,60.000000,,1.500000,58.500000
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["dataset", "method", *grid.parameters, "seeds", "accuracy", "deviation", "gain", "zero_shot"])

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 from pta import __version__, classifier, engines, parameters, samples, streams, towers
-from pta.adapters import adapter as contract
 from pta.adapters import Adapter, adapter_class
+from pta.adapters import adapter as contract
 from pta.datasets import features
 from pta.errors import InvalidParameter
 from pta.evaluation import bits, evaluate, metrics, record, stream, stream_run

@@ -32,6 +32,7 @@ class Classifier:
         device, dtype: where and in which precision a model that is given by name runs.
         cache: the folder for text features; None to keep none.
         views: how many views are made of every sample, for a method that needs them; no other makes any.
+        expected: how many samples will come, for a method that must know it.
         parameters: of the method.
 
     >>> from PIL import Image
@@ -57,6 +58,7 @@ class Classifier:
         dtype: str = "float32",
         cache: Path | str | None = "default",
         views: int = 64,
+        expected: int | None = None,
         **parameters: Any,
     ) -> None:
         prompts = load_templates(templates) if isinstance(templates, str) else tuple(templates)
@@ -66,7 +68,8 @@ class Classifier:
             self.encoder, classes, prompts, descriptions=descriptions, cache=None if folder is None else Path(folder)
         )
         self.views = Views(views, "crops", seed=None)
-        self.adapter = self._checked(create_adapter(method, self.classifier, model=self.encoder, **parameters))
+        adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
+        self.adapter = self._checked(adapter)
 
     @overload  # a path is one sample, although a string is a sequence of strings
     def __call__(self, given: str | bytes, *, learn: bool = ..., top: int = ...) -> Answer: ...  # type: ignore[overload-overlap]

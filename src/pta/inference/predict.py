@@ -20,7 +20,11 @@ class Predicted:
 
 @dataclass
 class Tally:
-    """What a method has done so far."""
+    """What a method has done so far.
+
+    >>> Tally("pta", images=200, changed=9, skipped=1).sentence().split("; ")[1]
+    'pta changed the answer for 9 (4.5 %)'
+    """
 
     method: str
     images: int = 0

@@ -1,8 +1,8 @@
 """A model and a method as one program: on a GPU compiled, recorded once and replayed, elsewhere simply called.
 
 For pixels that are ready, whatever they come from. Batches have one size, so that all the work of one, from bytes to
-labels, is a single CUDA graph, in which the host has no part. A method that must look at numbers on the host
-(`Adapter.recordable` is False) takes its step outside of it.
+labels, is a single CUDA graph, in which the host has no part. A method whose step cannot be recorded
+(`pta.inference.recordable`) takes it outside of the graph.
 """
 
 import warnings
@@ -21,6 +21,7 @@ from pta.encoders import ImageEncoder
 from pta.errors import InvalidParameter, InvalidSamples, first_line
 from pta.images import DevicePreprocessing
 from pta.images.preprocessing import require_bytes
+from pta.inference.recordable import is_recordable
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
 from pta.parameters import require_count
@@ -38,10 +39,10 @@ class Predictions(NamedTuple):
     logits: Tensor
 
 
-class Compiled:
+class Program:
     """Pixels to predictions, learning on the way, exactly as the adapter would from the encoder's features.
 
-    Not for several threads or CUDA streams at once. On a GPU features are learnt unseen, so that nothing is waited for.
+    Not for several threads or CUDA streams at once. On a GPU features are not checked: the host waits for nothing.
 
     Args:
         encoder: the model, where and in the precision it is to run; `Encoder.ready` puts it there.
@@ -63,7 +64,7 @@ class Compiled:
     ) -> None:
         if not isinstance(encoder, ImageEncoder) or not isinstance(adapter, Adapter):
             raise InvalidParameter("compile takes an encoder (load_encoder gives one) and an adapter (create_adapter)")
-        if adapter.needs != {"features"} or adapter.scope != "sample":
+        if adapter.needs_with(adapter.parameters) != {"features"} or adapter.scope != "sample":
             raise InvalidParameter(
                 f"{adapter.name} cannot be compiled: it does not answer sample by sample from features"
             )
@@ -83,6 +84,7 @@ class Compiled:
         self.encoder, self.adapter = encoder, adapter.to(self._device)
         self._recording: Recording | None = None
         self._recorded: tuple[int, ...] = ()
+        self._records_step = False
         if self._on_gpu:
             with self._here():
                 if optimise:
@@ -104,7 +106,7 @@ class Compiled:
         """The same for batch after batch, answers on the host.
 
         While a GPU computes one batch, the next is fetched and uploaded; so when the answers to a batch are given out,
-        the one after it may have been learnt already.
+        the one after it may have been learned already.
         """
         before: PendingPredictions | None = None
         try:
@@ -119,7 +121,7 @@ class Compiled:
                     yield before.wait()
                 before = coming
         except Exception:
-            if before is not None:  # it was learnt, so it is given out
+            if before is not None:  # it was learned, so it is given out
                 yield before.wait()
             raise
         if before is not None:
@@ -162,7 +164,7 @@ class Compiled:
             return self._predict(self._encode(self._resize(self._pixels[:count])))
         if self._recorded != self._memory():
             self._record()
-        if not self.adapter.recordable:
+        if not self._records_step:
             (features,) = self._recording.replay()
             return self._predict(features[:count])
         if count < self.batch:
@@ -198,13 +200,14 @@ class Compiled:
 
     def _record(self) -> None:
         self._recording = None  # gives its memory back before the next one takes as much
-        state = self.adapter.state().values() if self.adapter.recordable else ()
+        self._records_step = is_recordable(self.adapter, self.batch)
+        state = self.adapter.state().values() if self._records_step else ()
         self._recording = Recording(self._work, state, self._stream)
         self._recorded = self._memory()
 
     def _work(self) -> tuple[Tensor, ...]:
         features = self._features()
-        return self._predict(features) if self.adapter.recordable else (features,)
+        return self._predict(features) if self._records_step else (features,)
 
     def _memory(self) -> tuple[int, ...]:
         """Where all that a recording reads and writes lies: replacing the state or converting the model moves it."""
@@ -212,7 +215,7 @@ class Compiled:
         return tuple(tensor.data_ptr() for tensor in used)
 
 
-compile = Compiled  # what it is to its users: pta.compile(encoder, adapter)
+compile = Program  # what it is to its users: pta.compile(encoder, adapter)
 
 
 class PendingPredictions:

@@ -26,7 +26,11 @@ class Reference:
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def choose(self, datasets: Sequence[str] | None = None) -> list[str]:
-        """These datasets, or all; each must have a published accuracy."""
+        """These datasets, or all; each must have a published accuracy.
+
+        >>> find_reference("RN50", "clip").choose(["dtd"])
+        ['dtd']
+        """
         for name in datasets or ():
             if name not in self.accuracies:
                 raise InvalidParameter(f"nothing is published for {name!r}; {nearest(name, self.accuracies)}")

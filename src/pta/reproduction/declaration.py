@@ -234,7 +234,11 @@ def load_experiment(source: str) -> Experiment:
 
 
 def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Experiment]:
-    """The experiments of ids and .toml files; with `every`, all packaged ones and the files."""
+    """The experiments of ids and .toml files; with `every`, all packaged ones and the files.
+
+    >>> [experiment.id for experiment in load_experiments(["table2", "table1", "table2"])]
+    ['table2', 'table1']
+    """
     if every:
         sources = [*packaged_experiments(), *(source for source in sources if source.endswith(".toml"))]
     if not sources:

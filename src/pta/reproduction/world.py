@@ -69,7 +69,12 @@ def load_world(name: str) -> World:
 
 
 def world_with(own: Sequence[FeatureFile], *, offline: bool, most_seeds: int | None = None) -> World:
-    """The offline world joined by the user's feature files, or the paper's, whose datasets they must then be of."""
+    """The offline world joined by the user's feature files, or the paper's, whose datasets they must then be of.
+
+    >>> world = world_with([], offline=True, most_seeds=2)
+    >>> world.comparable, world.most_seeds
+    (False, 2)
+    """
     world = load_world("offline" if offline else "paper")
     names = [one.name if offline else one.dataset for one in own]
     for name in names:

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 import pta
-from pta.adapters.adapter import create_adapter
+from pta.adapters import create_adapter
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import EmbeddedEncoder
@@ -121,7 +121,7 @@ def test_mistakes_get_one_clear_line_and_change_nothing(encoder, make, pixels):
     ):
         with pytest.raises(InvalidSamples, match=complaint):
             run(given)
-    assert int(adapter.seen) == 0
+    assert adapter.position == 0
 
 
 def test_arrays_may_be_reversed_or_read_only(encoder, make, pixels):
@@ -161,13 +161,13 @@ def test_features_that_are_no_numbers_are_refused_where_looking_costs_nothing(en
     monkeypatch.setattr(run, "_encode", lambda pixels: torch.full((len(pixels), encoder.dim), float("nan")))
     with pytest.raises(InvalidSamples, match="not finite"):
         run(pixels[:2])
-    assert int(adapter.seen) == 0
+    assert adapter.position == 0
 
 
-@pytest.mark.parametrize("method", ["mta", "transclip"])
-def test_methods_that_need_more_than_features_or_one_sample_are_refused(encoder, make, method):
+@pytest.mark.parametrize(("method", "parameters"), [("mta", {}), ("transclip", {}), ("combined", {"base": "mta"})])
+def test_methods_that_need_more_than_features_or_one_sample_are_refused(encoder, make, method, parameters):
     with pytest.raises(InvalidParameter, match=f"{method} cannot be compiled"):
-        pta.compile(encoder, make(method))
+        pta.compile(encoder, make(method, **parameters))
 
 
 def test_a_classifier_of_another_model_is_refused(encoder):
