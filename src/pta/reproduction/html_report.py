@@ -11,13 +11,7 @@ from pta.reproduction.view import CellView, TableView, view_of, words
 
 
 def render_report(tables: Sequence[Table], figures: Mapping[str, str], *, made: Mapping[str, str]) -> str:
-    """The whole page; it loads nothing.
-
-    Args:
-        tables: what is shown, in this order.
-        figures: SVG by the id of the experiment.
-        made: what the report was made with, in words, by name.
-    """
+    """The whole page, which loads nothing: figures are SVG by experiment, `made` is what the report was made with."""
     views = [view_of(table) for table in tables]
     sections = [_section(at, *both, figures) for at, both in enumerate(zip(tables, views, strict=True), 1)]
     last = f"<section>\n<h2>Where this comes from</h2>\n{facts(made)}\n</section>"
@@ -30,6 +24,8 @@ def _opening(tables: Sequence[Table], views: Sequence[TableView]) -> str:
     cells = [cell for cell in cells if cell.ours is not None or cell.missing or cell.printed is not None]
     ours = sum(cell.ours is not None for cell in cells)
     not_yet, no_data = (sum(cell.missing == reason for cell in cells) for reason in (NOT_YET, NO_DATA))
+    headline = "The paper, reproduced" if all(table.comparable for table in tables) else "The paper in miniature"
+    headline = headline if all(table.experiment.place for table in tables) else "Experiments"
     links = (f'<li><a href="#part-{at}">{escape(view.title)}</a></li>' for at, view in enumerate(views, 1))
     contents = "\n".join(links)
     counts = tiles(
@@ -40,7 +36,7 @@ def _opening(tables: Sequence[Table], views: Sequence[TableView]) -> str:
     )
     return f"""<header>
 <p class="kicker">Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)</p>
-<h1>{_headline(tables)}: {ours:,} of {len(cells):,} numbers measured</h1>
+<h1>{headline}: {ours:,} of {len(cells):,} numbers measured</h1>
 <p class="soft">Large is what we measured. Small below it is the paper’s number, and ours minus the paper’s. A star
 marks a printed number that cannot be right, or one computed from such. Where the data are not the paper’s, its
 numbers are left out of the tables, and only gains over the baseline are compared. Bold is the best of ours in a
@@ -52,12 +48,6 @@ column. Below each table is where every number of ours comes from.</p>
 </ol>
 </nav>
 </header>"""
-
-
-def _headline(tables: Sequence[Table]) -> str:
-    if not all(table.experiment.place for table in tables):
-        return "Experiments"
-    return "The paper, reproduced" if all(table.comparable for table in tables) else "The paper in miniature"
 
 
 def _section(at: int, table: Table, view: TableView, figures: Mapping[str, str]) -> str:

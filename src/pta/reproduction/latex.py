@@ -7,18 +7,18 @@ from pta.reproduction.table import Table
 from pta.reproduction.view import CellView, view_of
 
 # At the beginning of a line, a bracket or star would belong to the end of the line before, so they are in braces.
-_SIGNS_AND_COMMANDS = r"""
+_SIGN_TEXT = r"""
     \ \textbackslash{}  { \{  } \}  & \&  % \%  $ \$  # \#  _ \_  ~ \textasciitilde{}  ^ \textasciicircum{}
     < \textless{}  > \textgreater{}  | \textbar{}  ` \textasciigrave{}  " ''  [ {[}  ] {]}  * {*}  – \textendash{}
     — \textemdash{}  … \dots{}  ‘ `  ’ '  “ ``  ” ''  ß \ss{}  ø \o{}  Ø \O{}  æ \ae{}  Æ \AE{}  ł \l{}  Ł \L{}
     · $\cdot$  ± $\pm$  × $\times$  − $-$  ≈ $\approx$  ≠ $\neq$  ≤ $\leq$  ≥ $\geq$  → $\rightarrow$
     ← $\leftarrow$  ↑ $\uparrow$  ↓ $\downarrow$  ∞ $\infty$  ∈ $\in$  √ $\surd$  ° $^{\circ}$  ² $^{2}$  ³ $^{3}$
     µ $\mu$
-""".split()
-_SIGNS = dict(zip(_SIGNS_AND_COMMANDS[::2], _SIGNS_AND_COMMANDS[1::2], strict=True))
+"""  # each sign and what sets it
+_SIGNS = dict(zip(_SIGN_TEXT.split()[::2], _SIGN_TEXT.split()[1::2], strict=True))
 _GREEK = """
     alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega
-""".split()
+"""
 _ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030a": "r", "\u030c": "v"}
 _ACCENTS |= {"\u0327": "c", "\u0304": "=", "\u0306": "u", "\u030b": "H", "\u0307": "."}
 
@@ -87,7 +87,7 @@ def _greek(sign: str) -> str:
     like = dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))
     if sign in like:
         return f"${like[sign]}$"
-    return f"$\\{letter if name[1] == 'SMALL' else letter.capitalize()}$" if letter in _GREEK else ""
+    return f"$\\{letter if name[1] == 'SMALL' else letter.capitalize()}$" if letter in _GREEK.split() else ""
 
 
 def _accented(sign: str) -> str:

@@ -1,6 +1,6 @@
 """Measuring: every job once, whatever plans want it; what cannot be done says why and stops nothing else."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,19 +42,15 @@ def measure(
     on_progress: Callable[[Job, int, int], None] = lambda job, done, total: None,
 ) -> Outcomes:
     """Do every job once, those on the same data after each other; `on_progress` is told how many runs are done."""
-    jobs = _by_data({job.key: job for plan in plans for job in plan.all_jobs}.values())
+    once = {job.key: job for plan in plans for job in plan.all_jobs}.values()
+    datasets = list(dict.fromkeys(job.dataset for job in once))  # in this order, the library loads each once
+    jobs = sorted(once, key=lambda job: (datasets.index(job.dataset), job.views or "", job.templates, job.descriptions))
     total, done, outcomes = sum(len(job.seeds) for job in jobs), 0, {}
     for job in jobs:
         on_progress(job, done, total)
         outcomes[job.key] = _do(job, library, store, lambda runs: on_progress(job, done + runs, total))  # noqa: B023
         done += len(job.seeds)
     return outcomes
-
-
-def _by_data(jobs: Collection[Job]) -> list[Job]:
-    """In an order that lets the library keep what it has loaded and prepared."""
-    datasets = list(dict.fromkeys(job.dataset for job in jobs))
-    return sorted(jobs, key=lambda job: (datasets.index(job.dataset), job.views or "", job.templates, job.descriptions))
 
 
 def _do(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], None]) -> Outcome:

@@ -1,11 +1,11 @@
-"""Plan: an experiment placed in a world, with its columns, the job of every row and dataset, and the paper's numbers."""
+"""Plan: an experiment placed in a world: its columns, the job of every row and dataset, and the printed numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pta.errors import InvalidParameter, naming, nearest
 from pta.prompts import load_templates
-from pta.reproduction.declaration import Column, Experiment, Row
+from pta.reproduction.declaration import Column, Experiment, Row, require_different
 from pta.reproduction.job import Job, make_job
 from pta.reproduction.world import World, load_world
 
@@ -55,9 +55,8 @@ def place(experiment: Experiment, world: World, papers: World | None = None) -> 
             for at, column in enumerate(columns)
         }
         paper_columns = _place_columns(experiment, papers)
-        labels = [column.label for column in paper_columns]
-        printed = {row.name: _printed(row, labels) for row in experiment.rows}
-        _check_named_columns(experiment, labels, printed)
+        printed = {row.name: _printed(row, paper_columns) for row in experiment.rows}
+        _check_named_columns(experiment, [column.label for column in paper_columns], printed)
     return Plan(experiment, world, columns, jobs, paper_columns, printed)
 
 
@@ -66,10 +65,7 @@ def _place_columns(experiment: Experiment, world: World) -> tuple[PlacedColumn, 
     placed: list[PlacedColumn] = []
     for column in experiment.columns:
         placed += _place_column(column, placed, world)
-    headings = [column.heading for column in placed]
-    for heading in headings:
-        if headings.count(heading) > 1:
-            raise InvalidParameter(f"two columns are called {heading!r}")
+    require_different("columns", [column.heading for column in placed])
     return tuple(placed)
 
 
@@ -100,11 +96,10 @@ def _jobs(row: Row, column: PlacedColumn, world: World) -> Iterator[Job]:
         yield job
 
 
-def _printed(row: Row, labels: Sequence[str]) -> dict[str, float]:
-    """What the paper printed in a row, by the label of the column."""
-    if row.printed and len(row.printed) != len(labels):
-        raise InvalidParameter(f"{row.name} has {len(row.printed)} printed numbers for {len(labels)} columns")
-    return {label: value for label, value in zip(labels, row.printed, strict=False) if value is not None}
+def _printed(row: Row, columns: Sequence[PlacedColumn]) -> dict[str, float]:
+    if row.printed and len(row.printed) != len(columns):
+        raise InvalidParameter(f"{row.name} has {len(row.printed)} printed numbers for {len(columns)} columns")
+    return {column.label: value for column, value in zip(columns, row.printed, strict=False) if value is not None}
 
 
 def _check_named_columns(

@@ -14,8 +14,8 @@ _SHORT = 12  # digits of a fingerprint, enough to find it by
 _ORIGIN = (
     "row|column|dataset|method|parameters|prompts|views|stream|"
     "seed: value|samples|features|version|hardware|made|result"
-).split("|")
-_METRICS = "row|dataset|accuracy|worst class|calibration error|fixed|broken|seconds|state".split("|")
+)
+_METRICS = "row|dataset|accuracy|worst class|calibration error|fixed|broken|seconds|state"
 _PARAMETERS = 2  # their place among the facts; they are long, and may break
 
 
@@ -47,8 +47,8 @@ def metrics_details(table: Table, view: TableView) -> str:
     return _details("Worst class, calibration, changes against zero-shot, time and state", _METRICS, rows)
 
 
-def _details(summary: str, headings: Sequence[str], rows: Sequence[str]) -> str:
-    inside = scrolling(summary, headings, "\n".join(rows))
+def _details(summary: str, headings: str, rows: Sequence[str]) -> str:
+    inside = scrolling(summary, headings.split("|"), "\n".join(rows))
     return f"<details><summary>{summary}</summary>\n{inside}\n</details>" if rows else ""
 
 
@@ -101,7 +101,7 @@ def _all(values: Any) -> str:
 
 
 def _origin_row(row: RowView, heading: str, facts: Sequence[str]) -> str:
-    span = f' colspan="{len(_ORIGIN) - 2}"' if len(facts) == 1 else ""
+    span = f' colspan="{_ORIGIN.count("|") - 1}"' if len(facts) == 1 else ""
     cells = "".join(
         f'<td class="{"wide" if at == _PARAMETERS else ""}"{span}>{escape(fact)}</td>' for at, fact in enumerate(facts)
     )
