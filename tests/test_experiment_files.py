@@ -9,9 +9,8 @@ from pta.adapters import adapter_class, needs_model
 from pta.adapters.presets import require_preset
 from pta.datasets.catalogue import find_entry
 from pta.prompts import load_templates
-from pta.reproduction.columns import place_columns, printed_numbers
 from pta.reproduction.declaration import load_experiment, packaged_experiments
-from pta.reproduction.job import jobs_of
+from pta.reproduction.plan import place
 from pta.reproduction.world import load_world
 
 PAPER, OFFLINE = load_world("paper"), load_world("offline")

@@ -10,9 +10,9 @@ from pta.images import decode_image
 from pta.inference.encoding import Views
 from pta.reproduction import speed
 from pta.reproduction.declaration import parse_experiment
-from pta.reproduction.job import jobs_of
 from pta.reproduction.library import Library
-from pta.reproduction.measure import do_jobs
+from pta.reproduction.measure import measure as measure_plans
+from pta.reproduction.plan import place
 from pta.reproduction.speed import TIMED, measure_speed
 from pta.reproduction.table import CANNOT
 from pta.reproduction.world import World
@@ -122,8 +122,9 @@ def test_a_method_that_cannot_be_timed_in_this_way_is_refused(library):
 def test_speed_is_measured_once_and_what_cannot_be_timed_stops_nothing(library, tmp_path, steps):
     text = "title = 'x'\n[usual]\nmetric = 'images_per_second'\n[[columns]]\nlabel = 'it/s'\ndatasets = 'few'\n"
     text += "".join(f"[[rows]]\nlabel = '{one}'\nmethod = '{one}'\n" for one in ("tca", "pta", "mta"))
-    jobs = list(jobs_of(parse_experiment("mine", text), World(True, {"few": (FEW,)}, {}, (), ())))
-    first = do_jobs(jobs, library, ResultStore(tmp_path))
+    plan = place(parse_experiment("mine", text), World(True, {"few": (FEW,)}, {}, (), ()))
+    jobs = list(plan.all_jobs)
+    first = measure_plans([plan], library, ResultStore(tmp_path))
     assert first[jobs[0].key].missing == CANNOT
     assert "tca runs the model itself" in first[jobs[0].key].why
     (record,) = first[jobs[1].key].records
@@ -131,7 +132,7 @@ def test_speed_is_measured_once_and_what_cannot_be_timed_stops_nothing(library, 
     assert record["made"]["key"]
     assert len(steps) == 8  # four images by each of two methods
     assert steps[4][0].views.shape[1] == 64
-    assert do_jobs(jobs, library, ResultStore(tmp_path)) == first
+    assert measure_plans([plan], library, ResultStore(tmp_path)) == first
     assert len(steps) == 8
 
 
@@ -140,11 +141,11 @@ def test_a_speed_is_measured_again_on_another_machine_or_by_other_code(library, 
         'title = "t"\n[[columns]]\nlabel = "A"\ndatasets = "a"\n[[rows]]\nlabel = "r"\nmethod = "clip"\nseeds = [2]\n'
     )
     experiment = parse_experiment("mine", text + 'metric = "images_per_second"')
-    world = World(comparable=False, groups={"a": (FEW,)}, titles={}, awaited_methods=(), awaited_datasets=())
+    plan = place(experiment, World(False, {"a": (FEW,)}, {}, (), ()))
     store = ResultStore(tmp_path)
 
     def measured():
-        (outcome,) = do_jobs(jobs_of(experiment, world), library, store).values()
+        (outcome,) = measure_plans([plan], library, store).values()
         (record,) = outcome.records
         return record["made"]["key"]
 

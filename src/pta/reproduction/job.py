@@ -53,6 +53,7 @@ def make_job(row: Row, dataset: str, metric: str, world: World) -> Job:
     params = {**_preset_values(row, id), **row.params}
     if not awaits:
         _check(row.method, params)
+    views = [mode for group, mode in row.views.items() if dataset in world.members(group)]
     is_speed = metric in SPEED_METRICS
     return Job(
         dataset=id,
@@ -60,7 +61,7 @@ def make_job(row: Row, dataset: str, metric: str, world: World) -> Job:
         params=params,
         templates=row.templates,
         descriptions=row.descriptions,
-        views=next((mode for group, mode in row.views.items() if dataset in world.members(group)), None),
+        views=views[0] if views else None,
         stream=row.stream,
         seeds=(1,) if is_speed else row.seeds[: world.most_seeds],
         speed=is_speed,
