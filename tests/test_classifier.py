@@ -25,6 +25,14 @@ def test_a_copy_in_another_precision_has_the_same_fingerprint():
     assert classifier.to(dtype=torch.float64).fingerprint == classifier.fingerprint
 
 
+def test_prompts_stay_with_the_classifier_and_are_no_part_of_what_it_is():
+    known = ZeroShotClassifier(torch.eye(2), ["a", "b"], prompts=[["an a."], ["a b.", "the b."]])
+    assert known.to(dtype=torch.float64).prompts == (("an a.",), ("a b.", "the b."))
+    assert known.fingerprint == ZeroShotClassifier(torch.eye(2), ["a", "b"]).fingerprint
+    with pytest.raises(InvalidClassifier, match="2 anchors but prompts of 1 classes"):
+        ZeroShotClassifier(torch.eye(2), ["a", "b"], prompts=[["an a."]])
+
+
 @pytest.mark.parametrize(
     "change", [{"class_names": ["a", "c"]}, {"scale": 50.0}, {"bias": 1.0}, {"anchors": [[1, 0], [1, 1]]}]
 )

@@ -136,7 +136,7 @@ MISTAKES = [
         "PTA: tda has no parameter 'h'",
     ),
     # what would fail or mislead later
-    ("h = 3", "h = -3.0", "pta: h must be"),
+    ("h = 3", "h = -3.0", "PTA: h must be"),
     ("seeds = [4, 7]", 'seeds = [4, 7]\ntemplates = "klip"', "no templates are called 'klip'"),
     ("seeds = [4, 7]", "seeds = [4, 4]", "seeds are how many"),
     ("seeds = [4, 7]", "seeds = [-1]", "seeds are how many"),

@@ -73,6 +73,18 @@ def test_a_wrong_file_is_refused_with_its_name_and_the_reason(write, changes, ki
         load_features(write(**changes))
 
 
+@pytest.mark.parametrize("changed", ["image_features", "text_features", "labels", "view_features", "pixels"])
+def test_the_fingerprint_follows_every_array(write, changed):
+    optional = {"view_features": np.ones((6, 2, 4)), "pixels": np.ones((6, 1, 2, 2), np.uint8)}
+    first = load_features(write(**optional))
+    arrays = dict(np.load(write(**optional)))
+    other = arrays[changed].copy()
+    other.flat[0] = 2 if changed != "labels" else (other.flat[0] + 1) % 3
+    assert load_features(write(**{**optional, changed: other})).fingerprint != first.fingerprint
+    if changed in optional:
+        assert load_features(write(**{**optional, changed: None})).fingerprint != first.fingerprint
+
+
 def test_an_array_of_python_objects_is_never_unpickled(write):
     with pytest.raises(UnreadableFile, match="Python objects"):
         load_features(write(classnames=np.array(["cat", "dog", "newt"], dtype=object)))

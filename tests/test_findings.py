@@ -13,6 +13,7 @@ from streams import clip_like_stream
 
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.datasets.features import FeatureFile
+from pta.engines.learning import touches_of_probabilities
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -122,7 +123,8 @@ def test_the_share_of_the_anchor_is_what_pta_keeps_of_it(kind):
     kept = []
     for f, probability in zip(features, s, strict=True):
         given = torch.tensor([[probability, 0.0]], dtype=torch.float64)
-        adapter._learn_and_score(torch.from_numpy(f[None]), torch.zeros(1, 2, dtype=torch.float64), given)
+        touches = touches_of_probabilities(adapter.prototypes, given, adapter.rule)
+        adapter._learn(torch.from_numpy(f[None]), torch.zeros(1, 2, dtype=torch.float64), touches)
         kept.append(float(adapter.anchored[0, 0]))
     found = anchor.shares(np.eye(4)[0], features, s, 0.05, fixed=kind == "fixed")
     np.testing.assert_allclose(found, kept, atol=1e-12)

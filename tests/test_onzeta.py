@@ -171,22 +171,3 @@ def test_the_length_is_that_of_the_source_unless_given():
     source = Samples.of(toy.features)
     assert create_adapter("onzeta", toy.classifier, source=source).parameters["length"] == 3
     assert create_adapter("onzeta", toy.classifier, source=source, length=7).parameters["length"] == 7
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("length", 0),
-        ("length", 2.5),
-        ("temperature", 0.0),
-        ("proxy_step", -1.0),
-        ("dual_step", "20"),
-        ("alpha", 1.5),
-        ("beta", -0.1),
-        ("order", "update"),
-    ],
-)
-def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
-    with pytest.raises(InvalidParameter, match=name) as refusal:
-        OnZeta(toy_stream().classifier, **{"length": 3} | {name: value})
-    assert repr(value) in str(refusal.value)

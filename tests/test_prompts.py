@@ -261,6 +261,7 @@ def test_anchors_of_a_real_model_equal_its_own_features_averaged_in_float64():
         mean = np.mean([row / np.linalg.norm(row) for row in rows], axis=0)
         assert np.abs(anchor.numpy() - mean / np.linalg.norm(mean)).max() < 1e-6
     assert found.scale == encoder.scale
+    assert found.prompts == tuple(map(tuple, class_texts(NAMES, EMBEDDED_TEMPLATES)))
 
 
 def test_a_text_of_several_classes_is_encoded_once_and_progress_is_told():

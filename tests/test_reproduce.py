@@ -315,7 +315,7 @@ def test_another_parameter_makes_its_own_cells_again_and_no_others(pta, features
 def test_the_list_is_whole_and_says_what_is_awaited(pta):
     done = pta("reproduce", "--list", "--json", "-")
     listed = json.loads(done.stdout)
-    assert [one["id"] for one in listed] == packaged_experiments()
+    assert [one["id"] for one in listed] == list(packaged_experiments())
     assert "tpt" in listed[packaged_experiments().index("table1")]["not_yet"]
     assert all(one["rows"] for one in listed)
     assert pta("reproduce", "--list").stdout.count("\n") > len(listed)

@@ -124,7 +124,7 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(pta, pets, tmp_p
         (["--set", "ptaa.h=1"], "no method is called 'ptaa'"),
         (["--set", "pta.h=1,2,1.0"], "given twice"),
         (["--set", "pta.h=1", "--set", "pta.h=2"], "given twice"),
-        (["--set", "tca.tokens=1,2"], "tca looks inside a model"),
+        (["--set", "tca.tokens=1,2"], "tca needs a model, which a sweep does not load"),
         (["--set", "mta.lambda_y=1,2"], "pets: mta"),
         (["--set", "pta.h=1", "--plot", "a.gif"], "--plot a.gif: a figure ends in .svg, .png, .pdf"),
         (["--set", "pta.h=1", "--csv", "nowhere/a.csv"], "the folder nowhere does not exist"),

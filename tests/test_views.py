@@ -335,7 +335,7 @@ def test_the_bounds_are_torchvisions():
     assert crops.ASPECT == (0.75, 4 / 3)
 
 
-# -- the mean of the most confident -------------------------------------------------------------------------------------------
+# -- the mean of the most confident ---------------------------------------------------------------------------------
 
 
 def slow_mean(views, anchors, scale, keep):
@@ -414,8 +414,8 @@ def test_half_precision_views_are_averaged_in_the_classifiers_precision():
         (torch.ones(3, 0, 6), "must be a floating-point tensor B×views×d"),
         (torch.ones(3, 2, 6, dtype=torch.int64), "must be a floating-point tensor B×views×d"),
         (torch.ones(3, 2, 5), "5 dimensions but the classifier's anchors have 6"),
-        (torch.ones(3, 2, 6).index_fill(1, torch.tensor([1]), 0.0), "view 1 of sample 0"),
-        (torch.ones(3, 2, 6).index_fill(0, torch.tensor([2]), math.nan), "view 0 of sample 2"),
+        (torch.ones(3, 2, 6).index_fill(1, torch.tensor([1]), 0.0), "views: number 1 of sample 0"),
+        (torch.ones(3, 2, 6).index_fill(0, torch.tensor([2]), math.nan), "views: number 0 of sample 2"),
     ],
 )
 def test_views_that_cannot_be_used_are_one_clear_line(views, complaint):

@@ -198,7 +198,7 @@ def test_a_step_that_cannot_be_recorded_is_taken_outside_of_the_recording(as_if_
 
     monkeypatch.setattr(program, "Recording", Replays)
     monkeypatch.setattr(program.Program, "_stream", None)
-    expected = as_if_on_a_gpu.adapter.clone().step(as_if_on_a_gpu.encoder.encode_images(pixels[:6]))
+    expected = as_if_on_a_gpu.adapter.clone().step(as_if_on_a_gpu.encoder.encode(pixels[:6]))
     as_if_on_a_gpu._record()  # without kernels PTA finds its touches on the host
     given = [as_if_on_a_gpu(pixels[:4]).logits, as_if_on_a_gpu(pixels[4:6]).logits]
     torch.testing.assert_close(torch.cat(given), expected, atol=2e-3, rtol=0)

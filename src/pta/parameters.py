@@ -6,7 +6,7 @@ plain value.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
@@ -84,15 +84,16 @@ def declared_in(owner: type, inherited: Mapping[str, Parameter]) -> dict[str, Pa
 
 def check_all(owner: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
     """Every declared parameter with its checked value; a name that is not declared is refused."""
-    require_known(owner, declared, given)
+    require_declared(owner, declared, given)
     return {name: one.check(name, given.get(name, one.default)) for name, one in declared.items()}
 
 
-def require_known(owner: str, declared: Mapping[str, Parameter], given: Iterable[str]) -> None:
-    """Refuse the name of a parameter that is not declared, naming the nearest."""
-    for name in given:
+def require_declared(owner: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> None:
+    """Refuse a parameter that is not declared, naming the nearest, or has a value that it cannot have."""
+    for name, value in given.items():
         if name not in declared:
             raise InvalidParameter(f"{owner} has no parameter {name!r}; {nearest(name, declared)}")
+        declared[name].check(name, value)
 
 
 def document(owner: type, declared: Mapping[str, Parameter]) -> None:

@@ -70,8 +70,12 @@ class TDA(Adapter):
     min_entropy: float = number(0.2, 0.0, 1.0, "lower bound (share of the logarithm of C) for the negative cache")
     max_entropy: float = number(0.5, 0.0, 1.0, "upper bound (share of the logarithm of C) for the negative cache")
     entropy_base: EntropyBase = choice("log2", EntropyBase, "the logarithm of C; log2 is the released program's")
-    min_probability: float = number(0.03, 0.0, 1.0, "lower bound of q_c for m(q)_c = 1")
-    max_probability: float = number(1.0, 0.0, 1.0, "upper bound of q_c for m(q)_c = 1")
+    min_probability: float = number(
+        0.03, 0.0, 1.0, "lower bound on the probability of the classes a negative sample lowers"
+    )
+    max_probability: float = number(
+        1.0, 0.0, 1.0, "upper bound on the probability of the classes a negative sample lowers"
+    )
     order: Order = learning_order("update-first")
     positive_keys: Tensor
     positive_scores: Tensor
@@ -89,9 +93,9 @@ class TDA(Adapter):
 
     def _step(self, samples: Samples) -> Tensor:
         f, zero_shot = samples.features, self.zero_shot(samples)
-        p, e, labels = zero_shot.probabilities, zero_shot.entropy, zero_shot.labels
-        positive = admit(self.positive_scores, labels, e)
-        negative = admit(self.negative_scores, labels, self._negative_scores_of(e), self._is_uncertain(e))
+        p, e, labels = zero_shot.probabilities, zero_shot.entropy, zero_shot.labels  # step 1
+        positive = admit(self.positive_scores, labels, e)  # step 2
+        negative = admit(self.negative_scores, labels, self._negative_scores_of(e), self._is_uncertain(e))  # step 3
         against = self._could_be(p[negative.samples])
         logits = self._score(samples, zero_shot.exact_logits.to(f.dtype), positive, negative, against)
         positive.store(self.positive_keys, f)
@@ -124,7 +128,8 @@ class TDA(Adapter):
 
     def _score(self, samples: Samples, z: Tensor, positive: Admission, negative: Admission, against: Tensor) -> Tensor:
         """Step 4, for each sample with the caches as they are when it is scored."""
-        f, times = samples.features, torch.arange(len(z), device=z.device) - int(self.order == "predict-first")
+        f, first = samples.features, -1 if self.order == "predict-first" else 0
+        times = torch.arange(first, first + len(f), device=f.device)
         z = z.add(self._for(samples, positive, times), alpha=self.positive_alpha)
         keys, listed, beta = self.negative_keys, self.negative_classes, self.negative_beta
         cost = affinity_per_listed_class(f, negative, times, keys, listed, against, beta)

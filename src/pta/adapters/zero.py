@@ -41,8 +41,8 @@ class ZERO(Adapter):
 
     Logits are logarithms of the shares of votes, where a class without a vote has 10⁻¹².
 
-    With `temperature="float16"` features, anchors, cosines and scaled cosines are rounded to float16. A view's votes are
-    then the float32 softmax of its rounded cosines over 2⁻¹⁰, summed in float32. Entropies are those of the rounded
+    With `temperature="float16"` features, anchors, cosines and scaled cosines are rounded to float16. A view's votes
+    are then the float32 softmax of its rounded cosines over 2⁻¹⁰, summed in float32. Entropies are those of the rounded
     scaled cosines, in float64.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])

@@ -72,13 +72,14 @@ def admit(scores: Tensor, classes: Tensor, new: Tensor, may_enter: Tensor | None
     """
     samples: Tensor | slice = slice(None)
     batch = len(new)
-    times = torch.arange(batch, device=new.device)
+    times = all_times = torch.arange(batch, device=new.device)
     if may_enter is not None:
         samples = rows_worth_picking(may_enter)
         new = torch.where(may_enter, new, EMPTY)
         times, classes, new = times[samples], classes[samples], new[samples]
     (C, M), E = scores.shape, len(new)
-    old, slot, order = scores[classes], torch.arange(M, device=new.device), torch.arange(E, device=new.device)
+    places_of_a_class = torch.arange(M + 1, device=new.device)  # the last one is for all that go
+    old, slot, order = scores[classes], places_of_a_class[:M], all_times[:E]
     same = classes[:, None] == classes
 
     # Of the new items i: the first j with which M better ones have come
@@ -96,7 +97,7 @@ def admit(scores: Tensor, classes: Tensor, new: Tensor, may_enter: Tensor | None
     # In the end the number of better ones is the slot, and a class that nothing comes to keeps what it has
     numbers = torch.arange(C, device=new.device)
     touched, row = (classes, order) if E < C else (numbers, classes)
-    places = numbers[:, None] * M + torch.arange(M + 1, device=new.device)  # the last column is for all that go
+    places = numbers[:, None] * M + places_of_a_class
     places[classes[:, None], (slot + (same @ beats).long()).clamp_(max=M)] = row[:, None] * M + slot
     places[classes, (better_old + better.sum(dim=0)).clamp_(max=M)] = len(touched) * M + order
     return Admission(samples, old_leaves, classes, new, times, leaves, touched, places[touched, :M])

@@ -98,6 +98,6 @@ def merge(tokens: Tensor, first: Tensor) -> Tensor:
     weights = torch.where(d == 0, 1.0, 1 / d) * own
     total = weights.sum(dim=2, keepdim=True)
     means = (weights / total.clamp_min(torch.finfo(d.dtype).tiny)).to(tokens.dtype) @ tokens
-    # A centre that equals an earlier one, as in four equal patches, has nobody of its own and stays what it is.
+    # A centre that equals an earlier one, as in four equal patches, has no patches of its own and stays what it is.
     alone = tokens.take_along_dim(torch.stack(centres, dim=1)[:, :, None], dim=1)
     return torch.where(total > 0, means, alone)

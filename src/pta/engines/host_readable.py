@@ -1,8 +1,8 @@
-"""Whether numbers are at hand: methods that need not look at any may still do so where that saves work."""
+"""Whether the host can read a tensor for free: engines that need not read may do so where that saves work."""
 
 from torch import Tensor
 
 
 def is_host_readable(tensor: Tensor) -> bool:
-    """Whether looking at a tensor's numbers costs nothing: no device is waited for, and no recording broken off."""
+    """Whether reading a tensor's numbers costs nothing: the host waits for no device and breaks off no recording."""
     return tensor.is_cpu and type(tensor) is Tensor

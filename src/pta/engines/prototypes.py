@@ -1,4 +1,4 @@
-"""What PTA keeps: two prototypes a class and a few scalars."""
+"""What PTA keeps: two prototypes per class and a few scalars."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class Prototypes:
 
     @classmethod
     def fresh(cls, anchors: Tensor) -> "Prototypes":
-        """Nothing learnt yet."""
+        """Nothing learned yet."""
         classes = anchors.shape[0]
         return cls(
             knowledge=torch.zeros_like(anchors),

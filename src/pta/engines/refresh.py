@@ -18,7 +18,7 @@ Scalars = NDArray[np.float64]
 class Refreshed:
     """R after j = 0, 1, … refreshes is from_r[j]·R + from_p[j]·P, and its length is length[j], for every class.
 
-    The last row holds for every later j, too: all classes have arrived at P there, or nobody asked for more.
+    The last row holds for every later j, too: all classes have arrived at P there, or no more rows were asked for.
     """
 
     from_r: Scalars

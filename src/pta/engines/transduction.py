@@ -1,7 +1,7 @@
 """What TransCLIP and StatA share: soft labels z of N samples, tied to each other by a graph of nearest neighbours.
 
 Both alternate between soft labels, given class Gaussians, and class Gaussians, given soft labels. Labels are kept as
-log z: nothing underflows, so a class that nobody believes in still has weights, where a quotient would be 0/0.
+log z: nothing underflows, so a class without probable samples still has weights, where a quotient would be 0/0.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Which samples touch which classes, found on a GPU, where nobody may ask the host."""
+"""Which samples touch which classes, found on a GPU without the host."""
 
 import numpy as np
 import torch
@@ -139,7 +139,7 @@ def _exact_total(feature, anchors, C, d, scale, top):
 
 @triton.jit
 def probability(feature, z, anchors, c, C, d, scale, scale_rest, bias, threshold, doubt, CLASSES: tl.constexpr):
-    """The probability of one class for one sample, of which all logits are at hand."""
+    """The probability of one class for one sample, of which all logits are given."""
     every = tl.arange(0, CLASSES)
     logits = tl.load(z + every, mask=every < C, other=float("-inf"))
     top = tl.max(logits, 0)

@@ -52,6 +52,8 @@ class _Dataflow(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if operation.namespace == "prim":  # asks for the device of a tensor, not for its numbers
+            return operation(*args, **(kwargs or {}))
         varies = self.use(_tensors((args, kwargs)))
         result = operation(*args, **(kwargs or {}))
         for made in _tensors(result) if varies else ():
@@ -114,7 +116,7 @@ def _plain_values(adapter: Adapter) -> dict[tuple[int, str], object]:
     found: dict[tuple[int, str], object] = {}
     for key, owner in owners.items():
         for name, value in vars(owner).items():
-            if isinstance(value, bool | int | float | str):
+            if isinstance(value, int | float | str):
                 found[key, name] = value
             elif isinstance(value, Sized) and not isinstance(value, Tensor):
                 found[key, name] = len(value)

@@ -8,9 +8,9 @@ from typing import Any
 
 from pta.adapters import adapter_class, list_adapters, needs_of_samples
 from pta.adapters.presets import load_preset, require_preset
-from pta.errors import InvalidParameter, naming
+from pta.errors import InvalidParameter
 from pta.evaluation.stream import Stream
-from pta.parameters import require_known
+from pta.parameters import require_declared
 from pta.reproduction.declaration import SPEED_METRICS, Row
 from pta.reproduction.world import World
 
@@ -92,10 +92,6 @@ def _preset_values(row: Row, dataset: str) -> dict[str, Any]:
 
 def _check(method: str, params: Mapping[str, Any]) -> None:
     """Refuse a parameter that the method, or the one that it stands on, does not have, or a value that it cannot."""
-    declared = adapter_class(method).declared
-    require_known(method, declared, params)
-    with naming(method):
-        for name, value in params.items():
-            declared[name].check(name, value)
+    require_declared(method, adapter_class(method).declared, params)
     if "base" in params:
         _check(params["base"], params.get("base_parameters", {}))

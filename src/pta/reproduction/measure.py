@@ -94,7 +94,7 @@ def _measured_speed(job: Job, data: FeatureFile, library: Library, store: Result
     images = library.images(job.dataset)
     views = drawn_views("crops" if job.views is None else job.views.split("-")[0]) if "views" in job.needs else None
     inputs = {
-        **inputs_of(data, job.method, job.params, 1, Stream(), 1),
+        **inputs_of(data, job.method, job.params, 1, Stream(), 1, library.encoder),
         "speed_of": TIMED,
         "speed_version": code_version({Path(speed.__file__), *files_of(encoders)}),
         "views": None if views is None else views.mode,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pta.adapters import Adapter, adapter_class, create_adapter, needs_model
+from pta.adapters.clip import CLIP
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
@@ -51,7 +52,7 @@ def measure_speed(
     for rows in torch.split(torch.from_numpy(learnt), _BATCH):
         if len(rows):
             adapter.step(data.samples[rows])
-    zero_shot = create_adapter("clip", data.classifier)
+    zero_shot = CLIP(data.classifier)
     cuda = encoder.device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats(encoder.device)
