@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pta.errors import InvalidParameter, PtaError, UnreadableFile, nearest
+from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
 from pta.evaluation.stream import Stream
 from pta.files import read_text
 from pta.reproduction.from_toml import make, pop_table, pop_tables
@@ -197,8 +197,11 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
 
 def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
-    try:
-        content = tomllib.loads(text)
+    with naming(f"experiment {id}"):
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise UnreadableFile(f"not TOML: {error}") from None
         if "id" in content:
             raise InvalidParameter("an experiment is called as its file; leave out id")
         usual = pop_table(content, "usual")
@@ -210,10 +213,6 @@ def parse_experiment(id: str, text: str) -> Experiment:
             raise InvalidParameter("there must be [[rows]] and [[columns]]")
         parts = {"rows": rows, "columns": columns, "errata": errata, "figure": figure}
         return make(Experiment, {**content, **parts, "id": id})
-    except tomllib.TOMLDecodeError as error:
-        raise UnreadableFile(f"experiment {id}: not TOML: {error}") from None
-    except PtaError as error:
-        raise type(error)(f"experiment {id}: {error}") from None
 
 
 def _row(content: dict[str, Any]) -> Row:

@@ -72,14 +72,8 @@ class Library:
     ) -> FeatureFile:
         """A dataset as a method sees it; `views` as in a row, `needs` as the method declares them."""
         wanted = (dataset, templates, descriptions, views, needs)
-        if wanted not in self._ready:
-            ready = self._prepare(*wanted)
-            self._ready = {wanted: replace(ready, classifier=ready.classifier.to(device=find_device(self.device)))}
-        return self._ready[wanted]
-
-    def _prepare(
-        self, dataset: str, templates: str, descriptions: bool, views: str | None, needs: frozenset[str]
-    ) -> FeatureFile:
+        if wanted in self._ready:
+            return self._ready[wanted]
         mode, _, mean = (views or "").partition("-")
         if dataset in self.own:
             data = self._own(dataset, templates, descriptions, needs)
@@ -93,7 +87,8 @@ class Library:
             if data.samples.views is None:
                 raise InvalidSamples("the feature file holds no views")
             data = replace(data, samples=confident_mean(data.samples, data.classifier))
-        return data
+        self._ready = {wanted: replace(data, classifier=data.classifier.to(device=find_device(self.device)))}
+        return self._ready[wanted]
 
     def _own(self, dataset: str, templates: str, descriptions: bool, needs: frozenset[str]) -> FeatureFile:
         if templates not in ("clip", "coop") or descriptions:

@@ -1,15 +1,14 @@
 """One view of a filled table behind all writers: the texts of every cell, and what stands above and below them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pta.evaluation.number_text import number, signed
 from pta.reproduction.declaration import Row
-from pta.reproduction.table import Cell, Line, Table
+from pta.reproduction.table import Cell, Table
 
 NOTHING = "–"
-_COUNTS = ("classes", "samples")
 
 
 @dataclass(frozen=True)
@@ -18,13 +17,13 @@ class CellView:
 
     heading: str
     cell: Cell
-    ours: str  # our number, or why there is none
-    paper: str = ""  # the paper's number, where it may stand beside ours: numbers of other data may not
-    difference: str = ""
-    is_comparable: bool = True
-    is_gain: bool = False
+    is_comparable: bool = True  # whether the paper's number may stand beside ours: numbers of other data may not
+    is_gain: bool = False  # over the baseline; the baseline's own shows nothing
     is_accuracy: bool = False  # so that more is better
-    is_best: bool = False
+    is_best: bool = False  # of its column
+    ours: str = ""  # our number, or why there is none
+    paper: str = ""
+    difference: str = ""
 
     @property
     def star(self) -> str:
@@ -65,47 +64,35 @@ class TableView:
 
 def view_of(table: Table) -> TableView:
     """The texts of a table."""
-    experiment = table.experiment
+    experiment, best = table.experiment, best_cells(table)
     about = "; ".join(f"{name}: {words(value)}" for name, value in table.about.items())
     gains = [f"gain over {experiment.baseline or 'the baseline'}"] if any(line.gain for line in table.lines) else []
-    best, rows, section = best_cells(table), [], ""
+    rows, section = [], ""
     for at, line in enumerate(table.lines):
-        cells = [
-            view_cell(table, line, heading, cell, is_best=(at, column) in best)
+        views = [
+            CellView(heading, cell, table.comparable, False, _is_accuracy(line.row, cell), (at, column) in best)
             for column, (heading, cell) in enumerate(zip(table.headings, line.cells, strict=True))
         ]
-        cells += [_view_gain(heading, line.gain, experiment.digits) for heading in gains]
+        views += [CellView(heading, line.gain or Cell(), is_gain=True) for heading in gains]
+        cells = [view if view.is_gain and not line.gain else _written(view, table) for view in views]
         rows.append(RowView(line.row, line.row.section if line.row.section != section else None, cells))
         section = line.row.section
     return TableView(title_of(table), about, [*table.headings, *gains], rows, _notes(table))
+
+
+def _written(view: CellView, table: Table) -> CellView:
+    cell, digits, write = view.cell, digits_of(table, view.cell), signed if view.is_gain else number
+    ours = cell.missing or NOTHING if cell.ours is None else write(cell.ours, digits)
+    if cell.paper is None or not view.is_comparable:
+        return replace(view, ours=ours)
+    difference = "" if view.is_gain or cell.difference is None else signed(cell.difference, digits)
+    return replace(view, ours=ours, paper=write(cell.paper, digits), difference=difference)
 
 
 def title_of(table: Table) -> str:
     """Place and title."""
     experiment = table.experiment
     return f"{experiment.place}: {experiment.title}" if experiment.place else experiment.title
-
-
-def view_cell(table: Table, line: Line, heading: str, cell: Cell, *, is_best: bool = False) -> CellView:
-    """The texts of a cell."""
-    comparable, digits = table.comparable, digits_of(table, cell)
-    return CellView(
-        heading,
-        cell,
-        ours_text(table, cell),
-        number(cell.paper, digits) if comparable and cell.paper is not None else "",
-        signed(cell.difference, digits) if comparable and cell.difference is not None else "",
-        is_comparable=comparable,
-        is_accuracy=_is_accuracy(line.row, cell),
-        is_best=is_best,
-    )
-
-
-def _view_gain(heading: str, cell: Cell | None, digits: int) -> CellView:
-    if cell is None:
-        return CellView(heading, Cell(), ours="", is_gain=True)
-    ours = cell.missing or NOTHING if cell.ours is None else signed(cell.ours, digits)
-    return CellView(heading, cell, ours, "" if cell.paper is None else signed(cell.paper, digits), is_gain=True)
 
 
 def ours_text(table: Table, cell: Cell) -> str:
@@ -115,7 +102,7 @@ def ours_text(table: Table, cell: Cell) -> str:
 
 def digits_of(table: Table, cell: Cell) -> int:
     """How many digits after the point: as declared, none for counts."""
-    return 0 if cell.metric in _COUNTS else table.experiment.digits
+    return 0 if cell.metric in ("classes", "samples") else table.experiment.digits
 
 
 def best_cells(table: Table) -> frozenset[tuple[int, int]]:
@@ -125,7 +112,9 @@ def best_cells(table: Table) -> frozenset[tuple[int, int]]:
     """
     best = set()
     for column in range(len(table.headings)):
-        cells = {at: line.cells[column] for at, line in enumerate(table.lines) if _competes(line, column)}
+        cells = {at: line.cells[column] for at, line in enumerate(table.lines)}
+        cells = {at: cell for at, cell in cells.items() if cell.ours is not None}
+        cells = {at: cell for at, cell in cells.items() if _is_accuracy(table.lines[at].row, cell)}
         extents = {cell.partial for cell in cells.values()}
         extent = "" if "" in extents else next(iter(extents), "")
         written = {at: ours_text(table, one) for at, one in cells.items() if one.partial == extent}
@@ -133,10 +122,6 @@ def best_cells(table: Table) -> frozenset[tuple[int, int]]:
             top = max(written.values(), key=float)
             best |= {(at, column) for at, text in written.items() if text == top}
     return frozenset(best)
-
-
-def _competes(line: Line, column: int) -> bool:
-    return line.cells[column].ours is not None and _is_accuracy(line.row, line.cells[column])
 
 
 def _is_accuracy(row: Row, cell: Cell) -> bool:
