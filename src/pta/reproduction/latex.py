@@ -14,11 +14,13 @@ _SIGN_TEXT = r"""
     · $\cdot$  ± $\pm$  × $\times$  − $-$  ≈ $\approx$  ≠ $\neq$  ≤ $\leq$  ≥ $\geq$  → $\rightarrow$
     ← $\leftarrow$  ↑ $\uparrow$  ↓ $\downarrow$  ∞ $\infty$  ∈ $\in$  √ $\surd$  ° $^{\circ}$  ² $^{2}$  ³ $^{3}$
     µ $\mu$
+    α $\alpha$  β $\beta$  γ $\gamma$  δ $\delta$  ε $\epsilon$  ζ $\zeta$  η $\eta$  θ $\theta$  ι $\iota$
+    κ $\kappa$  λ $\lambda$  μ $\mu$  ν $\nu$  ξ $\xi$  π $\pi$  ρ $\rho$  σ $\sigma$  τ $\tau$  υ $\upsilon$
+    φ $\phi$  χ $\chi$  ψ $\psi$  ω $\omega$  Γ $\Gamma$  Δ $\Delta$  Θ $\Theta$  Λ $\Lambda$  Ξ $\Xi$  Π $\Pi$
+    Σ $\Sigma$  Υ $\Upsilon$  Φ $\Phi$  Ψ $\Psi$  Ω $\Omega$  ο $o$  Α $A$  Β $B$  Ε $E$  Ζ $Z$  Η $H$  Ι $I$  Κ $K$
+    Μ $M$  Ν $N$  Ο $O$  Ρ $P$  Τ $T$  Χ $X$
 """  # each sign and what sets it
 _SIGNS = dict(zip(_SIGN_TEXT.split()[::2], _SIGN_TEXT.split()[1::2], strict=True))
-_GREEK = """
-    alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega
-"""
 _ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030a": "r", "\u030c": "v"}
 _ACCENTS |= {"\u0327": "c", "\u0304": "=", "\u0306": "u", "\u030b": "H", "\u0307": "."}
 
@@ -71,23 +73,7 @@ def _sign(sign: str) -> str:
         return _SIGNS[sign]
     if sign.isascii():
         return sign if sign.isprintable() else ""
-    return _greek(sign) or _accented(sign) or f"\\texttt{{U+{ord(sign):04X}}}"
-
-
-def _greek(sign: str) -> str:
-    r"""The letter's command, or the Latin capital that it looks like.
-
-    >>> print(_greek("γ"), _greek("Ω"), _greek("Α"))
-    $\gamma$ $\Omega$ $A$
-    """
-    name = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER ([A-Z]+)", unicodedata.name(sign, ""))
-    if not name:
-        return ""
-    letter = name[2].replace("LAMDA", "LAMBDA").lower()
-    like = dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))
-    if sign in like:
-        return f"${like[sign]}$"
-    return f"$\\{letter if name[1] == 'SMALL' else letter.capitalize()}$" if letter in _GREEK.split() else ""
+    return _accented(sign) or f"\\texttt{{U+{ord(sign):04X}}}"
 
 
 def _accented(sign: str) -> str:
