@@ -23,9 +23,6 @@ SPEED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds", "memory
 METRICS = ("accuracy", "worst_class", "calibration_error", "classes", "samples", *SPEED_METRICS)
 """What a cell can hold."""
 
-VIEWS = ("augmix", "crops", "augmix-mean", "crops-mean")
-STATISTICS = ("mean", "deviation")
-FIGURES = ("bars", "curves", "lines")
 
 _MOST_DIGITS = 6
 _PACKAGED = resources.files("pta") / "data" / "experiments"
@@ -77,11 +74,11 @@ class Row:
 
     def __post_init__(self) -> None:
         _require_known("metric", self.metric, METRICS)
-        _require_known("statistic", self.statistic, STATISTICS)
+        _require_known("statistic", self.statistic, ("mean", "deviation"))
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise InvalidParameter(f"{self.name}: seeds are how many, or different ones from 0, not {list(self.seeds)}")
         for mode in self.views.values():
-            _require_known("mode of views", mode, VIEWS)
+            _require_known("mode of views", mode, ("augmix", "crops", "augmix-mean", "crops-mean"))
 
     @property
     def name(self) -> str:
@@ -115,7 +112,7 @@ class Figure:
     log_x: bool = False  # whether the horizontal axis is logarithmic
 
     def __post_init__(self) -> None:
-        _require_known("kind of figure", self.kind, FIGURES)
+        _require_known("kind of figure", self.kind, ("bars", "curves", "lines"))
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 from pta.reproduction.declaration import Row
-from pta.reproduction.gains import gain_over
-from pta.reproduction.measure import Outcomes
-from pta.reproduction.origins import measured
+from pta.reproduction.measure import Outcome
+from pta.reproduction.origins import mean_of, measured
 from pta.reproduction.plan import Plan
 from pta.reproduction.table import NO_DATA, Cell, Line, Source, Table
 
 
-def fill(plan: Plan, outcomes: Outcomes, *, about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
+def fill(plan: Plan, outcomes: Mapping[str, Outcome], *, about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
     """The table of a plan whose jobs are done."""
     experiment, absent = plan.experiment, dict[str, str]()
     cells = {row.name: _cells(plan, row, outcomes, absent) for row in experiment.rows}
@@ -21,13 +20,13 @@ def fill(plan: Plan, outcomes: Outcomes, *, about: Mapping[str, Any], notes: Seq
     for row in experiment.rows:
         base, gain = experiment.baseline_of(row), None
         if base is not None and row is not base and row.statistic == "mean":
-            gain = gain_over(plan, row, base, cells)
+            gain = _gain_over(plan, row, base, cells)
         lines.append(Line(row, tuple(cells[row.name]), gain))
     headings = tuple(column.heading for column in plan.columns)
     return Table(experiment, headings, tuple(lines), plan.world.comparable, dict(about), tuple(notes), absent)
 
 
-def _cells(plan: Plan, row: Row, outcomes: Outcomes, absent: dict[str, str]) -> list[Cell]:
+def _cells(plan: Plan, row: Row, outcomes: Mapping[str, Outcome], absent: dict[str, str]) -> list[Cell]:
     """The cells of a row."""
     cells: list[Cell] = []
     for at, column in enumerate(plan.columns):
@@ -42,7 +41,7 @@ def _cells(plan: Plan, row: Row, outcomes: Outcomes, absent: dict[str, str]) -> 
     return cells
 
 
-def _measured(plan: Plan, row: Row, at: int, outcomes: Outcomes, absent: dict[str, str]) -> Cell:
+def _measured(plan: Plan, row: Row, at: int, outcomes: Mapping[str, Outcome], absent: dict[str, str]) -> Cell:
     """The mean over a column's datasets."""
     column = plan.columns[at]
     metric = column.metric or row.metric
@@ -82,3 +81,52 @@ def _mean(parts: Sequence[Cell]) -> Cell:
         metric=parts[0].metric,
         sources=tuple(source for part in there for source in part.sources),
     )
+
+
+def _gain_over(plan: Plan, row: Row, base: Row, cells: Mapping[str, Sequence[Cell]]) -> Cell | None:
+    """How far a row is above the baseline, on what both have of the columns that count; beside it the paper's gain.
+
+    The columns that count are those of the last mean, or all. Where the data are the paper's and some are missing, its
+    gain is over the same columns, else the one it printed. Only accuracies have gains.
+    """
+    if any(cell.metric != "accuracy" for cell in cells[row.name]):
+        return None
+    columns = plan.columns
+    parts = next((column.parts for column in reversed(columns) if column.parts), tuple(range(len(columns))))
+    pairs = {part: (cells[row.name][part], cells[base.name][part]) for part in parts}
+    common = {part: values for part, pair in pairs.items() if (values := _common(*pair))}
+    if not common:
+        missing = next((cell.missing for pair in pairs.values() for cell in pair if cell.missing), "")
+        return replace(_printed_gain(plan, row, base), missing=missing)
+    there = sum(map(len, common.values()))
+    of = sum(max(len(columns[part].datasets), 1) for part in parts)
+    is_same = there == of or not plan.world.comparable
+    papers = _printed_gain(plan, row, base) if is_same else _paper_gain([pairs[part] for part in common])
+    ours = fmean(fmean(mine - theirs for mine, theirs in values) for values in common.values())
+    return replace(papers, ours=ours, partial="" if there == of else f"{there} of {of}")
+
+
+def _printed_gain(plan: Plan, row: Row, base: Row) -> Cell:
+    """The gain that the paper printed: of the last mean, or else over all columns."""
+    columns = [column for column in plan.paper_columns if column.parts][-1:] or plan.paper_columns
+    return _paper_gain([(_printed(plan, row, column.label), _printed(plan, base, column.label)) for column in columns])
+
+
+def _printed(plan: Plan, row: Row, label: str) -> Cell:
+    return Cell(printed=plan.printed[row.name].get(label), erratum=plan.experiment.erratum_of(row, label))
+
+
+def _paper_gain(pairs: Sequence[tuple[Cell, Cell]]) -> Cell:
+    known = [(one.reliable, other.reliable) for one, other in pairs]
+    differences = [one - other for one, other in known if one is not None and other is not None]
+    return Cell(
+        printed=fmean(differences) if differences and len(differences) == len(pairs) else None,
+        rests_on_errata=any(one.erratum or other.erratum for one, other in pairs),
+    )
+
+
+def _common(own: Cell, base: Cell) -> list[tuple[float, float]]:
+    """The values of two cells for every dataset that both have."""
+    theirs = {source.dataset: mean_of(source.records, base.metric) for source in base.sources}
+    pairs = [(mean_of(source.records, own.metric), theirs.get(source.dataset)) for source in own.sources]
+    return [(one, other) for one, other in pairs if one is not None and other is not None]

@@ -31,17 +31,16 @@ class Outcome:
     why: str = ""
 
 
-Outcomes = dict[str, Outcome]
-"""By the key of the job."""
-
-
 def measure(
     plans: Iterable[Plan],
     library: Library,
     store: ResultStore,
     on_progress: Callable[[Job, int, int], None] = lambda job, done, total: None,
-) -> Outcomes:
-    """Do every job once, those on the same data after each other; `on_progress` is told how many runs are done."""
+) -> dict[str, Outcome]:
+    """What came of every job, by its key: each is done once, those on the same data after each other.
+
+    `on_progress` is told the job that is being done, how many runs are done, and of how many.
+    """
     once = {job.key: job for plan in plans for job in plan.all_jobs}.values()
     datasets = list(dict.fromkeys(job.dataset for job in once))  # in this order, the library loads each once
     jobs = sorted(once, key=lambda job: (datasets.index(job.dataset), job.views or "", job.templates, job.descriptions))
