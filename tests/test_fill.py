@@ -18,39 +18,15 @@ OFFLINE = World(False, {"one": ("lake",), "three": ("ant", "bee")}, {"one": "Wat
 EXPERIMENT = """
 title = "A table"
 baseline = "CLIP"
-[[columns]]
-each = "three"
-[[columns]]
-label = "Water"
-datasets = "one"
-[[columns]]
-label = "Mean"
-mean_of = "all"
-[[rows]]
-label = "CLIP"
-method = "clip"
-printed = [40, 50, 60, 70, 55]
-[[rows]]
-label = "PTA"
-method = "pta"
-printed = [44, 58, 66, 76, 61]
-[[rows]]
-label = "spread"
-method = "pta"
-statistic = "deviation"
-[[rows]]
-label = "TPT"
-method = "tpt"
-printed = [41, 51, 61, 71, 56]
-[[errata]]
-row = "PTA"
-column = "Dog"
-printed = 58
-instead = 55
-why = "so it says elsewhere"
+columns = [{ each = "three" }, { label = "Water", datasets = "one" }, { label = "Mean", mean_of = "all" }]
+rows = [
+    { label = "CLIP", method = "clip", printed = [40, 50, 60, 70, 55] },
+    { label = "PTA", method = "pta", printed = [44, 58, 66, 76, 61] },
+    { label = "spread", method = "pta", statistic = "deviation" },
+    { label = "TPT", method = "tpt", printed = [41, 51, 61, 71, 56] },
+]
+errata = [{ row = "PTA", column = "Dog", printed = 58, instead = 55, why = "so it says elsewhere" }]
 """
-NO_MEAN = EXPERIMENT.replace('[[columns]]\nlabel = "Mean"\nmean_of = "all"\n', "").replace(", 55]", "]")
-NO_MEAN = NO_MEAN.replace(", 61]", "]").replace(", 56]", "]")
 NO_DOGS = Outcome(missing=NO_DATA, why="dog: no folder of images")
 
 
@@ -88,7 +64,7 @@ def test_means_are_over_seeds_then_datasets_then_columns(accuracies):
 
 
 def test_a_column_of_a_group_is_the_mean_of_its_datasets_however_many_seeds_each_has(accuracies):
-    text = EXPERIMENT.replace('label = "Water"\ndatasets = "one"', 'label = "Three"\ndatasets = "three"')
+    text = EXPERIMENT.replace('label = "Water", datasets = "one"', 'label = "Three", datasets = "three"')
     _, lines = filled(text, lambda method, dataset: [10.0] if dataset == "cow" else accuracies(method, dataset))
     expected = (np.mean(accuracies("pta", "cat")) + np.mean(accuracies("pta", "dog")) + 10) / 3
     assert lines["PTA"].cells[3].ours == pytest.approx(expected)
@@ -114,7 +90,7 @@ def test_deviation_is_that_of_a_sample_and_one_seed_has_none(accuracies):
     ],
 )
 def test_other_metrics_are_read_from_the_same_records_and_have_no_gain(accuracies, metric, ours, missing):
-    text = EXPERIMENT.replace('datasets = "one"', f'datasets = "one"\nmetric = "{metric}"')
+    text = EXPERIMENT.replace('datasets = "one"', f'datasets = "one", metric = "{metric}"')
     _, lines = filled(text, accuracies)
     cell = lines["PTA"].cells[3]
     assert (cell.ours, cell.missing, cell.metric) == (ours, missing, metric)
@@ -142,9 +118,9 @@ def test_a_mean_of_some_columns_is_compared_with_the_papers_mean_of_the_same():
 
 
 def test_a_mean_that_lacks_part_of_a_part_is_compared_with_nothing():
-    text = EXPERIMENT.replace('each = "three"', 'label = "Three"\ndatasets = "three"')
+    text = EXPERIMENT.replace('each = "three"', 'label = "Three", datasets = "three"')
     text = text.replace("[40, 50, 60, 70, 55]", "[50, 70, 60]").replace("[44, 58, 66, 76, 61]", "[56, 76, 66]")
-    text = text.replace("[41, 51, 61, 71, 56]", "[51, 71, 61]").split("[[errata]]")[0]
+    text = text.replace("[41, 51, 61, 71, 56]", "[51, 71, 61]").split("errata")[0]
     _, lines = filled(text, lambda method, dataset: NO_DOGS if dataset == "dog" else [60.0])
     three, water, mean = lines["PTA"].cells
     assert (three.partial, three.paper, water.partial, water.paper) == ("2 of 3", None, "", 76)
@@ -153,7 +129,7 @@ def test_a_mean_that_lacks_part_of_a_part_is_compared_with_nothing():
 
 
 def test_what_cannot_be_right_is_in_no_mean_and_no_gain_of_the_papers():
-    text = EXPERIMENT.replace("instead = 55\n", "")
+    text = EXPERIMENT.replace("instead = 55, ", "")
     _, lines = filled(text, lambda method, dataset: Outcome(missing=NO_DATA) if dataset == "sea" else [60.0])
     mean, gain = lines["PTA"].cells[4], lines["PTA"].gain
     assert (mean.partial, mean.paper, gain.paper) == ("3 of 4", None, None)
@@ -176,8 +152,8 @@ def test_a_gain_is_over_the_columns_that_both_have():
 
 
 def test_a_gain_in_a_column_of_a_group_is_over_the_datasets_that_both_have():
-    text = EXPERIMENT.split("[[columns]]")[0] + "[[columns]]\nlabel = 'Three'\ndatasets = 'three'\n[[rows]]"
-    text += "\nlabel = 'CLIP'\nmethod = 'clip'\n[[rows]]\nlabel = 'PTA'\nmethod = 'pta'\n"
+    text = "title = 't'\nbaseline = 'CLIP'\ncolumns = [{ label = 'Three', datasets = 'three' }]\n"
+    text += "rows = [{ label = 'CLIP', method = 'clip' }, { label = 'PTA', method = 'pta' }]"
     accuracy = {"cat": 10.0, "dog": 50.0, "cow": 90.0}
 
     def found(method, dataset):
@@ -216,7 +192,10 @@ def test_on_other_data_only_the_printed_gain_stands_beside_ours_even_if_ours_is_
 
 
 def test_without_a_mean_the_gain_is_over_all_columns_and_so_is_the_papers(accuracies):
-    _, lines = filled(NO_MEAN, accuracies, OFFLINE)
+    text = EXPERIMENT.replace(', { label = "Mean", mean_of = "all" }', "")
+    for mean in (", 55]", ", 61]", ", 56]"):
+        text = text.replace(mean, "]")
+    _, lines = filled(text, accuracies, OFFLINE)
     gains = [np.mean(accuracies("pta", one)) - np.mean(accuracies("clip", one)) for one in ("ant", "bee", "lake")]
     assert lines["PTA"].gain.ours == pytest.approx(np.mean(gains))
     assert lines["PTA"].gain.paper == pytest.approx(((44 - 40) + (55 - 50) + (66 - 60) + (76 - 70)) / 4)
@@ -243,8 +222,7 @@ def test_what_is_not_there_is_listed_with_its_reason_and_the_rest_is_filled(accu
 
 
 def test_a_kind_of_data_that_is_awaited_is_not_yet():
-    world = World(True, {"one": ("shapes/3",), "three": ("cat",)}, {}, (), ("shapes",))
-    text = EXPERIMENT.replace("printed", "# printed").split('[[rows]]\nlabel = "TPT"')[0]
-    table, lines = filled(text, lambda method, dataset: [50.0], world)
+    world = World(True, {"one": ("shapes/3",), "three": ("cat",)}, {}, ("tpt",), ("shapes",))
+    table, lines = filled(EXPERIMENT, lambda method, dataset: [50.0], world)
     assert [cell.missing for cell in lines["PTA"].cells] == ["", NOT_YET, ""]
     assert table.absent == {}

@@ -73,6 +73,7 @@ def test_the_share_of_clip_is_of_the_same_images_in_turn(library, monkeypatch):
 
     monkeypatch.setattr(speed, "_answer_in", answer_in)
     record = measure(library, FEW, "pta")
+    assert (record["n"], record["learnt_before"]) == (4, 0)  # where there are few images, all of them are timed
     assert (record["share_of_clip"], record["images_per_second"]) == (25.0, 0.125)
     assert timed == ["pta", "clip", "clip", "pta"] * 2
 
@@ -90,11 +91,6 @@ def test_the_timed_method_is_given_the_stream_in_order(library, steps, method):
     for samples, logits in timed:  # OnZeta magnifies rounding, so it is asked about the very same features
         torch.testing.assert_close(again.step(samples), logits, rtol=0, atol=1e-3)
     assert record["state_bytes"] == again.state_bytes
-
-
-def test_with_few_images_all_of_them_are_timed(library):
-    record = measure(library, FEW, "tda")
-    assert (record["n"], record["learnt_before"]) == (4, 0)
 
 
 def test_a_method_that_takes_views_is_given_those_of_the_image(library, steps):
@@ -137,11 +133,9 @@ def test_speed_is_measured_once_and_what_cannot_be_timed_stops_nothing(library, 
 
 
 def test_a_speed_is_measured_again_on_another_machine_or_by_other_code(library, tmp_path, monkeypatch):
-    text = (
-        'title = "t"\n[[columns]]\nlabel = "A"\ndatasets = "a"\n[[rows]]\nlabel = "r"\nmethod = "clip"\nseeds = [2]\n'
-    )
-    experiment = parse_experiment("mine", text + 'metric = "images_per_second"')
-    plan = place(experiment, World(False, {"a": (FEW,)}, {}, (), ()))
+    row = 'label = "r", method = "clip", seeds = [2], metric = "images_per_second"'
+    text = f'title = "t"\ncolumns = [{{ label = "A", datasets = "a" }}]\nrows = [{{ {row} }}]'
+    plan = place(parse_experiment("mine", text), World(False, {"a": (FEW,)}, {}, (), ()))
     store = ResultStore(tmp_path)
 
     def measured():
