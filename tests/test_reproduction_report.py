@@ -2,8 +2,7 @@
 
 import re
 from dataclasses import replace
-from html import escape
-from html.parser import HTMLParser
+from html import escape, unescape
 
 import pytest
 from pages import CHROMIUM, Balance, in_a_browser
@@ -29,32 +28,9 @@ def alone(table):
 
 
 def cells_of(page):
-    """The texts of the cells of every row, in all tables."""
-
-    class Reader(HTMLParser):
-        def __init__(self):
-            super().__init__()
-            self.rows, self.inside = [], False
-
-        def handle_starttag(self, name, attrs):
-            if name == "tr":
-                self.rows.append([])
-            if name in ("td", "th"):
-                self.rows[-1].append("")
-                self.inside = True
-            if name == "small":
-                self.rows[-1][-1] += " / "
-
-        def handle_endtag(self, name):
-            self.inside = self.inside and name not in ("td", "th")
-
-        def handle_data(self, data):
-            if self.inside:
-                self.rows[-1][-1] += data
-
-    reader = Reader()
-    reader.feed(page)
-    return reader.rows
+    """The texts of the cells of every row, in all tables; a slash stands before what is small."""
+    rows = [re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row) for row in re.findall(r"<tr.*?</tr>", page)]
+    return [[unescape(re.sub("<[^>]+>", "", cell.replace("<small>", " / "))) for cell in row] for row in rows]
 
 
 def test_every_number_stands_with_the_papers_and_the_difference():

@@ -18,7 +18,7 @@ FIELDS = (
 
 
 def to_csv(table: Table) -> str:
-    """One line a cell; numbers in full, nothing where there is nothing.
+    """One line per cell; numbers in full, nothing where there is nothing.
 
     `paper` is the number compared with, `printed` the one on paper. `params` is JSON, as is `per_seed`: dataset → seed
     → value. Several keys, fingerprints, versions or machines are parted by semicolons.

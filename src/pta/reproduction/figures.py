@@ -11,7 +11,7 @@ from pta.evaluation.drawing import require_matplotlib
 from pta.evaluation.number_text import number
 from pta.reproduction.declaration import Figure as Declared
 from pta.reproduction.panels import GREY, KINDS, drawn_lines, paper_words, seen
-from pta.reproduction.table import Cell, Table
+from pta.reproduction.table import Table
 from pta.reproduction.view import digits_of, ours_text, title_of
 
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ def _words(table: Table, columns: Sequence[int]) -> str:
     """The numbers of the drawing."""
     said = []
     for column in columns:
-        rows = "; ".join(f"{line.row.name} {_cell_words(table, line.cells[column])}" for line in drawn_lines(table))
-        said.append(f"{table.headings[column]}: {rows}.")
+        rows = []
+        for line in drawn_lines(table):
+            cell = line.cells[column]
+            paper = "" if cell.paper is None else number(cell.paper, digits_of(table, cell))
+            beside = f" ({paper_words(table)} {paper})" if paper else ""
+            rows.append(f"{line.row.name} {ours_text(table, cell)}{beside}")
+        said.append(f"{table.headings[column]}: {'; '.join(rows)}.")
     return " ".join(said)
-
-
-def _cell_words(table: Table, cell: Cell) -> str:
-    paper = "" if cell.paper is None else f" ({paper_words(table)} {number(cell.paper, digits_of(table, cell))})"
-    return ours_text(table, cell) + paper

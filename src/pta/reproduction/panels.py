@@ -40,7 +40,7 @@ def seen(label: str) -> str:
 
 
 def _bars(panel: "Axes", table: Table, column: int) -> None:
-    """A bar a row, its name above it: ours filled, the paper's an outline below it."""
+    """One bar per row, its name above it: ours filled, the paper's an outline below it."""
     lines = drawn_lines(table)
     for place, line in enumerate(lines):
         cell = line.cells[column]
@@ -85,7 +85,7 @@ def _curves(panel: "Axes", table: Table, column: int) -> None:
 
 
 def _lines(panel: "Axes", table: Table, column: int) -> None:
-    """A point a row: a solid line for each series of ours, a dashed one with hollow marks for the paper's."""
+    """One point per row: a solid line for each series of ours, a dashed one with hollow marks for the paper's."""
     placed = [line for line in drawn_lines(table) if line.row.x is not None]
     by_series: dict[str, list[Line]] = {}
     for line in placed:
@@ -135,7 +135,7 @@ def _look(at: int) -> Look:
 
 def _points(lines: Sequence[Line], column: int, whose: str) -> list[tuple[float, float]]:
     found = [(line.row.x, getattr(line.cells[column], whose)) for line in lines]
-    return sorted((x, y) for x, y in found if x is not None and y is not None)
+    return sorted(((x, y) for x, y in found if x is not None and y is not None), key=lambda point: point[0])
 
 
 def _mean_curve(curves: Sequence[Record], key: str) -> list[float]:

@@ -75,5 +75,5 @@ class Table:
     lines: tuple[Line, ...]
     comparable: bool  # whether the data are the paper's; if not, only gains can be compared with it
     about: dict[str, Any]  # what the numbers were made with, e.g. model and data, in words, by name
-    notes: tuple[str, ...] = ()  # what a reader must know, a sentence each
+    notes: tuple[str, ...] = ()  # what a reader must know, one sentence each
     absent: dict[str, str] = field(default_factory=dict)  # the datasets that were not there, each with the reason
