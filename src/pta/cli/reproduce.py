@@ -15,12 +15,13 @@ from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
 from pta.files import make_folder
+from pta.reproduction.data_files import to_json
 from pta.reproduction.declaration import load_experiments
 from pta.reproduction.job import Job
-from pta.reproduction.json_cells import to_json
 from pta.reproduction.library import Library
-from pta.reproduction.reproduce import list_experiments, require_sound
-from pta.reproduction.reproduce import reproduce as reproduce_experiments
+from pta.reproduction.plan import place
+from pta.reproduction.reproduce import list_experiments
+from pta.reproduction.reproduce import reproduce as reproduce_plans
 from pta.reproduction.table_files import write_results
 from pta.reproduction.world import world_with
 
@@ -71,8 +72,7 @@ def reproduce(
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
     world = world_with(own, offline=offline, most_seeds=seeds)
-    for experiment in chosen:
-        require_sound(experiment, world)
+    plans = [place(experiment, world) for experiment in chosen]
     library = Library(
         out / "features",
         root=data,
@@ -101,7 +101,7 @@ def reproduce(
 
         library.on_progress = extracting
         try:
-            done = reproduce_experiments(chosen, world, library, ResultStore(out), job_begins)
+            done = reproduce_plans(plans, library, ResultStore(out), job_begins)
         except KeyboardInterrupt:
             say("stopped; what was measured is kept, and the same command goes on")
             raise
