@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ class HuggingFaceFiles:
     @classmethod
     def read(cls, name: str) -> "HuggingFaceFiles":
         """From a local folder, or by the hub's own client: from its cache, and by network if that does not do."""
-        _require_transformers()
+        if find_spec("transformers") is None:
+            raise UnavailableModel("hf: models need transformers; pip install 'pta-vlm[hf]'")
         os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")  # transformers would ask the hub to convert files
         with _silent_libraries():
             if Path(name).expanduser().is_dir():
@@ -87,9 +89,9 @@ def _model(source: str, name: str, config: Any, local: bool) -> Any:
     except Exception as error:
         what = "its weights (model.safetensors or pytorch_model.bin) are missing or cannot be read"
         raise _unusable(name, what, error) from None
-    if missing := sorted(report["missing_keys"]):
+    if lacks := sorted(report["missing_keys"]):
         raise UnavailableModel(
-            f"hf:{name} lacks {len(missing)} of the weights its config.json asks for, such as {missing[0]}"
+            f"hf:{name} lacks {len(lacks)} of the weights its config.json asks for, such as {lacks[0]}"
         )
     return model
 
@@ -138,11 +140,9 @@ def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: boo
     if isinstance(size, int):
         size = {"height": size, "width": size} if square else {"shortest_edge": size}
     crop = settings.get("crop_size", 224) if settings.get("do_center_crop", not square) else None
-    squeezed = size == {"height": image_size, "width": image_size} and crop is None
-    cropped = size == {"shortest_edge": image_size} and crop in (
-        image_size,
-        {"height": image_size, "width": image_size},
-    )
+    both_sides = {"height": image_size, "width": image_size}
+    squeezed = size == both_sides and crop is None
+    cropped = size == {"shortest_edge": image_size} and crop in (image_size, both_sides)
     if not (squeezed or cropped):
         raise InvalidParameter(f"size {size} with crop {crop} does not give the {image_size}×{image_size} it reads")
     return Preprocessing(
@@ -155,13 +155,6 @@ def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: boo
 
 
 # -- what can go wrong before a file is read ---------------------------------------------------------------------------
-
-
-def _require_transformers() -> None:
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise UnavailableModel("hf: models need transformers; pip install 'pta-vlm[hf]'") from None
 
 
 def _require_hub_name(name: str) -> None:

@@ -80,13 +80,7 @@ def _numba_is_installed() -> bool:
 
 
 def advance_in_chunks(
-    engine: Engine,
-    size: int,
-    prototypes: Prototypes,
-    anchors: Tensor,
-    features: Tensor,
-    touches: Touches,
-    rule: Rule,
+    engine: Engine, size: int, prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
 ) -> Tensor:
     """Let one engine do a batch in chunks of at most `size` samples."""
     if len(features) <= size:

@@ -41,13 +41,7 @@ class _MovingClasses:
     """The M classes that move during this chunk, row by row in the order of the timetable."""
 
     def __init__(
-        self,
-        prototypes: Prototypes,
-        anchors: Tensor,
-        features: Tensor,
-        cosines: Tensor,
-        table: Timetable,
-        rule: Rule,
+        self, prototypes: Prototypes, anchors: Tensor, features: Tensor, cosines: Tensor, table: Timetable, rule: Rule
     ) -> None:
         self.table, self.rule, self.features = table, rule, features
         self.recursive = rule.anchor == "recursive"
