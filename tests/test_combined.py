@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracle import assert_agrees
 from streams import clip_like_stream, cuts
 
-from pta import PTA, Samples, check_adapter, create_adapter, load_adapter
+from pta import PTA, Samples, create_adapter, load_adapter
 from pta.adapters import needs_of_samples
 from pta.adapters.combined import Combined
 from pta.errors import InvalidParameter, InvalidSamples
@@ -65,11 +65,6 @@ def test_on_top_of_mta_prototypes_are_made_of_modes_and_not_of_plain_features():
     mode = adapter.other.refined(samples[:1].to(stream.anchors))[0]
     assert torch.cosine_similarity(learnt, mode, dim=0) == pytest.approx(1.0)
     assert torch.cosine_similarity(learnt, samples.features[0], dim=0) < 0.9999
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_it_obeys_every_law(base):
-    check_adapter(lambda classifier: Combined(classifier, base=base))
 
 
 def test_the_state_of_both_is_saved_and_reset(tmp_path):
