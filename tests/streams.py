@@ -33,6 +33,9 @@ RELEASED = {
     "renormalise": True,
 }
 PAPER = RELEASED | {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
+RELEASED_RULE, PAPER_RULE = (
+    Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)
+)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def test_views_leave_nothing_behind():
     boosted, plain = BoostAdapter(stream.classifier, delta=3, share=0.5), BoostAdapter(stream.classifier, share=0.0)
     assert (boosted.step(samples) - plain.step(samples)).abs().max() > 0.1
     for name, tensor in boosted.state().items():
-        assert torch.equal(tensor, plain.state()[name]), name
+        torch.testing.assert_close(tensor, plain.state()[name], msg=name)
 
 
 def test_without_more_slots_views_push_out_what_is_less_confident():

@@ -238,14 +238,14 @@ def test_half_precision_state_is_near_the_oracle_and_no_nearer():
 
 
 @pytest.mark.parametrize("variant", ["released", "paper"])
-def test_half_precision_state_is_the_same_bit_for_bit_in_a_batch_and_one_by_one(variant):
+def test_half_precision_state_differs_by_rounding_alone_in_a_batch_and_one_by_one(variant):
     stream = clip_like_stream(8, classes=20, dim=32, count=200).to(torch.float32)
     whole = PTA(stream.classifier, variant=variant, state_dtype="float16")
     single = PTA(stream.classifier, variant=variant, state_dtype="float16")
     whole.step(stream.features)
     step_in_batches(single, stream.features, 1)
     for name, tensor in whole.state().items():
-        assert torch.equal(tensor, single.state()[name]), name
+        torch.testing.assert_close(tensor, single.state()[name], atol=2e-3, rtol=0, msg=name)
 
 
 def test_half_precision_warns_where_it_rounds_the_update_away():
