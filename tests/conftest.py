@@ -22,16 +22,20 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 @pytest.fixture
-def pta(monkeypatch, capsys, tmp_path):
+def pta(monkeypatch, capsys, tmp_path, tmp_path_factory):
     """The command in this process, in a folder of its own: `pta("eval", …)` gives what a process would."""
     from pta.cli import main
 
-    def call(*arguments):
-        monkeypatch.chdir(tmp_path)
+    def call(*arguments, stdin=b"", cwd=tmp_path):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setenv("PTA_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        with pytest.raises(SystemExit) as stop:
-            main()
+        (tmp_path_factory.getbasetemp() / "stdin").write_bytes(stdin)
+        with (tmp_path_factory.getbasetemp() / "stdin").open("rb") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            with pytest.raises(SystemExit) as stop:
+                main()
         said = capsys.readouterr()
         return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
 
