@@ -15,7 +15,6 @@ from pta.adapters.tda import TDA
 from pta.engines.admission import EMPTY
 from pta.errors import InvalidSamples
 from pta.reference.boostadapter import boostadapter_loop
-from pta.reference.tda import tda_loop
 
 SETS = ["imagenet", "imagenet_a", "dtd"]
 
@@ -119,19 +118,6 @@ def test_the_newest_negatives_stay():
     for label in range(8):
         newest = samples.features[uncertain & (p.argmax(dim=1) == label)].flip(0)[:2]
         torch.testing.assert_close(adapter.negative_keys[label][adapter.negative_scores[label] < EMPTY], newest)
-
-
-def test_the_most_confident_negatives_without_views_are_those_of_the_released_tda():
-    stream, samples = viewed_stream(9)
-    outputs = step_of(stream, samples, share=0.0, negatives="most-confident")
-    expected = tda_loop(stream.anchors.numpy(), samples.features.numpy(), scale=stream.scale)
-    np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-9)
-
-
-def test_samples_without_views_are_refused():
-    stream, samples = viewed_stream(10)
-    with pytest.raises(InvalidSamples, match="boostadapter needs views"):
-        BoostAdapter(stream.classifier).step(samples.features)
 
 
 def test_without_a_share_of_the_views_none_are_needed():

@@ -6,7 +6,6 @@ import torch
 from hypothesis import given, settings
 from streams import clip_like_stream, streams, toy_stream
 
-from pta import Samples
 from pta.adapters.dota import DOTA
 from pta.errors import InvalidParameter
 from pta.reference.dota import dota_loop
@@ -14,16 +13,6 @@ from pta.reference.dota import dota_loop
 
 def loop_of(stream, **parameters):
     return dota_loop(stream.anchors.numpy(), stream.features.numpy(), scale=stream.scale, **parameters)
-
-
-def in_batches(adapter, features, slices):
-    return torch.cat([adapter.step(features[part]) for part in slices])
-
-
-def with_views(seed, count=24, n=6):
-    stream = clip_like_stream(seed, classes=8, dim=12, count=n * count, in_order=True, scale=30.0)
-    views = stream.features.unflatten(0, (count, n))
-    return stream, views, Samples.of(views.mean(dim=1), most_confident=views, normalise=False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -35,21 +24,6 @@ def test_worked_example(size):
     weights = torch.tensor([0.02, 0.08 / 3, 0.1 / 3], dtype=torch.float64)
     found = (outputs - toy.classifier.logits(toy.features)) / weights[:, None]
     np.testing.assert_allclose(found, g, atol=6e-5, rtol=0)
-
-
-@pytest.mark.parametrize("order", ["predict-first", "update-first"])
-@pytest.mark.parametrize("covariance", ["per-class", "shared"])
-@pytest.mark.parametrize("size", [1, 7, 24])
-def test_views_are_learnt_one_by_one(order, covariance, size):
-    stream, views, samples = with_views(1)
-    parameters = {"order": order, "covariance": covariance}
-    adapter = DOTA(stream.classifier, **parameters)
-    outputs = torch.cat([adapter.step(part) for part in samples.batches(size)])
-    anchors, means = stream.anchors.numpy(), views.mean(dim=1).numpy()
-    expected = dota_loop(anchors, means, scale=stream.scale, most_confident=views.numpy(), **parameters)
-    np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
-    means_only = DOTA(stream.classifier, **parameters).step(Samples.of(means, normalise=False))
-    assert (outputs - means_only).abs().max() > 1e-2
 
 
 @settings(max_examples=20)

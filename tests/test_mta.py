@@ -110,8 +110,3 @@ def test_too_few_views_for_a_neighbour_are_refused(views):
     with pytest.raises(InvalidSamples, match=rf"{views} views leave none .* bandwidth_share=0.3; mta needs more views"):
         MTA(stream.classifier).step(samples)
     assert MTA(stream.classifier, bandwidth_share=0.3).step(small_samples(views=5)[1]).isfinite().all()
-
-
-def test_samples_without_views_are_refused():
-    with pytest.raises(InvalidSamples, match="mta needs views"):
-        MTA(toy_stream().classifier).step(toy_stream().features)

@@ -14,6 +14,7 @@ from streams import clip_like_stream, cuts, defaults, streams, toy_stream, with_
 import pta
 from pta import Samples
 from pta.adapters import adapter_class
+from pta.errors import InvalidSamples
 from pta.reference.tda import tda_loop
 
 ORDER = ["update-first", "predict-first"]
@@ -198,16 +199,19 @@ def samples_of(stream, views, noise=0.3):
     return with_views(stream, views, noise) if views else Samples(stream.features)
 
 
+def drawn_parameters(method, data):
+    return {name: data.draw(st.sampled_from(values), label=name) for name, values in CASES[method].values.items()}
+
+
 @pytest.mark.parametrize("method", CASES)
-@settings(max_examples=30)
+@settings(max_examples=25)
 @given(st.data())
 def test_any_stream_in_any_batches_with_any_parameters_equals_the_loop(method, data):
     case = CASES[method]
-    stream = data.draw(streams(max_count=12 if case.views else 50))
+    stream = data.draw(streams(max_count=12 if case.views else 40))
     views = data.draw(st.sampled_from(case.views)) if case.views else 0
     samples = samples_of(stream, views, data.draw(st.sampled_from([0.1, 0.3, 0.01, 1.0])))
-    parameters = {name: data.draw(st.sampled_from(values), label=name) for name, values in case.values.items()}
-    assert_like_the_loop(method, stream, samples, data.draw(cuts(len(samples))), **parameters)
+    assert_like_the_loop(method, stream, samples, data.draw(cuts(len(samples))), **drawn_parameters(method, data))
 
 
 @pytest.mark.parametrize("method", [name for name in CASES if name not in TRANSDUCTIVE])
@@ -215,7 +219,7 @@ def test_any_stream_in_any_batches_with_any_parameters_equals_the_loop(method, d
 @given(st.data())
 def test_single_precision_is_near_the_loop(method, data):
     case = CASES[method]
-    stream = data.draw(streams(max_count=12 if case.views else 50)).to(torch.float32)
+    stream = data.draw(streams(max_count=12 if case.views else 40)).to(torch.float32)
     samples = samples_of(stream, case.views and 20)
     fixed = {name: value for name, value in case.fixed.items() if name == "length"}
     logits = assert_like_the_loop(method, stream, samples, data.draw(cuts(len(samples))), 2e-5, **fixed)
@@ -231,7 +235,7 @@ def other_values():
         yield from ((method, together) for together in case.together)
 
 
-@pytest.mark.parametrize(("method", "switch"), other_values(), ids=str)
+@pytest.mark.parametrize(("method", "switch"), list(other_values()), ids=str)
 def test_each_value_of_a_parameter_makes_a_difference_and_that_of_the_loop(method, switch):
     case = CASES[method]
     stream = clip_like_stream(1, **{"classes": 8, "dim": 16, "count": 80, "scale": 40.0} | case.shape)
@@ -257,8 +261,15 @@ def test_means_of_views_are_judged_by_the_mean_of_their_probabilities(method, da
     means = most_confident.mean(dim=1)
     views = {"views": most_confident[:, torch.arange(12) % 6]} if CASES[method].views else {}
     samples = Samples(means, most_confident=most_confident, **views)
-    logits = assert_like_the_loop(method, stream, samples, data.draw(cuts(40)))
-    assert (logits - assert_like_the_loop(method, stream, Samples(means, **views))).abs().max() > 1e-4
+    assert_like_the_loop(method, stream, samples, data.draw(cuts(40)), **drawn_parameters(method, data))
+    alone, averaged = (assert_like_the_loop(method, stream, one) for one in (Samples(means, **views), samples))
+    assert (alone - averaged).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("method", [name for name, case in CASES.items() if case.views])
+def test_samples_without_views_are_refused_where_a_method_needs_them(method):
+    with pytest.raises(InvalidSamples, match=f"{method} needs views"):
+        pta.create_adapter(method, toy_stream().classifier).step(toy_stream().features)
 
 
 def test_the_methods_that_look_at_the_views_of_a_mean_are_those_whose_loops_do():

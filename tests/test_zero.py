@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings
-from streams import clip_like_stream, streams, toy_stream, with_views
+from streams import clip_like_stream, streams, with_views
 
 from pta import Samples, ZeroShotClassifier
 from pta.adapters.zero import ZERO
-from pta.errors import InvalidSamples
 
 TEMPERATURES = ["zero", "float16"]
 NO_VOTES = 1e-12
@@ -112,8 +111,3 @@ def test_the_temperature_changes_votes_and_seldom_the_winner():
     whole, split = (ZERO(stream.classifier, temperature=name).step(samples) for name in TEMPERATURES)
     assert (whole.exp() - split.exp()).abs().max() > 0.01
     assert (whole.argmax(dim=1) == split.argmax(dim=1)).double().mean() > 0.9
-
-
-def test_samples_without_views_are_refused():
-    with pytest.raises(InvalidSamples, match="zero needs views"):
-        ZERO(toy_stream().classifier).step(toy_stream().features)
