@@ -11,7 +11,7 @@ from streams import clip_like_stream, cuts
 from pta import PTA, Samples, create_adapter
 from pta.adapters import needs_of_samples
 from pta.adapters.combined import Combined
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.reference.combined import combined_loop
 
 BASES = {"tda": {"positive_alpha": 3.0}, "adapt": {}, "bca": {}, "mta": {}, "sca": {}}
@@ -86,13 +86,15 @@ def test_it_is_not_summarised_because_that_would_leave_the_other_method_out():
     [
         ({"base": 5}, "base must be the name of a method, got 5"),
         ({"base": [1]}, "base must be the name of a method"),
+        ({"base": "tdaa"}, "no method is called 'tdaa'; did you mean 'tda'"),
+        ({"base_parameters": {"positiv_alpha": 1.0}}, "tda has no parameter 'positiv_alpha'; did you mean"),
         ({"base_parameters": 5}, "base_parameters must be a mapping, got 5"),
         ({"base_parameters": "x"}, "base_parameters must be a mapping"),
     ],
 )
 def test_a_base_is_a_name_and_its_parameters_are_a_mapping(wrong, complaint):
     stream = clip_like_stream(1, classes=3, dim=8, count=1)
-    with pytest.raises(InvalidParameter, match=complaint):
+    with pytest.raises(PtaError, match=complaint):
         Combined(stream.classifier, **wrong)
 
 
@@ -101,9 +103,3 @@ def test_only_another_method_that_answers_sample_by_sample_can_be_stood_on(base)
     stream = clip_like_stream(1, classes=3, dim=8, count=1)
     with pytest.raises(InvalidParameter, match=f"PTA cannot stand on {base}"):
         Combined(stream.classifier, base=base)
-
-
-def test_a_parameter_that_the_other_method_does_not_have_is_named():
-    stream = clip_like_stream(1, classes=3, dim=8, count=1)
-    with pytest.raises(InvalidParameter, match="tda has no parameter 'positiv_alpha'; did you mean"):
-        Combined(stream.classifier, base="tda", base_parameters={"positiv_alpha": 1.0})
