@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from miniatures import SOURCES, TREES, build, write_images
+from miniatures import SOURCES, TREES, build, message, write_images
 from typer.testing import CliRunner
 
 from pta.cli.datasets import datasets as app
@@ -12,16 +12,8 @@ from pta.datasets import open_samples
 from pta.datasets.catalogue import catalogue, find_entry
 from pta.datasets.check import check
 from pta.datasets.folder_layouts import LAYOUTS
-from pta.errors import InvalidParameter, PtaError, UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.prompts import load_templates
-
-
-def message(call, *arguments, **named):
-    with pytest.raises(PtaError) as caught:
-        call(*arguments, **named)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
 
 # -- the entries -------------------------------------------------------------------------------------------------------
 
