@@ -22,16 +22,20 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 @pytest.fixture
-def pta(monkeypatch, capsys, tmp_path):
+def pta(monkeypatch, capsys, tmp_path, tmp_path_factory):
     """The command in this process, in a folder of its own: `pta("eval", …)` gives what a process would."""
     from pta.cli import main
 
-    def call(*arguments):
-        monkeypatch.chdir(tmp_path)
+    def call(*arguments, stdin=b"", cwd=tmp_path):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setenv("PTA_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        with pytest.raises(SystemExit) as stop:
-            main()
+        (tmp_path_factory.getbasetemp() / "stdin").write_bytes(stdin)
+        with (tmp_path_factory.getbasetemp() / "stdin").open("rb") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            with pytest.raises(SystemExit) as stop:
+                main()
         said = capsys.readouterr()
         return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
 
@@ -48,3 +52,23 @@ def pets(tmp_path_factory):
     names = np.array(["cat", "dog", "newt", "owl"])
     np.savez(path, image_features=noisy, text_features=anchors, labels=labels, classnames=names)
     return path
+
+
+@pytest.fixture(scope="session")
+def encoders(tmp_path_factory):
+    """Small random models of every kind, and the packaged one."""
+    from hf_models import write_hf_clip, write_hf_siglip, write_hf_siglip2
+    from openai_checkpoints import random_state
+
+    from pta.encoders import EmbeddedEncoder
+    from pta.encoders.clip_encoder import ClipEncoder
+    from pta.encoders.huggingface import HuggingFaceEncoder
+
+    folder = tmp_path_factory.mktemp("models")
+    written = {"clip of transformers": write_hf_clip, "siglip": write_hf_siglip, "siglip2": write_hf_siglip2}
+    return {
+        "clip": ClipEncoder(random_state("ViT"), quick_gelu=True).ready(),
+        "clip resnet": ClipEncoder(random_state("RN50"), quick_gelu=True).ready(),
+        "embedded": EmbeddedEncoder.load().ready(),
+        **{kind: HuggingFaceEncoder.load(str(write(folder / kind))).ready() for kind, write in written.items()},
+    }

@@ -9,7 +9,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
+
+from pta.errors import PtaError
 
 SPLITS = {
     "oxford_flowers": (
@@ -148,3 +151,11 @@ def _aircraft(folder):
 
 VARIANTS = ("707-320", "727-200", "737-200", "737-300", "737-400")
 """The first lines of the real variants.txt."""
+
+
+def message(call, *arguments, **named):
+    """The one line that a mistake gives."""
+    with pytest.raises(PtaError) as caught:
+        call(*arguments, **named)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

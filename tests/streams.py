@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta import Samples, ZeroShotClassifier
+from pta.datasets.features import FeatureFile
 from pta.engines import Rule
 
 WIDEST_CONE = 0.7  # sine of its half angle; below 1/√2 all cosines are positive
@@ -33,6 +34,9 @@ RELEASED = {
     "renormalise": True,
 }
 PAPER = RELEASED | {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
+RELEASED_RULE, PAPER_RULE = (
+    Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,17 @@ class Stream:
     def probabilities(self) -> Tensor:
         """Zero-shot probabilities as float32 numbers, whatever the precision of the stream."""
         return (self.scale * self.features @ self.anchors.T).softmax(dim=1).float()
+
+
+def feature_file(
+    count: int = 90, *, classes: int = 5, labelled: bool = True, scale: float = 20.0, name: str = "made"
+) -> FeatureFile:
+    """Noisy features of a few classes that zero-shot often mistakes."""
+    rng = np.random.default_rng(7)
+    anchors, labels = rng.standard_normal((classes, 8)), rng.integers(classes, size=count)
+    features = anchors[labels] + 2 * rng.standard_normal((count, 8))
+    classifier = ZeroShotClassifier(anchors, [f"class {number}" for number in range(classes)], scale)
+    return FeatureFile(name, Samples.of(features), classifier, labels if labelled else None)
 
 
 def toy_stream() -> Stream:

@@ -7,28 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import clip_like_stream, cuts, defaults, streams, toy_stream
+from streams import clip_like_stream, streams, toy_stream
 
 from pta import ZeroShotClassifier
 from pta.adapters.bca import BCA
-from pta.adapters.checks import check_adapter
-from pta.reference.bca import bca_loop
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
-PARAMETERS = st.fixed_dictionaries(
-    {
-        "centre_threshold": st.sampled_from([0.05, 0.0, 0.5]),
-        "centre_count": st.sampled_from([20000, 100, 3, 0]),
-        "prior_threshold": st.sampled_from([0.65, 0.2, 0.9]),
-        "prior_count": st.sampled_from([1, 0, 10]),
-        "update": st.sampled_from(["posterior", "likelihood"]),
-        "order": st.sampled_from(["predict-first", "update-first"]),
-    }
-)
-
-
-def loop_of(stream, **parameters):
-    return bca_loop(stream.anchors.double().numpy(), stream.features.double().numpy(), scale=stream.scale, **parameters)
 
 
 def small_stream(seed=1, **shape):
@@ -46,38 +30,8 @@ def test_worked_example(size):
     np.testing.assert_allclose(adapter.priors, table, **PRINTED)
 
 
-@settings(max_examples=30)
-@given(st.data())
-def test_any_stream_in_any_batches_equals_the_loop(data):
-    stream, parameters = data.draw(streams(max_count=40)), data.draw(PARAMETERS)
-    adapter = BCA(stream.classifier, **parameters)
-    logits = torch.cat([adapter.step(stream.features[part]) for part in data.draw(cuts(len(stream.features)))])
-    learnt = {}
-    expected = loop_of(stream, learnt=learnt, **parameters)
-    np.testing.assert_allclose(logits, expected, atol=1e-8, rtol=1e-8)
-    np.testing.assert_allclose(adapter.centres, learnt["centres"], atol=1e-10, rtol=0)
-    np.testing.assert_allclose(adapter.priors, learnt["table"], atol=1e-10, rtol=0)
-
-
-@settings(max_examples=20)
-@given(streams(max_count=40))
-def test_single_precision_is_near_the_loop(stream):
-    stream = stream.to(torch.float32)
-    logits = BCA(stream.classifier).step(stream.features)
-    np.testing.assert_allclose(logits, loop_of(stream), atol=2e-3, rtol=0)
-
-
-def test_defaults_are_those_the_loop_was_written_with():
-    assert defaults(BCA).items() <= defaults(bca_loop).items()
-
-
-@pytest.mark.parametrize("parameters", [{}, {"centre_count": 3, "update": "likelihood", "order": "update-first"}])
-def test_bca_obeys_the_laws_of_adapters(parameters):
-    check_adapter(lambda classifier: BCA(classifier, **parameters))
-
-
 @settings(max_examples=15)
-@given(streams(max_count=40), PARAMETERS)
+@given(streams(max_count=40), st.sampled_from([{}, {"centre_count": 0, "order": "update-first"}]))
 def test_answers_and_priors_are_distributions_and_centres_are_unit(stream, parameters):
     adapter = BCA(stream.classifier, **parameters)
     logits = adapter.step(stream.features)
@@ -153,18 +107,6 @@ def test_each_threshold_guards_its_own_piece(piece, threshold):
     assert [name for name in ("centres", "priors") if same[name]] == [piece]
 
 
-def test_the_class_that_learns_can_be_that_of_the_likelihood():
-    stream = small_stream(classes=6, dim=8, count=80, spread=0.15, scale=30.0)
-    parameters = {"centre_count": 5, "prior_threshold": 0.2, "prior_count": 0}
-    posterior, likelihood = (
-        BCA(stream.classifier, update=update, **parameters).step(stream.features)
-        for update in ("posterior", "likelihood")
-    )
-    assert torch.equal(posterior[0], likelihood[0])  # the first prior is the identity
-    assert (posterior - likelihood).abs().max() > 0.1
-    np.testing.assert_allclose(likelihood, loop_of(stream, update="likelihood", **parameters), atol=1e-8, rtol=0)
-
-
 def test_predict_first_answers_from_the_text_alone_and_update_first_does_not():
     stream = small_stream(count=1, scale=10.0)
     parameters = {"centre_count": 3, "prior_threshold": 0.0}
@@ -174,10 +116,3 @@ def test_predict_first_answers_from_the_text_alone_and_update_first_does_not():
     torch.testing.assert_close(before.step(stream.features), zero_shot)
     assert (after.step(stream.features) - zero_shot).abs().max() > 0.1
     torch.testing.assert_close(after.predict(stream.features), before.predict(stream.features))
-
-
-def test_a_bias_changes_nothing():
-    stream = small_stream()
-    names = [f"class {c}" for c in range(12)]
-    plain, biased = (ZeroShotClassifier(stream.anchors, names, scale=30.0, bias=bias) for bias in (0.0, -4.0))
-    assert torch.equal(BCA(plain).step(stream.features), BCA(biased).step(stream.features))

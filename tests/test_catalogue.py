@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from miniatures import SOURCES, TREES, build, write_images
+from miniatures import SOURCES, TREES, build, message, write_images
 from typer.testing import CliRunner
 
 from pta.cli.datasets import datasets as app
@@ -12,16 +12,8 @@ from pta.datasets import open_samples
 from pta.datasets.catalogue import catalogue, find_entry
 from pta.datasets.check import check
 from pta.datasets.folder_layouts import LAYOUTS
-from pta.errors import InvalidParameter, PtaError, UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.prompts import load_templates
-
-
-def message(call, *arguments, **named):
-    with pytest.raises(PtaError) as caught:
-        call(*arguments, **named)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
 
 # -- the entries -------------------------------------------------------------------------------------------------------
 
@@ -36,9 +28,8 @@ def test_an_entry_agrees_with_its_own_lists(entry):
     assert len(entry.class_names) == entry.classes
     assert len(set(entry.class_names)) >= entry.classes - 2  # ImageNet has two missiles and two pairs of sunglasses
     assert entry.layout in LAYOUTS
-    layout = LAYOUTS[entry.layout]
-    assert bool(entry.test_list) == bool(entry.test_list_from) == layout.needs_test_list
-    assert entry.names_file or not layout.needs_names_file
+    assert bool(entry.test_list) == bool(entry.test_list_from) == (entry.layout in ("split_file", "aircraft"))
+    assert entry.names_file or entry.layout != "aircraft"
     if entry.layout == "wnid_tree":
         assert len(set(entry.wnids)) == entry.classes
         assert list(entry.wnids) == sorted(entry.wnids)

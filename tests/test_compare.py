@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from fractions import Fraction
 from itertools import product
 from statistics import NormalDist
@@ -331,8 +329,7 @@ def test_what_eval_writes_can_be_compared(pta, pets, tmp_path):
     out = tmp_path / "eval.json"
     assert pta("eval", "--features", pets, "--seed", 1, "--seed", 2, "--json", out).returncode == 0
     records = {(one["method"], one["seed"]): one for one in json.loads(out.read_text())}
-    command = [sys.executable, "-c", "from pta.cli import main; main()", "compare", out, "--a", "clip", "--b", "pta"]
-    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=120)
+    done = pta("compare", out, "--a", "clip", "--b", "pta", "--json", "-")
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)
     assert found["fixed"] == (records["pta", 1]["fixed"] + records["pta", 2]["fixed"]) / 2

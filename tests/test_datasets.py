@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from miniatures import build, jpeg, write_images
+from miniatures import build, jpeg, message, write_images
 from PIL import Image
 
 from pta.datasets import SampleFile, SampleSet, TarMember, open_samples
 from pta.datasets.class_index import ClassIndex, matching_name
 from pta.datasets.trees import is_inside, sample_files
-from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableSample
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
 
 KEYS = ["cat/1.jpg", "cat/deep/2.JPG", "dog/1.jpg", "hot_dog/1.jpeg"]
 
@@ -23,14 +23,6 @@ KEYS = ["cat/1.jpg", "cat/deep/2.JPG", "dog/1.jpg", "hot_dog/1.jpeg"]
 def tree(tmp_path):
     write_images(tmp_path / "pets", KEYS)
     return tmp_path / "pets"
-
-
-def message(call, *arguments, **named):
-    """The one line that a mistake gives."""
-    with pytest.raises(PtaError) as caught:
-        call(*arguments, **named)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_sub_folders_are_classes_in_sorted_order(tree):

@@ -1,7 +1,6 @@
 """Files to features to tables, and files to answers, with models of every kind; their weights are random."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -10,8 +9,7 @@ from hf_models import write_hf_clip
 from openai_checkpoints import random_state, write_openai_archive
 from photos import write_classes, write_photos
 
-import pta
-from pta.cli import main
+from pta import PTA
 from pta.datasets.features import load_features
 
 
@@ -32,26 +30,21 @@ def models(tmp_path_factory):
     return name
 
 
-def pta_command(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
-    with pytest.raises(SystemExit) as exit:
-        main()
-    assert exit.value.code == 0
-
-
 @pytest.mark.parametrize(("kind", "count"), [("embedded", 40), ("hf", 40), ("RN50", 12)])
-def test_extract_eval_and_predict_agree(kind, count, models, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+def test_extract_eval_and_predict_agree(pta, kind, count, models, tmp_path):
     labelled = write_photos(tmp_path / "photos", count)
     model, classes = models(kind), write_classes(tmp_path / "classes.txt")
     known = ("--model", model, "--classes", classes, "--templates", "vanilla", "--device", "cpu")
 
-    pta_command(monkeypatch, "extract", "photos", *known, "--out", "f.safetensors")
-    pta_command(monkeypatch, "eval", "--features", "f.safetensors", "--json", "eval.json", "--predictions", "p")
-    pta_command(monkeypatch, "predict", "photos", *known, "--out", "rows.jsonl")
+    for command in (
+        ("extract", "photos", *known, "--out", "f.safetensors"),
+        ("eval", "--features", "f.safetensors", "--json", "eval.json", "--predictions", "p"),
+        ("predict", "photos", *known, "--out", "rows.jsonl"),
+    ):
+        done = pta(*command)
+        assert done.returncode == 0, done.stderr
 
-    data = load_features("f.safetensors")
+    data = load_features(tmp_path / "f.safetensors")
     assert data.samples.features.shape[0] == count
     assert [data.classifier.class_names[label] for label in data.labels] == [name for _, name in labelled]
 
@@ -59,12 +52,11 @@ def test_extract_eval_and_predict_agree(kind, count, models, tmp_path, monkeypat
     assert [row["path"] for row in rows] == [str(path.relative_to(tmp_path)) for path, _ in labelled]
     names = data.classifier.class_names
     assert [row["zero_shot_label"] for row in rows] == [names[number] for number in data.zero_shot_predictions]
-    in_order = pta.PTA(data.classifier).step(data.samples).argmax(dim=1)
+    in_order = PTA(data.classifier).step(data.samples).argmax(dim=1)
     assert [row["label"] for row in rows] == [names[number] for number in in_order]
 
     zero_shot, adapted = json.loads((tmp_path / "eval.json").read_text())
     assert zero_shot["accuracy"] == pytest.approx(100 * np.mean(data.zero_shot_predictions == data.labels))
     order = np.random.default_rng(1).permutation(count)
-    shuffled = pta.PTA(data.classifier).step(data.samples[torch.from_numpy(order)]).argmax(dim=1).numpy()
+    shuffled = PTA(data.classifier).step(data.samples[torch.from_numpy(order)]).argmax(dim=1).numpy()
     assert adapted["accuracy"] == pytest.approx(100 * np.mean(shuffled == data.labels[order]))
-    assert capsys.readouterr().out.startswith("f.safetensors")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import TOLERANCES, assert_agrees, oracle_pta
 from streams import (
-    PAPER,
-    RELEASED,
+    PAPER_RULE,
+    RELEASED_RULE,
     Stream,
     clip_like_stream,
     cuts,
@@ -28,10 +28,6 @@ from pta.engines.loop import advance_by_loop
 from pta.engines.step import advance_by_step
 from pta.engines.zero_shot import ZeroShot
 from pta.samples import Samples
-
-RELEASED_RULE, PAPER_RULE = (
-    Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)
-)
 
 
 def advance_by_single_steps(prototypes, anchors, features, touches, rule):

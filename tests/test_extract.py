@@ -216,12 +216,11 @@ def test_pixels_and_views_do_not_go_together():
         Reading(raw=True, views=Views(4))
 
 
-def test_the_command_stores_pixels_if_asked(photos, tmp_path):
-    call = command("extract", photos, "--model", "embedded", "--out", tmp_path / "f.safetensors")
-    environment = {**os.environ, "PTA_CACHE": str(tmp_path / "cache")}
-    subprocess.run([*call, "--pixels"], env=environment, capture_output=True, check=True)
+def test_the_command_stores_pixels_if_asked(pta, photos, tmp_path):
+    call = ("extract", photos, "--model", "embedded", "--out", tmp_path / "f.safetensors", "--pixels")
+    assert pta(*call).returncode == 0
     assert load_features(tmp_path / "f.safetensors").samples.raw.shape == (40, 1, 28, 28)
-    other = subprocess.run([*call, "--pixels", "--views", "4"], env=environment, capture_output=True, text=True)
+    other = pta(*call, "--views", "4")
     assert other.returncode == 2
     assert other.stderr.startswith("pta: pixels are those of the plain image")
 
@@ -299,16 +298,12 @@ def test_a_feature_file_has_a_proper_name_and_place(encoder, photos, tmp_path):
         run(encoder, photos, tmp_path / "none" / "f.safetensors")
 
 
-def command(*arguments):
-    return [sys.executable, "-c", "from pta.cli import main; main()", *map(str, arguments)]
-
-
-def test_a_killed_extraction_goes_on_where_it_was(tmp_path):
+def test_a_killed_extraction_goes_on_where_it_was(pta, tmp_path):
     write_photos(tmp_path / "photos", 400)
     out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
-    call = command("extract", tmp_path / "photos", "--model", "embedded", "--out", out, "--shard", 4, "--batch", 4)
+    call = ["extract", tmp_path / "photos", "--model", "embedded", "--out", out, "--shard", "4", "--batch", "4"]
     environment = {**os.environ, "PTA_CACHE": str(tmp_path / "cache")}
-    process = subprocess.Popen(call, env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "pta", *call], env=environment, stdout=subprocess.DEVNULL)
     while len(list(parts.glob("*.safetensors"))) < 3:
         assert process.poll() is None, "it was done before it could be killed"
         time.sleep(0.002)
@@ -316,12 +311,10 @@ def test_a_killed_extraction_goes_on_where_it_was(tmp_path):
     assert process.wait() == -signal.SIGKILL
     assert not out.exists()
     kept = 4 * len(list(parts.glob("*.safetensors")))
-    done = subprocess.run([*call, "--json", "-"], env=environment, capture_output=True, text=True, check=True)
-    record = json.loads(done.stdout)
+    record = json.loads(pta(*call, "--json", "-").stdout)
     assert record["images"] == 400
     assert 0 < record["encoded"] <= 400 - kept + 4  # a shard may have been half written
-    again = subprocess.run([*call, "--json", "-"], env=environment, capture_output=True, text=True, check=True)
-    assert json.loads(again.stdout)["encoded"] == 0
+    assert json.loads(pta(*call, "--json", "-").stdout)["encoded"] == 0
     encoder = EmbeddedEncoder.load().ready()
     images = open_samples(tmp_path / "photos")
     whole = extract(images, encoder, classifier_for(encoder, images), tmp_path / "whole.safetensors")

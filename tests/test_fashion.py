@@ -7,22 +7,13 @@ import numpy as np
 from pta.datasets.fashion import load_fashion_test
 
 
-def test_there_are_2000_small_grey_images_with_labels():
+def test_there_are_2000_small_grey_images_of_ten_named_classes_in_the_published_order():
     test = load_fashion_test()
-    assert test.images.shape == (2000, 28, 28)
-    assert test.labels.shape == (2000,)
+    assert (test.images.shape, test.labels.shape) == ((2000, 28, 28), (2000,))
     assert test.images.dtype == test.labels.dtype == np.uint8
-
-
-def test_every_class_is_named_and_present():
-    test = load_fashion_test()
     assert len(set(test.class_names)) == 10
     assert np.bincount(test.labels, minlength=10).min() > 150
-
-
-def test_the_images_are_the_first_of_the_test_file():
-    # The published order of the labels; a shuffled or re-split file would not start like this.
-    assert load_fashion_test().labels[:12].tolist() == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7, 4, 5]
+    assert test.labels[:12].tolist() == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7, 4, 5]
 
 
 def test_each_load_gives_fresh_arrays():

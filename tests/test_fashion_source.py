@@ -1,8 +1,6 @@
 """The packaged images as a source: the demo's features by `pta extract`, once, and known by their pixels."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,11 +17,6 @@ from pta.images import decode_image
 from pta.inference import open_source as packaged
 from pta.inference.open_source import open_fashion, open_source
 from pta.prompts import load_templates
-
-
-def run(*arguments):
-    command = [sys.executable, "-c", "from pta.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def pixels_of(images):
@@ -55,11 +48,10 @@ def test_a_fingerprint_is_that_of_the_pixels(monkeypatch):
     assert open_fashion("fashion/blur/3").fingerprint != plain
 
 
-def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(tmp_path, monkeypatch):
-    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
+def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(pta, tmp_path):
     out = tmp_path / "blur.safetensors"
     command = ("extract", "fashion/blur/3", "--model", "embedded", "--out", out, "--json", "-")
-    first = run(*command)
+    first = pta(*command)
     assert first.returncode == 0, first.stderr
     assert json.loads(first.stdout)["encoded"] == 2000
     data, demo = load_features(out), run_demo("blur", severity=3, seed=1)
@@ -69,7 +61,7 @@ def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(tmp_pa
     torch.testing.assert_close(data.classifier.anchors, demo.data.classifier.anchors, atol=1e-6, rtol=0)
     assert data.zero_shot_accuracy == pytest.approx(demo.before)
     written = out.stat().st_mtime_ns
-    assert json.loads(run(*command).stdout)["encoded"] == 0
+    assert json.loads(pta(*command).stdout)["encoded"] == 0
     assert out.stat().st_mtime_ns == written
 
 
@@ -96,8 +88,8 @@ def test_images_that_there_are_not_are_one_clear_line(source, complaint):
     assert "\n" not in str(caught.value)
 
 
-def test_the_command_says_so_too(tmp_path):
-    done = run("extract", "fashion/blur/6", "--model", "embedded", "--out", tmp_path / "f.safetensors")
+def test_the_command_says_so_too(pta, tmp_path):
+    done = pta("extract", "fashion/blur/6", "--model", "embedded", "--out", tmp_path / "f.safetensors")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "severity must be a whole number from 1 to 5" in done.stderr
 

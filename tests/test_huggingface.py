@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
 pytest.importorskip("transformers")
@@ -95,14 +96,13 @@ def test_image_features_equal_transformers_own(encoders, reference, kind):
 
 
 def test_clip_text_features_equal_transformers_own(encoders, reference, folders):
-    own = own_text_features(reference["clip"], AutoTokenizer.from_pretrained(folders["clip"]), TEXTS, padding=True)
-    torch.testing.assert_close(encoders["clip"].encode_texts(TEXTS), own, atol=1e-5, rtol=0)
+    texts = [*TEXTS, "a cat<|endoftext|> and a dog"]  # an end token inside a text ends it
+    own = own_text_features(reference["clip"], AutoTokenizer.from_pretrained(folders["clip"]), texts, padding=True)
+    torch.testing.assert_close(encoders["clip"].encode_texts(texts), own, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["siglip", "siglip2"])
-def test_siglip_text_features_equal_transformers_own_with_padding_to_the_full_length(
-    encoders, reference, folders, kind
-):
+def test_siglip_text_features_equal_those_of_transformers_padded_to_the_full_length(encoders, reference, folders, kind):
     tokenizer = AutoTokenizer.from_pretrained(folders[kind])
     full = {"padding": "max_length", "max_length": SIGLIP_LENGTH, "truncation": True}
     own = own_text_features(reference[kind], tokenizer, TEXTS, **full)
@@ -111,49 +111,13 @@ def test_siglip_text_features_equal_transformers_own_with_padding_to_the_full_le
     assert (own - short).abs().max() > 1e-3, "the length of the padding makes no difference, so this shows nothing"
 
 
-def test_both_ways_of_finding_clips_end_token_give_the_same_features(folders, tmp_path):
+def test_both_ways_of_finding_clips_end_token_give_the_same_features(encoders, tmp_path):
     legacy_folder = write_hf_clip(tmp_path / "legacy", legacy_end=True)
     model, tokenizer = CLIPModel.from_pretrained(legacy_folder), AutoTokenizer.from_pretrained(legacy_folder)
     assert model.config.text_config.eos_token_id == 2
     legacy = HuggingFaceEncoder.load(str(legacy_folder)).encode_texts(TEXTS)
     torch.testing.assert_close(legacy, own_text_features(model, tokenizer, TEXTS, padding=True), atol=1e-5, rtol=0)
-    assert torch.equal(legacy, HuggingFaceEncoder.load(str(folders["clip"])).encode_texts(TEXTS))
-
-
-def test_an_end_token_inside_a_text_ends_it_as_in_transformers(encoders, reference, folders):
-    texts = ["a cat<|endoftext|> and a dog", "a dog"]
-    own = own_text_features(reference["clip"], AutoTokenizer.from_pretrained(folders["clip"]), texts, padding=True)
-    torch.testing.assert_close(encoders["clip"].encode_texts(texts), own, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_equals_one_by_one(encoders, kind):
-    encoder = encoders[kind]
-    batch = pixels(encoder)
-    images = torch.cat([encoder.encode(image[None]) for image in batch])
-    texts = torch.cat([encoder.encode_texts([text]) for text in TEXTS])
-    torch.testing.assert_close(encoder.encode(batch), images, atol=1e-5, rtol=0)
-    torch.testing.assert_close(encoder.encode_texts(TEXTS), texts, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_empty_batch_gives_no_rows(encoders, kind):
-    encoder = encoders[kind]
-    assert encoder.encode_texts([]).shape == (0, encoder.dim)
-    assert encoder.encode(encoder.preprocess([])).shape == (0, encoder.dim)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_texts_equal_the_path_from_their_embeddings_and_gradients_reach_these(encoders, kind):
-    encoder = encoders[kind]
-    ids, mask = encoder.tokenize(TEXTS)
-    embeddings = encoder.embed_ids(ids).requires_grad_()
-    features = encoder.text_from_embeddings(embeddings, mask)
-    assert torch.equal(normalize(features.detach(), dim=-1), encoder.encode_texts(TEXTS))
-    features[:, 0].sum().backward()
-    assert (embeddings.grad[mask].norm(dim=1) > 0).all()
-    after_the_end = embeddings.grad[~mask].norm(dim=1)
-    assert (after_the_end == 0).all() if kind == "clip" else (after_the_end > 0).all()
+    torch.testing.assert_close(legacy, encoders["clip"].encode_texts(TEXTS), atol=1e-6, rtol=0)
 
 
 def test_clips_patches_are_projected_like_the_class_token_and_come_row_by_row(encoders, reference):
@@ -185,16 +149,6 @@ def test_scale_and_bias_give_the_models_own_logits(encoders, reference, kind):
     ours = encoder.scale * encoder.encode(batch) @ encoder.encode_texts(TEXTS).T + encoder.bias
     torch.testing.assert_close(ours, own, atol=1e-3, rtol=0)
     assert (encoder.bias == 0) == (kind == "clip")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_stays_near_and_keeps_scale_bias_and_fingerprint(encoders, folders, kind, dtype):
-    full, half = encoders[kind], load_encoder(f"hf:{folders[kind]}", dtype=dtype)
-    batch = pixels(full)
-    assert (half.encode(batch) * full.encode(batch)).sum(dim=1).min() > 0.99
-    assert (half.encode_texts(TEXTS) * full.encode_texts(TEXTS)).sum(dim=1).min() > 0.99
-    assert (half.scale, half.bias, half.fingerprint) == (full.scale, full.bias, full.fingerprint)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -257,8 +211,8 @@ def test_siglip_reads_canonical_texts_whatever_form_its_tokenizer_has(encoders, 
     assert fast.tokenizer("A CAT!").input_ids != fast.tokenizer("a cat").input_ids, "nothing is left to do for us"
     for encoder in (encoders["siglip"], fast):
         features = encoder.encode_texts(["A Photo of a CAT!!", "a photo of a cat", "a photo of a dog"])
-        assert torch.equal(features[0], features[1])
-        assert not torch.equal(features[1], features[2])
+        torch.testing.assert_close(features[0], features[1], atol=1e-6, rtol=0)
+        assert (features[1] - features[2]).abs().max() > 1e-4
 
 
 def fast_form_of(slow):
@@ -283,8 +237,8 @@ def test_siglip2_reads_lower_case_with_its_punctuation_and_an_end_token(tmp_path
     encoder = HuggingFaceEncoder.load(str(write_hf_siglip2(tmp_path / "model", tokenizer_class=tokenizer_class)))
     assert encoder.architecture.startswith("SigLIP2 ")
     features = encoder.encode_texts(["A Photo of a CAT!", "a photo of a cat!", "a photo of a cat"])
-    assert torch.equal(features[0], features[1])
-    assert not torch.equal(features[1], features[2])
+    torch.testing.assert_close(features[0], features[1], atol=1e-6, rtol=0)
+    assert (features[1] - features[2]).abs().max() > 1e-4
     ids, mask = encoder.tokenize(["a cat"])
     last = int(mask.sum()) - 1
     assert ids[0, last] == encoder.tokenizer.convert_tokens_to_ids("<eos>")
@@ -398,34 +352,28 @@ def test_architectures_have_the_names_people_know(width, depth, patch, size, nam
         assert _architecture("SigLIP", vision) == f"SigLIP {name}"
 
 
-def test_another_kind_of_model_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    assert message_of(tmp_path) == f"hf:{tmp_path} is a bert model; hf: reads CLIP, SigLIP and SigLIP 2 models"
-
-
-def test_a_siglip2_model_for_any_resolution_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "siglip2"}))
-    assert "NaFlex" in message_of(tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("bert", "is a bert model; hf: reads CLIP, SigLIP and SigLIP 2 models"), ("siglip2", "NaFlex")],
+)
+def test_another_kind_of_model_is_refused(tmp_path, kind, words):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    assert words in message_of(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("lost", "words"),
+    ("kind", "lost", "words"),
     [
-        ("config.json", "its config.json is missing"),
-        ("preprocessor_config.json", "its preprocessor_config.json is missing"),
-        ("model.safetensors", "its weights (model.safetensors or pytorch_model.bin) are missing"),
+        ("clip", "config.json", "its config.json is missing"),
+        ("clip", "preprocessor_config.json", "its preprocessor_config.json is missing"),
+        ("clip", "model.safetensors", "its weights (model.safetensors or pytorch_model.bin) are missing"),
+        ("siglip", "spiece.model", "its tokenizer"),
     ],
 )
-def test_a_missing_file_is_named(folder_copy, lost, words):
-    folder = folder_copy("clip")
+def test_a_missing_file_is_named(folder_copy, kind, lost, words):
+    folder = folder_copy(kind)
     (folder / lost).unlink()
     assert message_of(folder).startswith(f"hf:{folder} cannot be used: {words}")
-
-
-def test_a_missing_tokenizer_is_named(folder_copy):
-    folder = folder_copy("siglip")
-    (folder / "spiece.model").unlink()
-    assert "tokenizer" in message_of(folder)
 
 
 def test_a_damaged_weights_file_is_named(folder_copy):
@@ -435,8 +383,6 @@ def test_a_damaged_weights_file_is_named(folder_copy):
 
 
 def test_weights_in_the_old_format_are_read_without_running_what_is_in_it(folder_copy, tmp_path):
-    from safetensors.torch import load_file
-
     folder = folder_copy("clip")
     fingerprint = HuggingFaceEncoder.load(str(folder)).fingerprint
     old = folder / "pytorch_model.bin"
@@ -455,8 +401,6 @@ def test_weights_in_the_old_format_are_read_without_running_what_is_in_it(folder
 
 def test_weights_that_are_not_there_are_not_made_up(folder_copy):
     folder = folder_copy("clip")
-    from safetensors.torch import load_file, save_file
-
     weights = load_file(folder / "model.safetensors")
     del weights["visual_projection.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

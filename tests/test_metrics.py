@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from streams import feature_file
 
 from pta import Samples, ZeroShotClassifier, list_adapters
 from pta.datasets.features import FeatureFile
@@ -134,16 +135,6 @@ def test_a_damaged_record_of_right_answers_is_one_clear_line(text, count):
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
-def data_of(count=150, classes=5, labelled=True, **extra):
-    rng = np.random.default_rng(7)
-    anchors = rng.standard_normal((classes, 8))
-    labels = rng.integers(classes, size=count)
-    features = anchors[labels] + 2 * rng.standard_normal((count, 8))
-    names = [f"class {number}" for number in range(classes)]
-    classifier = ZeroShotClassifier(anchors, names, scale=20.0)
-    return FeatureFile("made", Samples.of(features, **extra), classifier, labels if labelled else None)
-
-
 def everything():
     """Made-up samples that every method can be run on, and the model that made them."""
     encoder = EmbeddedEncoder.load()
@@ -158,7 +149,7 @@ def everything():
 
 @pytest.mark.parametrize("stream", [Stream(), Stream(drop_last=True), Stream("separate", lookahead=True)], ids=str)
 def test_a_record_says_which_samples_were_seen_and_which_of_them_were_right(stream):
-    data = data_of()
+    data = feature_file(150)
     (done,) = evaluate(data, {"pta": {"h": 1.0}}, seeds=[3], stream=stream, batch=64)
     record, run = done.record(), done.run
     seen = read_bits(record["seen"], record["samples"])
@@ -174,7 +165,7 @@ def test_a_record_says_which_samples_were_seen_and_which_of_them_were_right(stre
 
 
 def test_the_worst_class_is_the_lowest_of_those_that_occur():
-    data = data_of(classes=5)
+    data = feature_file(150)
     data = FeatureFile("made", data.samples, data.classifier, np.minimum(data.labels, 3))  # none of the last class
     (done,) = evaluate(data, {"clip": {}}, seeds=[1])
     record = done.record()
@@ -185,7 +176,7 @@ def test_the_worst_class_is_the_lowest_of_those_that_occur():
 
 @pytest.mark.parametrize(("count", "first", "points"), [(1, 1, 1), (99, 99, 1), (100, 100, 1), (150, 100, 51)])
 def test_the_curve_begins_after_the_cold_start_and_ends_at_the_accuracy(count, first, points):
-    (done,) = evaluate(data_of(count), {"pta": {}}, seeds=[1])
+    (done,) = evaluate(feature_file(count), {"pta": {}}, seeds=[1])
     record = done.record()
     curve = record["online"]
     assert (curve["samples"][0], curve["samples"][-1], len(curve["samples"])) == (first, count, points)
@@ -195,7 +186,7 @@ def test_the_curve_begins_after_the_cold_start_and_ends_at_the_accuracy(count, f
 
 
 def test_a_long_curve_has_few_points_and_each_is_that_of_its_place():
-    (done,) = evaluate(data_of(3000), {"pta": {}}, seeds=[1])
+    (done,) = evaluate(feature_file(3000), {"pta": {}}, seeds=[1])
     curve, right = done.record()["online"], done.run.correct
     assert curve["samples"] == sorted(set(curve["samples"]))
     assert len(curve["samples"]) == 200
@@ -204,7 +195,7 @@ def test_a_long_curve_has_few_points_and_each_is_that_of_its_place():
 
 
 def test_without_labels_nothing_is_counted():
-    (done,) = evaluate(data_of(labelled=False), {"pta": {}}, seeds=[1])
+    (done,) = evaluate(feature_file(150, labelled=False), {"pta": {}}, seeds=[1])
     record = done.record()
     assert record["accuracy"] is record["zero_shot_accuracy"] is None
     counted = {"calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online", "seen", "right"}

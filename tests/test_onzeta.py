@@ -1,35 +1,16 @@
 """OnZeta: the loop it must equal, what its two learners do, and the length it must know."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import clip_like_stream, cuts, defaults, streams, toy_stream
+from streams import clip_like_stream, streams, toy_stream
 
-from pta import Samples, ZeroShotClassifier, create_adapter
-from pta.adapters.checks import check_adapter
+from pta import Samples, create_adapter
 from pta.adapters.onzeta import OnZeta
 from pta.errors import InvalidParameter
-from pta.reference.onzeta import onzeta_loop
 
 ORDERS = ["predict-first", "update-first"]
-PARAMETERS = st.fixed_dictionaries(
-    {
-        "length": st.sampled_from([1, 10, 40, 1000]),
-        "temperature": st.sampled_from([0.04, 0.1, 0.01]),
-        "proxy_step": st.sampled_from([0.5, 0.0, 0.05]),
-        "dual_step": st.sampled_from([20.0, 0.0, 1.0]),
-        "alpha": st.sampled_from([1.0, 0.0, 0.5]),
-        "beta": st.sampled_from([0.8, 0.0, 1.0]),
-        "order": st.sampled_from(ORDERS),
-    }
-)
-
-
-def loop_of(stream, **parameters):
-    anchors, features = stream.anchors.double().numpy(), stream.features.double().numpy()
-    return onzeta_loop(anchors, features, scale=stream.scale, **parameters)
 
 
 def small_stream(seed=1, **shape):
@@ -55,45 +36,10 @@ def test_the_first_steps_by_hand():
     torch.testing.assert_close(adapter.proxies, w / w.norm(dim=1, keepdim=True))
 
 
-@settings(max_examples=30)
-@given(st.data())
-def test_any_stream_in_any_batches_equals_the_loop(data):
-    stream, parameters = data.draw(streams(max_count=40)), data.draw(PARAMETERS)
-    adapter = OnZeta(stream.classifier, **parameters)
-    logits = torch.cat([adapter.step(stream.features[part]) for part in data.draw(cuts(len(stream.features)))])
-    np.testing.assert_allclose(logits, loop_of(stream, **parameters), atol=1e-8, rtol=1e-8)
-
-
-@settings(max_examples=20)
-@given(streams(max_count=40))
-def test_single_precision_is_near_the_loop(stream):
-    stream = stream.to(torch.float32)
-    logits = OnZeta(stream.classifier, length=40).step(stream.features)
-    np.testing.assert_allclose(logits, loop_of(stream, length=40), atol=2e-3, rtol=0)
-
-
-def test_defaults_are_those_the_loop_was_written_with():
-    declared = {name: one.default for name, one in OnZeta.declared.items() if name != "length"}
-    assert declared.items() <= defaults(onzeta_loop).items()
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_onzeta_obeys_the_laws_of_adapters(order):
-    reason = "the first proxy steps magnify the rounding of the anchors by a factor of 10⁸"
-    check_adapter(
-        lambda classifier: OnZeta(classifier, length=96, order=order),
-        except_for={"float32_agrees_with_float64": reason},
-    )
-
-
-def test_with_short_steps_onzeta_obeys_every_law_of_adapters():
-    check_adapter(lambda classifier: OnZeta(classifier, length=96, proxy_step=0.05))
-
-
 @settings(max_examples=15)
-@given(streams(max_count=40), PARAMETERS)
+@given(streams(max_count=40), st.sampled_from([{}, {"length": 1, "alpha": 0.5, "order": "update-first"}]))
 def test_answers_are_distributions_duals_are_not_negative_and_proxies_are_unit(stream, parameters):
-    adapter = OnZeta(stream.classifier, **parameters)
+    adapter = OnZeta(stream.classifier, **{"length": 40} | parameters)
     logits = adapter.step(stream.features)
     torch.testing.assert_close(logits.logsumexp(dim=1), torch.zeros(len(logits), dtype=torch.float64))
     assert (adapter.rho >= 0).all()
@@ -145,20 +91,6 @@ def test_predict_gives_what_step_would_give_before_and_gave_after():
         after = adapter.predict(stream.features[30:31])
         torch.testing.assert_close(answer, before if order == "predict-first" else after)
         assert (before - after).abs().max() > 1e-3
-
-
-def test_the_order_changes_answers():
-    stream = small_stream()
-    first, second = (OnZeta(stream.classifier, length=60, order=order).step(stream.features) for order in ORDERS)
-    assert (first - second).abs().max() > 0.1
-
-
-def test_a_bias_changes_nothing():
-    stream = small_stream()
-    names = [f"class {c}" for c in range(12)]
-    plain, biased = (ZeroShotClassifier(stream.anchors, names, scale=30.0, bias=bias) for bias in (0.0, -4.0))
-    expected, found = (OnZeta(classifier, length=60).step(stream.features) for classifier in (plain, biased))
-    torch.testing.assert_close(found, expected)
 
 
 def test_without_a_length_it_is_refused_with_how_to_give_one():

@@ -1,21 +1,17 @@
 """A prompt tower gives the features of the prompts, for any context in place of their first words."""
 
 import copy
-import pickle
 from unittest.mock import patch
 
 import pytest
 import torch
-from hf_models import write_hf_clip, write_hf_siglip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai_checkpoints import random_state
-from torch import nn
 
-from pta.encoders import EmbeddedEncoder, causal_prompts
+from pta.encoders import causal_prompts
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.encoders.encoder import Encoder
-from pta.encoders.huggingface import HuggingFaceEncoder
 from pta.encoders.prompt_tokens import tokenize_prompts
 from pta.errors import InvalidParameter
 
@@ -29,19 +25,12 @@ class WholePrompts(ClipEncoder):
     _prompt_reader = Encoder._prompt_reader
 
 
-@pytest.fixture(scope="module")
-def encoders(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        "clip": ClipEncoder(random_state("ViT"), quick_gelu=True).ready(),
-        "whole prompts": WholePrompts(random_state("ViT"), quick_gelu=True).ready(),
-        "clip of transformers": HuggingFaceEncoder.load(str(write_hf_clip(folder / "clip"))).ready(),
-        "siglip": HuggingFaceEncoder.load(str(write_hf_siglip(folder / "siglip"))).ready(),
-        "embedded": EmbeddedEncoder.load().ready(),
-    }
-
-
 CAUSAL = ["clip", "clip of transformers"]
+
+
+@pytest.fixture(scope="module")
+def encoders(encoders):
+    return {**encoders, "whole prompts": WholePrompts(random_state("ViT"), quick_gelu=True).ready()}
 
 
 @pytest.fixture(params=[*CAUSAL, "whole prompts", "siglip", "embedded"])
@@ -185,15 +174,3 @@ def test_a_prompt_that_does_not_begin_with_the_tokens_of_the_start_is_refused():
 def test_contexts_of_another_shape_are_refused(encoders, given):
     with pytest.raises(InvalidParameter, match="contexts must be floating-point numbers B×4×64, not torch"):
         encoders["clip"].prompt_tower(NAMES).read(given)
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
-def test_every_encoder_pickles_and_copies(encoder, duplicate):
-    twin = duplicate(encoder)
-    assert twin.fingerprint == encoder.fingerprint
-    torch.testing.assert_close(twin.encode_texts(NAMES), encoder.encode_texts(NAMES), atol=1e-6, rtol=0)
-    pixels = torch.zeros(1, *encoder._pixel_shape)
-    torch.testing.assert_close(twin.encode(pixels), encoder.encode(pixels), atol=1e-6, rtol=0)
-    with torch.no_grad():
-        next(module for module in twin.modules() if isinstance(module, nn.LayerNorm)).weight.zero_()
-    assert twin._hash() != encoder._hash(), "the twin shares the weights"

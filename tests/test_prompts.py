@@ -88,6 +88,10 @@ def test_the_shipped_ensembles_are_complete():
     assert [len(set(load_templates(name))) for name in ("clip80", "ulip64")] == [80, 64]
     assert set(SEVEN) < set(load_templates("clip80"))
     assert load_templates("ulip64")[0] == "a point cloud model of {}."
+    for name in ("vanilla", "clip7", "clip80", "ulip64"):
+        assert all(template.count("{}") == 1 == template.count("{") for template in load_templates(name))
+    assert load_templates("clip") == SEVEN  # for a user's own classes
+    assert load_templates("coop") == load_templates("vanilla")
 
 
 @pytest.mark.parametrize("dataset", [*OWN, *ENSEMBLED])
@@ -97,16 +101,6 @@ def test_the_mixture_of_the_paper_and_that_of_coop_depend_on_the_dataset(dataset
     else:
         assert load_templates("clip", dataset) == load_templates(ENSEMBLED[dataset])
         assert load_templates("coop", dataset) == load_templates("vanilla")
-
-
-def test_for_a_users_own_classes_the_mixture_is_the_seven():
-    assert load_templates("clip") == SEVEN
-    assert load_templates("coop") == load_templates("vanilla")
-
-
-@pytest.mark.parametrize("name", ["vanilla", "clip7", "clip80", "ulip64"])
-def test_every_shipped_template_has_one_place_for_the_name(name):
-    assert all(template.count("{}") == 1 == template.count("{") for template in load_templates(name))
 
 
 def test_a_users_templates_come_from_a_file_or_from_the_name_itself(tmp_path):
@@ -283,6 +277,9 @@ def test_many_texts_go_in_large_batches():
 
 
 def test_two_classes_of_one_name_are_warned_about_and_tie():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_classifier(CountingEncoder(), NAMES, ["a {}."])
     with pytest.warns(DuplicateClassNames, match="several classes are called 'crane'") as caught:
         found = build_classifier(CountingEncoder(), ["crane", "dog", "crane"], ["a {}."])
     assert len(caught) == 1
@@ -291,12 +288,6 @@ def test_two_classes_of_one_name_are_warned_about_and_tie():
     assert torch.equal(found.anchors[0], found.anchors[2])
     with pytest.warns(DuplicateClassNames, match="'sea lion'"):
         build_classifier(CountingEncoder(), ["sea_lion", "sea lion"], ["a {}."])
-
-
-def test_different_names_are_not_warned_about():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        build_classifier(CountingEncoder(), NAMES, ["a {}."])
 
 
 # -- the cache --------------------------------------------------------------------------------------------------------
@@ -366,12 +357,6 @@ def test_a_folder_that_cannot_be_written_to_only_means_that_nothing_is_kept(tmp_
     assert len(encoder.calls) == 2
 
 
-def test_without_a_cache_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.setenv("PTA_CACHE", str(tmp_path))
-    build_classifier(CountingEncoder(), NAMES, SEVEN)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypatch):
     for name in ("PTA_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -381,3 +366,5 @@ def test_the_usual_place_of_the_cache_follows_the_environment(tmp_path, monkeypa
     assert default_cache() == tmp_path / "xdg" / "pta"
     monkeypatch.setenv("PTA_CACHE", str(tmp_path / "own"))
     assert default_cache() == tmp_path / "own"
+    build_classifier(CountingEncoder(), NAMES, SEVEN)  # without a cache
+    assert list(tmp_path.iterdir()) == []

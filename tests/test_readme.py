@@ -1,10 +1,13 @@
-"""The Python in the README runs as it stands, but for the model, which is the packaged one here."""
+"""The Python in the README runs as it stands, but for the packaged model; generated pages are up to date."""
 
 import re
 from pathlib import Path
 
 import torch
 from photos import FASHION
+
+from pta.adapters.registry import BUILT_IN
+from pta.cli.methods import as_markdown, describe
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -25,3 +28,8 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     exec(compile(features, "README.md", "exec"), names)
     assert capsys.readouterr().out.count("tensor(") == 4
     assert (tmp_path / "kitchen.safetensors").exists()
+
+
+def test_the_page_of_parameters_is_what_the_methods_declare():
+    declared = as_markdown([describe(name) for name in BUILT_IN])
+    assert (README.parent / "docs" / "parameters.md").read_text(encoding="utf-8") == declared

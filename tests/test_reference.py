@@ -1,14 +1,174 @@
-"""Every registered method has a loop of its name, which gives the same logits for a classifier with a bias."""
+"""Every registered method has a loop of its name, and gives the loop's logits for any stream, cut and parameters."""
 
+from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
 
 import numpy as np
 import pytest
-from streams import clip_like_stream, with_views
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streams import clip_like_stream, cuts, defaults, streams, toy_stream, with_views
 
 import pta
+from pta import Samples
+from pta.adapters import adapter_class
+from pta.errors import InvalidSamples
 from pta.reference.tda import tda_loop
+
+ORDER = ["update-first", "predict-first"]
+TRANSDUCTIVE = {"adapt-transductive", "stata", "transclip"}  # answers depend on the whole batch
+CACHES = {
+    "positive_alpha": [2.0, 0.0, 5.0],
+    "positive_beta": [5.0, 0.0, 8.0],
+    "positive_slots": [3, 0, 1, 5],
+    "negative_alpha": [0.117, 0.0, 2.0],
+    "negative_beta": [1.0, 0.0, 5.0],
+    "negative_slots": [2, 0, 1],
+    "min_entropy": [0.2, 0.0, 0.3],
+    "max_entropy": [0.5, 0.3, 1.0],
+    "entropy_base": ["log2", "ln"],
+    "min_probability": [0.03, 0.0, 0.2],
+    "max_probability": [1.0, 0.3],
+    "order": ORDER,
+}
+NEIGHBOURHOOD = {
+    "neighbours": [3, 1, 6],
+    "iterations": [10, 0, 4],
+    "sweeps": [5, 1, 3],
+    "text_weight": [1.0, 0.5, 2.0],
+    "temperature": [50.0, 20.0, 100.0],
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a method and its loop are compared with."""
+
+    values: dict[str, list]  # of each parameter; one that is not the default changes the answers
+    no_difference: tuple[str, ...] = ()  # parameters whose values change too little to see, or nothing by themselves
+    together: tuple[dict, ...] = ()  # further parameters that change the answers
+    fixed: dict = field(default_factory=dict)  # parameters with which the others make a difference
+    shape: dict = field(default_factory=dict)  # of the stream on which they do
+    views: tuple[int, ...] = ()  # how many, if the method needs views
+    tolerance: float = 1e-9  # of logits, relative to the largest, or to 100
+
+
+CASES = {
+    "adapt": Case(
+        {
+            "slots": [16, 1, 2],
+            "alpha": [0.9, 0.5],
+            "temperature": [100.0, 20.0],
+            "count_current": ["twice", "once"],
+            "similarity": ["stale", "fresh"],
+            "order": ORDER,
+        },
+        no_difference=("similarity",),
+    ),
+    "adapt-transductive": Case({"slots": [6, 1, 2], "alpha": [0.9, 0.5], "temperature": [100.0, 20.0]}),
+    "bca": Case(
+        {
+            "centre_threshold": [0.05, 0.5],
+            "centre_count": [20000, 100, 3, 0],
+            "prior_threshold": [0.65, 0.2, 0.9],
+            "prior_count": [1, 0, 10],
+            "update": ["posterior", "likelihood"],
+            "order": ORDER,
+        },
+        fixed={"centre_count": 3, "prior_threshold": 0.2, "prior_count": 0},
+        shape={"classes": 6, "dim": 8, "spread": 0.15, "scale": 30.0},
+    ),
+    "boostadapter": Case(
+        {"delta": [0, 1, 2, 3], "share": [0.1, 0.3, 0.5, 1.0], "negatives": ["newest", "most-confident"], **CACHES},
+        views=(10, 16, 24),
+    ),
+    "clip": Case({}),
+    "dota": Case(
+        {
+            "epsilon": [1e-4, 1e-2],
+            "eta": [0.3, 3.0, 0.03],
+            "rho": [0.02, 0.2],
+            "sigma": [0.002, 0.1],
+            "omega": [0.001, 0.1],
+            "initial_count": [1.0, 0.0],
+            "growth": ["mean-count", "samples"],
+            "covariance": ["per-class", "shared"],
+            "order": ORDER,
+        },
+        together=({"covariance": "shared", "initial_count": 0.0},),
+        shape={"classes": 3},  # so that the bound of the weight is met
+        tolerance=1e-8,
+    ),
+    "freetta": Case(
+        {
+            "alpha": [0.2, 2.0],
+            "beta": [4.5, 0.5, 0.0],
+            "scaled_text": [True, False],
+            "covariance": ["average", "printed"],
+            "inverse": ["plain", "shrunk"],
+            "order": ORDER,
+            "renormalise": [False, True],
+        },
+    ),
+    "mta": Case(
+        {"lambda_y": [0.2, 1.0, 0.05], "lambda_q": [4.0, 0.0, 1.0], "bandwidth_share": [0.3, 0.5, 1.0]},
+        views=(5, 12, 30),
+    ),
+    "oga": Case(
+        {
+            "slots": [8, 1, 3],
+            "tau": [0.05, 0.2],
+            "mean": ["capacity", "count"],
+            "renormalise": [False, True],
+            "order": ORDER,
+        },
+    ),
+    "onzeta": Case(
+        {
+            "length": [40, 1, 10, 1000],
+            "temperature": [0.04, 0.1, 0.01],
+            "proxy_step": [0.05, 0.0],  # the default magnifies rounding too much for drawn streams
+            "dual_step": [20.0, 0.0, 1.0],
+            "alpha": [1.0, 0.0, 0.5],
+            "beta": [0.8, 0.0, 1.0],
+            "order": ORDER,
+        },
+        fixed={"length": 40},
+        shape={"count": 20},
+        tolerance=1e-7,
+    ),
+    "sca": Case(
+        {
+            "gamma": [1e4, 1.0, 1e-2, 1e5],
+            "tau": [0.5, 0.0, 0.3, 1.0],
+            "threshold": ["unsureness", "fixed"],
+            "temperature": [1.0, 0.5, 3.0],
+            "beta_f": [0.5, 0.0, 5.0],
+            "trust": ["surer", "less-sure"],
+            "cache": ["cosine", "product"],
+            "cache_scale": [None, 1.0, 20.0],
+            "order": ORDER,
+        },
+        together=({"threshold": "fixed", "tau": 0.9, "temperature": 2.0},),
+    ),
+    "stata": Case(
+        {
+            "alpha": [1.0, 0.1, 10.0],
+            "counts": ["hard", "soft"],
+            "neighbour_weight": [1.0, 0.0, 0.5],
+            "chunked_covariance": [True, False],
+            **NEIGHBOURHOOD,
+        },
+        no_difference=("chunked_covariance",),
+        fixed={"iterations": 1},  # after more, labels have converged to the same
+    ),
+    "tda": Case(CACHES),
+    "transclip": Case(NEIGHBOURHOOD | {"seeds": [8, 1, 2]}, fixed={"iterations": 1}),
+    "zero": Case({"keep": [0.3, 0.0, 0.5, 1.0], "temperature": ["zero", "float16"]}, views=(1, 4, 20), tolerance=1e-5),
+}
+AVERAGED = ["adapt", "boostadapter", "dota", "freetta", "oga", "sca", "tda"]  # which look at the views of a mean
 
 
 def loop_of(method):
@@ -16,19 +176,132 @@ def loop_of(method):
     return getattr(import_module(f"pta.reference.{method.split('-')[0]}"), f"{method.replace('-', '_')}_loop")
 
 
+def expected(method, stream, samples, **parameters):
+    """The logits of the loop, which is given what it takes of the samples."""
+    loop = loop_of(method)
+    given = {name: getattr(samples, name) for name in samples.provides & set(signature(loop).parameters)}
+    arrays = {name: tensor.double().numpy() for name, tensor in given.items()}
+    return loop(stream.anchors.double().numpy(), scale=stream.scale, **arrays, **parameters)
+
+
+def assert_like_the_loop(method, stream, samples, parts=(slice(None),), tolerance=None, **parameters):
+    """Stepping through the parts gives the loop's logits, which are returned."""
+    adapter = pta.create_adapter(method, stream.classifier, **parameters)
+    logits = torch.cat([adapter.step(samples[part]) for part in parts])
+    alone = parts if method in TRANSDUCTIVE else [slice(None)]
+    loop = np.concatenate([expected(method, stream, samples[part], **parameters) for part in alone])
+    largest = max(100, np.abs(loop).max())
+    np.testing.assert_allclose(logits, loop, atol=(tolerance or CASES[method].tolerance) * largest, rtol=0)
+    return logits
+
+
+def samples_of(stream, views, noise=0.3):
+    return with_views(stream, views, noise) if views else Samples(stream.features)
+
+
+def drawn_parameters(method, data):
+    return {name: data.draw(st.sampled_from(values), label=name) for name, values in CASES[method].values.items()}
+
+
+@pytest.mark.parametrize("method", CASES)
+@settings(max_examples=25)
+@given(st.data())
+def test_any_stream_in_any_batches_with_any_parameters_equals_the_loop(method, data):
+    case = CASES[method]
+    stream = data.draw(streams(max_count=12 if case.views else 40))
+    views = data.draw(st.sampled_from(case.views)) if case.views else 0
+    samples = samples_of(stream, views, data.draw(st.sampled_from([0.1, 0.3, 0.01, 1.0])))
+    assert_like_the_loop(method, stream, samples, data.draw(cuts(len(samples))), **drawn_parameters(method, data))
+
+
+@pytest.mark.parametrize("method", [name for name in CASES if name not in TRANSDUCTIVE])
+@settings(max_examples=15)
+@given(st.data())
+def test_single_precision_is_near_the_loop(method, data):
+    case = CASES[method]
+    stream = data.draw(streams(max_count=12 if case.views else 40)).to(torch.float32)
+    samples = samples_of(stream, case.views and 20)
+    fixed = {name: value for name, value in case.fixed.items() if name == "length"}
+    logits = assert_like_the_loop(method, stream, samples, data.draw(cuts(len(samples))), 2e-5, **fixed)
+    assert logits.dtype == torch.float32
+
+
+def other_values():
+    for method, case in CASES.items():
+        default = {name: one.default for name, one in adapter_class(method).declared.items()} | case.fixed
+        for name, values in case.values.items():
+            if name not in case.no_difference:
+                yield from ((method, {name: value}) for value in values if value != default[name])
+        yield from ((method, together) for together in case.together)
+
+
+@pytest.mark.parametrize(("method", "switch"), list(other_values()), ids=str)
+def test_each_value_of_a_parameter_makes_a_difference_and_that_of_the_loop(method, switch):
+    case = CASES[method]
+    stream = clip_like_stream(1, **{"classes": 8, "dim": 16, "count": 80, "scale": 40.0} | case.shape)
+    samples = samples_of(stream, case.views and 20)
+    plain, switched = (assert_like_the_loop(method, stream, samples, **case.fixed | one) for one in ({}, switch))
+    assert (plain - switched).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("size", [3, 2, 1])
+@pytest.mark.parametrize("method", CASES)
+def test_the_worked_stream_gives_what_the_loop_gives(method, size):
+    toy, case = toy_stream(), CASES[method]
+    parts = [slice(start, start + size) for start in range(0, 3, size)]
+    assert_like_the_loop(method, toy, samples_of(toy, case.views and 10), parts, **case.fixed)
+
+
+@pytest.mark.parametrize("method", AVERAGED)
+@settings(max_examples=10)
+@given(st.data(), st.integers(0, 1000))
+def test_means_of_views_are_judged_by_the_mean_of_their_probabilities(method, data, seed):
+    stream = clip_like_stream(seed, classes=8, dim=16, count=6 * 40, in_order=True, scale=30.0)
+    most_confident = stream.features.unflatten(0, (40, 6))
+    means = most_confident.mean(dim=1)
+    views = {"views": most_confident[:, torch.arange(12) % 6]} if CASES[method].views else {}
+    samples = Samples(means, most_confident=most_confident, **views)
+    assert_like_the_loop(method, stream, samples, data.draw(cuts(40)), **drawn_parameters(method, data))
+    alone, averaged = (assert_like_the_loop(method, stream, one) for one in (Samples(means, **views), samples))
+    assert (alone - averaged).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("method", [name for name, case in CASES.items() if case.views])
+def test_samples_without_views_are_refused_where_a_method_needs_them(method):
+    with pytest.raises(InvalidSamples, match=f"{method} needs views"):
+        pta.create_adapter(method, toy_stream().classifier).step(toy_stream().features)
+
+
+def test_the_methods_that_look_at_the_views_of_a_mean_are_those_whose_loops_do():
+    assert [name for name in CASES if "most_confident" in signature(loop_of(name)).parameters] == AVERAGED
+
+
 @pytest.mark.parametrize("method", [name for name in pta.list_adapters() if name != "tca"])
-def test_every_method_gives_the_logits_of_its_loop(method):
+def test_a_bias_does_what_it_does_in_the_loop(method):
+    """Loops of methods that answer with probabilities take none."""
     stream = clip_like_stream(3, classes=5, dim=12, count=30, scale=25.0)
     classifier = pta.ZeroShotClassifier(stream.anchors, list("abcde"), scale=stream.scale, bias=-3.0)
-    samples = with_views(stream, 12)
-    anchors, features = stream.anchors.numpy(), stream.features.numpy()
-    parameters = {"length": 30} if method == "onzeta" else {}
-    given = {"scale": stream.scale, "bias": -3.0, "views": samples.views.numpy(), **parameters}
-    given["base_logits"] = tda_loop(anchors, features, scale=stream.scale, bias=-3.0) if method == "combined" else None
-    loop = loop_of(method)
-    expected = loop(anchors, features, **{name: given[name] for name in signature(loop).parameters if name in given})
+    samples, parameters = with_views(stream, 12), {"length": 30} if method == "onzeta" else {}
+    taken = {"bias": -3.0} if "bias" in signature(loop_of(method)).parameters else {}
+    if method == "combined":
+        arrays = stream.anchors.numpy(), stream.features.numpy()
+        taken["base_logits"] = tda_loop(*arrays, scale=stream.scale, **taken)
     logits = pta.create_adapter(method, classifier, **parameters).step(samples)
-    np.testing.assert_allclose(logits, expected, atol=1e-8, rtol=0)
+    np.testing.assert_allclose(logits, expected(method, stream, samples, **taken, **parameters), atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("method", pta.list_adapters())
+def test_the_defaults_are_those_the_loop_was_written_with(method):
+    own = {
+        "combined": {"base": "tda", "base_parameters": {}, "state_dtype": None},
+        "dota": {"max_gib": 2.0},
+        "onzeta": {"length": None},
+        "pta": {"variant": "released", "state_dtype": None},
+        "tca": {"blocks": None},
+    }.get(method, {})
+    declared = {name: one.default for name, one in adapter_class(method).declared.items()}
+    loop = defaults(loop_of(method)) | own
+    assert declared == {name: loop[name] for name in declared}
 
 
 def test_the_loop_of_tca_takes_images():

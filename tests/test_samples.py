@@ -10,13 +10,9 @@ from pta import Samples
 from pta.errors import InvalidSamples
 
 
-def test_rows_become_unit_length():
+def test_rows_become_unit_length_unless_the_caller_says_otherwise():
     assert torch.allclose(Samples.of([[3.0, 4.0], [0.0, 2.0]]).features.norm(dim=1), torch.ones(2))
-
-
-def test_averaged_views_keep_their_length_when_the_caller_says_so():
-    mean_of_views = [[0.3, 0.4]]
-    assert Samples.of(mean_of_views, normalise=False).features.norm() == pytest.approx(0.5)
+    assert Samples.of([[0.3, 0.4]], normalise=False).features.norm() == pytest.approx(0.5)  # a mean of views
 
 
 def test_samples_are_a_copy_of_what_was_given():
@@ -49,12 +45,6 @@ def test_what_has_no_direction_is_refused_with_its_place(features, complaint):
         Samples.of(features)
 
 
-def test_batches_cover_the_samples_in_order():
-    samples = Samples.of(torch.eye(5))
-    assert [len(batch) for batch in samples.batches(2)] == [2, 2, 1]
-    assert torch.equal(torch.cat([batch.features for batch in samples.batches(2)]), torch.eye(5))
-
-
 # -- views and raw -------------------------------------------------------------------------------------------------
 
 
@@ -76,8 +66,9 @@ def test_everything_known_of_a_sample_stays_with_it(rows):
         assert torch.equal(getattr(chosen, name), getattr(samples, name)[rows]), name
 
 
-def test_batches_carry_everything():
+def test_batches_carry_everything_in_order():
     samples = full_samples()
+    assert [len(batch) for batch in samples.batches(2)] == [2, 2, 1]
     for name in ("features", "views", "most_confident", "raw"):
         together = torch.cat([getattr(batch, name) for batch in samples.batches(2)])
         assert torch.equal(together, getattr(samples, name)), name
@@ -109,19 +100,15 @@ def test_views_become_unit_rows_where_they_are_used_and_features_stay():
     assert torch.equal(used.raw, samples.raw)
 
 
-def test_views_and_raw_are_kept_beside_converted_features():
+def test_views_and_raw_are_kept_beside_converted_features_and_a_mean_of_views_keeps_its_length():
     samples = full_samples()
     made = Samples.of(samples.features.numpy(), views=samples.views.numpy(), raw=samples.raw)
     assert torch.allclose(made.features.norm(dim=1), torch.ones(5))
     assert torch.equal(made.views, samples.views)
     assert made.raw is samples.raw
-
-
-def test_a_mean_of_views_is_not_scaled_to_unit_length():
-    samples = full_samples()
-    made = Samples.of(samples.features, most_confident=samples.most_confident)
-    assert torch.equal(made.features, samples.features)
-    assert made.most_confident is samples.most_confident
+    mean = Samples.of(samples.features, most_confident=samples.most_confident)
+    assert torch.equal(mean.features, samples.features)
+    assert mean.most_confident is samples.most_confident
 
 
 @pytest.mark.parametrize("name", ["views", "most_confident"])

@@ -5,88 +5,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import clip_like_stream, cuts, streams, toy_stream
+from streams import clip_like_stream, toy_stream
 
-from pta import Samples
-from pta.adapters.checks import check_adapter
 from pta.adapters.sca import SCA
 from pta.engines.recursive_least_squares import learn_least_squares
 from pta.errors import InvalidParameter
-from pta.reference.sca import pseudo_label, sca_loop
-
-SWITCHES = [
-    {"gamma": 1.0},
-    {"gamma": 1e-2},
-    {"tau": 1.0},
-    {"tau": 0.0},
-    {"threshold": "fixed"},
-    {"threshold": "fixed", "tau": 0.9, "temperature": 2.0},
-    {"beta_f": 5.0},
-    {"trust": "less-sure"},
-    {"cache": "product"},
-    {"cache": "product", "gamma": 1.0, "cache_scale": 20.0},
-    {"cache_scale": 1.0},
-    {"order": "predict-first"},
-]
-
-
-def loop_of(stream, **parameters):
-    return sca_loop(stream.anchors.numpy(), stream.features.numpy(), scale=stream.scale, **parameters)
+from pta.reference.sca import pseudo_label
 
 
 def in_batches(adapter, features, slices):
     return torch.cat([adapter.step(features[part]) for part in slices])
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("switch", [{}, *SWITCHES], ids=str)
-def test_the_toy_stream_gives_what_direct_solves_give(switch, size):
-    toy = toy_stream()
-    adapter = SCA(toy.classifier, **switch)
-    outputs = torch.cat([adapter.step(part) for part in toy.features.split(size)])
-    np.testing.assert_allclose(outputs, loop_of(toy, **switch), atol=1e-10, rtol=0)
-
-
-@settings(max_examples=30)
-@given(st.data())
-def test_any_cut_into_batches_gives_what_direct_solves_give(data):
-    stream = data.draw(streams(40))
-    parameters = {
-        "gamma": 10 ** data.draw(st.floats(-2, 5)),
-        "tau": data.draw(st.floats(0, 1)),
-        "threshold": data.draw(st.sampled_from(["unsureness", "fixed"])),
-        "temperature": data.draw(st.sampled_from([1.0, 0.5, 3.0])),
-        "beta_f": data.draw(st.sampled_from([0.0, 0.5, 5.0])),
-        "trust": data.draw(st.sampled_from(["surer", "less-sure"])),
-        "cache": data.draw(st.sampled_from(["cosine", "product"])),
-        "cache_scale": data.draw(st.sampled_from([None, 1.0])),
-        "order": data.draw(st.sampled_from(["update-first", "predict-first"])),
-    }
-    outputs = in_batches(SCA(stream.classifier, **parameters), stream.features, data.draw(cuts(len(stream.features))))
-    np.testing.assert_allclose(outputs, loop_of(stream, **parameters), atol=1e-7, rtol=0)
-
-
-def test_what_is_not_given_is_as_documented():
-    stream = clip_like_stream(6, classes=40, dim=16, count=60, scale=10.0)
-    np.testing.assert_allclose(SCA(stream.classifier).step(stream.features), loop_of(stream), atol=1e-9, rtol=0)
-
-
-@settings(max_examples=20)
-@given(st.data())
-def test_single_precision_is_near_direct_solves(data):
-    stream = data.draw(streams(60))
-    outputs = in_batches(
-        SCA(stream.to(torch.float32).classifier), stream.features, data.draw(cuts(len(stream.features)))
-    )
-    assert outputs.dtype == torch.float32
-    np.testing.assert_allclose(outputs, loop_of(stream), atol=5e-3, rtol=0)
-
-
-@pytest.mark.parametrize("switch", SWITCHES, ids=str)
-def test_a_switch_makes_a_difference(switch):
-    stream = clip_like_stream(1, classes=12, dim=24, count=60, scale=30.0)
-    switched = SCA(stream.classifier, **switch).step(stream.features)
-    assert (switched - SCA(stream.classifier).step(stream.features)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("gamma", [1e4, 1.0, 1e-4])
@@ -163,21 +91,6 @@ def test_before_the_first_sample_the_cache_knows_nothing():
     z = toy.classifier.logits(toy.features)
     logits = SCA(toy.classifier, beta_f=0.0).predict(toy.features)
     torch.testing.assert_close(logits, z / 2)  # an even mixture of z and zeros
-
-
-def test_views_give_the_mean_of_their_distributions():
-    stream = clip_like_stream(5, classes=8, dim=16, count=6 * 20, in_order=True, scale=30.0)
-    views = stream.features.unflatten(0, (20, 6))
-    samples = Samples.of(views.mean(dim=1), most_confident=views, normalise=False)
-    outputs = SCA(stream.classifier).step(samples)
-    parameters = {"scale": stream.scale, "most_confident": views.numpy()}
-    expected = sca_loop(stream.anchors.numpy(), views.mean(dim=1).numpy(), **parameters)
-    np.testing.assert_allclose(outputs, expected, atol=1e-8, rtol=0)
-
-
-@pytest.mark.parametrize("parameters", [{}, {"order": "predict-first", "gamma": 1.0}, {"cache": "product"}], ids=str)
-def test_sca_obeys_the_laws(parameters):
-    check_adapter(lambda classifier: SCA(classifier, **parameters))
 
 
 def test_a_scale_of_the_cache_is_a_number_or_none():

@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from streams import feature_file
 
-from pta import PTA, Samples, ZeroShotClassifier
-from pta.datasets.features import FeatureFile
+from pta import PTA
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.evaluation.evaluate import Summary, evaluate
 from pta.evaluation.stream import Stream
@@ -210,15 +210,6 @@ def test_what_makes_no_stream_is_one_clear_line(make, complaint):
 # -- runs over streams ------------------------------------------------------------------------------------------------
 
 
-def data_of(count=90, labelled=True, scale=100.0):
-    rng = np.random.default_rng(3)
-    anchors = rng.standard_normal((5, 8))
-    labels = rng.integers(5, size=count)
-    features = anchors[labels] + 2 * rng.standard_normal((count, 8))
-    classifier = ZeroShotClassifier(anchors, list("abcde"), scale)
-    return FeatureFile("made", Samples.of(features), classifier, labels if labelled else None)
-
-
 STREAMS = [
     Stream(),
     Stream("dirichlet", gamma=0.01),
@@ -231,7 +222,7 @@ STREAMS = [
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: str(stream.record(16)))
 def test_an_evaluation_runs_over_the_order_of_its_stream_and_compares_on_the_same_samples(stream):
-    data = data_of()
+    data = feature_file()
     (found,) = evaluate(data, {"pta": {}}, seeds=[2], stream=stream, batch=16)
     order = stream.order(data, 2, 16)[: 80 if stream.drop_last else 90]
     zero_shot = data.classifier.logits(data.samples.features.double()).argmax(dim=1).numpy()
@@ -242,7 +233,7 @@ def test_an_evaluation_runs_over_the_order_of_its_stream_and_compares_on_the_sam
 
 
 def test_each_stream_is_made_by_its_function():
-    data = data_of()
+    data = feature_file()
     probabilities = data.classifier.logits(data.samples.features.double()).softmax(dim=1).numpy()
     assert Stream().order(data, 3, 16).tolist() == iid(90, 3).tolist()
     assert Stream("separate").order(data, 3, 16).tolist() == separate(data.labels, 3).tolist()
@@ -256,7 +247,7 @@ def test_each_stream_is_made_by_its_function():
 @given(st.integers(1, 100), st.booleans())
 def test_with_lookahead_a_batch_is_learnt_whole_before_it_is_predicted(batch, drop_last):
     assume(not drop_last or batch <= 90)
-    data, order = data_of(), iid(90, 5)
+    data, order = feature_file(), iid(90, 5)
     run = run_stream(
         PTA(data.classifier), data.samples, data.labels, order, batch=batch, drop_last=drop_last, lookahead=True
     )
@@ -271,7 +262,7 @@ def test_with_lookahead_a_batch_is_learnt_whole_before_it_is_predicted(batch, dr
 
 
 def test_lookahead_changes_predictions_and_without_it_batches_do_not():
-    data, order = data_of(), iid(90, 5)
+    data, order = feature_file(), iid(90, 5)
     found = {
         (batch, ahead): run_stream(
             PTA(data.classifier, h=1.0), data.samples, data.labels, order, batch=batch, lookahead=ahead
@@ -284,7 +275,7 @@ def test_lookahead_changes_predictions_and_without_it_batches_do_not():
 
 
 def test_the_gain_of_a_summary_compares_each_seed_on_its_own_samples():
-    found = list(evaluate(data_of(), {"pta": {}}, seeds=[1, 2, 3], stream=Stream(drop_last=True), batch=32))
+    found = list(evaluate(feature_file(), {"pta": {}}, seeds=[1, 2, 3], stream=Stream(drop_last=True), batch=32))
     assert len({e.zero_shot_accuracy for e in found}) > 1  # other samples are left out
     gains = [e.run.accuracy - e.zero_shot_accuracy for e in found]
     assert Summary.of([e.record() for e in found]).gain == pytest.approx(np.mean(gains))
@@ -293,18 +284,18 @@ def test_the_gain_of_a_summary_compares_each_seed_on_its_own_samples():
 def test_the_usual_batch_is_the_papers_where_it_matters():
     sizes = {stream: stream.usual_batch for stream in STREAMS}
     assert [sizes[stream] for stream in STREAMS] == [256, 128, 256, 256, 128, 128]
-    (found,) = evaluate(data_of(300), {"clip": {}}, seeds=[1], stream=Stream(drop_last=True))
+    (found,) = evaluate(feature_file(300), {"clip": {}}, seeds=[1], stream=Stream(drop_last=True))
     assert len(found.run.order) == 256
 
 
 def test_a_stream_that_cannot_be_made_of_the_data_is_refused_before_anything_runs():
     for kind in ("dirichlet", "separate", "poisoned"):
         with pytest.raises(InvalidSamples, match=f"made has no labels, and the stream {kind}"):
-            next(evaluate(data_of(labelled=False), {"clip": {}}, seeds=[1], stream=Stream(kind)))
+            next(evaluate(feature_file(labelled=False), {"clip": {}}, seeds=[1], stream=Stream(kind)))
     with pytest.raises(InvalidParameter, match="less than one batch of 91"):
-        next(evaluate(data_of(), {"clip": {}}, seeds=[1], stream=Stream(drop_last=True), batch=91))
-    data = data_of()
+        next(evaluate(feature_file(), {"clip": {}}, seeds=[1], stream=Stream(drop_last=True), batch=91))
+    data = feature_file()
     with pytest.raises(InvalidParameter, match="nothing is left of 90 samples"):
         run_stream(PTA(data.classifier), data.samples, None, iid(90, 1), batch=91, drop_last=True)
-    (found,) = evaluate(data_of(labelled=False), {"clip": {}}, seeds=[1], stream=Stream(drop_last=True), batch=40)
+    (found,) = evaluate(feature_file(labelled=False), {"clip": {}}, seeds=[1], stream=Stream(drop_last=True), batch=40)
     assert (len(found.run.order), found.run.accuracy, found.zero_shot_accuracy) == (80, None, None)

@@ -1,61 +1,27 @@
 """TDA: the worked example, the laws of its caches, every switch, and the loop of the released program."""
 
 import math
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import clip_like_stream, cuts, defaults, streams, toy_stream
+from streams import clip_like_stream, streams, toy_stream
 
 from pta import Samples, ZeroShotClassifier
-from pta.adapters.checks import check_adapter
 from pta.adapters.tda import TDA
 from pta.engines.admission import EMPTY
-from pta.errors import InvalidParameter
 from pta.reference.tda import tda_loop
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
 WORKED = [[9.60773, 7.48109, 2.09651], [8.93692, 9.63502, 2.88750], [1.98874, 1.14469, 11.80767]]
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-3}
 
-PARAMETERS = st.fixed_dictionaries(
-    {},
-    optional={
-        "positive_alpha": st.floats(0.0, 5.0),
-        "positive_beta": st.floats(0.0, 8.0),
-        "positive_slots": st.integers(0, 5),
-        "negative_alpha": st.floats(0.0, 2.0),
-        "negative_beta": st.floats(0.0, 5.0),
-        "negative_slots": st.integers(0, 4),
-        "min_entropy": st.floats(0.01, 0.3),
-        "max_entropy": st.floats(0.3, 1.0),
-        "entropy_base": st.sampled_from(["log2", "ln"]),
-        "min_probability": st.floats(0.001, 0.3),
-        "max_probability": st.floats(0.3, 1.0),
-        "order": st.sampled_from(["update-first", "predict-first"]),
-    },
-)
-
-
-def loop_of(stream, features=None, **parameters):
-    features = stream.features if features is None else features
-    return tda_loop(stream.anchors.double().numpy(), features.double().numpy(), scale=stream.scale, **parameters)
-
 
 def uncertain_stream(seed, **given):
     """A stream with something in both caches."""
     return clip_like_stream(seed, **{"classes": 10, "dim": 16, "count": 150, "scale": 70.0} | given)
-
-
-def difference_of(stream, **switch):
-    """How far a switch moves the logits, having seen that the adapter follows the loop both ways."""
-    plain, switched = (TDA(stream.classifier, **given).step(stream.features) for given in ({}, switch))
-    np.testing.assert_allclose(plain, loop_of(stream), rtol=0, atol=1e-9)
-    np.testing.assert_allclose(switched, loop_of(stream, **switch), rtol=0, atol=1e-9)
-    return float((plain - switched).abs().max())
 
 
 # -- the worked example and the loop ----------------------------------------------------------------------------------
@@ -73,58 +39,12 @@ def test_worked_example(size, dtype):
     assert adapter.negative_classes[:, 0].tolist() == [[0, 1, 3], [0, 1, 3], [3, 3, 3]]  # 3 is none
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-@settings(max_examples=30)
-@given(st.data())
-def test_any_batches_give_what_the_loop_gives(dtype, data):
-    stream, parameters = data.draw(streams()).to(dtype), data.draw(PARAMETERS)
-    adapter = TDA(stream.classifier, **parameters)
-    parts = data.draw(cuts(len(stream.features)))
-    outputs = torch.cat([adapter.step(stream.features[part]) for part in parts])
-    np.testing.assert_allclose(outputs, loop_of(stream, **parameters), rtol=0, atol=TOLERANCES[dtype])
-
-
-@settings(max_examples=30)
-@given(st.data())
-def test_answers_and_state_are_the_same_where_numbers_are_not_host_readable(data):
-    stream, parameters = data.draw(streams()), data.draw(PARAMETERS)
-    reading, other = (TDA(stream.classifier, **parameters) for _ in range(2))
-    for part in data.draw(cuts(len(stream.features))):
-        expected = reading.step(stream.features[part])
-        with patch("pta.engines.admission.is_host_readable", return_value=False):
-            torch.testing.assert_close(other.step(stream.features[part]), expected, rtol=0, atol=1e-9)
-    for name, tensor in reading.state().items():
-        assert torch.equal(other.state()[name], tensor), name
-
-
-@settings(max_examples=15)
-@given(st.data())
-def test_means_of_views_are_cached_by_the_mean_of_their_probabilities(data):
-    stream = uncertain_stream(data.draw(st.integers(0, 1000)), count=6 * 40, in_order=True)
-    most_confident = stream.features.unflatten(0, (40, 6))
-    means = most_confident.mean(dim=1)
-    samples, adapter = Samples(means, most_confident=most_confident), TDA(stream.classifier)
-    outputs = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(40))])
-    np.testing.assert_allclose(
-        outputs, loop_of(stream, means, most_confident=most_confident.numpy()), rtol=0, atol=1e-9
-    )
-    assert np.abs(outputs.numpy() - loop_of(stream, means)).max() > 1e-3
-
-
 def test_a_longer_batch_than_is_done_at_once_is_still_one_stream():
     stream = uncertain_stream(1, count=1300, classes=30)
     assert TDA(stream.classifier).at_once < 1300
     outputs = TDA(stream.classifier).step(stream.features)
-    np.testing.assert_allclose(outputs, loop_of(stream), rtol=0, atol=1e-9)
-
-
-def test_defaults_are_those_the_loop_was_written_with():
-    assert defaults(TDA).items() <= defaults(tda_loop).items()
-
-
-def test_every_law_of_adapters_holds():
-    assert len(check_adapter(TDA)) >= 10
-    check_adapter(lambda classifier: TDA(classifier, order="predict-first", min_entropy=0.01, negative_slots=1))
+    expected = tda_loop(stream.anchors.numpy(), stream.features.numpy(), scale=stream.scale)
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-9)
 
 
 # -- the laws of the caches -------------------------------------------------------------------------------------------
@@ -165,15 +85,6 @@ def test_equal_entropy_does_not_replace():
     np.testing.assert_allclose(adapter.positive_keys[0, 0], one)
 
 
-def test_a_bias_is_added_and_decides_nothing():
-    stream = uncertain_stream(2)
-    names = [f"class {c}" for c in range(10)]
-    biased = ZeroShotClassifier(stream.anchors, names, scale=stream.scale, bias=-4.0)
-    torch.testing.assert_close(
-        TDA(biased).step(stream.features), TDA(stream.classifier).step(stream.features) - 4.0, rtol=0, atol=1e-9
-    )
-
-
 def test_state_is_as_large_as_promised():
     stream = uncertain_stream(3, classes=10, dim=16).to(torch.float32)
     assert TDA(stream.classifier).state_bytes == 5 * 10 * 16 * 4 + 5 * 10 * 8 + 2 * 10 * 10 * 4
@@ -192,14 +103,12 @@ def test_as_many_classes_are_kept_as_can_be_that_probable(min_probability, class
 
 def test_scoring_before_learning_leaves_the_first_sample_as_it_was():
     stream = uncertain_stream(4)
-    assert difference_of(stream, order="predict-first") > 1.0
     first = TDA(stream.classifier, order="predict-first").step(stream.features[:1])
     torch.testing.assert_close(first, stream.classifier.logits(stream.features[:1]))
 
 
 def test_the_natural_logarithm_makes_shares_of_entropy_larger():
     stream = uncertain_stream(5)
-    assert difference_of(stream, entropy_base="ln") > 0.05
     bits, nats = (TDA(stream.classifier, negative_slots=200, entropy_base=base) for base in ("log2", "ln"))
     p = (stream.scale * stream.features @ stream.anchors.T).softmax(dim=1)
     entropy = torch.special.entr(p).sum(dim=1)
@@ -214,28 +123,6 @@ def test_entropy_in_nats_over_bits_never_passes_the_logarithm_of_two():
     adapter = TDA(stream.classifier, min_entropy=math.log(2), max_entropy=1.0)
     adapter.step(stream.features)
     assert (adapter.negative_scores == EMPTY).all()
-
-
-@pytest.mark.parametrize(
-    "switch",
-    [
-        {"positive_slots": 0},
-        {"positive_slots": 1},
-        {"negative_slots": 0},
-        {"negative_slots": 1},
-        {"min_entropy": 0.0},
-        {"min_probability": 0.0},
-        {"max_entropy": 0.3},
-        {"min_probability": 0.2},
-        {"max_probability": 0.3},
-        {"positive_beta": 1.0},
-        {"negative_beta": 5.0},
-        {"negative_alpha": 1.0},
-    ],
-    ids=str,
-)
-def test_each_number_matters_and_as_in_the_loop(switch):
-    assert difference_of(uncertain_stream(7), **switch) > 0.01
 
 
 def test_without_slots_it_is_the_classifier():
@@ -260,28 +147,3 @@ def test_bounds_are_strict_on_both_sides():
         adapter = TDA(even, max_entropy=1.0, **given_)
         adapter.step(sample)
         assert (adapter.negative_classes < 2).sum() == masked
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("positive_alpha", -1.0),
-        ("positive_alpha", math.inf),
-        ("positive_beta", math.nan),
-        ("negative_beta", "1"),
-        ("positive_slots", 2.5),
-        ("negative_slots", -1),
-        ("negative_slots", True),
-        ("min_entropy", 1.5),
-        ("max_probability", None),
-    ],
-)
-def test_a_number_that_cannot_be_is_refused_with_what_can(name, value):
-    with pytest.raises(InvalidParameter, match=rf"{name} must be a .*number from .* got {value!r}"):
-        TDA(toy_stream().classifier, **{name: value})
-
-
-@pytest.mark.parametrize(("name", "value"), [("order", "predict"), ("entropy_base", "log")])
-def test_an_unknown_choice_is_refused(name, value):
-    with pytest.raises(InvalidParameter, match=f"{name}='{value}' is not a choice"):
-        TDA(toy_stream().classifier, **{name: value})

@@ -1,4 +1,6 @@
-"""What TransCLIP and StatA share: the graph of neighbours, and classes that always have a mean and a width."""
+"""What TransCLIP and StatA share: neighbours, classes that always have a mean and a width, and what answers mean."""
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,9 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, streams
 
+from pta import ZeroShotClassifier
+from pta.adapters.stata import StatA
+from pta.adapters.transclip import TransCLIP
 from pta.engines import transduction
 from pta.engines.transduction import Moments, Ties, as_logits, direction, log_likelihood, nearest_neighbours, settle
 from pta.reference.transclip import affinity
+
+METHODS = pytest.mark.parametrize("method", [TransCLIP, StatA, partial(StatA, counts="soft", alpha=0.0)], ids=str)
+
+
+def varied_stream(dtype=torch.float64):
+    return clip_like_stream(1, classes=10, dim=24, count=80, scale=40.0).to(dtype)
 
 
 @settings(max_examples=30)
@@ -121,3 +132,49 @@ def test_logits_end_at_the_smallest_float32(dtype):
     logits = as_logits(torch.tensor([[-1e9, -800.0, -80.0, 0.0]], dtype=dtype))
     torch.testing.assert_close(logits[0, :2], torch.full((2,), np.log(np.finfo(np.float32).tiny), dtype=dtype))
     assert logits[0, 2:].tolist() == [-80.0, 0.0]
+
+
+# -- what the answers of both mean ------------------------------------------------------------------------------------
+
+
+@METHODS
+def test_batches_know_nothing_of_each_other_and_answers_are_probabilities(method):
+    stream = varied_stream()
+    adapter = method(stream.classifier)
+    adapter.step(stream.features[:50])
+    after = adapter.step(stream.features[50:])
+    assert set(adapter.state()) == {"seen"}
+    torch.testing.assert_close(after, method(stream.classifier).step(stream.features[50:]))
+    torch.testing.assert_close(after, adapter.predict(stream.features[50:]))
+    torch.testing.assert_close(after.exp().sum(dim=1), torch.ones(30, dtype=torch.float64))
+
+
+@METHODS
+def test_the_order_of_samples_and_of_classes_does_not_matter(method):
+    torch.manual_seed(0)
+    stream, samples, classes = varied_stream(), torch.randperm(80), torch.randperm(10)
+    expected = method(stream.classifier).step(stream.features)
+    other = ZeroShotClassifier(stream.anchors[classes], [str(c) for c in classes], stream.scale)
+    shuffled = method(other).step(stream.features[samples])
+    torch.testing.assert_close(shuffled, expected[samples][:, classes], atol=1e-8, rtol=0)
+
+
+@METHODS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_copies_of_one_sample_are_finite_and_agree_on_its_class(method, dtype):
+    stream = varied_stream(dtype)
+    for count in (1, 2, 3, 20):
+        logits = method(stream.classifier).step(stream.features[:1].expand(count, -1))
+        assert logits.isfinite().all()
+        assert len(logits.argmax(dim=1).unique()) == 1
+
+
+@METHODS
+def test_a_class_that_nothing_speaks_for_stays_finite(method):
+    stream = clip_like_stream(3, classes=4, dim=16, count=30)
+    anchors = torch.cat([stream.anchors, -stream.anchors[:1]])  # 150 and more below the others
+    classifier = ZeroShotClassifier(anchors, list("abcde"))
+    for features in (stream.features, stream.features.float()):
+        logits = method(classifier.to(dtype=features.dtype)).step(features)
+        assert logits.isfinite().all()
+        assert not (logits.argmax(dim=1) == 4).any()

@@ -12,21 +12,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import TOLERANCES, assert_agrees, oracle_pta
-from streams import PAPER, RELEASED, Stream, clip_like_stream, cuts, rules, samples_on_either_side_of, with_edges
+from streams import (
+    PAPER_RULE,
+    RELEASED_RULE,
+    Stream,
+    clip_like_stream,
+    cuts,
+    rules,
+    samples_on_either_side_of,
+    with_edges,
+)
 
 pytest.importorskip("triton")
 
 from pta.adapters import create_adapter
-from pta.engines import Prototypes, Rule
+from pta.engines import Prototypes
 from pta.engines.triton import advance_on_gpu, works_on
 from pta.engines.triton_touches import find_touches_on_gpu, table_of
 from pta.inference.recordable import is_recordable
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = TOLERANCES[torch.float32]
-RELEASED_RULE, PAPER_RULE = (
-    Rule(**{name: value for name, value in switches.items() if name != "fusion"}) for switches in (RELEASED, PAPER)
-)
 SMALL_STREAMS = st.builds(
     clip_like_stream,
     st.integers(0, 2**32 - 1),

@@ -1,9 +1,6 @@
 """`pta verify`: measured beside published, and never a pass without a measurement."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -72,19 +69,13 @@ def test_a_row_that_was_made_with_descriptions_is_measured_with_descriptions(tmp
     assert verdict.difference == pytest.approx(verdict.measured - 53.25)
 
 
-def run(place, *arguments):
-    command = [sys.executable, "-c", "from pta.cli import main; main()", "verify", "embedded", *map(str, arguments)]
-    environment = {**os.environ, "PTA_CACHE": str(place / "cache")}
-    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=120)
-
-
-def test_the_command_tells_the_same_from_the_different_by_its_exit_code(tmp_path):
+def test_the_command_tells_the_same_from_the_different_by_its_exit_code(pta, tmp_path):
     build("dtd", tmp_path / "data")
     fixed = ("--data", "data", "--architecture", "RN50", "--dataset", "dtd")
-    differs = run(tmp_path, *fixed, "--tolerance", 0)
+    differs = pta("verify", "embedded", *fixed, "--tolerance", 0)
     assert differs.returncode == 1, differs.stderr
     assert "differs" in differs.stdout
-    same = run(tmp_path, *fixed, "--tolerance", 100, "--json", "-")
+    same = pta("verify", "embedded", *fixed, "--tolerance", 100, "--json", "-")
     assert same.returncode == 0
     (record,) = json.loads(same.stdout)
     assert record["dataset"] == "dtd"
@@ -100,7 +91,7 @@ def test_the_command_tells_the_same_from_the_different_by_its_exit_code(tmp_path
         (("--data", ".", "--architecture", "RN50", "--dataset", "dtdd"), "did you mean 'dtd'?"),
     ],
 )
-def test_nothing_to_compare_is_the_users_mistake(tmp_path, arguments, complaint):
-    done = run(tmp_path, *arguments)
+def test_nothing_to_compare_is_the_users_mistake(pta, arguments, complaint):
+    done = pta("verify", "embedded", *arguments)
     assert done.returncode == 2
     assert complaint in done.stderr

@@ -174,7 +174,7 @@ def test_it_records_again_when_the_state_is_elsewhere(as_if_on_a_gpu, pixels, mo
     first = as_if_on_a_gpu(pixels[:4]).logits
     as_if_on_a_gpu(pixels[4:8])
     as_if_on_a_gpu.adapter.reset()  # in place
-    assert torch.equal(as_if_on_a_gpu(pixels[:4]).logits, first)
+    torch.testing.assert_close(as_if_on_a_gpu(pixels[:4]).logits, first, atol=2e-3, rtol=0)
     assert Replays.made == 1
     adapter = as_if_on_a_gpu.adapter
     before, adapter.knowledge = adapter.knowledge, adapter.knowledge.clone()  # held, so that its memory is not reused
@@ -215,4 +215,4 @@ def test_a_compiler_that_fails_is_done_without(run, pixels, monkeypatch):
     with pytest.warns(UserWarning, match="torch.compile failed: no compiler$"):
         run._optimise()
     run._pixels.copy_(pixels[:4])
-    assert torch.equal(run._features(), expected)
+    torch.testing.assert_close(run._features(), expected, atol=1e-6, rtol=0)
