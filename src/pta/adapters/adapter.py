@@ -237,13 +237,11 @@ class Adapter(ABC):
         cls, parameters: Mapping[str, Any], classifier: ZeroShotClassifier, model: Model | None
     ) -> Model | None:
         """The model if the method needs one of its towers; refuse the lack of it, or one of another dimension."""
-        towers = sorted(cls.needs_with(parameters) & TOWERS)
+        towers = " and the ".join(sorted(cls.needs_with(parameters) & TOWERS))
         if not towers:
             return None
         if model is None:
-            raise InvalidParameter(
-                f"{cls.name} needs the {' and the '.join(towers)} of a model; give it (--model, model=…)"
-            )
+            raise InvalidParameter(f"{cls.name} needs the {towers} of a model; give it (--model, model=…)")
         if model.dim != classifier.dim:
             raise InvalidParameter(
                 f"the model's features have {model.dim} dimensions but the classifier's anchors have {classifier.dim}; "

@@ -76,21 +76,20 @@ class Gaussians:
         centred, the origin is zero and scores have no constant of their own.
         """
         if not is_host_readable(covariance):
-            root = _unseen_root(covariance, cutoff)
-            return cls._around(means.double(), partial(torch.matmul, root), centred=centred)
+            return cls._around(means.double(), partial(torch.matmul, _unseen_root(covariance, cutoff)), centred)
         if cutoff is None or not cutoff:
             for dtype in (means.dtype, torch.float64):
                 lower = _cholesky(covariance.to(dtype))
                 if lower is not None:
                     whiten = partial(torch.linalg.solve_triangular, lower, upper=False)
-                    return cls._around(means.to(dtype), whiten, centred=centred)
+                    return cls._around(means.to(dtype), whiten, centred)
             cutoff = covariance.new_tensor(len(covariance) * torch.finfo(torch.float64).eps)
         if not covariance.isfinite().all():  # squares of huge features overflow, and eigh would raise
             covariance = torch.zeros_like(covariance)
         values, vectors = torch.linalg.eigh(covariance)
         kept = values > cutoff * values[-1].clamp_min(0)
         root = (torch.where(kept, values, 1).rsqrt() * kept)[:, None] * vectors.T
-        return cls._around(means.double(), partial(torch.matmul, root), centred=centred)
+        return cls._around(means.double(), partial(torch.matmul, root), centred)
 
     @classmethod
     def of_moments(
@@ -116,7 +115,7 @@ class Gaussians:
         return cls.of(covariance, means, cutoff=cutoff * plenty.double() if enough < capacity else None)
 
     @classmethod
-    def _around(cls, means: Tensor, whiten: Callable[[Tensor], Tensor], *, centred: bool = True) -> "Gaussians":
+    def _around(cls, means: Tensor, whiten: Callable[[Tensor], Tensor], centred: bool) -> "Gaussians":
         origin = means.mean(dim=0) if centred else means.new_zeros(means.shape[1])
         whitened = whiten((means - origin).T)
         return cls(whiten, origin, whitened, -0.5 * whitened.square().sum(dim=0))

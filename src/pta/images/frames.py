@@ -26,7 +26,7 @@ def split_frames(pipe: BufferedReader) -> Iterator[bytes]:
     [(8, 8), (16, 16)]
     """
     frame = _Frame(pipe)
-    while start := frame.begin(2):
+    while start := frame.begin():
         if start == _JPEG:
             _read_jpeg(frame)
         elif start == _PNG[:2] and start + frame.take(6) == _PNG:
@@ -45,12 +45,12 @@ class _Frame:
         self.pipe = pipe
         self.content = bytearray()
 
-    def begin(self, count: int) -> bytes:
-        """The first bytes of the next picture, after any padding; nothing when the pipe is at its end."""
+    def begin(self) -> bytes:
+        """The first two bytes of the next picture, after any padding; nothing when the pipe is at its end."""
         first = self.pipe.read(1)
         while first in _PADDING and first:
             first = self.pipe.read(1)
-        self.content = bytearray(first + self.pipe.read(count - 1) if first else b"")
+        self.content = bytearray(first + self.pipe.read(1) if first else b"")
         return bytes(self.content)
 
     def take(self, count: int) -> bytes:
