@@ -91,7 +91,7 @@ class SCA(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.add_state("inverse", lambda c, p, _: _identity(c) / p["gamma"], per_class=False)
+        self.add_state("inverse", lambda c, p, _: torch.eye(c.dim).to(c.anchors).double() / p["gamma"], per_class=False)
         self.add_state("weights", lambda c, *_: torch.zeros_like(c.anchors))
 
     def _step(self, samples: Samples) -> Tensor:
@@ -123,7 +123,3 @@ class SCA(Adapter):
         dtype = zero_shot.samples.features.dtype
         z = zero_shot.exact_logits.to(dtype)
         return (a[0] * u + a[1] * z).to(dtype)
-
-
-def _identity(classifier: ZeroShotClassifier) -> Tensor:
-    return torch.eye(classifier.dim, dtype=torch.float64, device=classifier.anchors.device)

@@ -96,11 +96,9 @@ class CausalPrompts:
 
     def __call__(self, contexts: Tensor) -> Tensor:
         """Contexts are in the tower's precision, on its device."""
-        return torch.cat([self._read(part) for part in torch.split(contexts, self.contexts_at_once)])
-
-    def _read(self, contexts: Tensor) -> Tensor:
-        shared = self._read_beginning(contexts)
-        return torch.cat([self._read_endings(group, shared) for group in self.groups], dim=1)[:, self.place]
+        beginnings = map(self._read_beginning, torch.split(contexts, self.contexts_at_once))
+        read = [torch.cat([self._read_endings(group, own) for group in self.groups], dim=1) for own in beginnings]
+        return torch.cat(read)[:, self.place]
 
     def _read_beginning(self, contexts: Tensor) -> list[KeysValues]:
         """Keys and values of start token and context in every block, B×tokens×heads×head."""

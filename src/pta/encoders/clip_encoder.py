@@ -44,7 +44,10 @@ class ClipEncoder(ImageEncoder):
                 else VisionTransformer(state, head_width=image_head_width, quick_gelu=quick_gelu)
             )
             self._build_text_tower(state, head_width=text_head_width, quick_gelu=quick_gelu)
-        fill(self, {name: weight.to(torch.float32, copy=True) for name, weight in state.items() if _used(name)})
+        without = ".num_batches_tracked"  # how long a BatchNorm was trained
+        fill(
+            self, {name: one.to(torch.float32, copy=True) for name, one in state.items() if not name.endswith(without)}
+        )
         self.scale = self.logit_scale.exp().item()  # now: in half precision it would be another
         self.architecture = self.visual.architecture
         self.preprocess = replace(preprocess, size=self.visual.size)
@@ -124,7 +127,3 @@ def _causal_block(block: Any) -> CausalBlock:
     rows = zip(own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3), strict=True)
     query, key, value = (partial(linear, weight=weight, bias=bias) for weight, bias in rows)
     return CausalBlock(own.heads, block.ln_1, query, key, value, own.out_proj, lambda x: block.mlp(block.ln_2(x)))
-
-
-def _used(name: str) -> bool:
-    return not name.endswith(".num_batches_tracked")  # how long a BatchNorm was trained

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from pta.encoders.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
@@ -29,7 +28,8 @@ class ImageEncoder(Encoder):
         at_least = FAST_MARGIN * self.preprocess.size if fast_decode else None
 
         def prepare(given: object, key: str, number: int) -> Raw:
-            picture = _picture(given, key, at_least)
+            one, name = content_of(given, key)
+            picture = decode_image(one, name, at_least=at_least) if isinstance(one, bytes) else as_picture(one)
             try:
                 if views is None:
                     return self.preprocess.pixels(picture)
@@ -64,8 +64,3 @@ class ImageEncoder(Encoder):
     @property
     def _pixel_shape(self) -> tuple[int, int, int]:
         return len(self.preprocess.mean), self.preprocess.size, self.preprocess.size
-
-
-def _picture(given: object, key: str, at_least: int | None) -> Image.Image:
-    given, key = content_of(given, key)
-    return decode_image(given, key, at_least=at_least) if isinstance(given, bytes) else as_picture(given)
