@@ -64,7 +64,7 @@ class PromptTower:
     context: Tensor  # the token embeddings of these words, n×width, without positions
     classes: int  # how many it has, C
     dim: int  # of a feature
-    encode: Callable[[Tensor], Tensor]  # contexts B×n×width, on the device and in the precision of it, to B×C×dim
+    encode: Callable[[Tensor], Tensor]  # contexts B×n×width, like `context` in device and precision, to B×C×dim
 
     def read(self, contexts: Tensor) -> Tensor:
         """Contexts B×n×width to B×C×dim unit rows, differentiably, in the precision of the contexts.

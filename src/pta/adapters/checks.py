@@ -344,7 +344,7 @@ def logits_are_finite(factory: Factory) -> None:
     """Logits are B×C and finite, also for samples unlike any class."""
     stream = _Stream.make(8)
     adapter = stream.adapter(factory)
-    unlike = [replace(stream.samples, features=-stream.samples.features, views=-_views_of(stream.samples))]
+    unlike = [replace(stream.samples, features=-stream.samples.features, views=-stream.samples.tensors()["views"])]
     unlike.append(replace(stream.samples[:_DIM], features=torch.eye(_DIM)))
     for batch in (stream.samples, *unlike, stream.samples[:1]):
         for logits in (adapter.step(batch), adapter.predict(batch)):
@@ -365,7 +365,7 @@ def _refused_uses(adapter: Adapter, good: Samples) -> Iterator[tuple[str, Callab
 
 def _bad_batches(good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:
     for name, value in (("NaN", math.nan), ("Inf", math.inf), ("a zero row", 0.0)):
-        spoilt, views = good.features.clone(), _views_of(good).clone()
+        spoilt, views = good.features.clone(), good.tensors()["views"].clone()
         spoilt[-1, :] = value
         views[-1, -1] = value
         yield f"a batch with {name}", partial(replace, good, features=spoilt)
@@ -374,11 +374,6 @@ def _bad_batches(good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "an empty batch", lambda: good[:0]
     yield "a batch of another dimension", lambda: Samples(good.features[:, :-1])
     yield "a single vector", lambda: good.features[0]
-
-
-def _views_of(samples: Samples) -> Tensor:
-    assert samples.views is not None
-    return samples.views
 
 
 def _copy_of_state(adapter: Adapter) -> dict[str, Tensor]:

@@ -184,12 +184,10 @@ class Encoder(nn.Module, Model, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return next(self.parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision the towers run in."""
         return next(self.parameters()).dtype
 
     def _hash(self) -> str:

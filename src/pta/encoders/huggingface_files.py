@@ -51,10 +51,8 @@ class HuggingFaceFiles:
 def _read(source: str, name: str, *, local: bool) -> HuggingFaceFiles:
     from transformers import AutoConfig
 
-    try:
+    with _reading(name, "its config.json is"):
         config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=False)
-    except Exception as error:
-        raise _unusable(name, "its config.json is missing or cannot be read", error) from None
     _require_dual_encoder(name, config)
     preprocessing = _preprocessing(source, name, config, local)
     return HuggingFaceFiles(config, _model(source, name, config, local), _tokenizer(source, name, local), preprocessing)
@@ -76,7 +74,7 @@ def _model(source: str, name: str, config: Any, local: bool) -> Any:
     from transformers import CLIPModel, SiglipModel
 
     kind = CLIPModel if config.model_type == "clip" else SiglipModel
-    try:
+    with _reading(name, "its weights (model.safetensors or pytorch_model.bin) are"):
         model, report = kind.from_pretrained(
             source,
             config=config,
@@ -86,9 +84,6 @@ def _model(source: str, name: str, config: Any, local: bool) -> Any:
             attn_implementation="sdpa",
             output_loading_info=True,
         )
-    except Exception as error:
-        what = "its weights (model.safetensors or pytorch_model.bin) are missing or cannot be read"
-        raise _unusable(name, what, error) from None
     if lacks := sorted(report["missing_keys"]):
         raise UnavailableModel(
             f"hf:{name} lacks {len(lacks)} of the weights its config.json asks for, such as {lacks[0]}"
@@ -99,14 +94,9 @@ def _model(source: str, name: str, config: Any, local: bool) -> Any:
 def _tokenizer(source: str, name: str, local: bool) -> Any:
     from transformers import AutoTokenizer
 
-    try:
+    needed = f"the tokenizer of hf:{name} needs sentencepiece and protobuf; pip install 'pta-vlm[hf]'"
+    with _reading(name, "its tokenizer is", if_not_installed=needed):
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
-    except ImportError:
-        raise UnavailableModel(
-            f"the tokenizer of hf:{name} needs sentencepiece and protobuf; pip install 'pta-vlm[hf]'"
-        ) from None
-    except Exception as error:
-        raise _unusable(name, "its tokenizer is missing or cannot be read", error) from None
     if tokenizer.eos_token_id is None:
         raise UnavailableModel(f"the tokenizer of hf:{name} has no token that ends a text")
     return tokenizer
@@ -115,10 +105,8 @@ def _tokenizer(source: str, name: str, local: bool) -> Any:
 def _preprocessing(source: str, name: str, config: Any, local: bool) -> Preprocessing:
     from transformers.image_processing_base import ImageProcessingMixin
 
-    try:
+    with _reading(name, "its preprocessor_config.json is"):
         settings, _ = ImageProcessingMixin.get_image_processor_dict(source, local_files_only=local)
-    except Exception as error:
-        raise _unusable(name, "its preprocessor_config.json is missing or cannot be read", error) from None
     try:
         return preprocessing_from(settings, config.vision_config.image_size, square=config.model_type == "siglip")
     except (InvalidParameter, TypeError, ValueError) as error:
@@ -166,8 +154,16 @@ def _require_hub_name(name: str) -> None:
         raise UnavailableModel(f"hf:{name} is neither a folder on this machine nor a name on the hub") from None
 
 
-def _unusable(name: str, what: str, error: Exception) -> _Unreadable:
-    return _Unreadable(f"hf:{name} cannot be used: {what} ({first_line(error)})")
+@contextmanager
+def _reading(name: str, what: str, if_not_installed: str | None = None) -> Iterator[None]:
+    """Say what of a model it is that transformers cannot read."""
+    try:
+        yield
+    except Exception as error:
+        if if_not_installed and isinstance(error, ImportError):
+            raise UnavailableModel(if_not_installed) from None
+        complaint = f"hf:{name} cannot be used: {what} missing or cannot be read ({first_line(error)})"
+        raise _Unreadable(complaint) from None
 
 
 @contextmanager

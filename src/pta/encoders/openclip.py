@@ -196,20 +196,12 @@ def _repository(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _preprocessing(architecture: str, about: dict[str, Any]) -> Preprocessing:
-    size = about["size"] if isinstance(about["size"], int) else about["size"][0]
-    square = isinstance(about["size"], int) or len(set(about["size"])) == 1
-    resize = {"shortest": "shortest", "squash": "square"}.get(about["resize_mode"])
-    if not square or resize is None:
-        raise UnavailableModel(
-            f"the images of {architecture} cannot be prepared: size {about['size']}, resize mode {about['resize_mode']}"
-        )
-    return Preprocessing(
-        size=size,
-        resize="square" if resize == "square" else "shortest",
-        resample=about["interpolation"],
-        mean=tuple(about["mean"]),
-        std=tuple(about["std"]),
-    )
+    size, mode = about["size"], about["resize_mode"]
+    sides = {size} if isinstance(size, int) else set(size)
+    if len(sides) > 1 or mode not in ("shortest", "squash"):
+        raise UnavailableModel(f"the images of {architecture} cannot be prepared: size {size}, resize mode {mode}")
+    mean, std = tuple(about["mean"]), tuple(about["std"])
+    return Preprocessing(sides.pop(), "square" if mode == "squash" else "shortest", about["interpolation"], mean, std)
 
 
 @contextmanager

@@ -29,10 +29,11 @@ def advance_by_chunk(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
     unsettled = ~prototypes.resting if rule.anchor == "recursive" else torch.zeros_like(prototypes.resting)
     table = Timetable.of(touches, unsettled.cpu().numpy())
     moving = _MovingClasses(prototypes, anchors, features, cosines, table, rule)
-    for round_ in range(table.rounds):
+    rounds = len(table.rows)
+    for round_ in range(rounds):
         moving.wait(round_)
         moving.learn(round_)
-    moving.wait(table.rounds)
+    moving.wait(rounds)
     moving.write_back(prototypes, cosines)
     return cosines
 

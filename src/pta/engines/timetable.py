@@ -36,8 +36,3 @@ class Timetable:
             when[round_, :taking_part] = touches.samples[touch]
             probabilities[round_, :taking_part] = touches.probabilities[touch]
         return cls(everyone, when, probabilities, rows)
-
-    @property
-    def rounds(self) -> int:
-        """The largest number of touches of any class."""
-        return len(self.rows)
