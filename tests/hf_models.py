@@ -43,10 +43,7 @@ def write_hf_clip(folder: Path, seed: int = 0, *, legacy_end: bool = False) -> P
     _write_model(folder, model)
     _write_json(folder / "vocab.json", {token: number for number, token in enumerate(tokens)})
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, _MERGES)]) + "\n")
-    _write_json(
-        folder / "tokenizer_config.json",
-        {"tokenizer_class": "CLIPTokenizer", "model_max_length": CLIP_LENGTH},
-    )
+    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer", "model_max_length": CLIP_LENGTH})
     _write_json(
         folder / "preprocessor_config.json",
         {

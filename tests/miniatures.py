@@ -33,10 +33,7 @@ SPLITS = {
     "stanford_cars": (
         "stanford_cars",
         "stanford_cars/split_zhou_StanfordCars.json",
-        [
-            ("cars_test/2.jpg", 1, "2012 Acura RL Sedan"),
-            ("cars_test/1.jpg", 0, "2000 AM General Hummer SUV"),
-        ],
+        [("cars_test/2.jpg", 1, "2012 Acura RL Sedan"), ("cars_test/1.jpg", 0, "2000 AM General Hummer SUV")],
     ),
     "ucf101": (
         "ucf101/UCF-101-midframes",

@@ -258,14 +258,11 @@ def test_a_tree_of_other_folders_is_refused(tmp_path):
     )
 
 
-def test_images_that_nobody_sorted_are_refused(tmp_path):
-    write_images(tmp_path / "imagenet/images/val", ["val_1.JPEG", "val_2.JPEG"])
-    assert "2 images (val_1.JPEG, …) lie directly in" in message(open_samples, "imagenet", root=tmp_path)
-
-
-def test_a_tree_without_images_is_refused(tmp_path):
+def test_a_tree_without_images_or_with_unsorted_ones_is_refused(tmp_path):
     (tmp_path / "imagenet/images/val/n01440764").mkdir(parents=True)
     assert "imagenet: no images in" in message(open_samples, "imagenet", root=tmp_path)
+    write_images(tmp_path / "imagenet/images/val", ["val_1.JPEG", "val_2.JPEG"])
+    assert "2 images (val_1.JPEG, …) lie directly in" in message(open_samples, "imagenet", root=tmp_path)
 
 
 def test_imagenet_c_is_opened_one_corruption_and_severity_at_a_time(tmp_path):
@@ -355,11 +352,6 @@ def test_an_imagenet_c_without_any_known_part_is_incomplete(tmp_path):
     )
 
 
-def test_check_needs_a_data_folder(tmp_path):
-    with pytest.raises(UnreadableFile, match="no such folder"):
-        check("dtd", tmp_path / "nothing")
-
-
 # -- the commands ------------------------------------------------------------------------------------------------------
 
 
@@ -410,7 +402,9 @@ def test_the_check_command_exits_with_zero_for_a_complete_set(tmp_path, monkeypa
     assert done.stdout.endswith("\ncomplete\n")
 
 
-def test_an_unknown_set_is_the_users_mistake(tmp_path):
+def test_an_unknown_set_or_folder_is_the_users_mistake(tmp_path):
+    with pytest.raises(UnreadableFile, match="no such folder"):
+        check("dtd", tmp_path / "nothing")
     done = run("check", "dtdd", "--data", tmp_path)
     assert isinstance(done.exception, InvalidParameter)  # which the command `pta` turns into exit code 2
     assert "did you mean 'dtd'?" in str(done.exception)

@@ -15,12 +15,7 @@ from pta.parameters import number
 LAWS = check_adapter(CLIP)
 WHOLE_BATCH = {"batch_equals_loop": "an answer depends on the whole batch"}
 FIRST_STEPS = {"float32_agrees_with_float64": "the paper's first steps magnify the rounding of the anchors"}
-EXCEPTIONS = {
-    "adapt-transductive": WHOLE_BATCH,
-    "transclip": WHOLE_BATCH,
-    "stata": WHOLE_BATCH,
-    "onzeta": FIRST_STEPS,
-}
+EXCEPTIONS = {"adapt-transductive": WHOLE_BATCH, "transclip": WHOLE_BATCH, "stata": WHOLE_BATCH, "onzeta": FIRST_STEPS}
 SETTINGS = [
     ("adapt", {"order": "predict-first", "similarity": "fresh", "count_current": "once", "slots": 2}),
     ("bca", {"centre_count": 3, "update": "likelihood", "order": "update-first"}),

@@ -38,12 +38,7 @@ def advance_by_single_steps(prototypes, anchors, features, touches, rule):
     return torch.cat(cosines)
 
 
-ENGINES = {
-    "loop": advance_by_loop,
-    "step": advance_by_single_steps,
-    "chunk": advance_by_chunk,
-    "picked": advance,
-}
+ENGINES = {"loop": advance_by_loop, "step": advance_by_single_steps, "chunk": advance_by_chunk, "picked": advance}
 if find_spec("numba"):
     from pta.engines.numba_chunk import advance_by_numba
 

@@ -80,6 +80,7 @@ def test_the_file_says_where_it_comes_from(encoder, photos, tmp_path):
     assert about["images"]["model"] == encoder.fingerprint
     assert about["images"]["preprocessing"]["size"] == 28
     assert about["images"]["count"] == about["count"] == 40
+    assert "pixels" not in about["images"]  # as in files from before there were any
     assert about["model"] == "embedded"
     assert set(about["versions"]) >= {"python", "torch", "numpy", "pillow", "pta-vlm"}
     with safe_open(out, framework="pt") as file:
@@ -206,16 +207,6 @@ def test_pixels_survive_a_stop_and_other_templates(encoder, photos, tmp_path):
     torch.testing.assert_close(encoder.encode(after.raw), after.features, atol=1e-6, rtol=0)
 
 
-def test_files_without_pixels_are_described_as_before_there_were_any(encoder, photos, tmp_path):
-    run(encoder, photos, tmp_path / "f.safetensors")
-    assert "pixels" not in read_about(tmp_path / "f.safetensors")["images"]
-
-
-def test_pixels_and_views_do_not_go_together():
-    with pytest.raises(InvalidParameter, match=r"pixels .* cannot be kept together with views"):
-        Reading(raw=True, views=Views(4))
-
-
 def test_the_command_stores_pixels_if_asked(pta, photos, tmp_path):
     call = ("extract", photos, "--model", "embedded", "--out", tmp_path / "f.safetensors", "--pixels")
     assert pta(*call).returncode == 0
@@ -225,11 +216,17 @@ def test_the_command_stores_pixels_if_asked(pta, photos, tmp_path):
     assert other.stderr.startswith("pta: pixels are those of the plain image")
 
 
-def test_views_are_cut_out_of_whole_pictures_only():
-    with pytest.raises(InvalidParameter, match="whole picture"):
-        Reading(fast_decode=True, views=Views(4))
-    with pytest.raises(InvalidParameter, match="from 1"):
-        Reading(batch=0)
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"raw": True, "views": Views(4)}, r"pixels .* cannot be kept together with views"),
+        ({"fast_decode": True, "views": Views(4)}, "whole picture"),
+        ({"batch": 0}, "from 1"),
+    ],
+)
+def test_readings_that_make_no_sense_are_refused(wrong, complaint):
+    with pytest.raises(InvalidParameter, match=complaint):
+        Reading(**wrong)
 
 
 def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, tmp_path):

@@ -353,8 +353,7 @@ def test_architectures_have_the_names_people_know(width, depth, patch, size, nam
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
-    [("bert", "is a bert model; hf: reads CLIP, SigLIP and SigLIP 2 models"), ("siglip2", "NaFlex")],
+    ("kind", "words"), [("bert", "is a bert model; hf: reads CLIP, SigLIP and SigLIP 2 models"), ("siglip2", "NaFlex")]
 )
 def test_another_kind_of_model_is_refused(tmp_path, kind, words):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))

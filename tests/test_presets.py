@@ -85,28 +85,16 @@ def test_the_values_are_those_of_the_released_configurations(method):
         assert {name: value for name, value in found.items() if name != "share"} == expected
 
 
-def test_on_imagenet_boostadapter_boosts_nothing():
+def test_what_a_preset_holds_for_a_dataset():
     assert load_preset("boostadapter", "paper", "imagenet")["share"] == 0.0
-
-
-def test_a_corruption_of_imagenet_counts_as_imagenet_c():
     assert load_preset("adapt", "paper", "imagenet_c/fog/5") == load_preset("adapt", "paper", "imagenet_c") is not None
-
-
-def test_a_star_stands_for_every_dataset():
-    assert load_preset("pta", "non-iid", "my_photos") == {"h": 1000.0, "w": 0.001}
+    assert load_preset("pta", "non-iid", "my_photos") == {"h": 1000.0, "w": 0.001}  # for every dataset
     assert load_preset("pta", "paper", "my_photos") is None
 
 
-def test_a_method_without_presets_has_none():
-    assert not depends_on_dataset("mta")
-    assert load_preset("mta", "paper", "dtd") is None
-
-
 def test_methods_whose_values_are_not_known_are_not_passed_off_as_having_none():
-    assert depends_on_dataset("adapt-transductive")
-    assert depends_on_dataset("combined")
-    assert load_preset("combined", "paper", "dtd") is None
+    assert [depends_on_dataset(method) for method in ("mta", "adapt-transductive", "combined")] == [False, True, True]
+    assert load_preset("mta", "paper", "dtd") is load_preset("combined", "paper", "dtd") is None
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest():

@@ -140,11 +140,6 @@ def test_impossible_sizes_are_refused(encoder, make, parameters):
         pta.compile(encoder, make(), **parameters)
 
 
-def test_a_name_is_no_model(encoder, make):
-    with pytest.raises(InvalidParameter, match="takes an encoder"):
-        pta.compile("embedded", make())
-
-
 def test_an_adapter_that_was_moved_away_is_noticed(encoder, make, pixels):
     adapter = make()
     run = pta.compile(encoder, adapter, optimise=False)
@@ -170,7 +165,9 @@ def test_methods_that_need_more_than_features_or_one_sample_are_refused(encoder,
         pta.compile(encoder, make(method, **parameters))
 
 
-def test_a_classifier_of_another_model_is_refused(encoder):
+def test_what_is_no_model_and_a_classifier_of_another_model_are_refused(encoder, make):
+    with pytest.raises(InvalidParameter, match="takes an encoder"):
+        pta.compile("embedded", make())
     other = ZeroShotClassifier(torch.eye(3), ["a", "b", "c"])
     with pytest.raises(InvalidParameter, match="features have"):
         pta.compile(encoder, create_adapter("pta", other))

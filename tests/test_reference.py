@@ -110,7 +110,7 @@ CASES = {
             "inverse": ["plain", "shrunk"],
             "order": ORDER,
             "renormalise": [False, True],
-        },
+        }
     ),
     "mta": Case(
         {"lambda_y": [0.2, 1.0, 0.05], "lambda_q": [4.0, 0.0, 1.0], "bandwidth_share": [0.3, 0.5, 1.0]},
@@ -123,7 +123,7 @@ CASES = {
             "mean": ["capacity", "count"],
             "renormalise": [False, True],
             "order": ORDER,
-        },
+        }
     ),
     "onzeta": Case(
         {

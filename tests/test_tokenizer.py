@@ -30,11 +30,7 @@ KNOWN = {  # given by the tokenizer of open_clip, which is OpenAI's
 
 MERGES = {pair: rank for rank, pair in enumerate(read_merges())}
 TOKENS = [letter + end for end in ("", "</w>") for letter in byte_letters()] + ["".join(pair) for pair in MERGES]
-PRINTABLE = [
-    *range(33, 127),
-    *range(161, 173),
-    *range(174, 256),
-]  # bytes that are spelled as themselves, and come first
+PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]  # spelled as themselves, and come first
 SPELLING = dict(zip(sorted(range(256), key=lambda byte: byte not in PRINTABLE), byte_letters(), strict=True))
 WORDS = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+")
 
@@ -67,23 +63,7 @@ def settled(character):
 
 
 CHARACTERS = st.characters(exclude_categories=["Cn", "Cs"]).filter(settled)
-FREQUENT = [
-    "a",
-    "photo",
-    "of",
-    "THE",
-    "it's",
-    "I'll",
-    "isn't",
-    "naïve",
-    "jekyll",
-    "2012",
-    "&amp;",
-    ",.",
-    "!!!",
-    ":)",
-    "",
-]
+FREQUENT = ["a", "photo", "of", "THE", "it's", "I'll", "naïve", "jekyll", "2012", "&amp;", ",.", "!!!", ":)", ""]
 ENGLISH = st.lists(st.sampled_from(FREQUENT) | st.text("abcdefghijklmnopqrstuvwxyz'.-", max_size=12)).map(" ".join)
 
 

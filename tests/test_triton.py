@@ -80,21 +80,21 @@ def one_by_one(stream):
 
 
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_kernels_agree_with_the_oracle_however_the_stream_is_cut(data):
     stream, rule = data.draw(SMALL_STREAMS).to(torch.float32), data.draw(rules())
     assert_like_the_oracle(stream, rule, data.draw(cuts(len(stream.features))), stream.probabilities)
 
 
 @given(stream=SMALL_STREAMS, rule=rules(), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_kernels_agree_with_the_oracle_at_the_edge_of_the_mask(stream, rule, seed):
     stream = stream.to(torch.float32)
     assert_like_the_oracle(stream, rule, [slice(None)], with_edges(stream.probabilities, rule, seed))
 
 
 @given(stream=SMALL_STREAMS, rule=rules())
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_one_sample_in_one_kernel_gives_what_the_batch_gives(stream, rule):
     stream = stream.to(torch.float32)
     whole, after_whole = run(stream, rule, [slice(None)])
@@ -105,10 +105,10 @@ def test_one_sample_in_one_kernel_gives_what_the_batch_gives(stream, rule):
 
 
 @pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
-@pytest.mark.parametrize("dim", [24, 768 // 8, 130])
+@pytest.mark.parametrize("dim", [24, 96, 130])
 def test_kernels_agree_with_the_oracle_on_a_longer_stream(rule, dim):
-    stream = clip_like_stream(1, classes=7, dim=dim, count=60).to(torch.float32)
-    assert_like_the_oracle(stream, rule, [slice(0, 1), slice(1, 40), slice(40, 41), slice(41, 60)])
+    stream = clip_like_stream(1, classes=5, dim=dim, count=40).to(torch.float32)
+    assert_like_the_oracle(stream, rule, [slice(0, 1), slice(1, 25), slice(25, 26), slice(26, 40)])
 
 
 @pytest.mark.parametrize("switches", [{"w": 0.0}, {"w": 0.01, "renormalise": False}], ids=str)
@@ -144,9 +144,9 @@ def test_a_class_comes_to_rest_and_then_costs_nothing():
 
 
 def test_scores_can_stand_alone_and_have_the_bias():
-    stream = clip_like_stream(7, classes=4, dim=12, count=24).to(torch.float32)
-    touches = torch.zeros(24, 4)
-    touches[[0, 12, 13], [1, 1, 2]] = 0.8  # so that classes rest in between and at the end
+    stream = clip_like_stream(7, classes=3, dim=12, count=12).to(torch.float32)
+    touches = torch.zeros(12, 3)
+    touches[[0, 6, 7], [1, 1, 2]] = 0.8  # so that classes rest in between and at the end
     z = stream.classifier.logits(stream.features)
     for probabilities, pieces in ((touches, [slice(None)]), (None, one_by_one(stream)), (None, [slice(None)])):
         fused, _ = run(stream, RELEASED_RULE, pieces, probabilities)
@@ -279,16 +279,12 @@ def test_kernels_compile_for_real_gpus(capability, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["pta", "combined"])
-@pytest.mark.parametrize("parameters", [{}, {"h": 5.0, "w": 0.3, "min_probability": 0.02}], ids=str)
+@pytest.mark.parametrize(
+    "parameters", [{}, {"h": 5.0, "w": 0.3, "min_probability": 0.02}, {"variant": "paper"}], ids=str
+)
 def test_the_adapter_answers_through_the_kernels_as_without_them(monkeypatch, method, parameters):
-    assert_the_kernels_change_no_answer(monkeypatch, method, parameters)
-
-
-def test_so_does_the_papers_variant(monkeypatch):
-    assert_the_kernels_change_no_answer(monkeypatch, "pta", {"variant": "paper"})
-
-
-def assert_the_kernels_change_no_answer(monkeypatch, method, parameters):
+    if "variant" in parameters and method == "combined":
+        pytest.skip("has no variants")
     stream = clip_like_stream(3, classes=6, dim=16, count=24).to(torch.float32)
     pieces = [slice(0, 1), slice(1, 4), slice(4, 20), slice(20, 24)]
     monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: False)

@@ -39,6 +39,8 @@ def test_quantities_are_those_of_plain_arithmetic(dtype):
     np.testing.assert_allclose(found.probabilities, p, rtol=1e-10)
     np.testing.assert_allclose(found.entropy, -(p * np.log(p)).sum(axis=1), rtol=1e-10)
     np.testing.assert_array_equal(found.labels, z.argmax(axis=1))
+    assert found.logits.dtype == dtype
+    assert found.exact_logits.dtype == found.probabilities.dtype == found.entropy.dtype == torch.float64
 
 
 def test_the_worked_stream_has_the_printed_entropies():
@@ -90,15 +92,6 @@ def test_a_batch_does_not_show_with_most_confident_views_either():
     whole = ZeroShot(stream.classifier, samples)
     single = torch.cat([ZeroShot(stream.classifier, sample).entropy for sample in samples.batches(1)])
     torch.testing.assert_close(single, whole.entropy, atol=1e-12, rtol=0)
-
-
-@DTYPES
-def test_logits_have_the_precision_of_the_features_and_decisions_are_double(dtype):
-    stream = clip_like_stream(4, classes=5, dim=8, count=10).to(dtype)
-    found = ZeroShot(stream.classifier, Samples(stream.features))
-    assert found.logits.dtype == dtype
-    assert found.exact_logits.dtype == found.probabilities.dtype == found.entropy.dtype == torch.float64
-    assert found.labels.dtype == torch.int64
 
 
 def test_a_bias_is_in_the_logits_and_in_nothing_else():

@@ -12,23 +12,18 @@ from pta.adapters import adapter_class, list_adapters
 from pta.cli.messages import say
 from pta.cli.output import plain, require_place, tables, write_json
 from pta.errors import UnknownAdapter
-from pta.files import write_atomically
 
 
 def methods(
     name: Annotated[list[str] | None, typer.Argument(help="Show these with every parameter.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write every parameter of every method as Markdown.")] = None,
 ) -> None:
     """List the methods: what each is, what it needs, and its parameters with their defaults."""
     require_place(json)
-    require_place(markdown)
     records = [describe(one) for one in name] if name else list(_all())
     if json is not None:
         write_json(json, records)
-    if markdown is not None:
-        write_atomically(markdown, as_markdown(records).encode())
-    if json is None and markdown is None:
+    else:
         for table in map(_parameters, records) if name else [_overview(records)]:
             tables().print(table)
 
@@ -45,25 +40,6 @@ def describe(name: str) -> dict[str, Any]:
             for key, one in method.declared.items()
         },
     }
-
-
-def as_markdown(records: Sequence[dict[str, Any]]) -> str:
-    """Every parameter of every method, as `docs/parameters.md` has them."""
-    lines = [
-        "# Parameters",
-        "",
-        "Made by `pta methods --markdown docs/parameters.md` from the declarations in the code.",
-        "",
-    ]
-    for record in records:
-        lines += [f"## `{record['method']}`", "", f"{record['summary']} Needs: {', '.join(record['needs'])}.", ""]
-        if record["parameters"]:
-            lines += ["| parameter | default | may be | what it is |", "|---|---|---|---|"]
-            for key, one in record["parameters"].items():
-                default = "" if one["default"] is None else f"`{one['default']}`"
-                lines.append(f"| `{key}` | {default} | {one['bounds']} | {one['help']} |")
-            lines.append("")
-    return "\n".join(lines)
 
 
 def _all() -> Iterator[dict[str, Any]]:

@@ -1,13 +1,6 @@
 """PTA's recurrence, exactly: `advance` picks the fastest of several engines that give the same answers.
 
-| engine | when |
-|---|---|
-| `advance_by_loop` | state in half precision, which every single sample must round |
-| `advance_by_step` | one sample on the CPU |
-| `advance_by_numba` | a batch on the CPU, numba installed (extra `fast`) |
-| `advance_by_chunk` | any other batch |
-
-A GPU has an engine of its own, `pta.engines.triton`, which finds the touches, too; `runs_on_gpu` says when.
+A GPU has an engine of its own, `pta.engines.triton`, which finds the touches too; `runs_on_gpu` says when.
 """
 
 from collections.abc import Callable
