@@ -14,6 +14,7 @@ SAMPLES = [100, 150, 200]
 
 def record(dataset, method, seed, accuracy, **params):
     """A record as `Evaluation.record` writes it and a store keeps it."""
+    online = {"accuracy": [accuracy - 2, accuracy - 1, accuracy], "zero_shot": [59.0, 60.0, 61.0]}
     return {
         "dataset": dataset,
         "method": method,
@@ -30,11 +31,7 @@ def record(dataset, method, seed, accuracy, **params):
         "worst_class": {"name": "boot", "accuracy": 49.0 + seed},
         "fixed": 10 * seed,
         "broken": seed,
-        "online": {
-            "samples": SAMPLES,
-            "accuracy": [accuracy - 2, accuracy - 1, accuracy],
-            "zero_shot": [59.0, 60.0, 61.0],
-        },
+        "online": {"samples": SAMPLES, **online},
         "samples": 200,
         "made": {
             "key": f"{seed}{method}{dataset}".encode().hex().ljust(64, "0"),
@@ -52,9 +49,16 @@ def source(dataset, method, *accuracies, **params):
     return Source(dataset, records, prompts="coop", views="crops")
 
 
+def one_column(*cells, comparable=True, labels=None, method="pta", **declared):
+    """A table of one column, with a row for each cell."""
+    rows = tuple(Row(label, method) for label in labels or map(str, range(len(cells))))
+    experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), rows, **declared)
+    lines = tuple(Line(row, (cell,)) for row, cell in zip(rows, cells, strict=True))
+    return Table(experiment, ("A",), lines, comparable, {})
+
+
 def paper_table():
     """Data as the paper's: two datasets and their mean, every kind of cell, and labels that attack."""
-    columns = (Column(each="ten"), Column(label="Mean", mean_of=("all",)))
     clip = Row("CLIP", "clip", printed=(60.0, 70.0, 65.0))
     tpt = Row("TPT", "tpt", section="Training", printed=(66.87, 68.5, 67.69))
     pta = Row("PTA", "pta", section="No training", params={"h": 20.0}, printed=(69.38, 71.0, 70.19), note="As it is.")
@@ -65,77 +69,45 @@ def paper_table():
     experiment = Experiment(
         "table1",
         "Ten datasets",
-        columns,
+        (Column(each="ten"), Column(label="Mean", mean_of=("all",))),
         (clip, tpt, pta, spread, hostile),
         place="Table 1",
         baseline="CLIP",
         note="With & without training.",
         errata=(erratum, unknown),
     )
-    ours = {
-        "CLIP": (source("DTD", "clip", 60.5, 60.5), source("Cars", "clip", 70.0, 70.0)),
-        "PTA": (
-            source("DTD", "pta", 70.0, 70.24, h=20.0, anchor="recursive"),
-            source("Cars", "pta", 70.9, 71.0, h=9.0),
-        ),
-        "hostile": (source("DTD", "pta", 50.0, mode=HOSTILE),),
-    }
+    of_clip = (source("DTD", "clip", 60.5, 60.5), source("Cars", "clip", 70.0, 70.0))
+    of_pta = (source("DTD", "pta", 70.0, 70.24, h=20.0, anchor="recursive"), source("Cars", "pta", 70.9, 71.0, h=9.0))
+    of_hostile = (source("DTD", "pta", 50.0, mode=HOSTILE),)
+
+    def cells(ours, printed, sources, errata=(None, None, None)):
+        shares = (sources[:1], sources[1:], sources)
+        return [
+            Cell(*one[:2], erratum=one[2], sources=one[3]) for one in zip(ours, printed, errata, shares, strict=True)
+        ]
+
+    nothing = (None, None, None)
+    awaited = [replace(one, missing="not yet") for one in cells(nothing, tpt.printed, (), (None, erratum, None))]
+    partial = [
+        Cell(50.0, sources=of_hostile),
+        Cell(missing="no data"),
+        Cell(50.0, partial="1 of 2", sources=of_hostile),
+    ]
     lines = (
-        Line(
-            clip,
-            (
-                Cell(60.5, 60.0, erratum=unknown, sources=ours["CLIP"][:1]),
-                Cell(70.0, 70.0, sources=ours["CLIP"][1:]),
-                Cell(65.25, 65.0, sources=ours["CLIP"]),
-            ),
-        ),
-        Line(
-            tpt,
-            (
-                Cell(printed=66.87, missing="not yet"),
-                Cell(printed=68.5, missing="not yet", erratum=erratum),
-                Cell(printed=67.69, missing="not yet"),
-            ),
-            Cell(printed=2.69, missing="not yet"),
-        ),
-        Line(
-            pta,
-            (
-                Cell(70.12, 69.38, sources=ours["PTA"][:1]),
-                Cell(70.95, 71.0, sources=ours["PTA"][1:]),
-                Cell(70.535, 70.19, sources=ours["PTA"]),
-            ),
-            Cell(5.285, 5.19),
-        ),
-        Line(
-            spread,
-            (Cell(99.0, sources=ours["PTA"][:1]), Cell(0.07, sources=ours["PTA"][1:]), Cell(99.5, sources=ours["PTA"])),
-        ),
-        Line(
-            hostile,
-            (
-                Cell(50.0, sources=ours["hostile"]),
-                Cell(missing="no data"),
-                Cell(50.0, partial="1 of 2", sources=ours["hostile"]),
-            ),
-            Cell(-10.5, partial="1 of 2"),
-        ),
+        Line(clip, tuple(cells((60.5, 70.0, 65.25), clip.printed, of_clip, (unknown, None, None)))),
+        Line(tpt, tuple(awaited), Cell(printed=2.69, missing="not yet")),
+        Line(pta, tuple(cells((70.12, 70.95, 70.535), pta.printed, of_pta)), Cell(5.285, 5.19)),
+        Line(spread, tuple(cells((99.0, 0.07, 99.5), nothing, of_pta))),
+        Line(hostile, tuple(partial), Cell(-10.5, partial="1 of 2")),
     )
-    return Table(
-        experiment,
-        ("DTD", "Cars", "Mean"),
-        lines,
-        comparable=True,
-        about={"model": "ViT-B/16 <b>", "seeds": [1, 2]},
-        notes=("Prompts are CLIP's.",),
-        absent={"Cars_196": "no folder <cars>", "Pets": "no folder <cars>"},
-    )
+    about = {"model": "ViT-B/16 <b>", "seeds": [1, 2]}
+    absent = {"Cars_196": "no folder <cars>", "Pets": "no folder <cars>"}
+    return Table(experiment, ("DTD", "Cars", "Mean"), lines, True, about, ("Prompts are CLIP's.",), absent)
 
 
 def offline_table():
     """The same with other data: the paper's numbers may not stand beside ours."""
-    table = paper_table()
-    return replace(table, comparable=False, headings=("fog", "blur", "Mean"))
+    return replace(paper_table(), comparable=False, headings=("fog", "blur", "Mean"))
 
 
 def drawn(kind, table=None, **figure):
@@ -146,21 +118,18 @@ def drawn(kind, table=None, **figure):
 
 def over_x(comparable=True):
     """A table over a parameter: two series, one of them with the paper's numbers alone."""
-    rows = [
-        Row(f"{series} at {x}", series, series=series, x=x, stream=Stream())
-        for series in ("pta", "point_cache")
-        for x in (1.0, 10.0, 100.0)
-    ]
+    points = [(series, x) for series in ("pta", "point_cache") for x in (1.0, 10.0, 100.0)]
+    rows = [Row(f"{series} at {x}", series, series=series, x=x, stream=Stream()) for series, x in points]
+    rows.append(Row("zero-shot", "clip"))
     cells = [Cell(40.0 + at, 41.0 + at) if at < 3 else Cell(printed=30.5 + at, missing="not yet") for at in range(6)]
-    base = Row("zero-shot", "clip")
-    lines = [Line(row, (cell,)) for row, cell in zip(rows, cells, strict=True)]
+    cells.append(Cell(35.0, 36.0))
     experiment = Experiment(
         "figure4",
         "Over severity",
         (Column(label="ModelNet-C", datasets="modelnet"),),
-        (*rows, base),
+        tuple(rows),
         place="Figure 4",
         figure=Figure("lines", x="severity", columns=("ModelNet-C",), log_x=True),
     )
-    heading = "ModelNet-C" if comparable else "shifts"
-    return Table(experiment, (heading,), (*lines, Line(base, (Cell(35.0, 36.0),))), comparable, {"model": "ViT"})
+    lines = tuple(Line(row, (cell,)) for row, cell in zip(rows, cells, strict=True))
+    return Table(experiment, ("ModelNet-C" if comparable else "shifts",), lines, comparable, {"model": "ViT"})

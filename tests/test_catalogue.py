@@ -28,9 +28,8 @@ def test_an_entry_agrees_with_its_own_lists(entry):
     assert len(entry.class_names) == entry.classes
     assert len(set(entry.class_names)) >= entry.classes - 2  # ImageNet has two missiles and two pairs of sunglasses
     assert entry.layout in LAYOUTS
-    layout = LAYOUTS[entry.layout]
-    assert bool(entry.test_list) == bool(entry.test_list_from) == layout.needs_test_list
-    assert entry.names_file or not layout.needs_names_file
+    assert bool(entry.test_list) == bool(entry.test_list_from) == (entry.layout in ("split_file", "aircraft"))
+    assert entry.names_file or entry.layout != "aircraft"
     if entry.layout == "wnid_tree":
         assert len(set(entry.wnids)) == entry.classes
         assert list(entry.wnids) == sorted(entry.wnids)

@@ -4,14 +4,11 @@ from functools import cache
 
 import pytest
 
-from pta import ZeroShotClassifier, create_adapter, list_adapters
-from pta.adapters import adapter_class, needs_model
-from pta.adapters.presets import require_preset
+from pta import list_adapters
 from pta.datasets.catalogue import find_entry
 from pta.prompts import load_templates
-from pta.reproduction.columns import place_columns, printed_numbers
 from pta.reproduction.declaration import load_experiment, packaged_experiments
-from pta.reproduction.job import jobs_of
+from pta.reproduction.plan import place
 from pta.reproduction.world import load_world
 
 PAPER, OFFLINE = load_world("paper"), load_world("offline")
@@ -22,19 +19,15 @@ ELEVEN = ["ImageNet", *TEN]
 each_experiment = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.id)
 
 
-def datasets_of(experiment, row):
-    return {id.format_map(row.fill) for column in place_columns(experiment, PAPER) for id in column.datasets}
-
-
-def is_awaited(row):
-    return not {row.method, row.params.get("base", row.method)} <= set(list_adapters())
-
-
 @cache
+def plan_of(id):
+    """The experiment in the paper's world; whatever it names and does not exist is refused, see test_declaration.py."""
+    return place(load_experiment(id), PAPER)
+
+
 def printed(id):
     """The paper's numbers, by row and column."""
-    experiment = load_experiment(id)
-    return {row.name: printed_numbers(experiment, row, PAPER) for row in experiment.rows}
+    return plan_of(id).printed
 
 
 def numbers(id, row, columns):
@@ -50,31 +43,15 @@ rn50 orthogonality ordering latency beta templates imagenet-c table12 table13 ta
 
 
 def test_every_table_and_figure_is_there_in_the_order_of_the_paper():
-    assert packaged_experiments() == IN_ORDER.split()
+    assert list(packaged_experiments()) == IN_ORDER.split()
     positions = [experiment.position for experiment in EXPERIMENTS]
     assert positions == list(range(1, len(positions) + 1))
 
 
 @each_experiment
-def test_a_row_has_a_printed_number_for_every_column_or_none_at_all(experiment):
-    columns = place_columns(experiment, PAPER)
-    assert len({column.label for column in columns}) == len(columns)
-    for row in experiment.rows:
-        assert len(row.printed) in (0, len(columns)), row.name
-
-
-@each_experiment
-def test_every_group_is_in_both_worlds(experiment):
-    columns = {column.each or column.datasets for column in experiment.columns} - {""}
-    named = columns.union(*(row.views for row in experiment.rows))
-    for world in (PAPER, OFFLINE):
-        assert named <= set(world.groups)
-
-
-@each_experiment
-def test_what_is_drawn_is_there(experiment):
-    if experiment.figure:
-        assert set(experiment.figure.columns) <= {column.label for column in place_columns(experiment, PAPER)}
+def test_columns_and_points_are_told_apart(experiment):
+    labels = [column.label for column in plan_of(experiment.id).columns]
+    assert len(set(labels)) == len(labels)
     if experiment.figure and experiment.figure.kind == "lines":
         points = [(row.series, row.x) for row in experiment.rows]
         assert all(series and x is not None for series, x in points)
@@ -84,49 +61,23 @@ def test_what_is_drawn_is_there(experiment):
 # -- naming nothing that does not exist --------------------------------------------------------------------------------
 
 
-@each_experiment
-def test_every_method_is_there_or_awaited_and_takes_its_parameters(experiment):
-    classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
-    for row in experiment.rows:
-        used = {row.method, row.params.get("base", row.method)}
-        assert used <= set(list_adapters()) | set(PAPER.awaited_methods)
-        if row.method in list_adapters():
-            assert set(row.params) <= set(adapter_class(row.method).declared)
-        if not is_awaited(row) and not needs_model(row.method, row.params):
-            create_adapter(row.method, classifier, **row.params)
-
-
 def test_what_is_awaited_is_not_there_yet():
     for world in (PAPER, OFFLINE):
         assert not set(world.awaited_methods) & set(list_adapters())
 
 
 @each_experiment
-def test_every_dataset_and_its_prompts_are_there_or_awaited(experiment):
-    for row in experiment.rows:
-        for id in datasets_of(experiment, row):
-            if id.split("/")[0] in PAPER.awaited_datasets:
-                assert load_templates(row.templates)
-            else:
-                assert load_templates(row.templates, find_entry(id).prompts)
+def test_every_dataset_has_its_prompts_or_is_awaited_and_a_method_that_takes_views_is_given_some(experiment):
+    for job in plan_of(experiment.id).all_jobs:
+        if job.dataset.split("/")[0] not in PAPER.awaited_datasets:
+            assert load_templates(job.templates, find_entry(job.dataset).prompts)
+        if not job.awaits and not job.speed and "views" in job.needs:
+            assert job.views, (job.method, job.dataset)
 
 
 def test_every_single_dataset_of_the_paper_has_a_title():
     for group in ("imagenet", "cross-domain", "ood", "online", "corruptions", "clouds"):
         assert set(PAPER.members(group)) <= set(PAPER.titles)
-
-
-@each_experiment
-def test_every_preset_is_there(experiment):
-    for name in {row.preset for row in experiment.rows} - {""}:
-        require_preset(name)
-
-
-@each_experiment
-def test_a_method_that_takes_views_is_given_some(experiment):
-    for job in jobs_of(experiment, PAPER):
-        if not job.awaits and not job.speed and "views" in job.needs:
-            assert job.views, (job.method, job.dataset)
 
 
 # -- true to themselves ------------------------------------------------------------------------------------------------
@@ -135,12 +86,12 @@ def test_a_method_that_takes_views_is_given_some(experiment):
 def corrected(experiment, row):
     """A row's printed numbers with its errata put right; None where the right number is not known."""
     wrong = {erratum.column: erratum.instead for erratum in experiment.errata if erratum.row == row.name}
-    return printed_numbers(experiment, row, PAPER) | wrong
+    return printed(experiment.id)[row.name] | wrong
 
 
 def means_of(experiment):
     """The columns that are means of others, each with the labels of those."""
-    columns = place_columns(experiment, PAPER)
+    columns = plan_of(experiment.id).columns
     single = {column.datasets[0]: column.label for column in columns if len(column.datasets) == 1}
     for column in columns:
         if column.parts:

@@ -5,13 +5,13 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from tables import HOSTILE, SAMPLES, drawn, offline_table, over_x, paper_table
+from tables import HOSTILE, SAMPLES, drawn, offline_table, one_column, over_x, paper_table
 
 from pta.errors import InvalidParameter, MissingPackage
-from pta.reproduction.declaration import Column, Experiment, Figure, Row
+from pta.reproduction.declaration import Figure
 from pta.reproduction.figures import draw
 from pta.reproduction.panels import KINDS
-from pta.reproduction.table import Cell, Line, Table
+from pta.reproduction.table import Cell
 
 pytest.importorskip("matplotlib")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -121,22 +121,13 @@ def test_lines_draw_ours_and_the_papers_even_alone(panel):
 
 
 def test_a_panel_without_numbers_says_why():
-    row = Row("_TPT", "tpt")
-    table = Table(
-        Experiment("e", "t", (Column(label="A", datasets="a"),), (row,), figure=Figure("curves")),
-        ("A",),
-        (Line(row, (Cell(missing="not yet"),)),),
-        True,
-        {},
-    )
+    table = one_column(Cell(missing="not yet"), labels=("_TPT",), figure=Figure("curves"))
     assert "not yet" in parsed(draw(table))[1]
 
 
 def test_labels_are_text_and_never_mathematics_or_markup():
-    rows = tuple(Row(label, "pta") for label in ("_hidden", "$x^{$", "<b>&"))
-    lines = tuple(Line(row, (Cell(float(at + 1)),)) for at, row in enumerate(rows))
-    experiment = Experiment("a b<", "t", (Column(label="A", datasets="a"),), rows, figure=Figure("bars"))
-    texts = parsed(draw(Table(experiment, ("A",), lines, True, {})))[1]
+    table = one_column(Cell(1.0), Cell(2.0), Cell(3.0), labels=("_hidden", "$x^{$", "<b>&"), figure=Figure("bars"))
+    texts = parsed(draw(replace(table, experiment=replace(table.experiment, id="a b<"))))[1]
     assert {"\N{ZERO WIDTH SPACE}_hidden", "$x^{$", "<b>&"} <= set(texts)
 
 

@@ -4,104 +4,50 @@ import numpy as np
 import pytest
 from tables import record
 
-from pta.reproduction.columns import place_columns
 from pta.reproduction.declaration import parse_experiment
 from pta.reproduction.fill import fill
-from pta.reproduction.job import job_of
 from pta.reproduction.measure import Outcome
+from pta.reproduction.plan import place
 from pta.reproduction.table import CANNOT, NO_DATA, NOT_YET
 from pta.reproduction.world import World
 
-WORLD = World(
-    comparable=True,
-    groups={"one": ("sea",), "three": ("cat", "dog", "cow")},
-    titles={"cat": "Cat", "dog": "Dog", "cow": "Cow", "sea": "Sea"},
-    awaited_methods=("tpt",),
-    awaited_datasets=("shapes",),
-)
-OFFLINE = World(
-    comparable=False,
-    groups={"one": ("lake",), "three": ("ant", "bee")},
-    titles={"one": "Water"},
-    awaited_methods=("tpt",),
-    awaited_datasets=(),
-)
+TITLES = {"cat": "Cat", "dog": "Dog", "cow": "Cow", "sea": "Sea"}
+WORLD = World(True, {"one": ("sea",), "three": ("cat", "dog", "cow")}, TITLES, ("tpt",), ("shapes",))
+OFFLINE = World(False, {"one": ("lake",), "three": ("ant", "bee")}, {"one": "Water"}, ("tpt",), ())
 
 EXPERIMENT = """
 title = "A table"
 baseline = "CLIP"
-[[columns]]
-each = "three"
-[[columns]]
-label = "Water"
-datasets = "one"
-[[columns]]
-label = "Mean"
-mean_of = "all"
-[[rows]]
-label = "CLIP"
-method = "clip"
-printed = [40, 50, 60, 70, 55]
-[[rows]]
-label = "PTA"
-method = "pta"
-printed = [44, 58, 66, 76, 61]
-[[rows]]
-label = "spread"
-method = "pta"
-statistic = "deviation"
-[[rows]]
-label = "TPT"
-method = "tpt"
-printed = [41, 51, 61, 71, 56]
-[[errata]]
-row = "PTA"
-column = "Dog"
-printed = 58
-instead = 55
-why = "so it says elsewhere"
+columns = [{ each = "three" }, { label = "Water", datasets = "one" }, { label = "Mean", mean_of = "all" }]
+rows = [
+    { label = "CLIP", method = "clip", printed = [40, 50, 60, 70, 55] },
+    { label = "PTA", method = "pta", printed = [44, 58, 66, 76, 61] },
+    { label = "spread", method = "pta", statistic = "deviation" },
+    { label = "TPT", method = "tpt", printed = [41, 51, 61, 71, 56] },
+]
+errata = [{ row = "PTA", column = "Dog", printed = 58, instead = 55, why = "so it says elsewhere" }]
 """
-
-
-def outcomes_of(experiment, world, found):
-    """`found` gives what came of a method on a dataset: the accuracies of the seeds, or an outcome."""
-    outcomes = {}
-    for row in experiment.rows:
-        for column in place_columns(experiment, world):
-            for dataset in column.datasets:
-                job = job_of(row, column, dataset, world)
-                came = Outcome(missing=NOT_YET) if job.awaits else found(job.method, dataset)
-                if not isinstance(came, Outcome):
-                    came = Outcome(tuple(record(dataset, job.method, seed, one) for seed, one in enumerate(came, 1)))
-                outcomes[job.key] = came
-    return outcomes
+NO_DOGS = Outcome(missing=NO_DATA, why="dog: no folder of images")
 
 
 def filled(text, found, world=WORLD):
-    experiment = parse_experiment("mine", text)
-    table = fill(experiment, world, WORLD, outcomes_of(experiment, world, found), about={})
+    """The table and its lines; `found` gives what came of a method on a dataset: the accuracies, or an outcome."""
+    plan = place(parse_experiment("mine", text), world, WORLD)
+    outcomes = {}
+    for job in plan.all_jobs:
+        came = Outcome(missing=NOT_YET) if job.awaits else found(job.method, job.dataset)
+        if not isinstance(came, Outcome):
+            came = Outcome(tuple(record(job.dataset, job.method, seed, one) for seed, one in enumerate(came, 1)))
+        outcomes[job.key] = came
+    table = fill(plan, outcomes, about={})
     return table, {line.row.label: line for line in table.lines}
-
-
-def ours(line):
-    return [cell.ours for cell in line.cells]
-
-
-def of_paper(line):
-    return [cell.paper for cell in line.cells]
-
-
-NO_DOGS = Outcome(missing=NO_DATA, why="dog: no folder of images")
 
 
 @pytest.fixture(scope="module")
 def accuracies():
     rng = np.random.default_rng(5)
-    found = {
-        (m, d): rng.uniform(20, 90, 3)
-        for m in ("clip", "pta")
-        for d in ("cat", "dog", "cow", "sea", "ant", "bee", "lake")
-    }
+    datasets = ("cat", "dog", "cow", "sea", "ant", "bee", "lake")
+    found = {(method, dataset): rng.uniform(20, 90, 3) for method in ("clip", "pta") for dataset in datasets}
     return lambda method, dataset: found[method, dataset]
 
 
@@ -113,12 +59,12 @@ def test_means_are_over_seeds_then_datasets_then_columns(accuracies):
     assert table.headings == ("Cat", "Dog", "Cow", "Water", "Mean")
     for label, method in (("CLIP", "clip"), ("PTA", "pta")):
         singles = [np.sum(accuracies(method, dataset)) / 3 for dataset in ("cat", "dog", "cow", "sea")]
-        assert ours(lines[label]) == pytest.approx([*singles, np.sum(singles) / 4], abs=1e-12)
+        assert [cell.ours for cell in lines[label].cells] == pytest.approx([*singles, np.sum(singles) / 4], abs=1e-12)
         assert all(cell.partial == cell.missing == "" for cell in lines[label].cells)
 
 
 def test_a_column_of_a_group_is_the_mean_of_its_datasets_however_many_seeds_each_has(accuracies):
-    text = EXPERIMENT.replace('label = "Water"\ndatasets = "one"', 'label = "Three"\ndatasets = "three"')
+    text = EXPERIMENT.replace('label = "Water", datasets = "one"', 'label = "Three", datasets = "three"')
     _, lines = filled(text, lambda method, dataset: [10.0] if dataset == "cow" else accuracies(method, dataset))
     expected = (np.mean(accuracies("pta", "cat")) + np.mean(accuracies("pta", "dog")) + 10) / 3
     assert lines["PTA"].cells[3].ours == pytest.approx(expected)
@@ -131,27 +77,23 @@ def test_deviation_is_that_of_a_sample_and_one_seed_has_none(accuracies):
     expected = [np.std(accuracies("pta", dataset), ddof=1) for dataset in ("cat", "dog", "sea")]
     assert [cells[0].ours, cells[1].ours, cells[3].ours] == pytest.approx(expected)
     assert (cells[2].ours, cells[2].missing) == (None, "one seed")
-    assert cells[4].ours == pytest.approx(np.mean(expected))
-    assert cells[4].partial == "3 of 4"
+    assert (cells[4].ours, cells[4].partial) == (pytest.approx(np.mean(expected)), "3 of 4")
     assert lines["spread"].gain is None
 
 
-def test_other_metrics_are_read_from_the_same_records(accuracies):
-    text = EXPERIMENT.replace('datasets = "one"', 'datasets = "one"\nmetric = "worst_class"')
+@pytest.mark.parametrize(
+    ("metric", "ours", "missing"),
+    [
+        ("worst_class", 51.0, ""),  # 49 + seed, in tables.py
+        ("memory_mib", None, "not measured"),
+        ("images_per_second", None, "not measured"),
+    ],
+)
+def test_other_metrics_are_read_from_the_same_records_and_have_no_gain(accuracies, metric, ours, missing):
+    text = EXPERIMENT.replace('datasets = "one"', f'datasets = "one", metric = "{metric}"')
     _, lines = filled(text, accuracies)
     cell = lines["PTA"].cells[3]
-    assert (cell.ours, cell.metric) == (pytest.approx(51.0), "worst_class")  # 49 + seed, in tables.py
-
-
-def test_what_the_records_do_not_hold_is_not_measured(accuracies):
-    text = EXPERIMENT.replace('datasets = "one"', 'datasets = "one"\nmetric = "memory_mib"')
-    _, lines = filled(text, accuracies)
-    assert (lines["PTA"].cells[3].ours, lines["PTA"].cells[3].missing) == (None, "not measured")
-
-
-def test_speeds_have_no_gain(accuracies):
-    text = EXPERIMENT.replace('datasets = "one"', 'datasets = "one"\nmetric = "images_per_second"')
-    _, lines = filled(text, accuracies)
+    assert (cell.ours, cell.missing, cell.metric) == (ours, missing, metric)
     assert all(line.gain is None for line in lines.values())
 
 
@@ -176,14 +118,22 @@ def test_a_mean_of_some_columns_is_compared_with_the_papers_mean_of_the_same():
 
 
 def test_a_mean_that_lacks_part_of_a_part_is_compared_with_nothing():
-    text = EXPERIMENT.replace('each = "three"', 'label = "Three"\ndatasets = "three"')
+    text = EXPERIMENT.replace('each = "three"', 'label = "Three", datasets = "three"')
     text = text.replace("[40, 50, 60, 70, 55]", "[50, 70, 60]").replace("[44, 58, 66, 76, 61]", "[56, 76, 66]")
-    text = text.replace("[41, 51, 61, 71, 56]", "[51, 71, 61]").replace('column = "Dog"', 'column = "Mean"')
+    text = text.replace("[41, 51, 61, 71, 56]", "[51, 71, 61]").split("errata")[0]
     _, lines = filled(text, lambda method, dataset: NO_DOGS if dataset == "dog" else [60.0])
     three, water, mean = lines["PTA"].cells
     assert (three.partial, three.paper, water.partial, water.paper) == ("2 of 3", None, "", 76)
     assert (mean.ours, mean.partial, mean.paper) == (60.0, "in part", None)
     assert lines["PTA"].gain.paper is None
+
+
+def test_what_cannot_be_right_is_in_no_mean_and_no_gain_of_the_papers():
+    text = EXPERIMENT.replace("instead = 55, ", "")
+    _, lines = filled(text, lambda method, dataset: Outcome(missing=NO_DATA) if dataset == "sea" else [60.0])
+    mean, gain = lines["PTA"].cells[4], lines["PTA"].gain
+    assert (mean.partial, mean.paper, gain.paper) == ("3 of 4", None, None)
+    assert (gain.ours, gain.partial) == (0.0, "3 of 4")
 
 
 # -- gains -------------------------------------------------------------------------------------------------------------
@@ -202,17 +152,17 @@ def test_a_gain_is_over_the_columns_that_both_have():
 
 
 def test_a_gain_in_a_column_of_a_group_is_over_the_datasets_that_both_have():
-    text = EXPERIMENT.split("[[columns]]")[0] + "[[columns]]\nlabel = 'Three'\ndatasets = 'three'\n[[rows]]"
-    text += "\nlabel = 'CLIP'\nmethod = 'clip'\n[[rows]]\nlabel = 'PTA'\nmethod = 'pta'\n"
+    text = "title = 't'\nbaseline = 'CLIP'\ncolumns = [{ label = 'Three', datasets = 'three' }]\n"
+    text += "rows = [{ label = 'CLIP', method = 'clip' }, { label = 'PTA', method = 'pta' }]"
     accuracy = {"cat": 10.0, "dog": 50.0, "cow": 90.0}
 
     def found(method, dataset):
         return NO_DOGS if method == "pta" and dataset != "cow" else [accuracy[dataset] + (method == "pta")]
 
     _, lines = filled(text, found)
-    assert lines["PTA"].cells[0].ours == 91.0
-    assert lines["PTA"].cells[0].partial == "1 of 3"
-    assert (lines["PTA"].gain.ours, lines["PTA"].gain.partial) == (pytest.approx(1.0), "1 of 3")
+    (cell,), gain = lines["PTA"].cells, lines["PTA"].gain
+    assert (cell.ours, cell.partial) == (91.0, "1 of 3")
+    assert (gain.ours, gain.partial) == (pytest.approx(1.0), "1 of 3")
 
 
 def test_the_papers_gain_of_a_whole_row_is_that_of_the_means_it_printed(accuracies):
@@ -223,68 +173,29 @@ def test_the_papers_gain_of_a_whole_row_is_that_of_the_means_it_printed(accuraci
 
 
 def test_a_row_that_is_not_there_yet_still_has_the_papers_gain(accuracies):
-    _, lines = filled(EXPERIMENT, accuracies)
-    assert (lines["TPT"].gain.ours, lines["TPT"].gain.paper, lines["TPT"].gain.missing) == (None, 1, NOT_YET)
-    _, lines = filled(EXPERIMENT, lambda method, dataset: NO_DOGS if dataset == "dog" else [60.0])
-    assert lines["TPT"].gain.paper == pytest.approx(1)
+    for found in (accuracies, lambda method, dataset: NO_DOGS if dataset == "dog" else [60.0]):
+        gain = filled(EXPERIMENT, found)[1]["TPT"].gain
+        assert (gain.ours, gain.paper, gain.missing) == (None, pytest.approx(1), NOT_YET)
 
 
-# -- other data --------------------------------------------------------------------------------------------------------
-
-
-def test_on_other_data_only_the_printed_gain_stands_beside_ours(accuracies):
+def test_on_other_data_only_the_printed_gain_stands_beside_ours_even_if_ours_is_partial(accuracies):
     table, lines = filled(EXPERIMENT, accuracies, OFFLINE)
     assert not table.comparable
     assert table.headings == ("ant", "bee", "Water", "Mean")
     assert [cell.printed for cell in lines["PTA"].cells[:2]] == [None, None]
-    expected = np.mean([np.mean(accuracies("pta", d)) - np.mean(accuracies("clip", d)) for d in ("ant", "bee", "lake")])
-    assert lines["PTA"].gain.ours == pytest.approx(expected)
+    gains = [np.mean(accuracies("pta", one)) - np.mean(accuracies("clip", one)) for one in ("ant", "bee", "lake")]
+    assert lines["PTA"].gain.ours == pytest.approx(np.mean(gains))
     assert (lines["PTA"].gain.paper, lines["PTA"].gain.partial) == (61 - 55, "")
-
-
-def test_on_other_data_a_partial_gain_stands_beside_the_one_that_was_printed(accuracies):
     gone = Outcome(missing=CANNOT, why="no views")
     _, lines = filled(EXPERIMENT, lambda m, d: gone if (m, d) == ("pta", "ant") else accuracies(m, d), OFFLINE)
     assert (lines["PTA"].gain.paper, lines["PTA"].gain.partial) == (61 - 55, "2 of 3")
 
 
-# -- what is missing ---------------------------------------------------------------------------------------------------
-
-
-def test_what_is_not_there_is_listed_with_its_reason_and_the_rest_is_filled(accuracies):
-    def found(method, dataset):
-        if dataset == "dog":
-            return NO_DOGS
-        if (method, dataset) == ("pta", "sea"):
-            return Outcome(missing=CANNOT, why="pta cannot swim")
-        return accuracies(method, dataset)
-
-    table, lines = filled(EXPERIMENT, found)
-    assert table.absent == {
-        "dog": "dog: no folder of images",
-        "PTA on sea": "pta cannot swim",
-        "spread on sea": "pta cannot swim",
-    }
-    assert [cell.missing for cell in lines["PTA"].cells] == ["", NO_DATA, "", CANNOT, ""]
-    assert [cell.missing for cell in lines["CLIP"].cells] == ["", NO_DATA, "", "", ""]
-    assert [cell.missing for cell in lines["TPT"].cells] == [NOT_YET] * 5
-    assert of_paper(lines["TPT"]) == [41, 51, 61, 71, 56]
-
-
-def test_a_kind_of_data_that_is_awaited_is_not_yet():
-    world = World(True, {"one": ("shapes/3",), "three": ("cat",)}, {}, (), ("shapes",))
-    text = EXPERIMENT.replace("printed", "# printed").split('[[rows]]\nlabel = "TPT"')[0]
-    table, lines = filled(text, lambda method, dataset: [50.0], world)
-    assert [cell.missing for cell in lines["PTA"].cells] == ["", NOT_YET, ""]
-    assert table.absent == {}
-
-
-NO_MEAN = EXPERIMENT.replace('[[columns]]\nlabel = "Mean"\nmean_of = "all"\n', "").replace(", 55]", "]")
-NO_MEAN = NO_MEAN.replace(", 61]", "]").replace(", 56]", "]")
-
-
 def test_without_a_mean_the_gain_is_over_all_columns_and_so_is_the_papers(accuracies):
-    _, lines = filled(NO_MEAN, accuracies, OFFLINE)
+    text = EXPERIMENT.replace(', { label = "Mean", mean_of = "all" }', "")
+    for mean in (", 55]", ", 61]", ", 56]"):
+        text = text.replace(mean, "]")
+    _, lines = filled(text, accuracies, OFFLINE)
     gains = [np.mean(accuracies("pta", one)) - np.mean(accuracies("clip", one)) for one in ("ant", "bee", "lake")]
     assert lines["PTA"].gain.ours == pytest.approx(np.mean(gains))
     assert lines["PTA"].gain.paper == pytest.approx(((44 - 40) + (55 - 50) + (66 - 60) + (76 - 70)) / 4)
@@ -292,9 +203,26 @@ def test_without_a_mean_the_gain_is_over_all_columns_and_so_is_the_papers(accura
     assert not lines["TPT"].gain.rests_on_errata
 
 
-def test_what_cannot_be_right_is_in_no_mean_and_no_gain_of_the_papers():
-    text = EXPERIMENT.replace("instead = 55\n", "")
-    _, lines = filled(text, lambda method, dataset: Outcome(missing=NO_DATA) if dataset == "sea" else [60.0])
-    mean, gain = lines["PTA"].cells[4], lines["PTA"].gain
-    assert (mean.partial, mean.paper, gain.paper) == ("3 of 4", None, None)
-    assert (gain.ours, gain.partial) == (0.0, "3 of 4")
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_there_is_listed_with_its_reason_and_the_rest_is_filled(accuracies):
+    def found(method, dataset):
+        if (method, dataset) == ("pta", "sea"):
+            return Outcome(missing=CANNOT, why="pta cannot swim")
+        return NO_DOGS if dataset == "dog" else accuracies(method, dataset)
+
+    table, lines = filled(EXPERIMENT, found)
+    no_swimmer = dict.fromkeys(("PTA on sea", "spread on sea"), "pta cannot swim")
+    assert table.absent == {"dog": "dog: no folder of images", **no_swimmer}
+    assert [cell.missing for cell in lines["PTA"].cells] == ["", NO_DATA, "", CANNOT, ""]
+    assert [cell.missing for cell in lines["CLIP"].cells] == ["", NO_DATA, "", "", ""]
+    assert [cell.missing for cell in lines["TPT"].cells] == [NOT_YET] * 5
+    assert [cell.paper for cell in lines["TPT"].cells] == [41, 51, 61, 71, 56]
+
+
+def test_a_kind_of_data_that_is_awaited_is_not_yet():
+    world = World(True, {"one": ("shapes/3",), "three": ("cat",)}, {}, ("tpt",), ("shapes",))
+    table, lines = filled(EXPERIMENT, lambda method, dataset: [50.0], world)
+    assert [cell.missing for cell in lines["PTA"].cells] == ["", NOT_YET, ""]
+    assert table.absent == {}

@@ -9,13 +9,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import HOSTILE, offline_table, paper_table
+from tables import HOSTILE, offline_table, one_column, paper_table
 
 from pta.reproduction import latex
-from pta.reproduction.declaration import Column, Erratum, Experiment, Row
-from pta.reproduction.formats import FORMATS, to_csv, to_latex, to_markdown
-from pta.reproduction.table import Cell, Line, Table
-from pta.reproduction.text import best_cells, cell_lines, cell_text, footnotes, gain_text
+from pta.reproduction.data_files import to_csv, to_json
+from pta.reproduction.declaration import Erratum
+from pta.reproduction.html_report import render_report
+from pta.reproduction.latex import to_latex
+from pta.reproduction.markdown import to_markdown
+from pta.reproduction.table import Cell
+from pta.reproduction.view import view_of
 
 WRONG = Erratum("CLIP", "DTD", 68.5, "why", 66.87)
 
@@ -23,52 +26,43 @@ WRONG = Erratum("CLIP", "DTD", 68.5, "why", 66.87)
 @pytest.mark.parametrize(
     ("cell", "comparable", "offline"),
     [
-        (Cell(70.12, 69.38), "70.12 (69.38, +0.74)", "70.12"),
-        (Cell(69.0, 69.38), "69.00 (69.38, -0.38)", "69.00"),
-        (Cell(69.381, 69.38), "69.38 (69.38, 0.00)", "69.38"),
+        (Cell(70.12, 69.38), "70.12 / 69.38 / +0.74", "70.12"),
+        (Cell(69.0, 69.38), "69.00 / 69.38 / -0.38", "69.00"),
+        (Cell(69.381, 69.38), "69.38 / 69.38 / 0.00", "69.38"),
         (Cell(70.12), "70.12", "70.12"),
-        (Cell(printed=66.87, missing="not yet"), "not yet (66.87)", "not yet"),
-        (Cell(printed=66.87, missing="no data"), "no data (66.87)", "no data"),
-        (Cell(67.0, 68.5, erratum=WRONG), "67.00 (66.87*, +0.13)", "67.00"),
-        (Cell(67.0, 68.5, erratum=replace(WRONG, instead=None)), "67.00 (68.50*, -1.50)", "67.00"),
-        (Cell(70.12, 69.38, partial="3 of 10"), "70.12 (69.38, +0.74) [3 of 10]", "70.12 [3 of 10]"),
+        (Cell(printed=66.87, missing="not yet"), "not yet / 66.87", "not yet"),
+        (Cell(67.0, 68.5, erratum=WRONG), "67.00 / 66.87* / +0.13", "67.00"),
+        (Cell(67.0, 68.5, erratum=replace(WRONG, instead=None)), "67.00 / 68.50* / -1.50", "67.00"),
+        (Cell(70.12, 69.38, partial="3 of 10"), "70.12 [3 of 10] / 69.38 / +0.74", "70.12 [3 of 10]"),
+        (Cell(102.0, 101.0, metric="classes"), "102 / 101 / +1", "102"),
         (Cell(), "–", "–"),
     ],
 )
 def test_a_cell_says_ours_and_the_papers_only_of_the_same_data(cell, comparable, offline):
-    assert cell_text(paper_table(), cell) == comparable
-    assert cell_text(offline_table(), cell) == offline
+    for said, is_comparable in ((comparable, True), (offline, False)):
+        (row,) = view_of(one_column(cell, comparable=is_comparable)).rows
+        assert " / ".join(row.cells[0].lines) == said
 
 
-def test_a_narrow_cell_says_the_same_in_lines():
-    cell = Cell(67.0, 68.5, partial="3 of 10", erratum=WRONG)
-    assert cell_lines(paper_table(), cell) == ["67.00 [3 of 10]", "66.87*", "+0.13"]
-    assert cell_lines(offline_table(), cell) == ["67.00 [3 of 10]"]
-    assert cell_lines(paper_table(), Cell(printed=66.87, missing="not yet")) == ["not yet", "66.87"]
-
-
-def test_digits_are_those_declared_and_counts_have_none():
-    table = paper_table()
-    table = replace(table, experiment=replace(table.experiment, digits=1))
-    assert cell_text(table, Cell(70.12, 69.38)) == "70.1 (69.4, +0.7)"
-    assert cell_text(table, Cell(102.0, 101.0, metric="classes")) == "102 (101, +1)"
+def test_digits_are_those_declared():
+    (row,) = view_of(one_column(Cell(70.12, 69.38), digits=1)).rows
+    assert row.cells[0].lines == ["70.1", "69.4", "+0.7"]
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("gain", "said", "lines"),
     [
-        (Cell(1.234, 3.74), "+1.23 (paper: +3.74)"),
-        (Cell(-1.0), "-1.00"),
-        (Cell(printed=3.74, missing="no data"), "no data (paper: +3.74)"),
-        (Cell(1.0, 2.0, partial="1 of 2"), "+1.00 (paper: +2.00) [1 of 2]"),
+        (Cell(1.234, 3.74), "+1.23 (paper: +3.74)", ["+1.23", "paper +3.74"]),
+        (Cell(-1.0), "-1.00", ["-1.00"]),
+        (Cell(printed=3.74, missing="no data"), "no data (paper: +3.74)", ["no data", "paper +3.74"]),
+        (Cell(1.0, 2.0, partial="1 of 2"), r"+1.00 (paper: +2.00) \[1 of 2\]", ["+1.00 [1 of 2]", "paper +2.00"]),
     ],
 )
-def test_a_gain_has_its_sign(cell, said):
-    assert gain_text(cell) == said
-
-
-def test_the_best_is_of_accuracies_and_of_whole_means():
-    assert best_cells(paper_table()) == {(2, 0), (2, 1), (2, 2)}  # neither the deviation nor a mean of one of two
+def test_a_gain_has_its_sign(gain, said, lines):
+    table = one_column(Cell(), comparable=False)
+    table = replace(table, lines=(replace(table.lines[0], gain=gain),))
+    assert markdown_rows(to_markdown(table))[-1][-1] == said
+    assert view_of(table).rows[0].cells[-1].lines == lines
 
 
 @pytest.mark.parametrize(
@@ -80,28 +74,36 @@ def test_the_best_is_of_accuracies_and_of_whole_means():
         ([Cell(50.0, partial="1 of 3"), Cell(51.0, partial="2 of 3")], set()),
         ([Cell(50.0), Cell(40.0), Cell(90.0, partial="1 of 2")], {0}),
         ([Cell(9.0), Cell(10.0)], {1}),
+        ([Cell(1.0, metric="memory_mib"), Cell(2.0, metric="memory_mib")], set()),
     ],
 )
-def test_only_what_can_be_compared_competes(cells, best):
-    rows = [Row(str(number), "pta") for number in range(len(cells))]
-    experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), tuple(rows))
-    lines = [Line(row, (cell,)) for row, cell in zip(rows, cells, strict=True)]
-    assert best_cells(Table(experiment, ("A",), tuple(lines), True, {})) == {(at, 0) for at in best}
-
-
-def test_a_column_of_another_metric_has_no_best():
-    rows = (Row("a", "clip"), Row("b", "pta"))
-    columns = (Column(label="time", datasets="a", metric="memory_mib"),)
-    lines = tuple(Line(row, (Cell(float(at), metric="memory_mib"),)) for at, row in enumerate(rows))
-    assert not best_cells(Table(Experiment("e", "t", columns, rows), ("time",), lines, True, {}))
+def test_only_accuracies_that_can_be_compared_compete(cells, best):
+    rows = view_of(one_column(*cells)).rows
+    assert {at for at, row in enumerate(rows) if row.cells[0].is_best} == best
 
 
 def test_errata_are_explained_where_the_papers_numbers_stand():
-    printed = footnotes(paper_table())
+    printed = view_of(paper_table()).notes
     assert "* Training: TPT, Cars: printed 68.50, corrected to 66.87: the row's mean needs another number" in printed
     assert "* CLIP, DTD: printed 60.00, cannot be right: it is the number of ResNet-50" in printed
     assert "Missing: Cars_196, Pets (no folder <cars>)." in printed
-    assert not any("printed" in note for note in footnotes(offline_table()))
+    assert not any("printed" in note for note in view_of(offline_table()).notes)
+
+
+WRITERS = {
+    **{"md": to_markdown, "csv": to_csv, "tex": to_latex},
+    "html": lambda table: render_report([table], {}, made={}),
+    "json": lambda table: json.dumps(to_json(table)),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_offline_none_of_the_papers_numbers_are_written_but_gains(write):
+    written = write(offline_table())
+    assert "69.38" not in written
+    assert "66.87" not in written
+    assert "5.19" in written
+    assert "69.38" in write(paper_table())
 
 
 # -- Markdown -------------------------------------------------------------------------------------------------------
@@ -116,35 +118,22 @@ def markdown_rows(text):
 def test_markdown_has_every_cell():
     text = to_markdown(paper_table())
     head, rule, *rows = markdown_rows(text)
-    assert text.startswith(
-        "## Table 1: Ten datasets\n\nWith &amp; without training.\n\nmodel: ViT-B/16 &lt;b&gt;; seeds"
-    )
+    above = "## Table 1: Ten datasets\n\nWith &amp; without training.\n\nmodel: ViT-B/16 &lt;b&gt;; seeds"
+    assert text.startswith(above)
     assert head == ["accuracy in %", "DTD", "Cars", "Mean", "gain over CLIP"]
     assert rule == [":--", "--:", "--:", "--:", "--:"]
+    of_pta = ["**70.12** (69.38, +0.74)", "**70.95** (71.00, -0.05)", "**70.53** (70.19, +0.34)"]
     assert rows[:5] == [
         ["CLIP", r"60.50 (60.00\*, +0.50)", "70.00 (70.00, 0.00)", "65.25 (65.00, +0.25)", ""],
         ["**Training**", "", "", "", ""],
         ["TPT", "not yet (66.87)", r"not yet (66.87\*)", "not yet (67.69)", "not yet (paper: +2.69)"],
         ["**No training**", "", "", "", ""],
-        [
-            "PTA",
-            "**70.12** (69.38, +0.74)",
-            "**70.95** (71.00, -0.05)",
-            "**70.53** (70.19, +0.34)",
-            "+5.29 (paper: +5.19)",
-        ],
+        ["PTA", *of_pta, "+5.29 (paper: +5.19)"],
     ]
     assert rows[-1][1:] == ["50.00", "no data", r"50.00 \[1 of 2\]", r"-10.50 \[1 of 2\]"]
     assert all(len(row) == 5 for row in rows)
     assert "<" not in text
     assert "- No training: PTA: As it is.\n" in text
-
-
-def test_offline_markdown_shows_none_of_the_papers_numbers_but_gains():
-    text = to_markdown(offline_table())
-    assert "69.38" not in text
-    assert "66.87" not in text
-    assert "+5.29 (paper: +5.19)" in text
 
 
 # -- CSV ------------------------------------------------------------------------------------------------------------
@@ -163,37 +152,27 @@ def test_csv_gives_the_numbers_back():
             row = rows[line.row.label, heading]
             for name in ("ours", "paper", "printed", "difference"):
                 assert row[name] == ("" if getattr(cell, name) is None else repr(getattr(cell, name)))
-            assert row["missing"] == cell.missing
-            assert row["partial"] == cell.partial
-    assert rows["TPT", "Cars"]["printed"] == "68.5"
-    assert rows["TPT", "Cars"]["paper"] == "66.87"
-    assert rows["TPT", "Cars"]["erratum"] == "the row's mean needs another number"
+            assert (row["missing"], row["partial"]) == (cell.missing, cell.partial)
+    cars, gain = rows["TPT", "Cars"], rows["PTA", "gain over CLIP"]
+    assert (cars["printed"], cars["paper"]) == ("68.5", "66.87")
+    assert cars["erratum"] == "the row's mean needs another number"
     assert rows["± over seeds", "DTD"]["statistic"] == "deviation"
-    assert (rows["PTA", "gain over CLIP"]["ours"], rows["PTA", "gain over CLIP"]["paper"]) == ("5.285", "5.19")
+    assert (gain["ours"], gain["paper"]) == ("5.285", "5.19")
     assert rows[HOSTILE, "DTD"]["ours"] == "50.0"
 
 
 def test_csv_says_where_numbers_come_from():
     table = paper_table()
     rows = read(to_csv(table))
-    dtd, mean = rows["PTA", "DTD"], rows["PTA", "Mean"]
-    records = [record for source in table.lines[2].cells[2].sources for record in source.records]
+    dtd, mean, awaited = rows["PTA", "DTD"], rows["PTA", "Mean"], rows["TPT", "DTD"]
     assert json.loads(dtd["params"]) == {"h": 20.0, "anchor": "recursive"}
     assert dtd["seeds"] == "1 2"
     assert json.loads(dtd["per_seed"]) == {"DTD": {"1": 70.0, "2": 70.24}}
     assert json.loads(mean["per_seed"]) == {"DTD": {"1": 70.0, "2": 70.24}, "Cars": {"1": 70.9, "2": 71.0}}
-    assert mean["keys"].split(";") == [record["made"]["key"] for record in records]
+    assert mean["keys"].split(";") == [record["made"]["key"] for record in table.lines[2].cells[2].records]
     assert len(mean["features"].split(";")) == 2
     assert (dtd["version"], dtd["hardware"]) == ("0.1.0+abcdef012345", "Some CPU, 2 thread(s), torch 2.9")
-    assert rows["TPT", "DTD"]["keys"] == rows["TPT", "DTD"]["seeds"] == rows["TPT", "DTD"]["per_seed"] == ""
-
-
-def test_offline_csv_holds_none_of_the_papers_numbers_but_gains():
-    rows = read(to_csv(offline_table()))
-    for (_, dataset), row in rows.items():
-        if dataset != "gain over CLIP":
-            assert row["paper"] == row["printed"] == row["difference"] == row["erratum"] == ""
-    assert rows["PTA", "gain over CLIP"]["paper"] == "5.19"
+    assert awaited["keys"] == awaited["seeds"] == awaited["per_seed"] == ""
 
 
 # -- LaTeX ----------------------------------------------------------------------------------------------------------
@@ -233,16 +212,13 @@ def test_latex_is_sound(table):
 
 def test_latex_has_every_cell():
     text = to_latex(paper_table())
-    assert (
-        "PTA & \\textbf{70.12} {\\scriptsize (69.38, $+0.74$)} & \\textbf{70.95} {\\scriptsize (71.00, $-0.05$)} & "
-        in text
-    )
-    assert "TPT & not yet {\\scriptsize (66.87)} & not yet {\\scriptsize (66.87$^{*}$)}" in text
-    assert "50.00 {[}1 of 2{]} & $-10.50$ {[}1 of 2{]} \\\\" in text
-    assert (
-        "{*} Training: TPT, Cars: printed 68.50, corrected to 66.87: the row's mean needs another number\\par" in text
-    )
-    assert "69.38" not in to_latex(offline_table())
+    for said in (
+        "PTA & \\textbf{70.12} {\\scriptsize (69.38, $+0.74$)} & \\textbf{70.95} {\\scriptsize (71.00, $-0.05$)} & ",
+        "TPT & not yet {\\scriptsize (66.87)} & not yet {\\scriptsize (66.87$^{*}$)}",
+        "50.00 {[}1 of 2{]} & $-10.50$ {[}1 of 2{]} \\\\",
+        "{*} Training: TPT, Cars: printed 68.50, corrected to 66.87: the row's mean needs another number\\par",
+    ):
+        assert said in text
 
 
 @pytest.mark.parametrize(
@@ -265,7 +241,3 @@ def test_latex_sets_signs_as_they_are(given, written):
 @given(st.text())
 def test_any_text_is_sound_latex(anything):
     assert_sound(latex.escape(anything))
-
-
-def test_every_format_is_known_by_its_ending():
-    assert {"md": to_markdown, "csv": to_csv, "tex": to_latex} == FORMATS

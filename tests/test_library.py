@@ -55,12 +55,6 @@ def most_confident_mean(data):
     return torch.tensor(np.array(means))
 
 
-def test_a_method_without_views_is_given_the_mean_of_the_most_confident(library):
-    data = given_to(library, "pta", "crops")
-    expected = most_confident_mean(given_to(library, "mta", "crops"))
-    torch.testing.assert_close(data.samples.features.double(), expected, atol=1e-5, rtol=0)
-
-
 def test_a_method_that_takes_views_has_them_beside_the_plain_image(library):
     with_views, plain = given_to(library, "mta", "crops"), given_to(library, "pta")
     assert with_views.samples.views.shape == (6, VIEWS, library.encoder.dim)
@@ -68,10 +62,11 @@ def test_a_method_that_takes_views_has_them_beside_the_plain_image(library):
     assert plain.samples.views is None
 
 
-def test_a_row_may_want_the_mean_for_a_method_that_takes_views_too(library):
+def test_the_mean_of_the_most_confident_is_for_methods_without_views_and_rows_that_want_it(library):
     data, plain = given_to(library, "boostadapter", "crops-mean"), given_to(library, "boostadapter", "crops")
     expected = most_confident_mean(plain)
-    torch.testing.assert_close(data.samples.features.double(), expected, atol=1e-5, rtol=0)
+    for given in (data, given_to(library, "pta", "crops")):
+        torch.testing.assert_close(given.samples.features.double(), expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(data.samples.most_confident.double().mean(dim=1), expected, atol=1e-5, rtol=0)
     assert data.fingerprint != plain.fingerprint != given_to(library, "pta").fingerprint
 

@@ -165,7 +165,7 @@ def test_a_prompt_that_does_not_begin_with_the_tokens_of_the_start_is_refused():
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
         return ids, ids > 0
 
-    assert tokenize_prompts(tokenize, ["cat"], START).length == 4
+    assert tokenize_prompts(tokenize, ["cat"], START).shared == 4
     with pytest.raises(InvalidParameter, match="class 'bee' does not begin with the tokens of 'a photo of a'"):
         tokenize_prompts(tokenize, ["cat", "bee"], START)
 

@@ -1,6 +1,7 @@
-"""The Python in the README runs as it stands, but for the model, which is the packaged one here."""
+"""The Python in the README runs as it stands, but for the packaged model; generated pages are up to date."""
 
 import re
+import runpy
 from pathlib import Path
 
 import torch
@@ -25,3 +26,8 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     exec(compile(features, "README.md", "exec"), names)
     assert capsys.readouterr().out.count("tensor(") == 4
     assert (tmp_path / "kitchen.safetensors").exists()
+
+
+def test_the_page_of_parameters_is_what_the_methods_declare():
+    script = runpy.run_path(str(README.parent / "docs" / "make_parameters.py"))
+    assert script["PAGE"].read_text(encoding="utf-8") == script["page"]()

@@ -54,28 +54,14 @@ OWN = """
 title = "Two methods"
 place = "Table 0"
 baseline = "CLIP"
-[usual]
-seeds = 40
-[[columns]]
-each = "cross-domain"
-[[columns]]
-label = "Average"
-mean_of = "all"
-[[rows]]
-label = "CLIP"
-method = "clip"
-[[rows]]
-label = "PTA"
-method = "pta"
-params = { h = 3 }
-[[rows]]
-label = "spread"
-method = "pta"
-params = { h = 3 }
-statistic = "deviation"
-[figure]
-kind = "bars"
-columns = "Average"
+usual = { seeds = 40 }
+columns = [{ each = "cross-domain" }, { label = "Average", mean_of = "all" }]
+rows = [
+    { label = "CLIP", method = "clip" },
+    { label = "PTA", method = "pta", params = { h = 3 } },
+    { label = "spread", method = "pta", params = { h = 3 }, statistic = "deviation" },
+]
+figure = { kind = "bars", columns = "Average" }
 """
 
 
@@ -235,8 +221,8 @@ def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features
     offline = load_world("offline")
     tiny = replace(offline, groups={**offline.groups, "cross-domain": ("fashion/rotate/3/6",)})
     monkeypatch.setattr("pta.reproduction.world.load_world", {"offline": tiny}.__getitem__)
-    own.write_text(OWN.replace('"clip"', f'"clip"\nprinted = {[50] * 11}'))
-    own.write_text(own.read_text().replace('"pta"', f'"pta"\nprinted = {[53] * 11}', 1))
+    printed = OWN.replace('"clip"', f'"clip", printed = {[50] * 11}')
+    own.write_text(printed.replace('"pta"', f'"pta", printed = {[53] * 11}', 1))
     call = ("reproduce", own, "--offline", "--features", features / "kitchen.npz", "--seeds", 1)
     done = pta(*call, "--out", tmp_path / "out", "--json", tmp_path / "own.json")
     assert done.returncode == 0, done.stderr
@@ -277,7 +263,7 @@ def test_a_killed_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, features,
 
 
 def test_two_processes_share_the_work_and_write_the_same_tables(features, own, tmp_path):
-    own.write_text(OWN.replace("seeds = 40", "seeds = 15").replace('"pta"\nparams = { h = 3 }', '"counted"'))
+    own.write_text(OWN.replace("seeds = 40", "seeds = 15").replace('"pta", params = { h = 3 }', '"counted"'))
     script, out = tmp_path / "counted.py", tmp_path / "out"
     script.write_text(COUNTED)
     command = [sys.executable, script, "reproduce", own, "--features", features / "dtd.npz", "--out", out, "--json"]
@@ -315,7 +301,7 @@ def test_another_parameter_makes_its_own_cells_again_and_no_others(pta, features
 def test_the_list_is_whole_and_says_what_is_awaited(pta):
     done = pta("reproduce", "--list", "--json", "-")
     listed = json.loads(done.stdout)
-    assert [one["id"] for one in listed] == packaged_experiments()
+    assert [one["id"] for one in listed] == list(packaged_experiments())
     assert "tpt" in listed[packaged_experiments().index("table1")]["not_yet"]
     assert all(one["rows"] for one in listed)
     assert pta("reproduce", "--list").stdout.count("\n") > len(listed)
@@ -326,24 +312,27 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
     damaged = tmp_path / "pets.npz"
     damaged.write_bytes((features / "dtd.npz").read_bytes()[:500])
     (tmp_path / "table1.toml").write_text(OWN)
-    (tmp_path / "wrong.toml").write_text(OWN.replace("[[rows]]", "[[rows]]\nprinted = [1, 2]", 1))
+    (tmp_path / "wrong.toml").write_text(OWN.replace('"clip"', '"clip", printed = [1, 2]'))
     (tmp_path / "none").mkdir()
     before = sorted(tmp_path.rglob("*"))
     dtd = ("--features", features / "dtd.npz")
-    assert refused(pta("reproduce", "tabel1", *dtd), "no experiment is called 'tabel1'; did you mean 'table1'?")
-    assert refused(pta("reproduce", *dtd), "which experiment?", "--list", "--all")
-    assert refused(pta("reproduce", "table1"), "nothing to run on", "--data", "--features", "--offline")
-    assert refused(pta("reproduce", "table1", "--data", "nowhere"), "--data nowhere: no such folder")
-    assert refused(pta("reproduce", "table1", "--data", damaged), "no such folder")
-    assert refused(pta("reproduce", "table1", "--features", damaged), "pets.npz cannot be read")
-    assert refused(pta("reproduce", "table1", "--features", "none"), "no feature files")
-    assert refused(pta("reproduce", "table1", *dtd, *dtd), "two feature files are called dtd")
-    assert refused(pta("reproduce", "table1", "table1.toml", *dtd), "two experiments are called table1")
-    assert refused(pta("reproduce", "wrong.toml", *dtd), "experiment wrong: CLIP has 2 printed numbers for 11 columns")
-    assert refused(pta("reproduce", own, *dtd, "--out", damaged), "cannot make the folder")
-    assert refused(pta("reproduce", own, *dtd, "--out", "/proc/none"), "cannot make the folder /proc/none")
-    assert refused(pta("reproduce", own, *dtd, "--json", "nowhere/x.json"), "nowhere does not exist")
-    assert refused(pta("reproduce", own, *dtd, "--seeds", "0"), "--seeds")
+    for arguments, *words in (
+        (("tabel1", *dtd), "no experiment is called 'tabel1'; did you mean 'table1'?"),
+        (dtd, "which experiment?", "--list", "--all"),
+        (("table1",), "nothing to run on", "--data", "--features", "--offline"),
+        (("table1", "--data", "nowhere"), "--data nowhere: no such folder"),
+        (("table1", "--data", damaged), "no such folder"),
+        (("table1", "--features", damaged), "pets.npz cannot be read"),
+        (("table1", "--features", "none"), "no feature files"),
+        (("table1", *dtd, *dtd), "two feature files are called dtd"),
+        (("table1", "table1.toml", *dtd), "two experiments are called table1"),
+        (("wrong.toml", *dtd), "experiment wrong: CLIP has 2 printed numbers for 11 columns"),
+        ((own, *dtd, "--out", damaged), "cannot make the folder"),
+        ((own, *dtd, "--out", "/proc/none"), "cannot make the folder /proc/none"),
+        ((own, *dtd, "--json", "nowhere/x.json"), "nowhere does not exist"),
+        ((own, *dtd, "--seeds", "0"), "--seeds"),
+    ):
+        assert refused(pta("reproduce", *arguments), *words)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -356,10 +345,8 @@ def test_a_model_that_is_not_here_stops_the_run_and_not_a_table_of_feature_files
 
 def test_ones_own_experiment_is_about_ones_own_files_and_its_numbers_are_theirs(pta, features, tmp_path):
     mine = tmp_path / "mine.toml"
-    mine.write_text(
-        'title = "t"\n[usual]\nseeds = 1\n[[columns]]\neach = "own"\n[[columns]]\nlabel = "Average"\n'
-        'mean_of = "all"\n[[rows]]\nlabel = "CLIP"\nmethod = "clip"\nprinted = [69.5, 69.0]\n'
-    )
+    rows = 'rows = [{ label = "CLIP", method = "clip", seeds = 1, printed = [69.5, 69.0] }]'
+    mine.write_text(f'title = "t"\ncolumns = [{{ each = "own" }}, {{ label = "Average", mean_of = "all" }}]\n{rows}')
     call = ("reproduce", mine, "--offline", "--out", tmp_path / "out", "--json", tmp_path / "mine.json")
     done = pta(*call, "--features", features / "kitchen.npz")
     assert done.returncode == 0, done.stderr

@@ -10,9 +10,9 @@ from pta.images import decode_image
 from pta.inference.encoding import Views
 from pta.reproduction import speed
 from pta.reproduction.declaration import parse_experiment
-from pta.reproduction.job import jobs_of
 from pta.reproduction.library import Library
-from pta.reproduction.measure import do_jobs
+from pta.reproduction.measure import measure as measure_plans
+from pta.reproduction.plan import place
 from pta.reproduction.speed import TIMED, measure_speed
 from pta.reproduction.table import CANNOT
 from pta.reproduction.world import World
@@ -73,6 +73,7 @@ def test_the_share_of_clip_is_of_the_same_images_in_turn(library, monkeypatch):
 
     monkeypatch.setattr(speed, "_answer_in", answer_in)
     record = measure(library, FEW, "pta")
+    assert (record["n"], record["learnt_before"]) == (4, 0)  # where there are few images, all of them are timed
     assert (record["share_of_clip"], record["images_per_second"]) == (25.0, 0.125)
     assert timed == ["pta", "clip", "clip", "pta"] * 2
 
@@ -90,11 +91,6 @@ def test_the_timed_method_is_given_the_stream_in_order(library, steps, method):
     for samples, logits in timed:  # OnZeta magnifies rounding, so it is asked about the very same features
         torch.testing.assert_close(again.step(samples), logits, rtol=0, atol=1e-3)
     assert record["state_bytes"] == again.state_bytes
-
-
-def test_with_few_images_all_of_them_are_timed(library):
-    record = measure(library, FEW, "tda")
-    assert (record["n"], record["learnt_before"]) == (4, 0)
 
 
 def test_a_method_that_takes_views_is_given_those_of_the_image(library, steps):
@@ -122,29 +118,28 @@ def test_a_method_that_cannot_be_timed_in_this_way_is_refused(library):
 def test_speed_is_measured_once_and_what_cannot_be_timed_stops_nothing(library, tmp_path, steps):
     text = "title = 'x'\n[usual]\nmetric = 'images_per_second'\n[[columns]]\nlabel = 'it/s'\ndatasets = 'few'\n"
     text += "".join(f"[[rows]]\nlabel = '{one}'\nmethod = '{one}'\n" for one in ("tca", "pta", "mta"))
-    jobs = list(jobs_of(parse_experiment("mine", text), World(True, {"few": (FEW,)}, {}, (), ())))
-    first = do_jobs(jobs, library, ResultStore(tmp_path))
+    plan = place(parse_experiment("mine", text), World(True, {"few": (FEW,)}, {}, (), ()))
+    jobs = list(plan.all_jobs)
+    first = measure_plans([plan], library, ResultStore(tmp_path))
     assert first[jobs[0].key].missing == CANNOT
-    assert "tca needs the image tower of a model" in first[jobs[0].key].why
+    assert "tca runs the model itself" in first[jobs[0].key].why
     (record,) = first[jobs[1].key].records
     assert record["images_per_second"] > 0
     assert record["made"]["key"]
     assert len(steps) == 8  # four images by each of two methods
     assert steps[4][0].views.shape[1] == 64
-    assert do_jobs(jobs, library, ResultStore(tmp_path)) == first
+    assert measure_plans([plan], library, ResultStore(tmp_path)) == first
     assert len(steps) == 8
 
 
 def test_a_speed_is_measured_again_on_another_machine_or_by_other_code(library, tmp_path, monkeypatch):
-    text = (
-        'title = "t"\n[[columns]]\nlabel = "A"\ndatasets = "a"\n[[rows]]\nlabel = "r"\nmethod = "clip"\nseeds = [2]\n'
-    )
-    experiment = parse_experiment("mine", text + 'metric = "images_per_second"')
-    world = World(comparable=False, groups={"a": (FEW,)}, titles={}, awaited_methods=(), awaited_datasets=())
+    row = 'label = "r", method = "clip", seeds = [2], metric = "images_per_second"'
+    text = f'title = "t"\ncolumns = [{{ label = "A", datasets = "a" }}]\nrows = [{{ {row} }}]'
+    plan = place(parse_experiment("mine", text), World(False, {"a": (FEW,)}, {}, (), ()))
     store = ResultStore(tmp_path)
 
     def measured():
-        (outcome,) = do_jobs(jobs_of(experiment, world), library, store).values()
+        (outcome,) = measure_plans([plan], library, store).values()
         (record,) = outcome.records
         return record["made"]["key"]
 

@@ -14,23 +14,16 @@ from pta.errors import InvalidClassifier
 class ZeroShotClassifier:
     """C classes, each with a unit text embedding (its anchor), scored by scaled cosine.
 
-    Args:
-        anchors: T, C×d text embeddings; rows are scaled to unit length.
-        class_names: C names.
-        scale: the factor on the cosine (CLIP: 100, the inverse temperature 1/τ).
-        bias: added to every logit (SigLIP has one; it changes no arg-max).
-        prompts: the texts of each class that its anchor was made from, if they are known. Equal classifiers may differ
-            in them.
-
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 2.0]], ["cat", "dog"])
     >>> classifier.logits(torch.tensor([[0.25, 0.75]]))
     tensor([[25., 75.]])
     """
 
-    anchors: Tensor
+    anchors: Tensor  # T, C×d, of unit length, to which rows are scaled
     class_names: tuple[str, ...]
-    scale: float
-    bias: float
+    scale: float  # the factor on the cosine (CLIP: 100, the inverse temperature 1/τ)
+    bias: float  # added to every logit (SigLIP has one; it changes no arg-max)
+    # The texts of each class that its anchor was made from, if they are known. Equal classifiers may differ in them.
     prompts: tuple[tuple[str, ...], ...] | None
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What can be wrong with a user's input: one exception a kind, each message one line that says what to do.
+"""What can be wrong with a user's input: one exception per kind, each message one line that says what to do.
 
 The command line turns every `PtaError` into that line and exit code 2.
 """

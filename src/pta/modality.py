@@ -8,16 +8,12 @@ from pathlib import PurePosixPath
 class Modality:
     """A kind of samples.
 
-    Attributes:
-        name: the word for one sample, for messages.
-        suffixes: how the names of files end that are taken for such a sample, in small letters.
-
     >>> [IMAGES.takes(name) for name in ("a.JPG", "README.txt", "._a.jpg")]
     [True, False, False]
     """
 
-    name: str
-    suffixes: frozenset[str]
+    name: str  # the word for one sample, for messages
+    suffixes: frozenset[str]  # how the names of files end that are taken for such a sample, in small letters
 
     def takes(self, file_name: str) -> bool:
         """Whether a file of this name is taken for a sample."""

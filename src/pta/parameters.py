@@ -19,19 +19,12 @@ Order = Literal["update-first", "predict-first"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """What is known of a parameter.
-
-    Attributes:
-        default: its value if none is given.
-        check: gives the value back in its proper type, or refuses it by its name.
-        bounds: what it may be, for people.
-        help: one line.
-    """
+    """What is known of a parameter."""
 
     default: Any
-    check: Callable[[str, Any], Any]
-    bounds: str
-    help: str
+    check: Callable[[str, Any], Any]  # gives the value back in its proper type, or refuses it by its name
+    bounds: str  # what it may be, for people
+    help: str  # one line
 
 
 def number(default: float, low: float, high: float, help: str) -> Any:
@@ -47,12 +40,7 @@ def count(default: int | None, low: int, high: int, help: str) -> Any:
 def choice(default: str, kinds: Any, help: str) -> Any:
     """Declare one of several words, given as a `Literal` type."""
     words = get_args(kinds)
-
-    def check(name: str, value: object) -> object:
-        require_choice(name, value, words)
-        return value
-
-    return Parameter(default, check, " or ".join(words), help)
+    return Parameter(default, lambda name, value: require_choice(name, value, words), " or ".join(words), help)
 
 
 def switch(default: bool, help: str) -> Any:
@@ -101,18 +89,17 @@ def document(owner: type, declared: Mapping[str, Parameter]) -> None:
     lines = [f"    {name}: {one.help} (default {one.default!r}; {one.bounds})." for name, one in declared.items()]
     if lines:
         owner.__doc__ = "\n".join([inspect.getdoc(owner) or "", "", "Parameters:", *lines])
-    keywords = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one.default) for name, one in declared.items()
-    ]
-    first = [inspect.Parameter("classifier", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    model = [inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, default=None)]
-    owner.__signature__ = inspect.Signature([*first, *model, *keywords])  # type: ignore[attr-defined]
+    first = inspect.Parameter("classifier", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    defaults = {"model": None} | {name: one.default for name, one in declared.items()}
+    others = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one) for name, one in defaults.items()]
+    owner.__signature__ = inspect.Signature([first, *others])  # type: ignore[attr-defined]
 
 
-def require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of the choices, naming the nearest."""
+def require_choice(name: str, value: object, choices: tuple[str, ...]) -> object:
+    """The value, if it is one of the choices; a refusal names the nearest."""
     if value not in choices:
         raise InvalidParameter(f"{name}={value!r} is not a choice; {nearest(str(value), choices)}")
+    return value
 
 
 def require_number(name: str, value: object, low: float, high: float) -> float:

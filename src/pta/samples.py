@@ -1,7 +1,7 @@
 """Samples: a batch of image (or point cloud) features, checked once, before anything learns from it."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -14,24 +14,13 @@ _ROWS_AT_ONCE = 4096  # bounds memory, changes no result
 SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
 
 
-def _per_sample(check: Callable[[str, Any, Tensor], None], *, directions: bool = False) -> Any:
-    """Declare an optional tensor with one row per sample.
-
-    Args:
-        check: refuses what it cannot be, given its name, the tensor and the features.
-        directions: only directions of its last dimension count; `to` scales them to unit length.
-    """
-    return field(default=None, metadata={"check": check, "directions": directions})
-
-
 def _require_views(name: str, views: Any, features: Tensor) -> None:
     if not isinstance(views, Tensor) or not views.is_floating_point() or views.ndim != 3 or views.numel() == 0:
         shape = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
         raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {shape}")
-    if (views.shape[0], views.shape[2]) != tuple(features.shape):
-        raise InvalidSamples(
-            f"{name} have shape {tuple(views.shape)}, expected {features.shape[0]}×views×{features.shape[1]}"
-        )
+    rows, dim = features.shape
+    if (views.shape[0], views.shape[2]) != (rows, dim):
+        raise InvalidSamples(f"{name} have shape {tuple(views.shape)}, expected {rows}×views×{dim}")
     norms = _norms(views.detach())
     usable = torch.isfinite(norms) & (norms >= SMALLEST_NORM)
     if not bool(usable.all()):
@@ -42,12 +31,16 @@ def _require_views(name: str, views: Any, features: Tensor) -> None:
 def _require_raw(name: str, raw: Any, features: Tensor) -> None:
     if not isinstance(raw, Tensor) or raw.is_complex():
         raise InvalidSamples(f"{name} must be a tensor of real numbers")
-    if raw.ndim < 2 or len(raw) != len(features):
-        raise InvalidSamples(
-            f"{name} must have a row for each of {len(features)} samples, got shape {tuple(raw.shape)}"
-        )
+    if raw.ndim < 2 or len(raw) != (rows := len(features)):
+        raise InvalidSamples(f"{name} must have a row for each of {rows} samples, got shape {tuple(raw.shape)}")
     if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
         raise InvalidSamples(f"{name}: some numbers are NaN or Inf")
+
+
+# An optional tensor with one row per sample: what refuses others, given name, tensor and features; and whether only
+# directions of its last dimension count, so that `to` scales them to unit length.
+_VIEWS = {"check": _require_views, "directions": True}
+_RAW = {"check": _require_raw, "directions": False}
 
 
 @dataclass(frozen=True)
@@ -60,20 +53,17 @@ class Samples:
     Beside the features there may be tensors with one row per sample. Each is one line below; checking, slicing, moving
     and hashing follow from it.
 
-    Attributes:
-        features: B×d.
-        views: B×V×d features of augmented views, the plain sample first; of any length, only directions count.
-        most_confident: B×n×d, the views whose mean the features are, if they are one. Features then keep their length.
-        raw: what the model's towers take, for example pixels B×channels×height×width, for methods that look inside.
-
     >>> Samples.of([[3.0, 4.0]]).features
     tensor([[0.6000, 0.8000]])
     """
 
-    features: Tensor
-    views: Tensor | None = _per_sample(_require_views, directions=True)
-    most_confident: Tensor | None = _per_sample(_require_views, directions=True)
-    raw: Tensor | None = _per_sample(_require_raw)
+    features: Tensor  # B×d
+    # B×V×d features of augmented views, the plain sample first; of any length, only directions count
+    views: Tensor | None = field(default=None, metadata=_VIEWS)
+    # B×n×d, the views whose mean the features are, if they are one; features then keep their length
+    most_confident: Tensor | None = field(default=None, metadata=_VIEWS)
+    # what the model's towers take, for example pixels B×channels×height×width, for methods that look inside
+    raw: Tensor | None = field(default=None, metadata=_RAW)
 
     def __post_init__(self) -> None:
         _norms_of_checked(self.features)
@@ -156,7 +146,7 @@ def _tensor(name: str, given: object) -> Tensor:
 
 
 def _norms_of_checked(features: object) -> Tensor:
-    """The length of every row, if they all can be learnt from."""
+    """The length of every row, if they all can be learned from."""
     if not isinstance(features, Tensor) or not features.is_floating_point():
         raise InvalidSamples("features must be a floating-point tensor; Samples.of(...) converts arrays and lists")
     if features.ndim != 2:

@@ -27,13 +27,9 @@ def dirichlet(labels: ArrayLike, gamma: float, seed: int, *, batch: int = 128, s
     Time is cut into slots. Each class draws from Dirichlet(γ, …, γ) which share of its samples, taken in the order of
     the dataset, falls into which slot; inside a slot everything is shuffled. Batches may straddle slots.
 
-    Args:
-        labels: the class of each sample.
-        gamma: in the paper 0.1, 0.01 and 0.001.
-        seed: of all that is drawn.
-        batch: how many samples the methods will see at a time; decides the number of slots, nothing else.
-        slots: their number, if not the protocol's, which is the `slot_count` of the classes that occur. Less than two
-            batches of samples make one slot, and that is an i.i.d. stream.
+    In the paper γ is 0.1, 0.01 and 0.001. The batch that methods will see decides the number of slots and nothing else:
+    unless `slots` is given, it is the `slot_count` of the classes that occur. Less than two batches of samples make one
+    slot, and that is an i.i.d. stream.
     """
     members = _by_class(labels)
     if not 0 < gamma < math.inf:
@@ -52,7 +48,7 @@ def dirichlet(labels: ArrayLike, gamma: float, seed: int, *, batch: int = 128, s
 
 
 def slot_count(samples: int, classes: int, batch: int = 128) -> int:
-    """How many slots the protocol cuts a stream into: one a whole batch, at most one a class, at least one.
+    """How many slots the protocol cuts a stream into: one per whole batch, at most one per class, at least one.
 
     >>> slot_count(1692, classes=47), slot_count(8100, classes=10)
     (13, 10)
@@ -77,14 +73,10 @@ def drifting(segments: ArrayLike, seed: int) -> Order:
 def poisoned(
     order: Order, labels: ArrayLike, probabilities: ArrayLike, *, prefix: int | None, confidence: float = 0.8
 ) -> Order:
-    """The same order, but it begins with samples that zero-shot is sure of and wrong about.
+    """The same order, but it begins with samples that zero-shot gives a wrong class more than `confidence`.
 
-    Args:
-        order: what is to be poisoned.
-        labels: the class of each sample.
-        probabilities: what zero-shot gives each class, one row a sample.
-        prefix: how many such samples come first, in the order they come in `order`; None, or more than there are: all.
-        confidence: zero-shot is sure of what it gives a higher probability than this.
+    `probabilities` are zero-shot's, one row per sample. The first `prefix` such samples of the order are moved to its
+    front; None, or more than there are, moves all.
     """
     classes, given = np.asarray(labels), np.asarray(probabilities)
     if given.ndim != 2 or classes.shape != given.shape[:1]:

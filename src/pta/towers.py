@@ -13,15 +13,10 @@ from pta.errors import InvalidParameter, InvalidSamples
 
 @dataclass(frozen=True)
 class TokenBlock:
-    """One pre-norm transformer block, N×L×width to the same shape, whole or in its two halves.
+    """One pre-norm transformer block, N×L×width to the same shape, whole or in its two halves."""
 
-    Attributes:
-        whole: the block as the encoder itself runs it.
-        attend: its attention of the normalised tokens, without the residual, and its probabilities N×heads×L×L.
-        mlp: its two layers of the normalised tokens, without the residual.
-    """
-
-    whole: Callable[[Tensor], Tensor]
+    whole: Callable[[Tensor], Tensor]  # the block as the encoder itself runs it
+    # Of the normalised tokens, without the residual: attention with its probabilities N×heads×L×L, and the two layers.
     attend: Callable[[Tensor], tuple[Tensor, Tensor]]
     mlp: Callable[[Tensor], Tensor]
 
@@ -32,27 +27,16 @@ class TokenBlock:
 
 @dataclass(frozen=True)
 class ImageTower:
-    """An image tower in parts; put together again they give exactly the features of its encoder.
+    """An image tower in parts; put together again they give exactly the features of its encoder."""
 
-    Attributes:
-        shape: channels, height and width of the pixels it takes.
-        tokens: how many tokens an image gives, the class token included.
-        width: of a token.
-        dim: of a feature.
-        ready: pixels, normalised or still bytes, to the tower's device and precision.
-        embed: ready pixels to N×tokens×width, the class token first, as the first block takes them.
-        blocks: what the tokens go through.
-        project: class tokens N×width after the last block to N×dim unit features.
-    """
-
-    shape: tuple[int, ...]
-    tokens: int
-    width: int
-    dim: int
-    ready: Callable[[Tensor], Tensor]
-    embed: Callable[[Tensor], Tensor]
+    shape: tuple[int, ...]  # channels, height and width of the pixels it takes
+    tokens: int  # how many an image gives, the class token included
+    width: int  # of a token
+    dim: int  # of a feature
+    ready: Callable[[Tensor], Tensor]  # pixels, normalised or still bytes, to the tower's device and precision
+    embed: Callable[[Tensor], Tensor]  # ready pixels to N×tokens×width, the class token first
     blocks: Sequence[TokenBlock]
-    project: Callable[[Tensor], Tensor]
+    project: Callable[[Tensor], Tensor]  # class tokens N×width after the last block to N×dim unit features
 
     def features(self, pixels: Tensor) -> Tensor:
         """Pixels to N×dim unit features, exactly those of the encoder."""
@@ -69,27 +53,18 @@ class ImageTower:
     def require_shape(self, pixels: Tensor) -> None:
         """Refuse pixels of another shape, which were made for another model."""
         if tuple(pixels.shape[1:]) != self.shape:
-            expected, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
-            raise InvalidSamples(
-                f"the image tower takes pixels of N×{expected}, not N×{found}; made for another model?"
-            )
+            wanted, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
+            raise InvalidSamples(f"the image tower takes pixels of N×{wanted}, not N×{found}; made for another model?")
 
 
 @dataclass(frozen=True)
 class PromptTower:
-    """A frozen text tower as a function of the words that the prompts of all its classes begin with.
+    """A frozen text tower as a function of the words that the prompts of all its classes begin with."""
 
-    Attributes:
-        context: the token embeddings of these words, n×width, without positions.
-        classes: how many classes it has, C.
-        dim: of a feature.
-        encode: contexts B×n×width, on the device and in the precision of `context`, to B×C×dim.
-    """
-
-    context: Tensor
-    classes: int
-    dim: int
-    encode: Callable[[Tensor], Tensor]
+    context: Tensor  # the token embeddings of these words, n×width, without positions
+    classes: int  # how many it has, C
+    dim: int  # of a feature
+    encode: Callable[[Tensor], Tensor]  # contexts B×n×width, like `context` in device and precision, to B×C×dim
 
     def read(self, contexts: Tensor) -> Tensor:
         """Contexts B×n×width to B×C×dim unit rows, differentiably, in the precision of the contexts.
@@ -97,11 +72,8 @@ class PromptTower:
         Each context replaces the words in the prompt of every class; `context` itself gives the unchanged prompts.
         """
         if contexts.shape[1:] != self.context.shape or not contexts.is_floating_point():
-            n, width = self.context.shape
-            given = "×".join(map(str, contexts.shape))
-            raise InvalidParameter(
-                f"contexts must be floating-point numbers B×{n}×{width}, not {contexts.dtype} {given}"
-            )
+            (n, width), given = self.context.shape, f"{contexts.dtype} {'×'.join(map(str, contexts.shape))}"
+            raise InvalidParameter(f"contexts must be floating-point numbers B×{n}×{width}, not {given}")
         return normalize(self.encode(contexts.to(self.context)).to(contexts.dtype), dim=-1)
 
 
@@ -111,30 +83,24 @@ class Model(Protocol):
     @property
     def fingerprint(self) -> str:
         """Equal exactly for equal weights and settings."""
-        ...
 
     @property
     def dtype(self) -> torch.dtype:
         """The precision the towers run in."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        ...
 
     @property
     def dim(self) -> int:
         """Length of a feature."""
-        ...
 
     def image_tower(self) -> ImageTower:
         """The image tower block by block."""
-        ...
 
     def prompt_tower(self, class_names: Sequence[str], start: str = "a photo of a") -> PromptTower:
         """The text tower as a function of `start` in the prompts "{start} {name}." of the classes."""
-        ...
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pta.adapters.adapter import Adapter, Origin, Snapshot
+from pta.adapters.adapter import Adapter, Origin
 from pta.adapters.registry import (
     BUILT_IN,
     adapter_class,
@@ -13,6 +13,7 @@ from pta.adapters.registry import (
     needs_of_samples,
     register,
 )
+from pta.adapters.state_file import Snapshot
 
 __all__ = [
     "Adapter",

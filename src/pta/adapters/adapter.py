@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from pta.adapters.state_file import save_state
+from pta.adapters.state_file import Snapshot, save_state
 from pta.classifier import ZeroShotClassifier
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch
@@ -60,28 +60,12 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """A copy of everything that an adapter has learned, and of its position."""
-
-    method: str
-    parameters: Mapping[str, Any]
-    classifier: ZeroShotClassifier
-    tensors: Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
 class Origin:
-    """What an adapter is made from, beside its parameters.
-
-    Attributes:
-        classifier: the zero-shot classifier.
-        model: the model that made its anchors and makes the features, if it is known.
-        length: how many samples will come, if it is known.
-    """
+    """What an adapter is made from, beside its parameters."""
 
     classifier: ZeroShotClassifier
-    model: Model | None = None
-    length: int | None = None
+    model: Model | None = None  # that made the anchors and makes the features, if it is known
+    length: int | None = None  # how many samples will come, if it is known
 
 
 class Adapter(ABC):
@@ -90,29 +74,23 @@ class Adapter(ABC):
     A subclass sets `name`, declares its parameters as attributes, declares its state in `__init__` after
     `super().__init__`, and implements `_step` and `_predict` on checked samples. By default it is given one sample at a
     time; a method that has a fast form for batches says how many samples that takes (`at_once`).
-
-    Attributes:
-        needs: what it must be given: of the samples "features", "views", "raw", "patches"; of the model "image tower",
-            "prompt tower".
-        scope: what an answer depends on beside the state: its own "sample" (then a batch gives what one by one gives),
-            the "batch" it comes in, or the whole "stream", which must then come as one batch.
-        bounded: state does not grow with the stream.
-        may_fail: `_step` can fail after it has begun to write to the state, although its samples were checked. The
-            state is then copied before each call; a method that cannot fail saves that.
-        at_once: the samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number.
-            It bounds memory and changes no answer.
-        classifier, parameters, model: what the adapter was made from; the model only if it needs a tower.
-        seen: the position in the stream, as a tensor on the classifier's device.
     """
 
     name: ClassVar[str]
     declared: ClassVar[Mapping[str, Parameter]] = {}
+    # Of the samples "features", "views", "raw", "patches"; of the model "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
+    # What an answer depends on beside the state: its own "sample" (then a batch gives what one by one gives), the
+    # "batch" it comes in, or the whole "stream", which must then come as one batch.
     scope: ClassVar[Scope] = "sample"
-    bounded: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True  # state does not grow with the stream
+    # `_step` can fail after it has begun to write to the state, although its samples were checked. The state is then
+    # copied before each call; a method that cannot fail saves that.
     may_fail: bool = True
+    # The samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number. It
+    # bounds memory and changes no answer.
     at_once: int | None = 1
-    seen: Tensor
+    seen: Tensor  # the position in the stream, on the classifier's device
 
     def __init_subclass__(cls) -> None:
         cls.declared = declared_in(cls, cls.declared)
@@ -125,7 +103,7 @@ class Adapter(ABC):
         for name, value in self.parameters.items():
             setattr(self, name, value)
         self._declared: dict[str, Piece] = {}
-        self.add_state("seen", _position_zero, per_class=False)
+        self.add_state("seen", lambda c, *_: c.anchors.new_zeros((), dtype=torch.int64), per_class=False)
 
     # -- what a user calls ------------------------------------------------------------------------------------------
 
@@ -138,7 +116,7 @@ class Adapter(ABC):
         parts = self._parts(self._checked(samples))
         saved = self.snapshot() if len(parts) > 1 or self.may_fail else None
         try:
-            return _joined([self._step_and_count(part.to(self.classifier.anchors)) for part in parts])
+            return self._answers(self._step_and_count, parts)
         except BaseException:
             if saved is not None:
                 self.restore(saved)
@@ -147,14 +125,12 @@ class Adapter(ABC):
     @torch.no_grad()
     def step_unchecked(self, features: Tensor) -> Tensor:
         """Step on B×d unit rows without checking them, so that nothing is read back from a GPU."""
-        parts = self._parts(Samples.unchecked(features))
-        return _joined([self._step_and_count(part.to(self.classifier.anchors)) for part in parts])
+        return self._answers(self._step_and_count, self._parts(Samples.unchecked(features)))
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
         """Give the logits of the samples as the state is now, and learn nothing."""
-        parts = self._parts(self._checked(samples))
-        return _joined([self._predict(part.to(self.classifier.anchors)) for part in parts])
+        return self._answers(self._predict, self._parts(self._checked(samples)))
 
     @property
     def position(self) -> int:
@@ -177,15 +153,13 @@ class Adapter(ABC):
 
     def clone(self) -> Self:
         """An independent copy; it shares the classifier and the model, which never change."""
-        twin = type(self)(self.classifier, model=self.model, **self.parameters)
-        twin._put_all(self.snapshot().tensors, "the state")
-        return twin
+        return self._rebuilt(self.snapshot(), self.model)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self.clone()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.classifier, self.model, self.parameters, self.snapshot().tensors)
+        return self._rebuilt, (self.snapshot(), self.model)
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only what was learned about some classes; the position then stays."""
@@ -212,7 +186,7 @@ class Adapter(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write parameters and state to a safetensors file, atomically."""
-        save_state(path, self.name, self.parameters, self.classifier, self.model, self.state())
+        save_state(path, Snapshot(self.name, self.parameters, self.classifier, self.state()), self.model)
 
     def state(self) -> dict[str, Tensor]:
         """Every declared piece of state by name; the tensors themselves, not copies."""
@@ -236,9 +210,8 @@ class Adapter(ABC):
 
     def add_state(self, name: str, initial: Initial, *, per_class: bool = True) -> None:
         """Declare a piece of state: how it starts, and whether its rows belong to the classes."""
-        piece = Piece(self, name, initial, per_class)
-        self._declared[name] = piece
-        setattr(self, name, piece.fresh())
+        self._declared[name] = Piece(self, name, initial, per_class)
+        setattr(self, name, self._declared[name].fresh())
 
     def zero_shot(self, samples: Samples) -> ZeroShot:
         """What the classifier alone says of samples: the only place that methods take it from."""
@@ -307,9 +280,12 @@ class Adapter(ABC):
         return logits
 
     def _parts(self, samples: Samples) -> list[Samples]:
-        if self.scope != "sample" or self.at_once is None or len(samples) <= self.at_once:
-            return [samples]
-        return list(samples.batches(self.at_once))
+        size = self.at_once if self.scope == "sample" else None
+        return [samples] if size is None or len(samples) <= size else list(samples.batches(size))
+
+    def _answers(self, answer: Callable[[Samples], Tensor], parts: list[Samples]) -> Tensor:
+        answers = [answer(part.to(self.classifier.anchors)) for part in parts]
+        return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _checked(self, samples: object) -> Samples:
         batch = samples if isinstance(samples, Samples) else Samples.of(samples)
@@ -332,6 +308,12 @@ class Adapter(ABC):
                 raise InvalidParameter(f"class {row!r} does not exist; classes are 0…{self.classifier.classes - 1}")
         return [int(row) for row in rows]
 
+    @classmethod
+    def _rebuilt(cls, snapshot: Snapshot, model: Model | None) -> Self:
+        adapter = cls(snapshot.classifier, model=model, **snapshot.parameters)
+        adapter._put_all(snapshot.tensors, "the state")
+        return adapter
+
     def _put_all(self, tensors: Mapping[str, Tensor], source: str) -> None:
         """Replace the whole state, or refuse to, and then change nothing."""
         own = self.state()
@@ -348,24 +330,3 @@ class Adapter(ABC):
         for name, piece in self._pieces():
             piece.put(moved[name])
         self._state_replaced()
-
-
-def _position_zero(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
-    return classifier.anchors.new_zeros((), dtype=torch.int64)
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _rebuild(
-    method: type[Adapter],
-    classifier: ZeroShotClassifier,
-    model: Model | None,
-    parameters: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-) -> Adapter:
-    """An adapter from what it was pickled as."""
-    adapter = method(classifier, model=model, **parameters)
-    adapter._put_all(tensors, "the pickled state")
-    return adapter

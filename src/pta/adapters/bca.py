@@ -27,8 +27,7 @@ from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
-from pta.engines.prior_table import posterior_of
-from pta.engines.running_means import update_row
+from pta.engines.prior_table import posterior_of, update_row
 from pta.parameters import Order, choice, count, learning_order, number
 from pta.samples import Samples
 
@@ -55,9 +54,7 @@ class BCA(Adapter):
     centre_count: int = count(20000, 0, _LARGEST_COUNT, "N₁, how many samples a text anchor weighs in the mean")
     prior_threshold: float = number(0.65, 0.0, 1.0, "τ₂, a sample with a larger posterior changes the prior")
     prior_count: int = count(1, 0, _LARGEST_COUNT, "N₂, how many samples the first prior weighs in the mean")
-    update: Update = choice(
-        "posterior", Update, "what the class that learns is the most probable by (ports: posterior)"
-    )
+    update: Update = choice("posterior", Update, "what the class that learns is most probable by (ports: posterior)")
     order: Order = learning_order("predict-first")
     centres: Tensor
     priors: Tensor

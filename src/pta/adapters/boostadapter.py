@@ -41,8 +41,6 @@ from pta.samples import Samples
 
 Negatives = Literal["newest", "most-confident"]
 
-_MOST_MORE_SLOTS = 1000
-
 
 class BoostAdapter(TDA):
     """TDA that also caches each sample's own most confident views, for that sample alone.
@@ -57,7 +55,7 @@ class BoostAdapter(TDA):
 
     name = "boostadapter"
     needs = frozenset({"features", "views"})
-    delta: int = count(0, 0, _MOST_MORE_SLOTS, "δ, slots per class for views beyond positive_slots")
+    delta: int = count(0, 0, 1000, "δ, slots per class for views beyond positive_slots")
     share: float = number(0.1, 0.0, 1.0, "share of a sample's views that are cached, those with the smallest entropies")
     negatives: Negatives = choice(
         "newest", Negatives, "what stays in the negative cache: newest (released) or most-confident (as in TDA)"

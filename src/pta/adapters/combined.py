@@ -103,13 +103,11 @@ class Combined(PTA):
 
     def summarise(self, samples: object) -> Segment:
         """Not possible: what is learned depends on the other method's state."""
-        raise InvalidParameter(
-            f"{self.name} cannot be summarised: what it learns depends on what {self.base} has learned"
-        )
+        raise InvalidParameter(f"combined cannot be summarised: what it learns depends on what {self.base} has learned")
 
     def apply(self, segment: Segment) -> bool:
         """Not possible: a segment holds nothing for the other method."""
-        raise InvalidParameter(f"{self.name} cannot apply a segment: it holds nothing for {self.base}")
+        raise InvalidParameter(f"combined cannot apply a segment: it holds nothing for {self.base}")
 
     def _pieces(self) -> Iterator[tuple[str, Piece]]:
         yield from super()._pieces()

@@ -74,9 +74,7 @@ class DOTA(Adapter):
     omega: float = number(0.001, -1e3, 1e3, "ω; every mean starts with ω in each dimension")
     initial_count: float = number(1.0, 0.0, 1e6, "the weight of that start in counts (released 1, paper 0)")
     growth: Growth = choice(
-        "mean-count",
-        Growth,
-        "what λ grows with: the mean count of the classes (released) or the number of samples (paper)",
+        "mean-count", Growth, "what λ grows with: the classes' mean count (released) or the number of samples (paper)"
     )
     covariance: Covariance = choice(
         "per-class", Covariance, "keep one covariance per class, or only their mean, weighted by the counts (shared)"
@@ -105,11 +103,9 @@ class DOTA(Adapter):
         known, anchors = super().complete(given, origin), origin.classifier.anchors
         kept = len(anchors) if known["covariance"] == "per-class" else 1
         gib = kept * anchors.shape[1] ** 2 * anchors.element_size() / 2**30
-        if gib > known["max_gib"]:
+        if gib > (most := known["max_gib"]):
             hint = 'use covariance="shared" or a larger max_gib' if kept > 1 else "use a larger max_gib"
-            raise InvalidParameter(
-                f"dota would keep {gib:.3g} GiB of covariances, max_gib is {known['max_gib']:g}; {hint}"
-            )
+            raise InvalidParameter(f"dota would keep {gib:.3g} GiB of covariances, max_gib is {most:g}; {hint}")
         return known
 
     def _step(self, samples: Samples) -> Tensor:

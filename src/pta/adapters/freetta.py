@@ -62,9 +62,7 @@ class FreeTTA(Adapter):
     alpha: float = number(0.2, 0.0, 1e6, "α, the weight of the Gaussian scores in the answer")
     beta: float = number(4.5, 0.0, 1e6, "β, how much less an uncertain sample counts")
     scaled_text: bool = switch(True, "answer with the scaled logits, not the plain cosines (ambiguity 1)")
-    covariance: CovarianceRule = choice(
-        "average", CovarianceRule, "whether Σ averages, or grows as printed (ambiguity 2)"
-    )
+    covariance: CovarianceRule = choice("average", CovarianceRule, "Σ averages, or grows as printed (ambiguity 2)")
     inverse: Inverse = choice("plain", Inverse, "Σ⁻¹ itself, or the shrunk form of a port (ambiguity 4)")
     order: Order = learning_order("predict-first")
     renormalise: bool = switch(False, "scale the means to unit length after every update (ambiguity 6)")

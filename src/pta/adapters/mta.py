@@ -20,15 +20,16 @@ With too few views for k ≥ 1, the released program divides zero by zero; here 
 Views that are copies of one another have h = 0, and 0/0 in the released program; here h² is 10⁻¹² at least.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
-from pta.engines.fixed_point import iterate_rows
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidSamples
 from pta.parameters import number
@@ -38,7 +39,7 @@ _ROUNDS = 5
 _STEPS = 5
 _SETTLED = 1e-6
 _SMALLEST_BANDWIDTH = 1e-12  # squared; views that are copies of one another have none
-_LARGEST_LAMBDA = 1e6
+_LARGEST = 1e6  # of both λ
 
 
 class MTA(Adapter):
@@ -55,10 +56,8 @@ class MTA(Adapter):
     name = "mta"
     needs = frozenset({"features", "views"})
     may_fail = False
-    lambda_y: float = number(0.2, 1e-6, _LARGEST_LAMBDA, "λ_y, how even the weights of the views stay")
-    lambda_q: float = number(
-        4.0, 0.0, _LARGEST_LAMBDA, "λ_q, weight of agreement between views beside nearness to the mode"
-    )
+    lambda_y: float = number(0.2, 1e-6, _LARGEST, "λ_y, how even the weights of the views stay")
+    lambda_q: float = number(4.0, 0.0, _LARGEST, "λ_q, weight of agreement between views beside nearness to the mode")
     bandwidth_share: float = number(0.3, 0.0, 1.0, "share of the other views that are neighbours of a view")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
@@ -104,12 +103,23 @@ class MTA(Adapter):
 
         y, m = f.new_full(f.shape[:2], 1 / f.shape[1]), f[:, 0]
         for _ in range(_ROUNDS):
-            y = iterate_rows(y, partial(reweigh, phi=log_density(m).exp()), _STEPS, _SETTLED)
-            m = iterate_rows(m, partial(shift, log_y=y.log()), _STEPS, _SETTLED)
+            y = _iterate(y, partial(reweigh, phi=log_density(m).exp()))
+            m = _iterate(m, partial(shift, log_y=y.log()))
         return m.to(samples.features.dtype)
 
     def _neighbours(self, views: int) -> int:
         return int(self.bandwidth_share * (views - 1))
+
+
+def _iterate(x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
+    """Let x, B×n, be step(x) a few times; a row that a step hardly moves stays there."""
+    moving = x.new_ones((len(x), 1), dtype=torch.bool)
+    for _ in range(_STEPS):
+        moved = step(x)
+        far = torch.linalg.vector_norm(moved - x, dim=1, keepdim=True) >= _SETTLED
+        x = torch.where(moving, moved, x)
+        moving = moving & far
+    return x
 
 
 def _twice_squared_bandwidths(f: Tensor, neighbours: int) -> Tensor:

@@ -55,9 +55,7 @@ class OnZeta(Adapter):
     temperature: float = number(0.04, 1e-4, 1e4, "temperature of the vision labels")
     proxy_step: float = number(0.5, 0.0, _LARGEST_STEP, "constant of the steps of w")
     dual_step: float = number(20.0, 0.0, _LARGEST_STEP, "constant of the steps of ρ")
-    alpha: float = number(
-        1.0, 0.0, 1.0, "share of samples, in units of 1/C, that every class is expected to get at least"
-    )
+    alpha: float = number(1.0, 0.0, 1.0, "least share of samples, in units of 1/C, that every class is expected to get")
     beta: float = number(0.8, 0.0, 1.0, "weight of the vision labels at the end of the stream")
     order: Order = learning_order("predict-first")
     rho: Tensor

@@ -44,15 +44,14 @@ Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]
 StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
+_DTYPES = get_args(StateDtype)
 _PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
 _AT_ONCE = 1024  # samples whose touches are found together; bounds memory
 _COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β between s = 0.1 and 1
 
 
 def _state_dtype(name: str, value: object) -> object:
-    if value is not None:
-        require_choice(name, value, get_args(StateDtype))
-    return value
+    return None if value is None else require_choice(name, value, _DTYPES)
 
 
 class PTA(Adapter):
@@ -81,10 +80,7 @@ class PTA(Adapter):
     weight: Weight = PARAMETERS["weight"]
     renormalise: bool = PARAMETERS["renormalise"]
     state_dtype: StateDtype = parameter(
-        None,
-        _state_dtype,
-        " or ".join(get_args(StateDtype)),
-        "precision of the prototypes; that of the anchors if not given",
+        None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; that of the anchors if not given"
     )
     knowledge: Tensor
     anchored: Tensor
@@ -106,12 +102,9 @@ class PTA(Adapter):
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters: those of the variant where they are not given, and the precision of the anchors."""
-        defaults: dict[str, Any] = {
-            "state_dtype": "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"
-        }
-        if given.get("variant") == "paper":
-            defaults |= _PAPER
-        return super().complete(defaults | dict(given), origin)
+        wide = origin.classifier.anchors.dtype == torch.float64
+        variant = _PAPER if given.get("variant") == "paper" else {}
+        return super().complete({"state_dtype": "float64" if wide else "float32", **variant, **given}, origin)
 
     @property
     def prototypes(self) -> Prototypes:
@@ -119,11 +112,10 @@ class PTA(Adapter):
         return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
 
     def _step(self, samples: Samples) -> Tensor:
-        parts = [(part.features, self.zero_shot(part)) for part in samples.batches(_AT_ONCE)]
-        found = [touches_of_zero_shot(self.prototypes, zero_shot, self.rule) for _, zero_shot in parts]
-        answers = [
-            self._learn(f, zero_shot.logits, touches) for (f, zero_shot), touches in zip(parts, found, strict=True)
-        ]
+        parts = [self.zero_shot(part) for part in samples.batches(_AT_ONCE)]
+        found = [touches_of_zero_shot(self.prototypes, part, self.rule) for part in parts]
+        learned = zip(parts, found, strict=True)
+        answers = [self._learn(part.samples.features, part.logits, touches) for part, touches in learned]
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _predict(self, samples: Samples) -> Tensor:
@@ -161,8 +153,9 @@ class PTA(Adapter):
         """
         if not isinstance(segment, Segment):
             raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
-        segment.require_for(self.rule, self.classifier)
-        exact = apply_segment(self.prototypes, self.classifier.anchors, segment)
+        anchors = self.classifier.anchors
+        segment.require_for(self.rule, self.classifier.fingerprint, tuple(anchors.shape), anchors.dtype)
+        exact = apply_segment(self.prototypes, anchors, segment)
         self.seen += segment.count
         return exact
 

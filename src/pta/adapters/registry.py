@@ -75,15 +75,10 @@ def adapter_class(name: str) -> type[Adapter]:
 def create_adapter(
     name: str, classifier: ZeroShotClassifier, *, model: Model | None = None, source: object = None, **parameters: Any
 ) -> Adapter:
-    """Make a method by name.
+    """Make a method by name, as `list_adapters` gives it.
 
-    Args:
-        name: as `list_adapters` gives it.
-        classifier: what it starts from.
-        model: the model that made the classifier's anchors, for a method that needs one of its towers.
-        source: the samples it will be given, or only their number; if they lack something that the method needs, it is
-            refused now.
-        parameters: of the method.
+    A method that needs a tower is given the model that made the classifier's anchors. The source is the samples it will
+    be given, or only their number; if they lack something that the method needs, it is refused now.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> create_adapter("pta", classifier, hh=3)

@@ -28,15 +28,7 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
-from pta.engines.transduction import (
-    SMALLEST_VARIANCE,
-    Moments,
-    Ties,
-    as_logits,
-    direction,
-    log_likelihood,
-    settle,
-)
+from pta.engines.transduction import SMALLEST_VARIANCE, Moments, Ties, as_logits, direction, log_likelihood, settle
 from pta.parameters import choice, count, number, switch
 from pta.samples import Samples
 

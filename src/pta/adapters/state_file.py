@@ -20,37 +20,32 @@ _SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another proce
 
 
 @dataclass(frozen=True)
-class SavedState:
-    """What a file holds of an adapter."""
+class Snapshot:
+    """Everything that an adapter has learned, and its position."""
 
     method: str
-    parameters: dict[str, Any]
-    tensors: dict[str, Tensor]
+    parameters: Mapping[str, Any]
+    classifier: ZeroShotClassifier
+    tensors: Mapping[str, Tensor]
 
 
-def save_state(
-    path: str | Path,
-    method: str,
-    parameters: Mapping[str, Any],
-    classifier: ZeroShotClassifier,
-    model: Model | None,
-    tensors: Mapping[str, Tensor],
-) -> None:
+def save_state(path: str | Path, snapshot: Snapshot, model: Model | None) -> None:
     """Write the file, atomically."""
+    classifier = snapshot.classifier
     about = {
         "kind": "state",
         "version": _VERSION,
-        "method": method,
-        "parameters": parameters,
+        "method": snapshot.method,
+        "parameters": snapshot.parameters,
         "class_names": classifier.class_names,
         "scale": classifier.scale,
         "bias": classifier.bias,
         "model": None if model is None else model.fingerprint,
     }
-    save_tensors(path, {**tensors, _ANCHORS: classifier.anchors.half()}, about)
+    save_tensors(path, {**snapshot.tensors, _ANCHORS: classifier.anchors.half()}, about)
 
 
-def load_state(path: str | Path, classifier: ZeroShotClassifier, model: Model | None) -> SavedState:
+def load_state(path: str | Path, classifier: ZeroShotClassifier, model: Model | None) -> Snapshot:
     """Read the file, if it was saved for this classifier and, where the method needs a tower, for this model."""
     tensors, about = load_tensors(path, kind="state")
     if about.get("version") != _VERSION:
@@ -67,7 +62,7 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier, model: Model | 
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise StateMismatch(f"{path}: {name} holds NaN or Inf; the file is damaged")
-    return SavedState(method, parameters, tensors)
+    return Snapshot(method, parameters, classifier, tensors)
 
 
 def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:

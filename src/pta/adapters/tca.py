@@ -42,7 +42,6 @@ image.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,25 +59,6 @@ from pta.samples import Samples
 from pta.towers import Model
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
-
-
-@dataclass(frozen=True)
-class _Encoded:
-    """What the condensing encoder gives for B images."""
-
-    zero_shot: ZeroShot
-    features: Tensor  # B×d
-    records: Tensor  # K, B×blocks×width
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A copy of what the reservoir keeps of a class."""
-
-    label: int
-    records: Tensor
-    entropies: Tensor
-    count: Tensor
 
 
 def _block_numbers(name: str, value: object) -> object:
@@ -165,42 +145,49 @@ class TCA(Adapter):
         raw = self.tower.prepare(_raw(samples))
         first = int(self.seen)
         answers: list[Tensor] = []
-        replaced: list[_Kept] = []
+        replaced: list[tuple[int, list[Tensor]]] = []
         try:
             while len(answers) < len(raw):
                 anchors = self._domain_anchors()
                 # Without anchors the features of all that is left are known; with them, only those of the next image.
                 stop = len(raw) if anchors is None else len(answers) + 1
-                encoded = self._encode(raw[len(answers) : stop], range(first + len(answers), first + stop), anchors)
-                answers.extend(self._learn(encoded, replaced, until_anchors=anchors is None))
+                positions = range(first + len(answers), first + stop)
+                zero_shot, records = self._encode(raw[len(answers) : stop], positions, anchors)
+                answers.extend(self._learn(zero_shot, records, replaced, until_anchors=anchors is None))
         except BaseException:
-            self._put_back(replaced)
+            for label, before in reversed(replaced):
+                for row, old in zip(self._rows_of(label), before, strict=True):
+                    row.copy_(old)
+            self._state_replaced()
             raise
         return torch.stack(answers)
 
     def _predict(self, samples: Samples) -> Tensor:
-        encoded = self._encode_as_next(samples)
-        affinities = self._affinities(self._weighted(encoded.records), slice(None))
-        return self._score(_logits(encoded), affinities)
+        zero_shot, records = self._encode_as_next(samples)
+        return self._score(_logits(zero_shot), self._affinities(self._weighted(records), slice(None)))
 
     def refined(self, samples: Samples) -> Tensor:
         """The features that the condensing encoder gives with the anchors as they are now, B×d."""
-        return self._encode_as_next(samples).features
+        return self._encode_as_next(samples)[0].samples.features
 
     # -- the reservoir ---------------------------------------------------------------------------------------------
 
-    def _learn(self, encoded: _Encoded, replaced: list[_Kept], *, until_anchors: bool) -> list[Tensor]:
-        """The logits of images, learned one by one: of all, or until one of them switches the anchors on."""
-        queries = self._weighted(encoded.records)
+    def _learn(
+        self, zero_shot: ZeroShot, records: Tensor, replaced: list[tuple[int, list[Tensor]]], *, until_anchors: bool
+    ) -> list[Tensor]:
+        """The logits of images, learned one by one: of all, or until one of them switches the anchors on.
+
+        A copy of what the reservoir kept of an image's class before is added to `replaced`.
+        """
+        queries = self._weighted(records)
         affinities = self._affinities(queries, slice(None))
         answers = []
-        z = _logits(encoded)
-        labels, entropies = encoded.zero_shot.labels.tolist(), encoded.zero_shot.entropy
-        for i, (label, entropy) in enumerate(zip(labels, entropies, strict=True)):
+        z = _logits(zero_shot)
+        for i, (label, entropy) in enumerate(zip(zero_shot.labels.tolist(), zero_shot.entropy, strict=True)):
             if self.order == "predict-first":
                 answers.append(self._score(z[i : i + 1], affinities[i : i + 1])[0])
-            replaced.append(self._kept(label))
-            self._insert(label, encoded.records[i], entropy)
+            replaced.append((label, [row.clone() for row in self._rows_of(label)]))
+            self._insert(label, records[i], entropy)
             affinities[i:, label] = self._affinities(queries[i:], slice(label, label + 1))[:, 0]
             if self.order == "update-first":
                 answers.append(self._score(z[i : i + 1], affinities[i : i + 1])[0])
@@ -226,16 +213,9 @@ class TCA(Adapter):
         if self._units is not None:
             self._units[label] = normalize(self.records[label], dim=2)
 
-    def _kept(self, label: int) -> _Kept:
-        return _Kept(label, self.records[label].clone(), self.entropies[label].clone(), self.counts[label].clone())
-
-    def _put_back(self, replaced: list[_Kept]) -> None:
-        """Undo insertions."""
-        for before in reversed(replaced):
-            self.records[before.label] = before.records
-            self.entropies[before.label] = before.entropies
-            self.counts[before.label] = before.count
-        self._state_replaced()
+    def _rows_of(self, label: int) -> list[Tensor]:
+        """What the reservoir keeps of a class."""
+        return [tensor[label] for tensor in (self.records, self.entropies, self.counts)]
 
     def _weighted(self, records: Tensor) -> Tensor:
         """ω_l·K[l]/|K[l]| of B records, B×(blocks·width)."""
@@ -265,12 +245,15 @@ class TCA(Adapter):
 
     # -- the condensing encoder ------------------------------------------------------------------------------------
 
-    def _encode_as_next(self, samples: Samples) -> _Encoded:
+    def _encode_as_next(self, samples: Samples) -> tuple[ZeroShot, Tensor]:
         raw = self.tower.prepare(_raw(samples))
         return self._encode(raw, [int(self.seen)] * len(raw), self._domain_anchors())
 
-    def _encode(self, raw: Tensor, positions: Iterable[int], anchors: Tensor | None) -> _Encoded:
-        """Images through the tower (steps 1 to 4); their positions in the stream draw their first centres."""
+    def _encode(self, raw: Tensor, positions: Iterable[int], anchors: Tensor | None) -> tuple[ZeroShot, Tensor]:
+        """Images through the tower (steps 1 to 4): what is zero-shot of their features, and K, B×blocks×width.
+
+        Their positions in the stream draw their first centres.
+        """
         draws = (np.random.default_rng((self.seed, position)) for position in positions)
         merged = [cut.merged for cut in self.cuts.values()]
         first = torch.tensor([[int(rng.integers(size)) for size in merged] for rng in draws], device=raw.device)
@@ -285,7 +268,7 @@ class TCA(Adapter):
             tokens.append(x[:, 0])
         like = self.classifier.anchors
         features = normalize(self.tower.project(x[:, 0]).to(like), dim=1)
-        return _Encoded(self.zero_shot(Samples(features)), features, torch.stack(tokens, dim=1).to(like))
+        return self.zero_shot(Samples(features)), torch.stack(tokens, dim=1).to(like)
 
 
 def _raw(samples: Samples) -> Tensor:
@@ -293,8 +276,8 @@ def _raw(samples: Samples) -> Tensor:
     return samples.raw
 
 
-def _logits(encoded: _Encoded) -> Tensor:
-    return encoded.zero_shot.exact_logits.to(encoded.features.dtype)
+def _logits(zero_shot: ZeroShot) -> Tensor:
+    return zero_shot.exact_logits.to(zero_shot.samples.features.dtype)
 
 
 def _no_records(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:

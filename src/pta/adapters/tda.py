@@ -28,8 +28,6 @@ can have more than 0.03.
 """
 
 import math
-from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -42,7 +40,6 @@ from pta.engines.affinity import affinity_per_class, affinity_per_listed_class
 from pta.engines.zero_shot import samples_at_once
 from pta.parameters import Order, choice, count, learning_order, number
 from pta.samples import Samples
-from pta.towers import Model
 
 EntropyBase = Literal["log2", "ln"]
 
@@ -70,12 +67,8 @@ class TDA(Adapter):
     min_entropy: float = number(0.2, 0.0, 1.0, "lower bound (share of the logarithm of C) for the negative cache")
     max_entropy: float = number(0.5, 0.0, 1.0, "upper bound (share of the logarithm of C) for the negative cache")
     entropy_base: EntropyBase = choice("log2", EntropyBase, "the logarithm of C; log2 is the released program's")
-    min_probability: float = number(
-        0.03, 0.0, 1.0, "lower bound on the probability of the classes a negative sample lowers"
-    )
-    max_probability: float = number(
-        1.0, 0.0, 1.0, "upper bound on the probability of the classes a negative sample lowers"
-    )
+    min_probability: float = number(0.03, 0.0, 1.0, "lower bound on probabilities of classes a negative sample lowers")
+    max_probability: float = number(1.0, 0.0, 1.0, "upper bound on probabilities of classes a negative sample lowers")
     order: Order = learning_order("update-first")
     positive_keys: Tensor
     positive_scores: Tensor
@@ -86,10 +79,11 @@ class TDA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         self.at_once = samples_at_once(classifier)
-        for cache in ("positive", "negative"):
-            self.add_state(f"{cache}_keys", partial(_no_keys, f"{cache}_slots"))
-            self.add_state(f"{cache}_scores", partial(_no_scores, f"{cache}_slots"))
-        self.add_state("negative_classes", _no_classes)
+        self.add_state("positive_keys", lambda c, p, _: c.anchors.new_zeros(c.classes, p["positive_slots"], c.dim))
+        self.add_state("positive_scores", lambda c, p, _: _no_scores(c, p["positive_slots"]))
+        self.add_state("negative_keys", lambda c, p, _: c.anchors.new_zeros(c.classes, p["negative_slots"], c.dim))
+        self.add_state("negative_scores", lambda c, p, _: _no_scores(c, p["negative_slots"]))
+        self.add_state("negative_classes", lambda c, p, _: _no_classes(c, p["negative_slots"], p["min_probability"]))
 
     def _step(self, samples: Samples) -> Tensor:
         f, zero_shot = samples.features, self.zero_shot(samples)
@@ -140,17 +134,11 @@ class TDA(Adapter):
         return affinity_per_class(samples.features, positive, times, self.positive_keys, self.positive_beta)
 
 
-def _no_keys(slots: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
-    return classifier.anchors.new_zeros(classifier.classes, parameters[slots], classifier.dim)
+def _no_scores(classifier: ZeroShotClassifier, slots: int) -> Tensor:
+    return classifier.anchors.new_full((classifier.classes, slots), EMPTY, dtype=torch.float64)
 
 
-def _no_scores(
-    slots: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None
-) -> Tensor:
-    return classifier.anchors.new_full((classifier.classes, parameters[slots]), EMPTY, dtype=torch.float64)
-
-
-def _no_classes(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
-    C, least = classifier.classes, parameters["min_probability"]
-    K = int(min(C, 1 / least)) if least else C
-    return classifier.anchors.new_full((C, parameters["negative_slots"], K), C, dtype=torch.int32)
+def _no_classes(classifier: ZeroShotClassifier, slots: int, min_probability: float) -> Tensor:
+    C = classifier.classes
+    K = int(min(C, 1 / min_probability)) if min_probability else C
+    return classifier.anchors.new_full((C, slots, K), C, dtype=torch.int32)

@@ -28,9 +28,8 @@ class ToyModel:
             "words": (4 * WIDTH, dim),
         }
         generator = torch.Generator().manual_seed(1)
-        self.weights = {
-            name: (torch.randn(shape, generator=generator) / WIDTH**0.5).to(dtype) for name, shape in shapes.items()
-        }
+        numbers = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+        self.weights = {name: (weight / WIDTH**0.5).to(dtype) for name, weight in numbers.items()}
 
     @property
     def fingerprint(self) -> str:

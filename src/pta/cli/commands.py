@@ -24,14 +24,8 @@ COMMANDS = {
         "reproduce",
         "Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice.",
     ),
-    "methods": (
-        "methods",
-        "List the methods: what each is, what it needs, and its parameters with their defaults.",
-    ),
-    "predict": (
-        "predict",
-        "Label images and learn from them on the way; rows are written as each batch is done.",
-    ),
+    "methods": ("methods", "List the methods: what each is, what it needs, and its parameters with their defaults."),
+    "predict": ("predict", "Label images and learn from them on the way; rows are written as each batch is done."),
     "extract": (
         "extract",
         "Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice.",

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
-from pta.cli.output import STDOUT, plain, progress, require_place, tables, write_json
+from pta.cli.output import plain, print_lines, progress, require_place, tables, write_json
 from pta.errors import InvalidParameter
 from pta.evaluation.compare import Comparison, Resampling, points
 from pta.evaluation.compare import compare as compare_contenders
@@ -48,9 +48,7 @@ def compare(
         say(f"left out, as it is not in both: {', '.join(left_out)}")
     with progress() as bar:
         done = [compare_contenders(one, other, resampling) for one, other in bar.track(pairs, description="compare")]
-    if json is not None:
-        write_json(json, [comparison.record() for comparison in done])
-    if json is None or str(json) != STDOUT:
+    if write_json(json, [comparison.record() for comparison in done]):
         _show(done, level)
 
 
@@ -62,9 +60,8 @@ def _choice(side: str, given: str | None) -> Choice | None:
     try:
         return Choice(method, {name: value for _, name, value in (parse_setting(f"{method}.{one}") for one in parts)})
     except InvalidParameter:
-        raise InvalidParameter(
-            f"--{side} {given}: expected METHOD or METHOD:NAME=VALUE,…, e.g. pta:h=20,w=0.01"
-        ) from None
+        expected = "expected METHOD or METHOD:NAME=VALUE,…, e.g. pta:h=20,w=0.01"
+        raise InvalidParameter(f"--{side} {given}: {expected}") from None
 
 
 def _show(done: Sequence[Comparison], level: float) -> None:
@@ -83,13 +80,11 @@ def _show(done: Sequence[Comparison], level: float) -> None:
             _count(one.broken),
             one.answer,
         )
-    console = tables()
-    console.print(table)
+    tables().print(table)
     for one in done:
-        who = f"{one.a.dataset}, A {one.labels[0]}, B {one.labels[1]}"
         note = f" ({one.note})" if one.note else ""
-        console.print(f"{who}: {one.verdict}{note}", markup=False, highlight=False, soft_wrap=True)
-    console.print(_CAVEAT, highlight=False, soft_wrap=True)
+        print_lines(f"{one.a.dataset}, A {one.labels[0]}, B {one.labels[1]}: {one.verdict}{note}")
+    print_lines(_CAVEAT)
 
 
 def _count(samples: float) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.datasets.catalogue import catalogue
 from pta.datasets.check import Report
 from pta.datasets.check import check as check_dataset
@@ -41,9 +41,7 @@ def check(
     with progress() as bar:
         task = bar.add_task(name)
         report = check_dataset(name, data, lambda done, total: bar.update(task, completed=done, total=total))
-    if json is not None:
-        write_json(json, report.record())
-    if json is None or str(json) != STDOUT:
+    if write_json(json, report.record()):
         _show(report)
     if not report.complete:
         raise typer.Exit(1)
@@ -53,17 +51,16 @@ datasets.command()(check)
 
 
 def _show(report: Report) -> None:
-    lines = [
+    images = f"{report.images:,}" + ("" if report.expected_images is None else f" of {report.expected_images:,}")
+    print_lines(
         f"{report.name}: {report.title}",
         f"  folder   {report.folder}",
-        f"  images   {report.images:,}" + ("" if report.expected_images is None else f" of {report.expected_images:,}"),
+        f"  images   {images}",
         f"  classes  {report.classes:,} of {report.expected_classes:,}",
         *(f"  note     {note}" for note in report.notes),
         *(f"  missing  {problem}" for problem in report.problems),
         "complete" if report.complete else "incomplete",
-    ]
-    for line in lines:
-        tables().print(line, markup=False, highlight=False, soft_wrap=True)
+    )
 
 
 def _table(records: list[dict[str, Any]]) -> Table:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.corruptions.shifts import SHIFTS
 from pta.demo import DemoResult, render_report, run_demo
 from pta.demo.curve import first_shown
@@ -45,24 +45,20 @@ def demo(
 
         result = run_demo(shift, severity, seed, on_encoded=move)
     write_atomically(report, render_report(result).encode())
-    if json is not None:
-        write_json(json, {**result.summary(), "report": str(report)})
-        if str(json) == STDOUT:
-            return
+    if not write_json(json, {**result.summary(), "report": str(report)}):
+        return
     if console.is_interactive:
         _replay(console, result)
     console.print(_table(result))
-    for line in (_highlights(result), f"{result.verdict} {result.caveat}".strip(), f"Report: {report}"):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_lines(_highlights(result), f"{result.verdict} {result.caveat}".strip(), f"Report: {report}")
 
 
 def _replay(console: Console, result: DemoResult) -> None:
     """Show both online accuracies moving. What is shown was measured before: pauses would spoil the speed."""
     with Live(console=console, auto_refresh=False) as live:
         for seen in np.linspace(1, len(result), _FRAMES).astype(int):
-            live.update(
-                _frame([curve[:seen] for curve in result.online_accuracies], len(result), console), refresh=True
-            )
+            curves = [curve[:seen] for curve in result.online_accuracies]
+            live.update(_frame(curves, len(result), console), refresh=True)
             time.sleep(_SECONDS / _FRAMES)
     console.print()
 

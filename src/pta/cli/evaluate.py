@@ -10,14 +10,13 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.feature_files import open_features
 from pta.cli.method_choice import MethodChoice, Methods
-from pta.cli.output import STDOUT, on_batch, plain, progress, require_place, tables, write_json
+from pta.cli.options import open_features
+from pta.cli.output import on_batch, plain, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import Summary
 from pta.evaluation.evaluate import evaluate as evaluate_methods
-from pta.evaluation.prediction_files import write_predictions
 from pta.evaluation.record import Evaluation
 from pta.evaluation.stream import Stream
 from pta.files import make_folder
@@ -34,8 +33,7 @@ def evaluate(
     ] = None,
     seed: options.Seeds = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter, e.g. pta.h=50."),
+        list[str] | None, typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter, e.g. pta.h=50.")
     ] = None,
     preset: Annotated[
         str | None,
@@ -45,8 +43,7 @@ def evaluate(
         ),
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(help="The model that made the features, for methods that look inside it (tca)."),
+        str | None, typer.Option(help="The model that made the features, for methods that look inside it (tca).")
     ] = None,
     device: options.Device = "cpu",
     stream: options.StreamKind = "iid",
@@ -85,10 +82,8 @@ def evaluate(
             done += evaluate_methods(data, methods, seeds, stream=order, batch=size, model=encoder, on_batch=told)
     if predictions is not None:
         for evaluation in done:
-            write_predictions(_folder(predictions, evaluation.dataset, len(datasets)), evaluation)
-    if json is not None:
-        write_json(json, [evaluation.record() for evaluation in done])
-    if json is None or str(json) != STDOUT:
+            evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))
+    if write_json(json, [evaluation.record() for evaluation in done]):
         tables().print(_table(work, len(seeds), done))
 
 
@@ -108,17 +103,18 @@ def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequen
         table.add_column(heading, justify="right")
     for data, methods in work:
         for method in methods:
-            own = [e.record() for e in done if e.dataset == data.name and e.run.method == method]
+            own = [e.record() for e in done if e.data is data and e.run.method == method]
             summary = Summary.of(own)
             deviation = "" if summary.deviation is None else f" ± {summary.deviation:.2f}"
-            table.add_row(
-                plain(data.name),
-                method,
-                "no labels" if summary.accuracy is None else f"{summary.accuracy:.2f}{deviation}",
-                "no labels" if summary.gain is None else f"{summary.gain:+.2f}",
-                "no labels" if summary.worst_class is None else f"{summary.worst_class:.2f}",
-                "no labels" if summary.calibration_error is None else f"{summary.calibration_error:.2f}",
-                f"{summary.samples_per_second:,.0f}",
-                decimal(summary.state_bytes),
-            )
+            cells = [
+                _cell(summary.accuracy) + deviation,
+                _cell(summary.gain, "+.2f"),
+                *map(_cell, (summary.worst_class, summary.calibration_error)),
+            ]
+            speed = f"{summary.samples_per_second:,.0f}"
+            table.add_row(plain(data.name), method, *cells, speed, decimal(summary.state_bytes))
     return table
+
+
+def _cell(value: float | None, form: str = ".2f") -> str:
+    return "no labels" if value is None else format(value, form)

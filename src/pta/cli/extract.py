@@ -7,12 +7,12 @@ import typer
 
 from pta.cli import options
 from pta.cli.messages import say
-from pta.cli.output import STDOUT, progress, require_place, write_json
+from pta.cli.output import progress, require_place, write_json
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter
 from pta.inference.encoding import Reading, Views
-from pta.inference.extract import Extraction, require_feature_file
 from pta.inference.extract import extract as extract_features
+from pta.inference.extract import require_feature_file
 from pta.inference.open_source import open_source
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.views import Mode
@@ -73,37 +73,22 @@ def extract(
         def texts_done(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        classifier = build_classifier(
-            encoder,
-            images.class_names,
-            prompts,
-            descriptions=sentences,
-            cache=default_cache(),
-            on_progress=texts_done,
-        )
+        texts = (encoder, images.class_names, prompts)
+        kept = default_cache()
+        classifier = build_classifier(*texts, descriptions=sentences, cache=kept, on_progress=texts_done)
         bar.update(task, description=images.name, completed=0, total=len(images))
         done = extract_features(
-            images,
-            encoder,
-            classifier,
-            out,
-            reading,
+            *(images, encoder, classifier, out, reading),
             about={"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)},
             shard=shard,
             replace=replace,
             on_error=on_error,
             on_progress=lambda count: bar.update(task, completed=count),
         )
-    _report(done, json)
-
-
-def _report(done: Extraction, json: Path | None) -> None:
     for line in done.skipped:
         say(f"skipped: {line}")
-    if json is not None:
-        skipped = list(done.skipped)
-        write_json(json, {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": skipped})
-    if json is None or str(json) != STDOUT:
+    record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}
+    if write_json(json, record):
         there = "all were there already" + (", text features renewed" if done.texts_renewed else "")
         what = f"{done.encoded:,} encoded now" if done.encoded else there
         print(f"{done.path}: {done.samples:,} images, {what}")

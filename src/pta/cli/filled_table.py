@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table as Screen
 
 from pta.cli.output import plain, tables
-from pta.reproduction.table import Line, Table
-from pta.reproduction.text import cell_lines, footnotes, gain_heading, gain_lines, has_gains, title_of
+from pta.reproduction.table import Table
+from pta.reproduction.view import RowView, view_of
 
 _BORDER = 3  # what a column takes beside its text
 _WIDEST_LABEL = 24
@@ -14,32 +14,22 @@ _WIDEST_LABEL = 24
 
 def show(table: Table) -> None:
     """Print the table with all that must be said below it."""
-    console = tables()
-    console.print(
-        f"[bold]{plain(title_of(table))}[/bold] ({plain(table.experiment.unit)})", highlight=False, soft_wrap=True
-    )
-    headings = [*table.headings, *([gain_heading(table)] if has_gains(table) else [])]
-    cells = [_cells(table, line) for line in table.lines]
-    labels = [text for line in table.lines for text in (line.row.label, line.row.section)]
+    console, view = tables(), view_of(table)
+    console.print(f"[bold]{plain(view.title)}[/bold] ({plain(table.experiment.unit)})", highlight=False, soft_wrap=True)
+    labels = [text for row in view.rows for text in (row.row.label, row.row.section)]
     label = min(_WIDEST_LABEL, max(map(len, labels)))
-    widths = [_width(heading, [row[at] for row in cells]) for at, heading in enumerate(headings)]
+    widths = [_width(heading, [row.cells[at].lines for row in view.rows]) for at, heading in enumerate(view.headings)]
     for block in _blocks(widths, console.width - label - _BORDER - 1):
         screen = Screen()
         screen.add_column(width=label, overflow="fold")
         for at in block:
-            screen.add_column(plain(headings[at]), justify="right", width=widths[at], overflow="fold")
-        _add_rows(screen, table, cells, block)
+            screen.add_column(plain(view.headings[at]), justify="right", width=widths[at], overflow="fold")
+        _add_rows(screen, view.rows, block)
         console.print(screen)
     meaning = "A cell: ours, the paper's, the difference." if table.comparable and table.experiment.place else ""
-    for note in filter(None, (table.experiment.note, meaning, *footnotes(table))):
+    for note in filter(None, (table.experiment.note, meaning, *view.notes)):
         console.print(plain(note), highlight=False, soft_wrap=True)
     console.print()
-
-
-def _cells(table: Table, line: Line) -> list[list[str]]:
-    """The lines of text of each cell, the gain's at the end."""
-    gain = [gain_lines(line.gain, table.experiment.digits) if line.gain else []] if has_gains(table) else []
-    return [*(cell_lines(table, cell) for cell in line.cells), *gain]
 
 
 def _width(heading: str, cells: Sequence[Sequence[str]]) -> int:
@@ -63,11 +53,9 @@ def _blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
     yield block
 
 
-def _add_rows(screen: Screen, table: Table, cells: Sequence[Sequence[Sequence[str]]], block: Sequence[int]) -> None:
-    section = ""
-    for line, row in zip(table.lines, cells, strict=True):
-        if line.row.section != section:
-            section = line.row.section
+def _add_rows(screen: Screen, rows: Sequence[RowView], block: Sequence[int]) -> None:
+    for row in rows:
+        if row.section is not None:
             screen.add_section()
-            screen.add_row(f"[italic]{plain(section)}[/italic]")
-        screen.add_row(plain(line.row.label), *(plain("\n".join(row[at])) for at in block))
+            screen.add_row(f"[italic]{plain(row.section)}[/italic]")
+        screen.add_row(plain(row.row.label), *(plain("\n".join(row.cells[at].lines)) for at in block))

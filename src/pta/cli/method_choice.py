@@ -12,7 +12,7 @@ from pta.cli.messages import say
 from pta.datasets.features import FeatureFile
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, PtaError
-from pta.evaluation.same_model import require_same_model
+from pta.evaluation.evaluate import require_same_model
 from pta.towers import Model
 
 Methods = dict[str, dict[str, Any]]  # name → parameters
@@ -21,21 +21,13 @@ ALL = "all"
 
 @dataclass
 class MethodChoice:
-    """What the user asked for.
+    """What the user asked for."""
 
-    Args:
-        asked: names of methods, or `all` for those that a file has everything for.
-        settings: METHOD.NAME=VALUE, each for a method that is run.
-        preset: NAME, or NAME/DATASET for the values of another dataset than the file's own.
-        model: the name of the model whose towers methods may need; loaded if one does.
-        device: where that runs.
-    """
-
-    asked: Sequence[str]
-    settings: Sequence[str] = ()
-    preset: str | None = None
-    model: str | None = None
-    device: str = "cpu"
+    asked: Sequence[str]  # names of methods, or `all` for those that a file has everything for
+    settings: Sequence[str] = ()  # METHOD.NAME=VALUE, each for a method that is run
+    preset: str | None = None  # NAME, or NAME/DATASET for the values of another dataset than the file's own
+    model: str | None = None  # whose towers methods may need; loaded if one does
+    device: str = "cpu"  # where that runs
     names: list[str] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """`pta methods`: what there is to choose from."""
 
 import inspect
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,32 +10,26 @@ from rich.table import Table
 
 from pta.adapters import adapter_class, list_adapters
 from pta.cli.messages import say
-from pta.cli.output import require_place, tables, write_json
+from pta.cli.output import plain, require_place, tables, write_json
 from pta.errors import UnknownAdapter
 
 
 def methods(
+    name: Annotated[list[str] | None, typer.Argument(help="Show these with every parameter.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
 ) -> None:
     """List the methods: what each is, what it needs, and its parameters with their defaults."""
     require_place(json)
-    records = []
-    for name in list_adapters():
-        try:
-            records.append(_describe(name))
-        except UnknownAdapter as error:  # of another package; the others can still be used
-            say(str(error))
+    records = [describe(one) for one in name] if name else list(_all())
     if json is not None:
-        return write_json(json, records)
-    table = Table("method", "what it is", "needs", "parameters", show_lines=True)
-    for record in records:
-        defaults = {name: one["default"] for name, one in record["parameters"].items()}
-        parameters = [name if default is None else f"{name}={default}" for name, default in defaults.items()]
-        table.add_row(record["method"], record["summary"], ", ".join(record["needs"]), ", ".join(parameters) or "none")
-    return tables().print(table)
+        write_json(json, records)
+    else:
+        for table in map(_parameters, records) if name else [_overview(records)]:
+            tables().print(table)
 
 
-def _describe(name: str) -> dict[str, Any]:
+def describe(name: str) -> dict[str, Any]:
+    """What a method is, what it needs, and its declared parameters."""
     method = adapter_class(name)
     return {
         "method": name,
@@ -45,3 +40,27 @@ def _describe(name: str) -> dict[str, Any]:
             for key, one in method.declared.items()
         },
     }
+
+
+def _all() -> Iterator[dict[str, Any]]:
+    for name in list_adapters():
+        try:
+            yield describe(name)
+        except UnknownAdapter as error:  # of another package; the others can still be used
+            say(str(error))
+
+
+def _overview(records: Sequence[dict[str, Any]]) -> Table:
+    table = Table("method", "what it is", "needs", "parameters", show_lines=True)
+    for record in records:
+        defaults = {name: one["default"] for name, one in record["parameters"].items()}
+        parameters = [name if default is None else f"{name}={default}" for name, default in defaults.items()]
+        table.add_row(record["method"], record["summary"], ", ".join(record["needs"]), ", ".join(parameters) or "none")
+    return table
+
+
+def _parameters(record: dict[str, Any]) -> Table:
+    table = Table("parameter", "default", "may be", "what it is", title=f"{record['method']}: {record['summary']}")
+    for name, one in record["parameters"].items():
+        table.add_row(name, plain(str(one["default"])), one["bounds"], plain(one["help"]))
+    return table

@@ -1,10 +1,15 @@
 """Options that several commands share, each written once."""
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from pta.datasets.features import FeatureFile, load_features
+from pta.encoders import find_device
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.evaluation.stream import KINDS
 from pta.files import read_text
@@ -28,10 +33,7 @@ Classes = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU if there is one.")]
 Dtype = Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Precision of the model.")]
-Batch = Annotated[
-    int,
-    typer.Option(min=1, help="Images encoded at once; changes speed, and at most the last bits."),
-]
+Batch = Annotated[int, typer.Option(min=1, help="Images encoded at once; changes speed, and at most the last bits.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Threads that decode images.", show_default="one a processor, at most 8")
 ]
@@ -40,8 +42,7 @@ FastDecode = Annotated[
     typer.Option("--fast-decode", help="Decode large JPEG files at a fraction of their size: nearly the same pixels."),
 ]
 Features = Annotated[
-    list[Path],
-    typer.Option(help="Feature file (.npz or .safetensors), or a folder of them; may be repeated."),
+    list[Path], typer.Option(help="Feature file (.npz or .safetensors), or a folder of them; may be repeated.")
 ]
 Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")]
 StreamKind = Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")]
@@ -66,11 +67,30 @@ OnError = Annotated[
 ]
 
 
+_SUFFIXES = (".npz", ".safetensors")
 _LARGEST = 16 * 2**20  # bytes of class names
 
 
+def open_features(places: Sequence[Path], device: str) -> list[FeatureFile]:
+    """The feature files, and those in the folders, ready on a device; no two of one name."""
+    on = find_device(device)
+    files = [replace(data, classifier=data.classifier.to(device=on)) for data in map(load_features, _files(places))]
+    for name, count in Counter(data.name for data in files).items():
+        if count > 1:
+            raise InvalidParameter(f"two feature files are called {name}")
+    return files
+
+
+def _files(places: Sequence[Path]) -> Iterator[Path]:
+    for place in places:
+        inside = sorted(path for path in place.iterdir() if path.suffix in _SUFFIXES) if place.is_dir() else [place]
+        if not inside:
+            raise UnreadableFile(f"no feature files ({', '.join(_SUFFIXES)}) in {place}")
+        yield from inside
+
+
 def read_classes(given: str) -> list[str]:
-    """Class names from a file with one a line, or from a list with commas."""
+    """Class names from a file with one per line, or from a list with commas."""
     if _is_file(given):
         names = read_text(Path(given), "class name", _LARGEST).splitlines()
         if len(names) == 1 and "," in names[0]:

@@ -88,10 +88,17 @@ def require_place(path: Path | None) -> None:
         require_writable(path)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON to a file, or to stdout for `-`."""
+def write_json(path: Path | None, content: Any) -> bool:
+    """Write JSON to a file, or to stdout for `-`, if a place is given; says whether stdout is free for tables."""
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    if str(path) == STDOUT:
-        sys.stdout.write(text)
-    else:
+    if path is not None and str(path) != STDOUT:
         write_atomically(path, text.encode())
+    elif path is not None:
+        sys.stdout.write(text)
+    return str(path) != STDOUT
+
+
+def print_lines(*lines: str) -> None:
+    """Print texts to stdout as they are: not wrapped, and no markup is read in them."""
+    for line in lines:
+        tables().print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,6 +1,8 @@
 """`pta predict`: a folder, a list of paths or a camera in, labels out, better as it goes."""
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +10,6 @@ import typer
 
 from pta.adapters import adapter_class
 from pta.cli import options
-from pta.cli.interrupts import stopping_on_interrupt
 from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import STDOUT, progress
@@ -52,9 +53,8 @@ def predict(
 ) -> None:
     """Label images and learn from them on the way; rows are written as each batch is done."""
     if classes is None:
-        raise InvalidParameter(
-            "--classes is required: a file with one name per line, or a list, e.g. --classes cat,dog,bird"
-        )
+        needed = "a file with one name per line, or a list, e.g. --classes cat,dog,bird"
+        raise InvalidParameter(f"--classes is required: {needed}")
     names = options.read_classes(classes)
     top = min(top, len(names))
     encoder = load_encoder(model, device=device, dtype=dtype)
@@ -64,8 +64,7 @@ def predict(
     if state is not None:
         _require_state(state, out, freeze, bool(set_))
     classifier = Classifier(
-        encoder,
-        names,
+        *(encoder, names),
         templates=templates,
         descriptions=options.read_descriptions(descriptions),
         method=method or "pta",
@@ -83,9 +82,7 @@ def predict(
     with stopping_on_interrupt() as interrupted, open_row_file(out, csv, top) as (rows, file), progress() as bar:
         task = bar.add_task("reading", total=total)
         batches = predict_stream(
-            classifier,
-            source,
-            reading,
+            *(classifier, source, reading),
             learn=not freeze,
             top=top,
             on_error=on_error,
@@ -102,12 +99,29 @@ def predict(
             _finish(classifier, kept, tally)
             raise
         _finish(classifier, kept, tally)
-        if signal := interrupted():
-            raise typer.Exit(128 + signal)
+        if number := interrupted():
+            raise typer.Exit(128 + number)
+
+
+@contextmanager
+def stopping_on_interrupt() -> Iterator[Callable[[], int | None]]:
+    """On SIGINT and SIGTERM finish what is under way. Gives a function that says which came; a second stops at once."""
+    caught: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: caught[0] if caught else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
-    """What the user set."""
     if adapter_class(method).scope == "stream":
         raise InvalidParameter(
             f"{method} answers a whole set at once, not a stream; pta extract and pta eval --predictions do that"
@@ -121,7 +135,7 @@ def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> None:
-    """Find out before the work whether there is something to answer from, or a place for what is learnt."""
+    """Find out before the work whether there is something to answer from, or a place for what is learned."""
     if has_settings and state.exists():
         raise InvalidParameter(f"{state} was learnt with parameters of its own; leave --set out")
     if state.resolve() == out.resolve():
@@ -139,7 +153,7 @@ def _resume(classifier: Classifier, state: Path, method: str | None) -> None:
 
 
 def _finish(classifier: Classifier, state: Path | None, tally: Tally) -> None:
-    """Save what was learnt, and say what was done."""
+    """Save what was learned, and say what was done."""
     if state is not None:
         classifier.save(state)
     say(tally.sentence() + (f"; state saved to {state}" if state is not None else ""))

@@ -7,20 +7,21 @@ import typer
 from rich.table import Table as Screen
 
 from pta.cli import options
-from pta.cli.feature_files import open_features
 from pta.cli.filled_table import show
 from pta.cli.messages import say
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.options import open_features
+from pta.cli.output import progress, require_place, tables, write_json
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
 from pta.files import make_folder
+from pta.reproduction.data_files import to_json
 from pta.reproduction.declaration import load_experiments
 from pta.reproduction.job import Job
-from pta.reproduction.json_cells import to_json
 from pta.reproduction.library import Library
-from pta.reproduction.reproduce import list_experiments, require_sound
-from pta.reproduction.reproduce import reproduce as reproduce_experiments
+from pta.reproduction.plan import place
+from pta.reproduction.reproduce import list_experiments
+from pta.reproduction.reproduce import reproduce as reproduce_plans
 from pta.reproduction.table_files import write_results
 from pta.reproduction.world import world_with
 
@@ -71,8 +72,7 @@ def reproduce(
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
     world = world_with(own, offline=offline, most_seeds=seeds)
-    for experiment in chosen:
-        require_sound(experiment, world)
+    plans = [place(experiment, world) for experiment in chosen]
     library = Library(
         out / "features",
         root=data,
@@ -101,14 +101,12 @@ def reproduce(
 
         library.on_progress = extracting
         try:
-            done = reproduce_experiments(chosen, world, library, ResultStore(out), job_begins)
+            done = reproduce_plans(plans, library, ResultStore(out), job_begins)
         except KeyboardInterrupt:
             say("stopped; what was measured is kept, and the same command goes on")
             raise
     report, without_figures = write_results(done, out)
-    if json is not None:
-        write_json(json, [to_json(table) for table in done])
-    if json is None or str(json) != STDOUT:
+    if write_json(json, [to_json(table) for table in done]):
         for table in done:
             show(table)
     if without_figures:
@@ -118,9 +116,7 @@ def reproduce(
 
 def _list(json: Path | None) -> None:
     rows = list_experiments()
-    if json is not None:
-        write_json(json, rows)
-    if json is None or str(json) != STDOUT:
+    if write_json(json, rows):
         table = Screen("experiment", "in the paper", "what it shows", "rows", "not yet", title_justify="left")
         for row in rows:
             table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows", "not_yet")))

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from pta.adapters import adapter_class
 from pta.cli import options
-from pta.cli.feature_files import open_features
 from pta.cli.method_choice import parse_setting
-from pta.cli.output import STDOUT, on_batch, plain, progress, require_place, tables, write_json
+from pta.cli.options import open_features
+from pta.cli.output import on_batch, plain, print_lines, progress, require_place, tables, write_json
 from pta.errors import InvalidParameter
 from pta.evaluation.contenders import as_given
 from pta.evaluation.result_store import ResultStore
@@ -81,9 +81,7 @@ def sweep(
         write_atomically(csv, sweep_csv(grid, swept).encode())
     if plot is not None:
         draw(plot, grid, swept)
-    if json is not None:
-        write_json(json, [record for points in swept.values() for point in points for record in point.records])
-    if json is None or str(json) != STDOUT:
+    if write_json(json, [record for points in swept.values() for point in points for record in point.records]):
         _show(grid, swept)
 
 
@@ -122,16 +120,11 @@ def split_values(given: str) -> list[str]:
 
 
 def _show(grid: Grid, swept: Swept) -> None:
-    console = tables()
     for dataset, points in swept.items():
         highest = max(point.accuracy for point in points)
-        seeds = len(points[0].records)
-        console.print(
-            f"{dataset}: accuracy of {grid.method} in %, mean over {seeds} seed(s), and gain over zero-shot, "
-            f"which has {points[0].zero_shot:.2f}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+        print_lines(
+            f"{dataset}: accuracy of {grid.method} in %, mean over {len(points[0].records)} seed(s), and gain over "
+            f"zero-shot, which has {points[0].zero_shot:.2f}"
         )
         table = Table()
         cells = [_cell(point, highest) for point in points]
@@ -139,8 +132,8 @@ def _show(grid: Grid, swept: Swept) -> None:
             _fill_matrix(table, grid, cells)
         else:
             _fill_rows(table, grid, points, cells)
-        console.print(table)
-    console.print(_WARNING, highlight=False, soft_wrap=True)
+        tables().print(table)
+    print_lines(_WARNING)
 
 
 def _cell(point: Point, highest: float) -> str:

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.output import STDOUT, progress, require_place, tables, write_json
+from pta.cli.output import progress, require_place, tables, write_json
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter
 from pta.files import make_folder
@@ -51,15 +51,9 @@ def verify(
         def move(name: str, total: int, done: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
-        reading = Reading(batch, workers, fast_decode)
-        verdicts = list(
-            verify_model(
-                encoder, reference, data, features, chosen, reading, descriptions=descriptions, on_progress=move
-            )
-        )
-    if json is not None:
-        write_json(json, [verdict.record() for verdict in verdicts])
-    if json is None or str(json) != STDOUT:
+        given = (encoder, reference, data, features, chosen, Reading(batch, workers, fast_decode))
+        verdicts = list(verify_model(*given, descriptions=descriptions, on_progress=move))
+    if write_json(json, [verdict.record() for verdict in verdicts]):
         tables().print(_table(verdicts, f"{model} as {reference.architecture}, templates {templates}", tolerance))
     differences = [abs(verdict.difference) for verdict in verdicts if verdict.difference is not None]
     if not differences:

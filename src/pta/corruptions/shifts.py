@@ -54,13 +54,7 @@ def pixelate(images: Images, severity: int, rng: Random) -> Images:
     return _each(images, coarse)
 
 
-_PURE: tuple[Callable[[Images, int, Random], Images], ...] = (
-    gaussian_noise,
-    blur,
-    contrast,
-    rotate,
-    pixelate,
-)
+_PURE = (gaussian_noise, blur, contrast, rotate, pixelate)
 
 
 def mixed(images: Images, severity: int, rng: Random) -> Images:

@@ -1,51 +1,36 @@
 """The sixteen image sets of this field, as data: where their parts lie, what they are called, how many there are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pta.datasets.sample_set import SampleFile
 from pta.errors import InvalidParameter, nearest
 from pta.files import packaged_json
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One set. Places are relative to the folder of all datasets; of several, the first that exists is taken.
+    """One set. Places are relative to the folder of all datasets; of several, the first that exists is taken."""
 
-    Attributes:
-        id: what it is called on the command line.
-        layout: which reader of `pta.datasets.folder_layouts` understands it.
-        images: the folder of the images.
-        test_list: the file that says which images are the test set.
-        names_file: a file with class names; unless the layout needs it, a set is whole without it.
-        names: which of our own lists of class names belongs to it.
-        subset: which part of ImageNet's classes it has, if not all.
-        classes, count: how many classes and images the full set has; count is None where nobody has said.
-        prompts: whose templates suit it.
-        images_from, test_list_from: where one gets them.
-        parts: folders below `images` that a user chooses among, level by level.
-        filters: by name, letters whose files are left out on request.
-        without: the letters chosen from `filters`.
-    """
-
-    id: str
+    id: str  # what it is called on the command line
     title: str
-    layout: str
-    images: tuple[str, ...]
-    names: str
-    classes: int
-    count: int | None
-    prompts: str
-    images_from: str
-    test_list: tuple[str, ...] = ()
-    test_list_from: str = ""
-    names_file: tuple[str, ...] = ()
-    subset: str | None = None
-    parts: tuple[tuple[str, ...], ...] = ()
-    filters: Mapping[str, str] = field(default_factory=dict)
-    without: str | None = None
+    layout: str  # which reader of `pta.datasets.folder_layouts` understands it
+    images: tuple[str, ...]  # the folder of the images
+    names: str  # which of our own lists of class names belongs to it
+    classes: int  # of the full set
+    count: int | None  # images of the full set, where that is published
+    prompts: str  # whose templates suit it
+    images_from: str  # where one gets them
+    test_list: tuple[str, ...] = ()  # the file that says which images are the test set
+    test_list_from: str = ""  # where one gets it
+    names_file: tuple[str, ...] = ()  # with class names; only needed beside a test list
+    subset: str | None = None  # which part of ImageNet's classes it has, if not all
+    parts: tuple[tuple[str, ...], ...] = ()  # folders below `images` that a user chooses among, level by level
+    filters: Mapping[str, str] = field(default_factory=dict)  # by name, letters whose files are left out on request
+    without: str | None = None  # the letters chosen from `filters`
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -77,9 +62,8 @@ class Entry:
     def part(self, *chosen: str) -> "Entry":
         """The set below the folders chosen from `parts`."""
         below = "/".join(chosen)
-        return replace(
-            self, id=f"{self.id}/{below}", images=tuple(f"{place}/{below}" for place in self.images), parts=()
-        )
+        images = tuple(f"{place}/{below}" for place in self.images)
+        return replace(self, id=f"{self.id}/{below}", images=images, parts=())
 
     def record(self) -> dict[str, Any]:
         """What is written to JSON."""
@@ -96,6 +80,21 @@ class Entry:
         }
 
 
+Watch = Callable[[int, int], None]
+"""Is told how many of how many pieces of work are done."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Which images a copy of a set holds, in order, with their labels."""
+
+    images: list[SampleFile]
+    labels: list[int]
+    class_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # remarks for the user
+    missing: tuple[SampleFile, ...] = ()  # images that are listed but not there
+
+
 @cache
 def catalogue() -> dict[str, Entry]:
     """Every set by its id.
@@ -103,7 +102,12 @@ def catalogue() -> dict[str, Entry]:
     >>> catalogue()["dtd"].count
     1692
     """
-    return {id: _entry(id, about) for id, about in packaged_json("datasets.json").items() if not id.startswith("_")}
+    found = {}
+    for id, about in packaged_json("datasets.json").items():
+        if not id.startswith("_"):
+            fixed = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
+            found[id] = Entry(id, **fixed | {"parts": tuple(map(tuple, about.get("parts", [])))})
+    return found
 
 
 def is_catalogued(source: str) -> bool:
@@ -139,11 +143,6 @@ def _how_to_choose(entry: Entry) -> str:
     if entry.filters:
         return f"{entry.id} has the variants {', '.join(f'{entry.id}/{name}' for name in entry.filters)}"
     return f"{entry.id} has no variants"
-
-
-def _entry(id: str, about: dict[str, Any]) -> Entry:
-    fixed = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
-    return Entry(id=id, **fixed | {"parts": tuple(tuple(part) for part in about.get("parts", []))})
 
 
 def _first_existing(root: Path, places: Sequence[str]) -> Path:

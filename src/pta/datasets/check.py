@@ -6,9 +6,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pta.datasets.catalogue import Entry, find_entry
+from pta.datasets.catalogue import Entry, Listing, Watch, find_entry
 from pta.datasets.folder_layouts import list_images, missing_places
-from pta.datasets.listing import Listing, Watch, no_progress
 from pta.errors import PtaError, UnreadableFile
 
 _SHOWN = 3
@@ -38,7 +37,7 @@ class Report:
         return {**asdict(self), "complete": self.complete}
 
 
-def check(name: str | Entry, root: str | Path, watch: Watch = no_progress) -> Report:
+def check(name: str | Entry, root: str | Path, watch: Watch = lambda done, total: None) -> Report:
     """Look for every part of a set below the folder of all datasets; `watch` is told of the progress.
 
     A set with many parts, such as `imagenet_c`, is checked in those parts that are there.
@@ -59,17 +58,8 @@ def _check_one(entry: Entry, root: Path, watch: Watch) -> Report:
             problems += _gaps(entry, listing)
         except PtaError as error:
             problems.append(str(error))
-    return Report(
-        name=entry.id,
-        title=entry.title,
-        folder=str(entry.image_folder(root)),
-        images=len(listing.images) - len(listing.missing),
-        expected_images=entry.count,
-        classes=len(set(listing.labels)),
-        expected_classes=entry.classes,
-        problems=tuple(problems),
-        notes=listing.notes,
-    )
+    counts = (len(listing.images) - len(listing.missing), entry.count, len(set(listing.labels)), entry.classes)
+    return Report(entry.id, entry.title, str(entry.image_folder(root)), *counts, tuple(problems), listing.notes)
 
 
 def _gaps(entry: Entry, listing: Listing) -> list[str]:
@@ -98,28 +88,14 @@ def _check_parts(entry: Entry, root: Path, watch: Watch) -> Report:
 
         reports.append(_check_one(entry.part(part), root, watch_part))
     absent = [part for part in parts if part not in there]
-    problems = [
-        f"{part}: {problem}" for part, report in zip(there, reports, strict=True) for problem in report.problems
-    ]
-    notes = (
-        [f"{len(there)} of {len(parts)} parts are here; not here, and not counted: {_some(absent)}"] if absent else []
-    )
+    problems = [f"{part}: {one}" for part, report in zip(there, reports, strict=True) for one in report.problems]
+    notes = [f"{len(there)} of {len(parts)} parts are here; not here, and not counted: {_some(absent)}"]
     if not there:
-        problems, notes = (
-            missing_places(entry, root) or [f"none of its {len(parts)} parts are here: {_some(parts)}"],
-            [],
-        )
-    return Report(
-        name=entry.id,
-        title=entry.title,
-        folder=str(entry.image_folder(root)),
-        images=sum(report.images for report in reports),
-        expected_images=None if entry.count is None else entry.count * max(len(there), 1),
-        classes=min((report.classes for report in reports), default=0),
-        expected_classes=entry.classes,
-        problems=tuple(problems),
-        notes=tuple(notes),
-    )
+        problems = missing_places(entry, root) or [f"none of its {len(parts)} parts are here: {_some(parts)}"]
+    images, classes = sum(one.images for one in reports), min((one.classes for one in reports), default=0)
+    expected = None if entry.count is None else entry.count * max(len(there), 1)
+    counts, notes = (images, expected, classes, entry.classes), notes if there and absent else []
+    return Report(entry.id, entry.title, str(entry.image_folder(root)), *counts, tuple(problems), tuple(notes))
 
 
 def _some(names: Sequence[str]) -> str:

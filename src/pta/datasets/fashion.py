@@ -6,18 +6,7 @@ from importlib import resources
 import numpy as np
 import numpy.typing as npt
 
-CLASS_NAMES = (
-    "t-shirt",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
-)
+CLASS_NAMES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 """In the order of the labels 0 … 9."""
 
 

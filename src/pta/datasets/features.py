@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidSamples, PtaError, UnreadableFile
+from pta.errors import InvalidSamples, PtaError, UnreadableFile, naming
 from pta.files import load_tensors
 from pta.samples import Samples
 
@@ -32,23 +32,14 @@ _LARGEST = 64 * 2**30  # bytes after decompression; more is a mistake or an atta
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """A dataset as a method sees it.
+    """A dataset as a method sees it."""
 
-    Attributes:
-        name: the file's name without its ending.
-        dataset: what its images were listed as when `pta extract` made it, otherwise the file's name, too.
-        samples: N unit features, with their views or raw samples if the file has them.
-        classifier: the zero-shot classifier of the file's text features.
-        labels: N class numbers, if the file has them.
-        architecture: of the model that made it, if `pta extract` did.
-    """
-
-    name: str
-    samples: Samples
-    classifier: ZeroShotClassifier
-    labels: NDArray[np.int64] | None
-    dataset: str = ""
-    architecture: str = ""
+    name: str  # the file's, without its ending
+    samples: Samples  # N unit features, with their views or raw samples if the file has them
+    classifier: ZeroShotClassifier  # of the file's text features
+    labels: NDArray[np.int64] | None  # N class numbers, if the file has them
+    dataset: str = ""  # what its images were listed as when `pta extract` made it, otherwise the file's name, too
+    architecture: str = ""  # of the model that made it, if `pta extract` did
 
     def __post_init__(self) -> None:
         if not self.dataset:
@@ -99,12 +90,8 @@ def load_features(path: str | Path) -> FeatureFile:
             f"{path}: no {' and no '.join(missing)}; a feature file has image_features, text_features, classnames "
             f"and optionally labels, this one has {', '.join(sorted(arrays)) or 'nothing'}"
         )
-    try:
-        samples = Samples.of(
-            arrays["image_features"],
-            views=arrays.get("view_features"),
-            raw=arrays.get("pixels"),
-        )
+    with naming(str(path)):
+        samples = Samples.of(arrays["image_features"], views=arrays.get("view_features"), raw=arrays.get("pixels"))
         classifier = ZeroShotClassifier(
             arrays["text_features"],
             [str(name) for name in arrays["classnames"]],
@@ -117,8 +104,6 @@ def load_features(path: str | Path) -> FeatureFile:
                 "both must come from the same model"
             )
         labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
-    except PtaError as error:
-        raise type(error)(f"{path}: {error}") from None
     about = read_about(path) or {}
     architecture = about.get("images", {}).get("architecture", "")
     return FeatureFile(path.stem, samples, classifier, labels, about.get("dataset", path.stem), architecture)

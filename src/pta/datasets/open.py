@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pta.datasets.catalogue import Entry, catalogue, find_entry, is_catalogued
+from pta.datasets.catalogue import Entry, Listing, catalogue, find_entry, is_catalogued
 from pta.datasets.csv_list import open_csv
 from pta.datasets.folder_layouts import list_images, missing_places
-from pta.datasets.listing import Listing
 from pta.datasets.own_folder import open_folder
 from pta.datasets.sample_set import SampleSet
 from pta.datasets.shard_names import is_shards
@@ -28,14 +27,12 @@ def open_samples(
     """The samples of a source, not read yet.
 
     Args:
-        source: the id of a catalogued set, perhaps with a variant (`dtd`, `imagenet_a/legacy`, `imagenet_c/fog/5`);
-            or a folder with one sub-folder per class, or with samples only; or a `.csv` with the header `path,label` or
-            `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`). A text that begins with an id
-            means the catalogued set even where a folder has that name: write `./dtd`, or give a `Path`, for the folder.
-        root: the folder of all datasets, for a catalogued set.
+        source: the id of a catalogued set, perhaps with a variant (`dtd`, `imagenet_a/legacy`, `imagenet_c/fog/5`), in
+            the folder `root`; or a folder with one sub-folder per class, or with samples only; or a `.csv` with the
+            header `path,label` or `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`). A text that
+            begins with an id means the catalogued set: write `./dtd`, or give a `Path`, for a folder of that name.
         class_names: in the order of the labels. For a catalogued set they replace its own; the sub-folders of a folder
             and the names in a CSV must be among them; shards with labels need them.
-        modality: what to look for; the catalogued sets are images.
     """
     if isinstance(source, str) and is_catalogued(source):
         return _open_catalogued(source, root, class_names)
@@ -94,7 +91,6 @@ def _shortage(entry: Entry, listing: Listing) -> list[str]:
 
 
 def _no_such(source: str) -> str:
-    known = catalogue()
     if "/" in source or "." in source:
         return f"no such file or folder: {source}"
-    return f"{source!r} is neither a folder nor a known dataset; {nearest(source, known)}"
+    return f"{source!r} is neither a folder nor a known dataset; {nearest(source, catalogue())}"

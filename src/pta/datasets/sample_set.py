@@ -15,19 +15,23 @@ from pta.files import MAX_SAMPLE_BYTES, read_sample
 from pta.modality import IMAGES, Modality
 
 
-class ListedSample(Protocol):
-    """A sample that can be read when its turn comes, and told from another without reading it."""
+class SampleReference(Protocol):
+    """A sample that can be read when its turn comes."""
 
     @property
     def key(self) -> str:
         """What users see and tables hold."""
 
+    def read(self) -> bytes:
+        """The content, still encoded."""
+
+
+class ListedSample(SampleReference, Protocol):
+    """A sample that can also be told from another without reading it."""
+
     @property
     def stamp(self) -> tuple[int | str, ...]:
         """What changes when the sample does."""
-
-    def read(self) -> bytes:
-        """The content, still encoded."""
 
 
 @dataclass(frozen=True)
@@ -85,24 +89,14 @@ class TarMember:
 
 @dataclass(frozen=True, eq=False)
 class SampleSet:
-    """Samples of one source, in a fixed order.
+    """Samples of one source, in a fixed order."""
 
-    Attributes:
-        name: what the source is called, e.g. `dtd`, `imagenet_c/fog/5`, or the name of a folder.
-        class_names: as listed, underscores and all; empty where nothing is known about classes.
-        samples: what to read.
-        labels: a position in `class_names` for each sample, or None.
-        prompts: whose prompt templates suit the set, e.g. `oxford_flowers`; None for a user's own samples.
-        notes: what a user should know about this copy of the data, a sentence each.
-        modality: what the samples are.
-    """
-
-    name: str
-    class_names: tuple[str, ...]
+    name: str  # what the source is called, e.g. `dtd`, `imagenet_c/fog/5`, or the name of a folder
+    class_names: tuple[str, ...]  # as listed, underscores and all; empty where nothing is known about classes
     samples: tuple[ListedSample, ...]
-    labels: NDArray[np.int64] | None
-    prompts: str | None = None
-    notes: tuple[str, ...] = ()
+    labels: NDArray[np.int64] | None  # a position in `class_names` for each sample
+    prompts: str | None = None  # whose prompt templates suit the set, e.g. `oxford_flowers`; None for a user's own
+    notes: tuple[str, ...] = ()  # what a user should know about this copy of the data, one sentence each
     modality: Modality = IMAGES
 
     def __post_init__(self) -> None:

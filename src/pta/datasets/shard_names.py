@@ -1,7 +1,7 @@
 """Names of archives: one, a pattern `*.tar`, or a range `shard-{000..003}.tar`."""
 
 import re
-from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import product
 from pathlib import Path
 
@@ -47,13 +47,8 @@ def expand_range(source: str) -> list[str]:
         padded = any(len(end) > 1 and end.startswith("0") for end in (first, last))
         width = max(len(first), len(last)) if padded else 0
         ranges.append([str(number).zfill(width) for number in range(int(first), int(last) + 1)])
-    pieces = _RANGE.sub("\0", source).split("\0")
-    return ["".join(_interleave(pieces, chosen)) for chosen in product(*ranges)]
-
-
-def _interleave(pieces: Sequence[str], between: Sequence[str]) -> Iterator[str]:
-    for piece, after in zip(pieces, (*between, ""), strict=True):
-        yield piece + after
+    pattern = _RANGE.sub("\0", source)
+    return [reduce(lambda text, number: text.replace("\0", number, 1), chosen, pattern) for chosen in product(*ranges)]
 
 
 def _matching(text: str) -> list[Path]:

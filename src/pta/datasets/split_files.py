@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pta.datasets.catalogue import Entry
+from pta.datasets.catalogue import Entry, Listing, Watch
 from pta.datasets.class_index import matching_name
-from pta.datasets.listing import Listing, Watch
 from pta.datasets.sample_set import SampleFile
 from pta.datasets.trees import is_inside
 from pta.errors import UnreadableFile

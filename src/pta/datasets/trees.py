@@ -1,8 +1,9 @@
 """Finding samples in folders: always in the same order, without hidden files, through links but not in circles."""
 
 import os
+import posixpath
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pta.errors import UnreadableFile, reason
 from pta.modality import IMAGES, Modality
@@ -22,7 +23,7 @@ def sample_files(folder: Path, modality: Modality = IMAGES) -> list[str]:
         for entry in entries:
             if _is_folder(entry):
                 waiting.append((f"{prefix}{entry.name}/", above | {(status.st_dev, status.st_ino)}))
-            elif modality.takes(entry.name) and not _is_special(entry):
+            elif modality.takes(entry.name) and (entry.is_symlink() or entry.is_file()):  # no pipe, no device
                 found.append(prefix + entry.name)  # a broken link, too: reading it will say so
     return sorted(found)
 
@@ -43,16 +44,8 @@ def is_inside(path: str) -> bool:
     >>> [is_inside(path) for path in ("a/b.jpg", "a/../b.jpg", "../b.jpg", "/etc/passwd")]
     [True, True, False, False]
     """
-    return bool(path) and "\0" not in path and not path.startswith("/") and _depth_stays(path)
-
-
-def _depth_stays(path: str) -> bool:
-    depth = 0
-    for part in PurePosixPath(path).parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            return False
-    return depth > 0
+    first = posixpath.normpath(path).partition("/")[0]
+    return bool(path) and "\0" not in path and first not in ("", ".", "..")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -60,11 +53,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself
         return False
-
-
-def _is_special(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a pipe, a device or the like."""
-    return not entry.is_symlink() and not entry.is_file()
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:

@@ -28,13 +28,9 @@ def open_shards(source: str, class_names: Sequence[str] | None = None, modality:
     """The samples of one archive, of a pattern `*.tar` or of a range `shard-{000..003}.tar`, in the archives' order."""
     archives = find_shards(source)
     above = Path(os.path.commonpath([archive.absolute().parent for archive in archives]))
-    samples: list[TarMember] = []
-    labels: list[int | None] = []
-    for archive in archives:
-        prefix = archive.absolute().relative_to(above).as_posix()
-        for sample, label in _samples(archive, prefix, modality):
-            samples.append(sample)
-            labels.append(label)
+    prefixes = [archive.absolute().relative_to(above).as_posix() for archive in archives]
+    found = [one for place in zip(archives, prefixes, strict=True) for one in _samples(*place, modality)]
+    samples, labels = tuple(sample for sample, _ in found), [label for _, label in found]
     name = Path(source).name.split(".")[0]
     if not samples:
         raise UnreadableFile(
@@ -42,14 +38,18 @@ def open_shards(source: str, class_names: Sequence[str] | None = None, modality:
         )
     known = [label for label in labels if label is not None]
     if not known:
-        return SampleSet(name, tuple(class_names or ()), tuple(samples), None)
+        return SampleSet(name, tuple(class_names or ()), samples, None)
     if len(known) < len(samples):
         unlabelled = samples[labels.index(None)].key
         raise UnreadableFile(f"{unlabelled} has no {_LABEL} beside it, others have; either all or none need one")
     if class_names is None:
         raise InvalidParameter(f"{source} has labels, which are numbers; give the class names that they stand for")
-    _require_range(samples, known, len(class_names))
-    return SampleSet(name, tuple(class_names), tuple(samples), np.array(known, np.int64))
+    classes = len(class_names)
+    for sample, label in zip(samples, known, strict=True):
+        if label >= classes:
+            there = f"there are {classes} class names (0…{classes - 1})"
+            raise InvalidParameter(f"{sample.key} has label {label}, but {there}")
+    return SampleSet(name, tuple(class_names), samples, np.array(known, np.int64))
 
 
 def _samples(archive: Path, prefix: str, modality: Modality) -> list[tuple[TarMember, int | None]]:
@@ -104,10 +104,8 @@ def _refuse_compressed(archive: Path, file: BinaryIO) -> None:
     file.seek(0)
     for magic, compression in _COMPRESSIONS.items():
         if start.startswith(magic):
-            raise UnreadableFile(
-                f"{archive} is compressed ({compression}), so single files cannot be read from it; "
-                "decompress it to a plain .tar"
-            )
+            advice = "so single files cannot be read from it; decompress it to a plain .tar"
+            raise UnreadableFile(f"{archive} is compressed ({compression}), {advice}")
 
 
 def _label(content: bytes, where: str) -> int:
@@ -115,11 +113,3 @@ def _label(content: bytes, where: str) -> int:
     if number is None:
         raise UnreadableFile(f"{where} must hold a class number, found {content[:20]!r}")
     return number
-
-
-def _require_range(samples: Sequence[TarMember], labels: Sequence[int], classes: int) -> None:
-    for sample, label in zip(samples, labels, strict=True):
-        if label >= classes:
-            raise InvalidParameter(
-                f"{sample.key} has label {label}, but there are {classes} class names (0…{classes - 1})"
-            )

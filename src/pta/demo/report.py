@@ -163,16 +163,12 @@ def _gallery(result: DemoResult, positions: NDArray[np.intp]) -> str:
     figures = []
     for position in spread(positions, _CHANGES):
         i = result.pta.order[position]
-        truth, zero_shot, pta = (
-            result.labels[i],
-            result.zero_shot.predictions[position],
-            result.pta.predictions[position],
-        )
+        names, truth = result.data.classifier.class_names, result.labels[i]
         answers = "<br>".join(
-            f"{method}: {_answer(result.data.classifier.class_names[label], label == truth)}"
-            for method, label in (("zero-shot", zero_shot), ("PTA", pta))
+            f"{method}: {_answer(names[run.predictions[position]], run.predictions[position] == truth)}"
+            for method, run in (("zero-shot", result.zero_shot), ("PTA", result.pta))
         )
-        name = result.data.classifier.class_names[truth]
+        name = names[truth]
         figures.append(
             f"<figure>{picture(result.images[i], name)}"
             f"<figcaption><b>{escape(name)}</b><br>{answers}</figcaption></figure>"

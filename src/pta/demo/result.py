@@ -36,28 +36,15 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Both methods over one stream of shifted images.
-
-    Attributes:
-        shift: the name of the shift; with severity and seed it determines everything else.
-        severity: 1 … 5.
-        seed: of the shift's randomness and of the stream's order.
-        limit: how many images were asked for, or None for all there are.
-        originals: the images as they were, uint8 N×28×28.
-        images: the same images under the shift.
-        data: what the model made of the shifted images; their labels are only ever used to count.
-        model_fingerprint: of the encoder.
-        zero_shot: what the zero-shot classifier answered.
-        pta: what PTA answered.
-    """
+    """Both methods over one stream of shifted images; shift, severity and seed determine everything else."""
 
     shift: str
-    severity: int
-    seed: int
-    limit: int | None
-    originals: NDArray[np.uint8]
-    images: NDArray[np.uint8]
-    data: FeatureFile
+    severity: int  # 1 … 5
+    seed: int  # of the shift's randomness and of the stream's order
+    limit: int | None  # how many images were asked for, or None for all there are
+    originals: NDArray[np.uint8]  # the images as they were, N×28×28
+    images: NDArray[np.uint8]  # the same images under the shift
+    data: FeatureFile  # what the model made of the shifted images; their labels are only ever used to count
     model_fingerprint: str
     zero_shot: Run
     pta: Run
@@ -133,16 +120,10 @@ class DemoResult:
     def verdict(self) -> str:
         """One sentence that says whether PTA helped."""
         before, after = f"{self.before:.2f} %", f"{self.after:.2f} %"
-        if self.gain > 0:
-            return (
-                f"PTA gained {self.gain:.2f} points: {after} of {len(self):,} images right, "
-                f"against {before} by zero-shot."
-            )
-        if self.gain < 0:
-            return (
-                f"On this shift PTA did not help. It lost {-self.gain:.2f} points: {after} "
-                f"of {len(self):,} images right, against {before} by zero-shot."
-            )
+        if self.gain:
+            moved = "PTA gained" if self.gain > 0 else "On this shift PTA did not help. It lost"
+            right = f"{after} of {len(self):,} images right, against {before} by zero-shot."
+            return f"{moved} {abs(self.gain):.2f} points: {right}"
         return f"On this shift PTA did not help: both methods got {after} of {len(self):,} images right."
 
     @property

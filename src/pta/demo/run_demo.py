@@ -1,12 +1,10 @@
 """Run the demonstration, without a screen."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from numbers import Integral
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
@@ -29,14 +27,9 @@ def run_demo(
     limit: int | None = None,
     on_encoded: Callable[[int, int], None] | None = None,
 ) -> DemoResult:
-    """The packaged images under a shift, labelled by zero-shot and by PTA in the same order.
+    """The packaged images, or the first `limit`, under a shift, labelled by zero-shot and by PTA in the same order.
 
-    Args:
-        shift: one of `pta.corruptions.shifts.SHIFTS`.
-        severity: 1 … 5.
-        seed: of the shift's randomness and of the stream's order.
-        limit: use the first so many images only.
-        on_encoded: told how many images are encoded, and of how many.
+    The seed draws the shift's randomness and the order. `on_encoded` is told how many images of how many are encoded.
 
     >>> result = run_demo("blur", severity=2, limit=60)
     >>> len(result.zero_shot.predictions), len(result.pta.predictions)
@@ -53,26 +46,11 @@ def run_demo(
     encoder = EmbeddedEncoder.load()
     classifier = build_classifier(encoder, test.class_names, EMBEDDED_TEMPLATES)
     encoded = []
-    for features in _encode(encoder, images):
-        encoded.append(features)
+    for start in range(0, len(images), _ENCODE_BATCH):
+        encoded.append(encoder.encode(encoder.preprocess(images[start : start + _ENCODE_BATCH])))
         if on_encoded:
-            on_encoded(sum(map(len, encoded)), len(images))
+            on_encoded(min(start + _ENCODE_BATCH, len(images)), len(images))
     data = FeatureFile(f"fashion/{shift}/{severity}", Samples.of(torch.cat(encoded)), classifier, labels)
     zero_shot, adapted = evaluate(data, {"clip": {}, "pta": {}}, [int(seed)])
-    return DemoResult(
-        shift=shift,
-        severity=int(severity),
-        seed=int(seed),
-        limit=limit,
-        originals=originals,
-        images=images,
-        data=data,
-        model_fingerprint=encoder.fingerprint,
-        zero_shot=zero_shot.run,
-        pta=adapted.run,
-    )
-
-
-def _encode(encoder: EmbeddedEncoder, images: NDArray[np.uint8]) -> Iterator[Tensor]:
-    for start in range(0, len(images), _ENCODE_BATCH):
-        yield encoder.encode(encoder.preprocess(images[start : start + _ENCODE_BATCH]))
+    given = (shift, int(severity), int(seed), limit)
+    return DemoResult(*given, originals, images, data, encoder.fingerprint, zero_shot.run, adapted.run)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pta.encoders.prompt_tokens import PromptTokens
 
+Layer = Callable[[Tensor], Tensor]
 KeysValues = tuple[Tensor, Tensor]
 
 _TOKENS_AT_ONCE = 2**14  # bounds memory, changes no result
@@ -21,23 +22,15 @@ _TOKENS_AT_ONCE = 2**14  # bounds memory, changes no result
 
 @dataclass(frozen=True)
 class CausalBlock:
-    """One pre-norm transformer block in parts, each of them …×width to the same shape.
-
-    Attributes:
-        heads: how many heads the attention has.
-        norm: the norm before the attention.
-        query, key, value: projections of the normalised tokens.
-        out: the projection of what was attended to.
-        mlp: the second norm and the two layers, without the residual.
-    """
+    """One pre-norm transformer block in parts, each of them …×width to the same shape."""
 
     heads: int
-    norm: Callable[[Tensor], Tensor]
-    query: Callable[[Tensor], Tensor]
-    key: Callable[[Tensor], Tensor]
-    value: Callable[[Tensor], Tensor]
-    out: Callable[[Tensor], Tensor]
-    mlp: Callable[[Tensor], Tensor]
+    norm: Layer  # before the attention
+    query: Layer
+    key: Layer
+    value: Layer
+    out: Layer  # of what was attended to
+    mlp: Layer  # the second norm and the two layers, without the residual
 
     def queries(self, normalised: Tensor) -> Tensor:
         """…×width to …×heads×head."""
@@ -58,35 +51,21 @@ class CausalBlock:
 
 @dataclass(frozen=True)
 class CausalTower:
-    """A causal text tower in parts.
+    """A causal text tower in parts."""
 
-    Attributes:
-        embed: token ids to token embeddings, without positions.
-        positions: what is added to the embeddings, L×width.
-        blocks: what the tokens go through.
-        project: end tokens …×width after the last block to …×dim unit rows.
-    """
-
-    embed: Callable[[Tensor], Tensor]
-    positions: Tensor
+    embed: Layer  # token ids to token embeddings, without positions
+    positions: Tensor  # what is added to the embeddings, L×width
     blocks: Sequence[CausalBlock]
-    project: Callable[[Tensor], Tensor]
+    project: Layer  # end tokens …×width after the last block to …×dim unit rows
 
 
 class _Endings:
-    """What follows the context in the prompts of G classes: T tokens in one row, or padded to G×s for the attention.
-
-    Attributes:
-        ids: T token ids.
-        positions: T positions in their prompts.
-        mask: G×s, False where a class is padded.
-        ends: where the G end tokens are in the row.
-    """
+    """What follows the context in the prompts of G classes: T tokens in one row, or padded to G×s for the attention."""
 
     def __init__(self, ids: Tensor, mask: Tensor, shared: int) -> None:
-        self.ids, self.mask = ids[mask], mask
-        self.ends = mask.sum(dim=1).cumsum(dim=0) - 1
-        self.positions = shared + mask.nonzero()[:, 1]
+        self.ids, self.mask = ids[mask], mask  # T; G×s, False where a class is padded
+        self.ends = mask.sum(dim=1).cumsum(dim=0) - 1  # where the G end tokens are in the row
+        self.positions = shared + mask.nonzero()[:, 1]  # T, in their prompts
         self._kept = mask.flatten().nonzero()[:, 0]
         self._source = mask.flatten().cumsum(dim=0) - 1  # padding repeats the end token, which nobody sees there
 
@@ -173,13 +152,10 @@ def _causal(length: int, device: torch.device) -> Tensor:
 
 
 def _attend(queries: Tensor, before: KeysValues, own: KeysValues, visible: Tensor) -> Tensor:
-    """What queries B×G×i×heads×head attend to, B×G×i×width.
+    """What queries B×G×i×heads×head of G classes attend to, B×G×i×width.
 
-    Args:
-        queries: of G classes.
-        before: keys and values B×j×heads×head that all classes share; every query sees all of them.
-        own: keys and values B×G×j×heads×head of each class.
-        visible: which of the own a query sees, as broadcast to B×G×heads×i×j.
+    Every query sees all keys and values `before`, B×j×heads×head, which all classes share. Of its class's own,
+    B×G×j×heads×head, it sees those that are visible, as broadcast to B×G×heads×i×j.
     """
     queries = queries * queries.shape[-1] ** -0.5
     to_own = torch.einsum("bgihd,bgjhd->bghij", queries, own[0]).masked_fill(~visible, -torch.inf)

@@ -129,12 +129,9 @@ def _plain_weights(file: Path) -> dict[str, Tensor]:
         ) from None
     except Exception:  # damaged files fail in many ways
         raise UnreadableFile(f"{file} is no readable checkpoint (truncated or damaged?)") from None
-    return _weights_in(file, loaded)
-
-
-def _weights_in(file: Path, loaded: object) -> dict[str, Tensor]:
-    """A state dict, or the one in a checkpoint of a training run."""
-    state = loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else loaded
+    state = (
+        loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else loaded
+    )  # a training run's has it inside
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UnreadableFile(f"{file} holds no state dict (names and tensors)")
     return {str(name): weight for name, weight in state.items()}

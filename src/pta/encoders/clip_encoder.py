@@ -24,23 +24,16 @@ from pta.towers import ImageTower
 
 
 class ClipEncoder(ImageEncoder):
-    """A CLIP model made from its weights, whose shapes say everything but what is given beside them.
-
-    Args:
-        state: weights under OpenAI's names; copied, in float32.
-        quick_gelu: whether it was trained with QuickGELU (OpenAI's models) or GELU (most others).
-        image_head_width, text_head_width: width of an attention head, 64 in all models up to ViT-L.
-        preprocess: how its pixels are made; the size is that of the weights.
-    """
+    """A CLIP model made from its weights under OpenAI's names, copied in float32."""
 
     def __init__(
         self,
         state: State,
         *,
-        quick_gelu: bool,
-        image_head_width: int = 64,
+        quick_gelu: bool,  # whether it was trained with QuickGELU (OpenAI's models) or GELU (most others)
+        image_head_width: int = 64,  # the width of an attention head, in all models up to ViT-L
         text_head_width: int = 64,
-        preprocess: Preprocessing = CLIP_PREPROCESSING,
+        preprocess: Preprocessing = CLIP_PREPROCESSING,  # with the size of the weights
     ) -> None:
         super().__init__()
         self.settings = (quick_gelu, image_head_width, text_head_width)
@@ -52,7 +45,7 @@ class ClipEncoder(ImageEncoder):
             )
             self._build_text_tower(state, head_width=text_head_width, quick_gelu=quick_gelu)
         fill(self, {name: weight.to(torch.float32, copy=True) for name, weight in state.items() if _used(name)})
-        self._scale = self.logit_scale.exp().item()  # now: in half precision it would be another
+        self.scale = self.logit_scale.exp().item()  # now: in half precision it would be another
         self.architecture = self.visual.architecture
         self.preprocess = replace(preprocess, size=self.visual.size)
         self.eval().requires_grad_(False)
@@ -71,23 +64,13 @@ class ClipEncoder(ImageEncoder):
 
     @property
     def dim(self) -> int:
-        """Length of a feature."""
         return self.visual.dim
 
-    @property
-    def scale(self) -> float:
-        """What cosines are multiplied by to become logits."""
-        return self._scale
-
     def features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×dim unit rows, differentiably."""
         return normalize(self.visual(pixels), dim=-1)
 
     def patch_features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, differentiably.
-
-        A ViT's patches are projected like its class token. A ResNet's are its third stage, if that has `dim` channels.
-        """
+        """A ViT's patches, projected like its class token; a ResNet's third stage, if that has `dim` channels."""
         if isinstance(self.visual, ModifiedResNet) and self.visual.patch_dim != self.dim:
             return super().patch_features(pixels)
         return normalize(self.visual.patches(pixels), dim=-1)
@@ -115,7 +98,6 @@ class ClipEncoder(ImageEncoder):
         return self._padded(rows, max(map(len, rows), default=2), END)
 
     def embed_ids(self, ids: Tensor) -> Tensor:
-        """Token ids N×L to token embeddings N×L×width, without positions."""
         embeddings: Tensor = self.token_embedding(ids)
         return embeddings
 
@@ -129,9 +111,8 @@ class ClipEncoder(ImageEncoder):
 
     def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
         blocks = [_causal_block(block) for block in self.transformer.resblocks]
-        return CausalPrompts(
-            CausalTower(self.embed_ids, self.positional_embedding, blocks, self._project_text), prompts
-        )
+        tower = CausalTower(self.embed_ids, self.positional_embedding, blocks, self._project_text)
+        return CausalPrompts(tower, prompts)
 
     def _project_text(self, end: Tensor) -> Tensor:
         """End tokens …×width after the last block to …×dim unit rows."""
@@ -139,19 +120,10 @@ class ClipEncoder(ImageEncoder):
 
 
 def _causal_block(block: Any) -> CausalBlock:
-    weights, biases = block.attn.in_proj_weight.chunk(3), block.attn.in_proj_bias.chunk(3)
-    query, key, value = (
-        partial(linear, weight=weight, bias=bias) for weight, bias in zip(weights, biases, strict=True)
-    )
-    return CausalBlock(
-        heads=block.attn.heads,
-        norm=block.ln_1,
-        query=query,
-        key=key,
-        value=value,
-        out=block.attn.out_proj,
-        mlp=lambda x: block.mlp(block.ln_2(x)),
-    )
+    own = block.attn
+    rows = zip(own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3), strict=True)
+    query, key, value = (partial(linear, weight=weight, bias=bias) for weight, bias in rows)
+    return CausalBlock(own.heads, block.ln_1, query, key, value, own.out_proj, lambda x: block.mlp(block.ln_2(x)))
 
 
 def _used(name: str) -> bool:

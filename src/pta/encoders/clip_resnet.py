@@ -85,12 +85,7 @@ class AttentionPool(nn.Module):
 
 
 class ModifiedResNet(nn.Module):
-    """Pixels to features by convolutions.
-
-    Args:
-        state: the weights, for their shapes only.
-        head_width: of each head of the attention pool, which no shape tells.
-    """
+    """Pixels to features by convolutions, shaped by the weights; `head_width` is that of the attention pool."""
 
     def __init__(self, state: State, *, head_width: int) -> None:
         super().__init__()

@@ -68,10 +68,8 @@ def _of_open_clip(path: Path) -> ClipSettings:
 
 def _of_transformers(path: Path) -> ClipSettings:
     config = _read(path)
-    if config.get("model_type") != "clip":
-        raise UnavailableModel(
-            f"{path} describes a model of type {config.get('model_type')!r}, file: reads 'clip' only"
-        )
+    if (kind := config.get("model_type")) != "clip":
+        raise UnavailableModel(f"{path} describes a model of type {kind!r}, file: reads 'clip' only")
     # What is left out has its default in transformers; old files repeat what counts under …_config_dict.
     image = {"hidden_size": 768, "num_attention_heads": 12} | _tower(config, "vision")
     text = {"hidden_size": 512, "num_attention_heads": 8} | _tower(config, "text")

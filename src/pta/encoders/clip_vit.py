@@ -17,13 +17,7 @@ _LETTERS = {(384, 12): "S", (512, 12): "M", (768, 12): "B", (1024, 24): "L", (12
 
 
 class VisionTransformer(nn.Module):
-    """Pixels to tokens, the class token first, then the patches row by row.
-
-    Args:
-        state: the weights, for their shapes only.
-        head_width: of each attention head, which no shape tells.
-        quick_gelu: the activation.
-    """
+    """Pixels to tokens, the class token first, then the patches row by row; shaped by the weights."""
 
     def __init__(self, state: State, *, head_width: int, quick_gelu: bool) -> None:
         super().__init__()

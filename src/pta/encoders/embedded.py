@@ -131,7 +131,7 @@ class PatchTransformer(nn.Module):
 
 
 class TextTower(nn.Module):
-    """Byte embeddings to one vector a text, read at the start token."""
+    """Byte embeddings to one vector per text, read at the start token."""
 
     def __init__(self, config: EmbeddedConfig) -> None:
         super().__init__()
@@ -162,9 +162,8 @@ class EmbeddedEncoder(ImageEncoder):
         super().__init__()
         self.config = config = config or EmbeddedConfig()
         self.architecture, self.settings = "embedded", asdict(config)
-        self.preprocess = Preprocessing(
-            config.image_size, resize="square", mean=(config.pixel_mean,), std=(config.pixel_std,)
-        )
+        mean, std = (config.pixel_mean,), (config.pixel_std,)
+        self.preprocess = Preprocessing(config.image_size, resize="square", mean=mean, std=std)
         self.image = PatchTransformer(config)
         self.text = TextTower(config)
         self.image_projection = nn.Linear(config.image_width, config.dim, bias=False)
@@ -192,24 +191,19 @@ class EmbeddedEncoder(ImageEncoder):
 
     @property
     def dim(self) -> int:
-        """Length of a feature."""
         return self.config.dim
 
     @property
-    def scale(self) -> float:
-        """What cosines are multiplied by to become logits."""
+    def scale(self) -> float:  # type: ignore[override]
         return min(self.log_scale.exp().item(), MAX_SCALE)
 
     def features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×dim unit rows, differentiably."""
         return normalize(self.image_projection(self.image(pixels)[:, 0]), dim=-1)
 
     def patch_features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×patches×dim unit rows, the patches row by row, differentiably."""
         return normalize(self.image_projection(self.image(pixels)[:, 1:]), dim=-1)
 
     def image_tower(self) -> ImageTower:
-        """The image tower block by block."""
         return ImageTower(
             shape=self._pixel_shape,
             tokens=1 + self.config.patches,
@@ -228,12 +222,8 @@ class EmbeddedEncoder(ImageEncoder):
         return self._padded(rows, max(map(len, rows), default=2), PAD)
 
     def embed_ids(self, ids: Tensor) -> Tensor:
-        """Token ids N×L to their embeddings N×L×text_width."""
         return embedding(ids, self.text.bytes)
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """Token embeddings N×L×text_width and their mask N×L to N×dim unit rows, differentiably.
-
-        The first token of each row is where the feature is read, so a tuned prompt goes after it.
-        """
+        """Read at the first token of each row, so a tuned prompt goes after it."""
         return normalize(self.text_projection(self.text(embeddings, mask)), dim=-1)

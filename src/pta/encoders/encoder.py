@@ -48,22 +48,14 @@ class Encoder(nn.Module, Model, ABC):
 
     modality: ClassVar[Modality]
     architecture: str  # for people and for finding reference accuracies, e.g. "ViT-B/16"
+    scale: float  # what cosines are multiplied by to become logits
+    bias: float = 0.0  # what is added to logits; SigLIP has one, CLIP none
     settings: Any = None  # whatever else changes features and shows in no weight: the activation, a tokenizer's digest
 
     @property
     @abstractmethod
     def dim(self) -> int:
         """Length of a feature."""
-
-    @property
-    @abstractmethod
-    def scale(self) -> float:
-        """What cosines are multiplied by to become logits."""
-
-    @property
-    def bias(self) -> float:
-        """What is added to logits; SigLIP has one, CLIP none."""
-        return 0.0
 
     # -- what a model implements: differentiable, on the model's device, in its precision ------------------------------
 
@@ -156,12 +148,12 @@ class Encoder(nn.Module, Model, ABC):
     @torch.no_grad()
     def encode(self, raw: Tensor) -> Tensor:
         """Raw samples to N×dim unit rows."""
-        return self._rows([self.features(self._ready(part)) for part in _parts(raw, _SAMPLES_AT_ONCE)])
+        return self._rows([self.features(self._ready(part)) for part in torch.split(raw, _SAMPLES_AT_ONCE)])
 
     @torch.no_grad()
     def encode_tokens(self, raw: Tensor) -> Tensor:
         """Raw samples to N×patches×dim unit rows."""
-        return self._rows([self.patch_features(self._ready(part)) for part in _parts(raw, _SAMPLES_AT_ONCE)])
+        return self._rows([self.patch_features(self._ready(part)) for part in torch.split(raw, _SAMPLES_AT_ONCE)])
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
@@ -179,9 +171,7 @@ class Encoder(nn.Module, Model, ABC):
 
         The weights count by name, shape and value, as they were loaded, in whatever precision they run.
         """
-        if self._fingerprint is None:
-            return self._hash()
-        return self._fingerprint
+        return self._hash() if self._fingerprint is None else self._fingerprint
 
     # -- where and how it runs -----------------------------------------------------------------------------------------
 
@@ -194,12 +184,10 @@ class Encoder(nn.Module, Model, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return next(self.parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision the towers run in."""
         return next(self.parameters()).dtype
 
     def _hash(self) -> str:
@@ -247,7 +235,3 @@ def at_end(hidden: Tensor, mask: Tensor) -> Tensor:
     """Of N×L×width the N×width where each row of the mask is True last."""
     ends = (mask * torch.arange(mask.shape[1], device=mask.device)).amax(dim=1)
     return hidden[torch.arange(len(hidden), device=hidden.device), ends]
-
-
-def _parts(batch: Tensor, size: int) -> tuple[Tensor, ...]:
-    return torch.tensor_split(batch, tuple(range(size, len(batch), size)))

@@ -37,7 +37,7 @@ class HuggingFaceEncoder(ImageEncoder):
             for tower in (files.config.text_config, files.config.vision_config)
         ]
         self.settings = {"towers": towers, "tokenizer": tokenizer_digest(files.tokenizer)}
-        self._scale = math.exp(float(self.model.logit_scale))  # now, while it is float32
+        self.scale = math.exp(float(self.model.logit_scale))  # now, while it is float32
 
     @classmethod
     def load(cls, name: str) -> "HuggingFaceEncoder":
@@ -45,13 +45,7 @@ class HuggingFaceEncoder(ImageEncoder):
         files = HuggingFaceFiles.read(name)
         return HuggingFaceClip(files) if files.config.model_type == "clip" else HuggingFaceSiglip(files)
 
-    @property
-    def scale(self) -> float:
-        """What cosines are multiplied by to become logits."""
-        return self._scale
-
     def embed_ids(self, ids: Tensor) -> Tensor:
-        """Token ids N×L to token embeddings N×L×width, without positions."""
         embeddings: Tensor = self.model.text_model.embeddings.token_embedding(ids)
         return embeddings
 
@@ -81,11 +75,9 @@ class HuggingFaceClip(HuggingFaceEncoder):
 
     @property
     def dim(self) -> int:
-        """Length of a feature."""
         return int(self.model.visual_projection.out_features)
 
     def features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×dim unit rows."""
         return normalize(self.model.visual_projection(self._see(pixels).pooler_output), dim=-1)
 
     def patch_features(self, pixels: Tensor) -> Tensor:
@@ -94,7 +86,6 @@ class HuggingFaceClip(HuggingFaceEncoder):
         return normalize(self.model.visual_projection(patches), dim=-1)
 
     def image_tower(self) -> ImageTower:
-        """The image tower block by block."""
         vit, projection = self.model.vision_model, self.model.visual_projection
         return ImageTower(
             shape=self._pixel_shape,
@@ -145,20 +136,13 @@ class HuggingFaceSiglip(HuggingFaceEncoder):
         second = files.tokenizer.eos_token == "<eos>"  # Gemma's vocabulary, which came with SigLIP 2
         super().__init__(files, "SigLIP2" if second else "SigLIP")
         self._canonical = str.lower if second else canonical_text
-        self._bias = float(self.model.logit_bias)
+        self.bias = float(self.model.logit_bias)
 
     @property
     def dim(self) -> int:
-        """Length of a feature."""
         return int(self.model.text_model.head.out_features)
 
-    @property
-    def bias(self) -> float:
-        """What is added to logits."""
-        return self._bias
-
     def features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×dim unit rows."""
         return normalize(self._see(pixels).pooler_output, dim=-1)
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -200,22 +184,13 @@ def _token_block(layer: Any) -> TokenBlock:
         mixed, probabilities = attention(q, k, v)
         return own.out_proj(mixed), probabilities
 
-    return TokenBlock(
-        whole=lambda x: layer(x, attention_mask=None), attend=attend, mlp=lambda x: layer.mlp(layer.layer_norm2(x))
-    )
+    return TokenBlock(lambda x: layer(x, attention_mask=None), attend, lambda x: layer.mlp(layer.layer_norm2(x)))
 
 
 def _causal_block(layer: Any) -> CausalBlock:
     own = layer.self_attn
-    return CausalBlock(
-        heads=own.num_heads,
-        norm=layer.layer_norm1,
-        query=own.q_proj,
-        key=own.k_proj,
-        value=own.v_proj,
-        out=own.out_proj,
-        mlp=lambda x: layer.mlp(layer.layer_norm2(x)),
-    )
+    projections = own.q_proj, own.k_proj, own.v_proj, own.out_proj
+    return CausalBlock(own.num_heads, layer.layer_norm1, *projections, lambda x: layer.mlp(layer.layer_norm2(x)))
 
 
 def _architecture(family: str, vision: Any) -> str:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ class HuggingFaceFiles:
     @classmethod
     def read(cls, name: str) -> "HuggingFaceFiles":
         """From a local folder, or by the hub's own client: from its cache, and by network if that does not do."""
-        _require_transformers()
+        if find_spec("transformers") is None:
+            raise UnavailableModel("hf: models need transformers; pip install 'pta-vlm[hf]'")
         os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")  # transformers would ask the hub to convert files
         with _silent_libraries():
             if Path(name).expanduser().is_dir():
@@ -49,10 +51,8 @@ class HuggingFaceFiles:
 def _read(source: str, name: str, *, local: bool) -> HuggingFaceFiles:
     from transformers import AutoConfig
 
-    try:
+    with _reading(name, "its config.json is"):
         config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=False)
-    except Exception as error:
-        raise _unusable(name, "its config.json is missing or cannot be read", error) from None
     _require_dual_encoder(name, config)
     preprocessing = _preprocessing(source, name, config, local)
     return HuggingFaceFiles(config, _model(source, name, config, local), _tokenizer(source, name, local), preprocessing)
@@ -74,7 +74,7 @@ def _model(source: str, name: str, config: Any, local: bool) -> Any:
     from transformers import CLIPModel, SiglipModel
 
     kind = CLIPModel if config.model_type == "clip" else SiglipModel
-    try:
+    with _reading(name, "its weights (model.safetensors or pytorch_model.bin) are"):
         model, report = kind.from_pretrained(
             source,
             config=config,
@@ -84,12 +84,9 @@ def _model(source: str, name: str, config: Any, local: bool) -> Any:
             attn_implementation="sdpa",
             output_loading_info=True,
         )
-    except Exception as error:
-        what = "its weights (model.safetensors or pytorch_model.bin) are missing or cannot be read"
-        raise _unusable(name, what, error) from None
-    if missing := sorted(report["missing_keys"]):
+    if lacks := sorted(report["missing_keys"]):
         raise UnavailableModel(
-            f"hf:{name} lacks {len(missing)} of the weights its config.json asks for, such as {missing[0]}"
+            f"hf:{name} lacks {len(lacks)} of the weights its config.json asks for, such as {lacks[0]}"
         )
     return model
 
@@ -97,14 +94,9 @@ def _model(source: str, name: str, config: Any, local: bool) -> Any:
 def _tokenizer(source: str, name: str, local: bool) -> Any:
     from transformers import AutoTokenizer
 
-    try:
+    needed = f"the tokenizer of hf:{name} needs sentencepiece and protobuf; pip install 'pta-vlm[hf]'"
+    with _reading(name, "its tokenizer is", if_not_installed=needed):
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
-    except ImportError:
-        raise UnavailableModel(
-            f"the tokenizer of hf:{name} needs sentencepiece and protobuf; pip install 'pta-vlm[hf]'"
-        ) from None
-    except Exception as error:
-        raise _unusable(name, "its tokenizer is missing or cannot be read", error) from None
     if tokenizer.eos_token_id is None:
         raise UnavailableModel(f"the tokenizer of hf:{name} has no token that ends a text")
     return tokenizer
@@ -113,10 +105,8 @@ def _tokenizer(source: str, name: str, local: bool) -> Any:
 def _preprocessing(source: str, name: str, config: Any, local: bool) -> Preprocessing:
     from transformers.image_processing_base import ImageProcessingMixin
 
-    try:
+    with _reading(name, "its preprocessor_config.json is"):
         settings, _ = ImageProcessingMixin.get_image_processor_dict(source, local_files_only=local)
-    except Exception as error:
-        raise _unusable(name, "its preprocessor_config.json is missing or cannot be read", error) from None
     try:
         return preprocessing_from(settings, config.vision_config.image_size, square=config.model_type == "siglip")
     except (InvalidParameter, TypeError, ValueError) as error:
@@ -138,11 +128,9 @@ def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: boo
     if isinstance(size, int):
         size = {"height": size, "width": size} if square else {"shortest_edge": size}
     crop = settings.get("crop_size", 224) if settings.get("do_center_crop", not square) else None
-    squeezed = size == {"height": image_size, "width": image_size} and crop is None
-    cropped = size == {"shortest_edge": image_size} and crop in (
-        image_size,
-        {"height": image_size, "width": image_size},
-    )
+    both_sides = {"height": image_size, "width": image_size}
+    squeezed = size == both_sides and crop is None
+    cropped = size == {"shortest_edge": image_size} and crop in (image_size, both_sides)
     if not (squeezed or cropped):
         raise InvalidParameter(f"size {size} with crop {crop} does not give the {image_size}×{image_size} it reads")
     return Preprocessing(
@@ -157,13 +145,6 @@ def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: boo
 # -- what can go wrong before a file is read ---------------------------------------------------------------------------
 
 
-def _require_transformers() -> None:
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise UnavailableModel("hf: models need transformers; pip install 'pta-vlm[hf]'") from None
-
-
 def _require_hub_name(name: str) -> None:
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
@@ -173,8 +154,16 @@ def _require_hub_name(name: str) -> None:
         raise UnavailableModel(f"hf:{name} is neither a folder on this machine nor a name on the hub") from None
 
 
-def _unusable(name: str, what: str, error: Exception) -> _Unreadable:
-    return _Unreadable(f"hf:{name} cannot be used: {what} ({first_line(error)})")
+@contextmanager
+def _reading(name: str, what: str, if_not_installed: str | None = None) -> Iterator[None]:
+    """Say what of a model it is that transformers cannot read."""
+    try:
+        yield
+    except Exception as error:
+        if if_not_installed and isinstance(error, ImportError):
+            raise UnavailableModel(if_not_installed) from None
+        complaint = f"hf:{name} cannot be used: {what} missing or cannot be read ({first_line(error)})"
+        raise _Unreadable(complaint) from None
 
 
 @contextmanager

@@ -41,8 +41,8 @@ class OpenClipEncoder(ImageEncoder):
         self._of_transformers = getattr(tokenizer, "tokenizer", None)
         digest = None if self._of_transformers is None else tokenizer_digest(self._of_transformers)
         self.settings = {"model": config, "tokenizer": digest}
-        self._scale = math.exp(float(model.logit_scale))  # now, while it is float32
-        self._bias = 0.0 if model.logit_bias is None else float(model.logit_bias)
+        self.scale = math.exp(float(model.logit_scale))  # now, while it is float32
+        self.bias = 0.0 if model.logit_bias is None else float(model.logit_bias)
 
     @classmethod
     def load(cls, name: str) -> "OpenClipEncoder":
@@ -62,21 +62,9 @@ class OpenClipEncoder(ImageEncoder):
 
     @property
     def dim(self) -> int:
-        """Length of a feature."""
         return int(self.settings["model"]["embed_dim"])
 
-    @property
-    def scale(self) -> float:
-        """What cosines are multiplied by to become logits."""
-        return self._scale
-
-    @property
-    def bias(self) -> float:
-        """What is added to logits; SigLIP has one, CLIP none."""
-        return self._bias
-
     def features(self, pixels: Tensor) -> Tensor:
-        """Preprocessed pixels to N×dim unit rows."""
         features: Tensor = self.model.encode_image(pixels, normalize=True)
         return features
 
@@ -104,7 +92,6 @@ class OpenClipEncoder(ImageEncoder):
         return ids, mask
 
     def embed_ids(self, ids: Tensor) -> Tensor:
-        """Token ids N×L to token embeddings N×L×width, without positions."""
         self._require_reading_embeddings()
         embeddings: Tensor = self._text.token_embedding(ids)
         return embeddings
@@ -121,7 +108,6 @@ class OpenClipEncoder(ImageEncoder):
         return normalize(projection(read) if isinstance(projection, nn.Module) else read @ projection, dim=-1)
 
     def prompt_tower(self, class_names: Sequence[str], start: str = "a photo of a") -> PromptTower:
-        """As every encoder's, if the text tower takes token embeddings."""
         self._require_reading_embeddings()
         return super().prompt_tower(class_names, start)
 
@@ -210,20 +196,12 @@ def _repository(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _preprocessing(architecture: str, about: dict[str, Any]) -> Preprocessing:
-    size = about["size"] if isinstance(about["size"], int) else about["size"][0]
-    square = isinstance(about["size"], int) or len(set(about["size"])) == 1
-    resize = {"shortest": "shortest", "squash": "square"}.get(about["resize_mode"])
-    if not square or resize is None:
-        raise UnavailableModel(
-            f"the images of {architecture} cannot be prepared: size {about['size']}, resize mode {about['resize_mode']}"
-        )
-    return Preprocessing(
-        size=size,
-        resize="square" if resize == "square" else "shortest",
-        resample=about["interpolation"],
-        mean=tuple(about["mean"]),
-        std=tuple(about["std"]),
-    )
+    size, mode = about["size"], about["resize_mode"]
+    sides = {size} if isinstance(size, int) else set(size)
+    if len(sides) > 1 or mode not in ("shortest", "squash"):
+        raise UnavailableModel(f"the images of {architecture} cannot be prepared: size {size}, resize mode {mode}")
+    mean, std = tuple(about["mean"]), tuple(about["std"])
+    return Preprocessing(sides.pop(), "square" if mode == "squash" else "shortest", about["interpolation"], mean, std)
 
 
 @contextmanager

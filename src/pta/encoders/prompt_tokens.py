@@ -12,23 +12,12 @@ Tokenize = Callable[[Sequence[str]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """One prompt per class.
+    """One prompt per class."""
 
-    Attributes:
-        ids, mask: token ids and their mask (False where a row is padded), both C×L.
-        lead: how many tokens stand before the context: 1 if the tower has a start token, else 0.
-        length: how many tokens the context has.
-    """
-
-    ids: Tensor
-    mask: Tensor
-    lead: int
-    length: int
-
-    @property
-    def shared(self) -> int:
-        """How many tokens every prompt begins with: the start token and the context."""
-        return self.lead + self.length
+    ids: Tensor  # C×L
+    mask: Tensor  # C×L, False where a row is padded
+    lead: int  # how many tokens stand before the context: 1 if the tower has a start token, else 0
+    shared: int  # how many tokens every prompt begins with: the start token and the context
 
 
 def tokenize_prompts(tokenize: Tokenize, class_names: Sequence[str], start: str) -> PromptTokens:
@@ -51,7 +40,7 @@ def tokenize_prompts(tokenize: Tokenize, class_names: Sequence[str], start: str)
             raise InvalidParameter(f"the prompt of class {name!r} fills all {len(row)} tokens of the tower; shorten it")
         if len(row) == len(beginning) + 1:
             raise InvalidParameter(f"the prompt of class {name!r} has no tokens after {start!r}; give another name")
-    return PromptTokens(ids, mask, lead, len(beginning) - lead)
+    return PromptTokens(ids, mask, lead, len(beginning))
 
 
 def _require_names(class_names: Sequence[str]) -> list[str]:

@@ -1,5 +1,7 @@
 """State dicts of CLIP models, as open_clip and transformers write them, under OpenAI's names."""
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,7 @@ from pta.encoders.clip_state import State, shape_of
 from pta.errors import UnavailableModel
 
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
-_WRAPPERS = ("module.", "text.")  # training on several devices; open_clip's separate text tower
+_WRAPPERS = re.compile(r"^(module\.)?(text\.)?")  # training on several devices; open_clip's separate text tower
 
 _HUGGINGFACE_NAMES = {  # applied in this order
     "vision_model.embeddings.patch_embedding.": "visual.conv1.",
@@ -39,7 +41,7 @@ def in_openai_layout(state: State) -> dict[str, Tensor]:
     """
     if "logit_bias" in state:
         raise UnavailableModel("this is a SigLIP model, not CLIP; give its transformers folder as hf:FOLDER")
-    weights = {_unwrapped(name): weight for name, weight in state.items() if not name.endswith(_NO_WEIGHTS)}
+    weights = {_WRAPPERS.sub("", name): weight for name, weight in state.items() if not name.endswith(_NO_WEIGHTS)}
     return _from_huggingface(weights) if is_huggingface(weights) else weights
 
 
@@ -48,32 +50,20 @@ def is_huggingface(state: State) -> bool:
     return any(name.startswith("vision_model.") for name in state)
 
 
-def _unwrapped(name: str) -> str:
-    for wrapper in _WRAPPERS:
-        name = name.removeprefix(wrapper)
-    return name
-
-
 def _from_huggingface(state: State) -> dict[str, Tensor]:
     renamed = {
         _openai_name(name): weight.T.contiguous() if name in _TRANSPOSED and weight.ndim == 2 else weight
         for name, weight in state.items()
     }
-    joined = {name: weight for name, weight in renamed.items() if not _is_part(name)}
-    for name in renamed:
-        if ".attn.q_proj." in name:
-            joined[name.replace(".q_proj.", ".in_proj_")] = _join(renamed, name)
-    return joined
+    joined = {name: weight for name, weight in renamed.items() if not re.search(r"\.attn\.[qkv]_proj\.", name)}
+    queries = [name for name in renamed if ".attn.q_proj." in name]
+    return joined | {name.replace(".q_proj.", ".in_proj_"): _join(renamed, name) for name in queries}
 
 
 def _openai_name(name: str) -> str:
     for theirs, ours in _HUGGINGFACE_NAMES.items():
         name = name.replace(theirs, ours)
     return name
-
-
-def _is_part(name: str) -> bool:
-    return any(f".attn.{part}_proj." in name for part in "qkv")
 
 
 def _join(state: State, query: str) -> Tensor:

@@ -1,13 +1,6 @@
 """PTA's recurrence, exactly: `advance` picks the fastest of several engines that give the same answers.
 
-| engine | when |
-|---|---|
-| `advance_by_loop` | state in half precision, which every single sample must round |
-| `advance_by_step` | one sample on the CPU |
-| `advance_by_numba` | a batch on the CPU, numba installed (extra `fast`) |
-| `advance_by_chunk` | any other batch |
-
-A GPU has an engine of its own, `pta.engines.triton`, which finds the touches, too; `runs_on_gpu` says when.
+A GPU has an engine of its own, `pta.engines.triton`, which finds the touches too; `runs_on_gpu` says when.
 """
 
 from collections.abc import Callable
@@ -80,13 +73,7 @@ def _numba_is_installed() -> bool:
 
 
 def advance_in_chunks(
-    engine: Engine,
-    size: int,
-    prototypes: Prototypes,
-    anchors: Tensor,
-    features: Tensor,
-    touches: Touches,
-    rule: Rule,
+    engine: Engine, size: int, prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
 ) -> Tensor:
     """Let one engine do a batch in chunks of at most `size` samples."""
     if len(features) <= size:

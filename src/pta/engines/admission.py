@@ -25,22 +25,14 @@ class Admission:
     """What E new items do to a cache of C×M slots while a batch of B samples goes by.
 
     Time t is the moment after sample t of the batch: −1 is before the first one, B is when all is over.
-
-    Attributes:
-        samples: which samples of the batch the new items are; E of B.
-        old_leaves: C×M, when what was in a slot is pushed out: B if it stays, −1 if there was nothing.
-        classes: E, of the new items.
-        scores: E, of the new items.
-        arrives: E, when each new item comes.
-        leaves: E, when it is pushed out: B if it stays, not after it came if it never gets in.
     """
 
-    samples: Tensor | slice
-    old_leaves: Tensor
-    classes: Tensor
-    scores: Tensor
-    arrives: Tensor
-    leaves: Tensor
+    samples: Tensor | slice  # which samples of the batch the new items are; E of B
+    old_leaves: Tensor  # C×M, when what was in a slot is pushed out: B if it stays, −1 if there was nothing
+    classes: Tensor  # E, of the new items
+    scores: Tensor  # E, of the new items
+    arrives: Tensor  # E, when each new item comes
+    leaves: Tensor  # E, when it is pushed out: B if it stays, not after it came if it never gets in
     _touched: Tensor  # n classes, those of the new items among them
     _kept: Tensor  # n×M, what is in their slots at the end: its place among what was there and the new items
 
@@ -62,13 +54,10 @@ class Admission:
 
 
 def admit(scores: Tensor, classes: Tensor, new: Tensor, may_enter: Tensor | None = None) -> Admission:
-    """Bring B samples to a cache, one after the other, changing nothing yet.
+    """Bring B samples with their classes and new scores to a cache, one after the other, changing nothing yet.
 
-    Args:
-        scores: C×M, of what is in the slots, ascending in every row, EMPTY where there is nothing.
-        classes: B, the class of each sample.
-        new: B, the score of each.
-        may_enter: B flags, which of them may enter; all if it is not given.
+    The C×M scores of what is in the slots ascend in every row and are EMPTY where there is nothing. Of the samples
+    those may enter that are flagged, or all.
     """
     samples: Tensor | slice = slice(None)
     batch = len(new)

@@ -5,6 +5,7 @@ well: R ← wⁿ·R + from_knowledge·P + offset. Maps of consecutive stretches 
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,38 +18,23 @@ from pta.engines.touches import Touches
 Matrix = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class AnchoredMap:
-    """What goes into the un-normalised R of K classes, beside wⁿ times the one before.
+class AnchoredMap(NamedTuple):
+    """What goes into the un-normalised R of K classes, beside wⁿ times the one before."""
 
-    Attributes:
-        from_knowledge: K, the share of the P before.
-        offset: K×d, what the samples themselves add.
-    """
-
-    from_knowledge: Tensor
-    offset: Tensor
+    from_knowledge: Tensor  # K, the share of the P before
+    offset: Tensor  # K×d, what the samples themselves add
 
 
 @dataclass(frozen=True)
 class AffineMap:
-    """The map of `count` consecutive samples, for the K classes that they touch; all of it in main memory.
-
-    Attributes:
-        count: how many samples.
-        classes: K class numbers, ascending.
-        log_decay: K, logarithm of what is kept of the P before.
-        offset: K×d, what the samples themselves leave in P.
-        spread: K, an upper bound of the angle between the offset and any feature that went into it.
-        anchored: the map of the un-normalised R, for rules that fade linearly.
-    """
+    """The map of `count` consecutive samples, for the K classes that they touch; all of it in main memory."""
 
     count: int
-    classes: Tensor
-    log_decay: Tensor
-    offset: Tensor
-    spread: Tensor
-    anchored: AnchoredMap | None = None
+    classes: Tensor  # K class numbers, ascending
+    log_decay: Tensor  # K, logarithm of what is kept of the P before
+    offset: Tensor  # K×d, what the samples themselves leave in P
+    spread: Tensor  # K, an upper bound of the angle between the offset and any feature that went into it
+    anchored: AnchoredMap | None = None  # the map of the un-normalised R, for rules that fade linearly
 
     @classmethod
     def of(cls, features: Tensor, touches: Touches, rule: Rule) -> "AffineMap":
@@ -56,28 +42,23 @@ class AffineMap:
         classes, column = np.unique(touches.classes, return_inverse=True)
         log_keep = np.zeros((len(features), len(classes)))
         log_keep[touches.samples, column] = rule.log_decay(touches.probabilities)
-        learnt = -np.expm1(log_keep)
+        learned = -np.expm1(log_keep)
         since = np.cumsum(log_keep[::-1], axis=0)[::-1]
         kept_until_end = np.exp(np.minimum(since - log_keep, 0.0))
 
         def total(weights: Matrix) -> Tensor:
             return (torch.from_numpy(weights.T.copy()).to(features) @ features).cpu()
 
-        offset = total(learnt * kept_until_end)
+        offset = total(learned * kept_until_end)
         cosines = _unit(features).cpu() @ _unit(offset).T
         smallest = np.where(log_keep < 0, cosines.double().numpy(), 1.0).min(axis=0, initial=1.0)
+        spread = torch.from_numpy(np.arccos(np.clip(smallest, -1.0, 1.0)))
         anchored = None
         if rule.fades_linearly:
             shares, before = _shares_of_anchored(log_keep, rule)
-            anchored = AnchoredMap(torch.from_numpy(before), total(learnt * shares))
-        return cls(
-            len(features),
-            torch.from_numpy(classes),
-            torch.from_numpy(log_keep.sum(axis=0)),
-            offset,
-            torch.from_numpy(np.arccos(np.clip(smallest, -1.0, 1.0))),
-            anchored,
-        )
+            anchored = AnchoredMap(torch.from_numpy(before), total(learned * shares))
+        log_decay = torch.from_numpy(log_keep.sum(axis=0))
+        return cls(len(features), torch.from_numpy(classes), log_decay, offset, spread, anchored)
 
     def followed_by(self, then: "AffineMap", rule: Rule) -> "AffineMap":
         """The map of both stretches."""
@@ -91,14 +72,8 @@ class AffineMap:
             added = fading * a.anchored.offset.double() + share[:, None] * a.offset + b.anchored.offset
             anchored = AnchoredMap(fading * a.anchored.from_knowledge + share * a.log_decay.exp(), added.to(dtype))
         turned = [torch.where(part.log_decay < 0, angle(part.offset, offset) + part.spread, 0.0) for part in (a, b)]
-        return AffineMap(
-            a.count + b.count,
-            classes,
-            a.log_decay + b.log_decay,
-            offset,
-            torch.maximum(*turned).clamp(max=np.pi),
-            anchored,
-        )
+        spread = torch.maximum(*turned).clamp(max=np.pi)
+        return AffineMap(a.count + b.count, classes, a.log_decay + b.log_decay, offset, spread, anchored)
 
     def for_classes(self, classes: Tensor, rule: Rule) -> "AffineMap":
         """The same map with a row for each of the classes, which contain its own; the others keep their P."""
@@ -107,16 +82,12 @@ class AffineMap:
         def spread_out(rows: Tensor, otherwise: float = 0.0) -> Tensor:
             return rows.new_full((len(classes), *rows.shape[1:]), otherwise).index_copy_(0, row, rows)
 
-        untouched = 1 - rule.w**self.count
-        return AffineMap(
-            self.count,
-            classes,
-            spread_out(self.log_decay),
-            spread_out(self.offset),
-            spread_out(self.spread),
-            self.anchored
-            and AnchoredMap(spread_out(self.anchored.from_knowledge, untouched), spread_out(self.anchored.offset)),
-        )
+        anchored = None
+        if self.anchored:
+            share = spread_out(self.anchored.from_knowledge, 1 - rule.w**self.count)
+            anchored = AnchoredMap(share, spread_out(self.anchored.offset))
+        log_decay, offset, spread = map(spread_out, (self.log_decay, self.offset, self.spread))
+        return AffineMap(self.count, classes, log_decay, offset, spread, anchored)
 
 
 def angle(a: Tensor, b: Tensor) -> Tensor:

@@ -17,14 +17,9 @@ def affinity(cosines: Tensor, beta: float) -> Tensor:
 
 
 def affinity_per_class(f: Tensor, cache: Admission, times: Tensor, keys: Tensor, beta: float) -> Tensor:
-    """The affinities of B samples to the items of each class that are in the cache at these times, summed, B×C.
+    """The affinities of features B×d to the items of each class that are in the cache at these times, summed, B×C.
 
-    Args:
-        f: B×d, the features of the batch.
-        cache: what the batch does to the cache.
-        times: B, when each sample is scored.
-        keys: C×M×d, the features that were in the slots before the batch.
-        beta: how fast the affinity falls with the distance.
+    The keys, C×M×d, are the features that were in the slots before the batch.
     """
     new, present = cache.new_at(times)
     near = affinity(f[cache.arrives[new]] @ f.T, beta) * present

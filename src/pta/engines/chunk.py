@@ -29,10 +29,11 @@ def advance_by_chunk(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
     unsettled = ~prototypes.resting if rule.anchor == "recursive" else torch.zeros_like(prototypes.resting)
     table = Timetable.of(touches, unsettled.cpu().numpy())
     moving = _MovingClasses(prototypes, anchors, features, cosines, table, rule)
-    for round_ in range(table.rounds):
+    rounds = len(table.rows)
+    for round_ in range(rounds):
         moving.wait(round_)
         moving.learn(round_)
-    moving.wait(table.rounds)
+    moving.wait(rounds)
     moving.write_back(prototypes, cosines)
     return cosines
 
@@ -41,13 +42,7 @@ class _MovingClasses:
     """The M classes that move during this chunk, row by row in the order of the timetable."""
 
     def __init__(
-        self,
-        prototypes: Prototypes,
-        anchors: Tensor,
-        features: Tensor,
-        cosines: Tensor,
-        table: Timetable,
-        rule: Rule,
+        self, prototypes: Prototypes, anchors: Tensor, features: Tensor, cosines: Tensor, table: Timetable, rule: Rule
     ) -> None:
         self.table, self.rule, self.features = table, rule, features
         self.recursive = rule.anchor == "recursive"

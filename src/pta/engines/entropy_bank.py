@@ -24,17 +24,11 @@ _SAME_ENTROPY = 1e-12
 
 @dataclass(frozen=True)
 class Entry:
-    """A sample that is offered to a bank. If it does not enter, no method of it writes anything.
+    """A sample that is offered to a bank. If it does not enter, no method of it writes anything."""
 
-    Attributes:
-        own: 1, its class.
-        slot: 1, the first of the largest entropy.
-        enters: 1, whether its own entropy is smaller.
-    """
-
-    own: Tensor
-    slot: Tensor
-    enters: Tensor
+    own: Tensor  # 1, its class
+    slot: Tensor  # 1, the first of the largest entropy
+    enters: Tensor  # 1, whether its own entropy is smaller
 
     @classmethod
     def of(cls, entropies: Tensor, zero_shot: ZeroShot, sample: int) -> "Entry":
@@ -71,13 +65,7 @@ class Entry:
 
 
 def admissions(entropies: Tensor, labels: Tensor, new: Tensor) -> list[int]:
-    """Which samples will enter a bank; changes nothing.
-
-    Args:
-        entropies: C×L, of the items.
-        labels: B, the class of each sample.
-        new: B, the entropy of each sample.
-    """
+    """Which of B samples, with labels and new entropies, will enter a bank with entropies C×L; changes nothing."""
     rows = entropies.numpy().copy()
     entered = []
     for sample, (own, entropy) in enumerate(zip(labels.tolist(), new.tolist(), strict=True)):
@@ -98,13 +86,7 @@ def score_between_updates(
 ) -> Tensor:
     """The scores of B samples, B×C, each by the bank at its turn; those between two updates are scored together.
 
-    Args:
-        entropies: C×L, of the items.
-        zero_shot: of the samples.
-        features: B×d.
-        order: whether a sample is learned before it is scored or after.
-        learn: offers a sample, given by its number, to the bank.
-        score: of features, by the bank as it is.
+    `learn` offers a sample, given by its number, to the bank; `score` scores features by the bank as it is.
     """
     learning: Iterable[int] = range(len(features))
     if is_host_readable(entropies):

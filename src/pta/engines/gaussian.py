@@ -58,19 +58,12 @@ def shrunk_covariance(moments: Tensor, *, enough: float = math.inf) -> Tensor:
 
 @dataclass(frozen=True)
 class Gaussians:
-    """C Gaussians of one precision Λ, in coordinates that whiten them.
+    """C Gaussians of one precision Λ, in coordinates that whiten them."""
 
-    Attributes:
-        whiten: takes d×… vectors to coordinates whose squared length is xΛx.
-        origin: d, the mean of the means; only differences to it are whitened, which float32 resolves better.
-        means: d×C, whitened.
-        offsets: C, −½ of the squared length of each whitened mean.
-    """
-
-    whiten: Callable[[Tensor], Tensor]
-    origin: Tensor
-    means: Tensor
-    offsets: Tensor
+    whiten: Callable[[Tensor], Tensor]  # takes d×… vectors to coordinates whose squared length is xΛx
+    origin: Tensor  # d, the mean of the means; only differences to it are whitened, which float32 resolves better
+    means: Tensor  # d×C, whitened
+    offsets: Tensor  # C, −½ of the squared length of each whitened mean
 
     @classmethod
     def of(
@@ -110,15 +103,11 @@ class Gaussians:
         capacity: float = math.inf,
         cutoff: float = 0.0,
     ) -> "Gaussians":
-        """Gaussians around C×d means with the shrunk covariance of n items.
+        """Gaussians around C×d means with the shrunk covariance of n items, given by their moments.
 
-        Args:
-            moments: of the items.
-            means: C×d.
-            ready: 0-d; until it is true, Λ = d·I.
-            enough: with more items than this, Λ is the pseudo-inverse of the covariance without shrinkage.
-            capacity: the largest n that is possible; up to `enough`, no pseudo-inverse is ever prepared.
-            cutoff: the share of the largest eigenvalue below which others are zero to the pseudo-inverse.
+        Until `ready` (0-d) is true, Λ = d·I. With more items than `enough`, Λ is the pseudo-inverse of the covariance
+        without shrinkage, to which eigenvalues below the share `cutoff` of the largest are zero. It is never prepared
+        if the largest possible n, the `capacity`, is not more than `enough`.
         """
         covariance, plenty = shrunk_covariance(moments, enough=enough), moments[-1, -1] > enough
         if ready is not None:

@@ -46,14 +46,8 @@ def learn_and_score(
 ) -> Tensor:
     """Learn B samples in order and score each against every class's R at its turn, B×C.
 
-    Args:
-        prototypes: changed in place.
-        classifier: whose scale and bias turn cosines into scores.
-        features: B×d.
-        logits: B×C, from which kernels find touches.
-        touches: as found before.
-        rule: how to learn.
-        add: give the sum of the logits and the scores, which may be written into the logits.
+    Kernels find touches from the logits, B×C. With `add`, gives the sum of the logits and the scores, which may be
+    written into the logits.
     """
     if not isinstance(touches, Touches):
         from pta.engines.triton import advance_on_gpu

@@ -17,29 +17,14 @@ def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
     """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
     cosines = features @ prototypes.anchored.T
     recursive = rule.anchor == "recursive"
-    moving = np.flatnonzero(
-        np.bincount(touches.classes, minlength=len(anchors)) | (recursive & ~prototypes.resting.numpy())
-    )
+    touched = np.bincount(touches.classes, minlength=len(anchors))
+    moving = np.flatnonzero(touched | (recursive & ~prototypes.resting.numpy()))
     begin = np.searchsorted(touches.classes, np.append(moving, len(anchors)))
-    _follow_classes(
-        moving,
-        begin,
-        touches.samples,
-        rule.log_decay(touches.probabilities),
-        features.numpy(),
-        (features @ features.T).numpy(),
-        cosines.numpy(),
-        prototypes.knowledge.numpy(),
-        prototypes.anchored.numpy(),
-        prototypes.length.numpy(),
-        prototypes.resting.numpy(),
-        anchors.numpy(),
-        rule.w,
-        recursive,
-        rule.renormalise,
-        1 if rule.order == "predict-first" else 0,
-        prototypes.arrived_within,
-    )
+    state = prototypes.knowledge, prototypes.anchored, prototypes.length, prototypes.resting
+    arrays = (tensor.numpy() for tensor in (features, features @ features.T, cosines, *state, anchors))
+    log_keep, late = rule.log_decay(touches.probabilities), 1 if rule.order == "predict-first" else 0
+    switches = rule.w, recursive, rule.renormalise, late, prototypes.arrived_within
+    _follow_classes(moving, begin, touches.samples, log_keep, *arrays, *switches)
     prototypes.touched[touches.classes] = True
     if recursive and not rule.renormalise:
         prototypes.length[~prototypes.touched] *= rule.w ** len(features)
@@ -64,28 +49,12 @@ def _products(F, v):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def _follow_classes(  # type: ignore[no-untyped-def]
-    moving,
-    begin,
-    samples,
-    log_decay,
-    F,
-    gram,
-    cosines,
-    P,
-    R,
-    length,
-    resting,
-    text,
-    w,
-    recursive,
-    renormalise,
-    late,
-    within,
+    rows, begin, samples, log_keep, F, gram, cosines, P, R, length, resting, text, w, recursive, rescale, late, within
 ):
     B, d = F.shape
     real = F.dtype.type
-    for m in range(len(moving)):
-        c = moving[m]
+    for m in range(len(rows)):
+        c = rows[m]
         anchor = R[c] if recursive else text[c]
         moved = recursive and not resting[c]
         square = _product(P[c], P[c])
@@ -104,7 +73,7 @@ def _follow_classes(  # type: ignore[no-untyped-def]
             if k >= begin[m]:
                 if not recursive:
                     a, b = 1.0, 0.0
-                elif square == 0 and not renormalise:
+                elif square == 0 and not rescale:
                     size *= w**t
                 elif b != 0:  # write R down before P changes under it
                     for j in range(d):
@@ -113,7 +82,7 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                         along_r[i] = real(a) * along_r[i] + real(b) * along_p[i]
                     overlap = a * overlap + b * square
                     a, b = 1.0, 0.0
-                keep, share = np.exp(log_decay[k]), -np.expm1(log_decay[k])
+                keep, share = np.exp(log_keep[k]), -np.expm1(log_keep[k])
                 square = keep * keep * square + 2 * keep * share * along_p[t] + share * share * gram[t, t]
                 overlap = keep * overlap + share * along_r[t]
                 for j in range(d):
@@ -128,9 +97,9 @@ def _follow_classes(  # type: ignore[no-untyped-def]
                 norm = np.sqrt(max(from_a * from_a + 2 * from_a * from_p * overlap + from_p * from_p * square, 0.0))
                 if norm > 0:
                     a, b = from_a / norm, from_p / norm
-                if recursive and not renormalise:
+                if recursive and not rescale:
                     size = norm
-                goal = norm if renormalise else np.sqrt(square)
+                goal = norm if rescale else np.sqrt(square)
                 still = not recursive or (a <= within and abs(norm - goal) <= within * goal)
                 if t + late < B:
                     cosines[t + late, c] = a * along_r[t + late] + b * along_p[t + late]

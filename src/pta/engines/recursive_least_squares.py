@@ -18,15 +18,10 @@ from pta.parameters import Order
 
 @dataclass(frozen=True)
 class Scores:
-    """What every sample meets of W at its turn, just after (or just before) it was learned.
+    """What every sample meets of W at its turn, just after (or just before) it was learned."""
 
-    Attributes:
-        products: f_t·W_c, B×C, float64.
-        lengths: ‖W_c‖, B×C, float64.
-    """
-
-    products: Tensor
-    lengths: Tensor
+    products: Tensor  # f_t·W_c, B×C, float64
+    lengths: Tensor  # ‖W_c‖, B×C, float64
 
     @classmethod
     def of(cls, weights: Tensor, features: Tensor) -> "Scores":
@@ -41,14 +36,10 @@ class Scores:
 
 
 def learn_least_squares(inverse: Tensor, weights: Tensor, features: Tensor, targets: Tensor, order: Order) -> Scores:
-    """Learn B samples in order, changing the state in place.
+    """Learn B samples with targets Y (B×C, float64) in order, changing A and W (a row per class, C×d) in place.
 
-    Args:
-        inverse: A, d×d, float64: it is small, and float32 would lose its small directions to its large ones.
-        weights: W with a row per class, C×d.
-        features: F, B×d.
-        targets: Y, B×C, float64.
-        order: whether a sample's scores are from after it was learned or from before.
+    A is float64: it is small, and float32 would lose its small directions to its large ones. The order says whether a
+    sample's scores are from after it was learned or from before.
     """
     f, w = features.double(), weights.double()
     fa = f @ inverse

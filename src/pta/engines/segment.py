@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
 from pta.engines.affine import AffineMap, AnchoredMap
 from pta.engines.rule import Rule
 from pta.engines.segment_checks import require_whole
@@ -22,29 +21,19 @@ from pta.files import load_tensors, save_tensors
 
 _VERSION = 2
 _HEAD = ("classes", "log_decay", "offset", "spread")
-_ANCHORED = ("from_knowledge", "offset")
 _TOUCHES = ("samples", "classes", "probabilities")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The summary of consecutive samples, in main memory.
+    """The summary of consecutive samples, in main memory."""
 
-    Attributes:
-        head: the affine map of the samples before the tail.
-        tail: n×d, the features of the last samples: as many as `rule.tail`, or all.
-        touches: the touches of the tail.
-        rule: the rule they were summarised by.
-        shape: number of classes and dimension of the prototypes.
-        classifier: fingerprint of the classifier whose probabilities they had.
-    """
-
-    head: AffineMap
-    tail: Tensor
-    touches: Touches
+    head: AffineMap  # of the samples before the tail
+    tail: Tensor  # n×d, the features of the last samples: as many as `rule.tail`, or all
+    touches: Touches  # of the tail
     rule: Rule
-    shape: tuple[int, int]
-    classifier: str
+    shape: tuple[int, int]  # number of classes and dimension of the prototypes
+    classifier: str  # fingerprint of the classifier whose probabilities they had
 
     def __post_init__(self) -> None:
         require_whole(self.head, self.tail, self.touches, self.rule, self.shape, self.classifier)
@@ -67,7 +56,7 @@ class Segment:
         tensors = {f"head.{name}": getattr(self.head, name) for name in _HEAD} | {"tail": self.tail}
         tensors |= {f"touches.{name}": torch.from_numpy(getattr(self.touches, name)) for name in _TOUCHES}
         if self.head.anchored:
-            tensors |= {f"anchored.{name}": getattr(self.head.anchored, name) for name in _ANCHORED}
+            tensors |= {f"anchored.{name}": part for name, part in self.head.anchored._asdict().items()}
         about = {
             "kind": "segment",
             "version": _VERSION,
@@ -93,28 +82,17 @@ class Segment:
 
     @classmethod
     def _of_file(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> "Segment":
-        def parts(of: str, names: tuple[str, ...]) -> list[Tensor]:
-            return [tensors[f"{of}.{name}"] for name in names]
+        def parts(of: str, names: tuple[str, ...]) -> dict[str, Any]:
+            return {name: tensors[f"{of}.{name}"] for name in names}
 
-        rule, tail, count = Rule(**about["rule"]), tensors["tail"], about["count"]
-        if type(count) is not int or not tail.ndim:
-            raise StateMismatch(f"count must be a whole number and the tail a matrix, got {count!r}")
-        anchored = AnchoredMap(*parts("anchored", _ANCHORED)) if rule.fades_linearly else None
-        classes, log_decay, offset, spread = parts("head", _HEAD)
-        head = AffineMap(count - len(tail), classes, log_decay, offset, spread, anchored)
-        samples, touched, probabilities = (part.numpy() for part in parts("touches", _TOUCHES))
-        touches = Touches(samples, touched, probabilities, len(tail))
+        rule, tail = Rule(**about["rule"]), tensors["tail"]
+        anchored = AnchoredMap(**parts("anchored", AnchoredMap._fields)) if rule.fades_linearly else None
+        head = AffineMap(count=about["count"] - len(tail), **parts("head", _HEAD), anchored=anchored)
+        touches = Touches(**{name: part.numpy() for name, part in parts("touches", _TOUCHES).items()}, count=len(tail))
         return cls(head, tail, touches, rule, tuple(about["shape"]), about["classifier"])
 
-    def require_for(self, rule: Rule, classifier: ZeroShotClassifier) -> None:
-        """Refuse to be applied where another rule or classifier is used."""
-        self._require(rule, classifier.fingerprint, tuple(classifier.anchors.shape), classifier.anchors.dtype)
-
-    def require_like(self, other: "Segment") -> None:
-        """Refuse to be composed with a segment of another rule or classifier."""
-        self._require(other.rule, other.classifier, other.shape, other.tail.dtype)
-
-    def _require(self, rule: Rule, classifier: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def require_for(self, rule: Rule, classifier: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        """Refuse to be applied or composed where another rule, classifier (by fingerprint) or precision is used."""
         if self.classifier != classifier:
             raise StateMismatch("the segment was summarised for another classifier (anchors, names, scale or bias)")
         if self.rule != rule:
@@ -127,8 +105,8 @@ class Segment:
 
 def compose(first: Segment, then: Segment) -> Segment:
     """The segment of two consecutive stretches; `compose` is associative up to rounding, not commutative."""
-    then.require_like(first)
     rule = first.rule
+    then.require_for(rule, first.classifier, first.shape, first.tail.dtype)
     tail, touches = torch.cat([first.tail, then.tail]), first.touches.followed_by(then.touches)
     start, end = max(0, len(tail) - rule.tail), len(tail)
     folded = AffineMap.of(tail[:start], touches.between(0, start), rule)

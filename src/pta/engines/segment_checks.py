@@ -21,77 +21,70 @@ def require_whole(
     head: AffineMap, tail: Tensor, touches: Touches, rule: Rule, shape: tuple[int, int], classifier: str
 ) -> None:
     """Refuse parts that do not make a segment."""
-    if len(shape) != 2 or not all(type(size) is int and size > 0 for size in shape):
-        raise StateMismatch(f"a segment's shape must be the numbers of classes and dimensions, got {shape!r}")
-    if not isinstance(classifier, str):
-        raise StateMismatch(f"a classifier's fingerprint must be text, got {classifier!r}")
+    sizes = len(shape) == 2 and all(type(size) is int and size > 0 for size in shape)
+    _require(sizes, f"a segment's shape must be the numbers of classes and dimensions, got {shape!r}")
+    _require(isinstance(classifier, str), f"a classifier's fingerprint must be text, got {classifier!r}")
+    kept, count = len(tail), head.count + len(tail)
+    possible = type(head.count) is int and 0 <= head.count <= _MOST_SAMPLES
+    _require(possible, f"a segment cannot have {count} samples, {kept} of them in its tail")
     _require_tail(tail, shape[1])
-    if head.count < 0 or head.count > _MOST_SAMPLES:
-        raise StateMismatch(f"a segment cannot have {head.count + len(tail)} samples, {len(tail)} of them in its tail")
-    if len(tail) != min(head.count + len(tail), rule.tail):
-        raise StateMismatch(
-            f"a segment of {head.count + len(tail)} samples keeps {rule.tail} in its tail, or all, not {len(tail)}"
-        )
+    whole_tail = kept == min(count, rule.tail)
+    _require(whole_tail, f"a segment of {count} samples keeps {rule.tail} in its tail, or all, not {kept}")
     _require_head(head, rule, shape, tail.dtype)
-    _require_touches(touches, rule, len(tail), shape[0])
+    _require_touches(touches, rule, kept, shape[0])
 
 
 def _require_tail(tail: Tensor, dim: int) -> None:
-    if tail.dtype not in (torch.float32, torch.float64) or tail.ndim != 2 or tail.shape[1] != dim or not len(tail):
-        raise StateMismatch(
-            f"a segment's tail must be float32 or float64 rows of {dim} numbers, got {tuple(tail.shape)} {tail.dtype}"
-        )
+    rows = tail.dtype in (torch.float32, torch.float64) and tail.ndim == 2 and tail.shape[1] == dim and len(tail) > 0
+    wanted = f"a segment's tail must be float32 or float64 rows of {dim} numbers"
+    _require(rows, f"{wanted}, got {tuple(tail.shape)} {tail.dtype}")
     norms = torch.linalg.vector_norm(tail, dim=1)
-    if not bool((torch.isfinite(norms) & (norms >= SMALLEST_NORM)).all()):
-        raise StateMismatch("a feature in the segment's tail is zero, NaN or Inf")
+    usable = bool((torch.isfinite(norms) & (norms >= SMALLEST_NORM)).all())
+    _require(usable, "a feature in the segment's tail is zero, NaN or Inf")
 
 
 def _require_head(head: AffineMap, rule: Rule, shape: tuple[int, int], dtype: torch.dtype) -> None:
-    rows = (head.classes.shape[0],) if head.classes.ndim else ()
+    rows, wide = tuple(head.classes.shape[:1]), torch.float64
     matrix = (*rows, shape[1])
-    _require_tensor("classes", head.classes, rows, torch.int64)
-    _require_tensor("log_decay", head.log_decay, rows, torch.float64, high=-_SMALLEST)
-    _require_tensor("offset", head.offset, matrix, dtype)
-    _require_tensor("spread", head.spread, rows, torch.float64, 0.0, math.pi)
-    if (head.anchored is not None) != rule.fades_linearly:
-        raise StateMismatch("a segment maps R exactly if its rule is recursive without renormalising")
+    _require_numbers("classes", head.classes, rows, torch.int64)
+    _require_numbers("log_decay", head.log_decay, rows, wide, high=-_SMALLEST)
+    _require_numbers("offset", head.offset, matrix, dtype)
+    _require_numbers("spread", head.spread, rows, wide, 0.0, math.pi)
+    linear = (head.anchored is not None) == rule.fades_linearly
+    _require(linear, "a segment maps R exactly if its rule is recursive without renormalising")
     if head.anchored:
-        _require_tensor("from_knowledge", head.anchored.from_knowledge, rows, torch.float64, 0.0, 1 + _ROUNDING)
-        _require_tensor("anchored offset", head.anchored.offset, matrix, dtype)
-    numbers = head.classes.numpy()
-    if len(numbers) and not (numbers[0] >= 0 and numbers[-1] < shape[0] and (np.diff(numbers) > 0).all()):
-        raise StateMismatch(f"the classes of a segment must be different ascending numbers from 0 to {shape[0] - 1}")
-    if len(numbers) and not head.count:
-        raise StateMismatch("a segment without samples before its tail cannot have touched a class there")
+        _require_numbers("from_knowledge", head.anchored.from_knowledge, rows, wide, 0.0, 1 + _ROUNDING)
+        _require_numbers("anchored offset", head.anchored.offset, matrix, dtype)
+    ascending = bool(((head.classes >= 0) & (head.classes < shape[0])).all() and (head.classes.diff() > 0).all())
+    _require(ascending, f"the classes of a segment must be different ascending numbers from 0 to {shape[0] - 1}")
+    possible = head.count > 0 or not len(head.classes)
+    _require(possible, "a segment without samples before its tail cannot have touched a class there")
 
 
-def _require_tensor(
-    name: str,
-    tensor: Tensor,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    low: float = -math.inf,
-    high: float = math.inf,
+def _require_numbers(
+    name: str, given: Tensor, shape: tuple[int, ...], dtype: torch.dtype, low: float = -math.inf, high: float = math.inf
 ) -> None:
-    if not shape or tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise StateMismatch(f"{name} of a segment must be {shape} {dtype}, got {tuple(tensor.shape)} {tensor.dtype}")
-    if not bool((torch.isfinite(tensor) & (tensor >= low) & (tensor <= high)).all()):
-        raise StateMismatch(f"{name} of a segment must be finite numbers from {low:g} to {high:g}")
+    fits = len(shape) > 0 and tuple(given.shape) == shape and given.dtype == dtype
+    _require(fits, f"{name} of a segment must be {shape} {dtype}, got {tuple(given.shape)} {given.dtype}")
+    inside = bool((torch.isfinite(given) & (given >= low) & (given <= high)).all())
+    _require(inside, f"{name} of a segment must be finite numbers from {low:g} to {high:g}")
 
 
 def _require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> None:
-    parts = touches.samples, touches.classes, touches.probabilities
-    types = np.int64, np.int64, np.float64
-    if any(part.ndim != 1 or part.dtype != type_ for part, type_ in zip(parts, types, strict=True)):
-        raise StateMismatch("a segment's touches must be int64 samples and classes and float64 probabilities")
-    if len({len(part) for part in parts}) != 1 or touches.count != count:
-        raise StateMismatch("a segment's touches must have as many samples as classes and probabilities")
-    later, other = np.diff(touches.samples) > 0, np.diff(touches.classes)
-    inside = (touches.samples >= 0) & (touches.samples < count) & (touches.classes >= 0) & (touches.classes < classes)
-    if not inside.all() or not ((other > 0) | ((other == 0) & later)).all():
-        raise StateMismatch(
-            f"a segment's touches must be of {count} samples and {classes} classes, ordered by class, then by sample"
-        )
-    enough = touches.probabilities.astype(np.float32) >= np.float32(rule.threshold)
-    if not (enough & (touches.probabilities <= 1 + _ROUNDING)).all():
-        raise StateMismatch(f"the probabilities of a segment's touches must be from {rule.threshold:g} to 1")
+    samples, touched, p = touches.samples, touches.classes, touches.probabilities
+    typed = all(part.ndim == 1 for part in (samples, touched, p)) and samples.dtype == touched.dtype == np.int64
+    wanted = "a segment's touches must be int64 samples and classes and float64 probabilities"
+    _require(typed and p.dtype == np.float64, wanted)
+    whole = len(samples) == len(touched) == len(p) and touches.count == count
+    _require(whole, "a segment's touches must have as many samples as classes and probabilities")
+    inside = ((samples >= 0) & (samples < count) & (touched >= 0) & (touched < classes)).all()
+    ordered = ((np.diff(touched) > 0) | ((np.diff(touched) == 0) & (np.diff(samples) > 0))).all()
+    wanted = f"a segment's touches must be of {count} samples and {classes} classes, ordered by class, then by sample"
+    _require(bool(inside and ordered), wanted)
+    enough = (p.astype(np.float32) >= np.float32(rule.threshold)) & (p <= 1 + _ROUNDING)
+    _require(bool(enough.all()), f"the probabilities of a segment's touches must be from {rule.threshold:g} to 1")
+
+
+def _require(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise StateMismatch(complaint)

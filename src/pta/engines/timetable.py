@@ -13,18 +13,12 @@ class Timetable:
     """Classes never influence each other, so round k can bring each class to its k-th touch, whenever that is.
 
     Classes with more touches come first: those that take part in round k are the first `rows[k]` ones.
-
-    Attributes:
-        classes: M class numbers.
-        when: (rounds+1)×M sample numbers, the batch size where a class has no further touch.
-        probabilities: rounds×M, the probability of each touch.
-        rows: for each round, how many classes have that touch.
     """
 
-    classes: NDArray[np.int64]
-    when: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-    rows: list[int]
+    classes: NDArray[np.int64]  # M class numbers
+    when: NDArray[np.int64]  # (rounds+1)×M sample numbers, the batch size where a class has no further touch
+    probabilities: NDArray[np.float64]  # rounds×M, of each touch
+    rows: list[int]  # for each round, how many classes have that touch
 
     @classmethod
     def of(cls, touches: Touches, also: NDArray[np.bool_]) -> "Timetable":
@@ -42,8 +36,3 @@ class Timetable:
             when[round_, :taking_part] = touches.samples[touch]
             probabilities[round_, :taking_part] = touches.probabilities[touch]
         return cls(everyone, when, probabilities, rows)
-
-    @property
-    def rounds(self) -> int:
-        """The largest number of touches of any class."""
-        return len(self.rows)

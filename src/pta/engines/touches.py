@@ -17,27 +17,17 @@ DOUBT = 2e-4
 
 @dataclass(frozen=True)
 class Touches:
-    """E pairs of a sample and a class it touches, ordered by class, then by time.
+    """E pairs of a sample and a class it touches, ordered by class, then by time."""
 
-    Attributes:
-        samples: E row numbers in the batch.
-        classes: E class numbers.
-        probabilities: E zero-shot probabilities.
-        count: the number of samples B, touching or not.
-    """
-
-    samples: NDArray[np.int64]
-    classes: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-    count: int
+    samples: NDArray[np.int64]  # E row numbers in the batch
+    classes: NDArray[np.int64]  # E class numbers
+    probabilities: NDArray[np.float64]  # E zero-shot probabilities
+    count: int  # the number of samples B, touching or not
 
     @classmethod
-    def of(cls, probabilities: Tensor, rule: Rule) -> "Touches":
-        """The touches of given B×C probabilities, taken at their word."""
-        return cls._at_least(rule.threshold, probabilities)
-
-    @classmethod
-    def _at_least(cls, threshold: float, probabilities: Tensor) -> "Touches":
+    def of(cls, probabilities: Tensor, rule: Rule, margin: float = 0.0) -> "Touches":
+        """The touches of given B×C probabilities, as they are; with a margin, also those that fall short by less."""
+        threshold = rule.threshold * (1 - margin)
         values = probabilities.cpu().numpy()
         high = np.flatnonzero(values.astype(np.float32, copy=False) >= np.float32(threshold))
         samples, classes = np.divmod(high, values.shape[1])
@@ -69,7 +59,7 @@ def find_touches_exactly(zero_shot: ZeroShot, rule: Rule) -> Touches:
 
 def find_touches(zero_shot: ZeroShot, rule: Rule) -> Touches:
     """The touches of a batch, decided as float64 would decide."""
-    found = Touches._at_least(rule.threshold * (1 - DOUBT), zero_shot.logits.softmax(dim=1))
+    found = Touches.of(zero_shot.logits.softmax(dim=1), rule, margin=DOUBT)
     doubt = found.probabilities <= rule.threshold * (1 + DOUBT)
     if doubt.any():
         doubtful = np.unique(found.samples[doubt])

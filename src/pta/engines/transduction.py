@@ -27,16 +27,11 @@ class Ties:
 
     A sample is never its own neighbour, and among equally near ones the earlier are taken. In a batch with fewer
     others than that, all others are neighbours.
-
-    Attributes:
-        others: the samples at the far end of ties, grouped by the sample at the near end.
-        weights: of the ties.
-        starts: N, where the ties of each sample begin.
     """
 
-    others: Tensor
-    weights: Tensor
-    starts: Tensor
+    others: Tensor  # the samples at the far end of ties, grouped by the sample at the near end
+    weights: Tensor  # of the ties
+    starts: Tensor  # N, where the ties of each sample begin
 
     @classmethod
     def of(cls, features: Tensor, neighbours: int, weight: float = 1.0) -> "Ties":

@@ -70,14 +70,8 @@ def advance_on_gpu(
 ) -> Tensor:
     """Learn B samples in order and score each against every class's R at its turn, B×C.
 
-    Args:
-        prototypes: in float32; changed in place.
-        classifier: whose probabilities decide.
-        features: B×d, in any precision.
-        z: B×C zero-shot logits.
-        rule: how to learn.
-        onto: B×C, what the scores are added to.
-        table: C×B, the probabilities of touches if they are not those of z.
+    The prototypes are float32 and changed in place, features have any precision. Scores are added to `onto`, B×C. The
+    table, C×B, has the probabilities of touches if they are not those of the zero-shot logits z.
     """
     if isinstance(z, FakeTensor):  # without numbers no kernel can be launched, and none is needed to know the shape
         return torch.empty_like(z, dtype=torch.float32)

@@ -2,12 +2,13 @@
 
 import triton
 import triton.language as tl
+from triton.language import constexpr
 
 from pta.engines.triton_touches import probability, whole
 
 
 @triton.jit
-def _keep_and_share(s, h, SATURATING: tl.constexpr):
+def _keep_and_share(s, h, SATURATING: constexpr):
     """1−β and β, both to the last digits of float32, however small β is."""
     if SATURATING:
         x = s / h
@@ -56,10 +57,10 @@ def _learn_and_score(
     w,
     push,
     within,
-    RECURSIVE: tl.constexpr,
-    RENORMALISE: tl.constexpr,
-    UPDATE_FIRST: tl.constexpr,
-    SATURATING: tl.constexpr,
+    RECURSIVE: constexpr,
+    RENORMALISE: constexpr,
+    UPDATE_FIRST: constexpr,
+    SATURATING: constexpr,
 ):
     """What a sample does to a class that it hits or that still moves, and its cosine with R.
 
@@ -117,13 +118,13 @@ def step(
     w_rest,
     push,
     within,
-    RECURSIVE: tl.constexpr,
-    RENORMALISE: tl.constexpr,
-    UPDATE_FIRST: tl.constexpr,
-    SATURATING: tl.constexpr,
-    ONTO: tl.constexpr,
-    D: tl.constexpr,
-    CLASSES: tl.constexpr,
+    RECURSIVE: constexpr,
+    RENORMALISE: constexpr,
+    UPDATE_FIRST: constexpr,
+    SATURATING: constexpr,
+    ONTO: constexpr,
+    D: constexpr,
+    CLASSES: constexpr,
 ):
     """One sample and one class, from the zero-shot logits of all classes to the score."""
     c = tl.program_id(0)
@@ -182,14 +183,14 @@ def follow(
     w_rest,
     push,
     within,
-    RECURSIVE: tl.constexpr,
-    RENORMALISE: tl.constexpr,
-    UPDATE_FIRST: tl.constexpr,
-    SATURATING: tl.constexpr,
-    ONTO: tl.constexpr,
-    D: tl.constexpr,
-    SAMPLES: tl.constexpr,
-    ROWS: tl.constexpr,
+    RECURSIVE: constexpr,
+    RENORMALISE: constexpr,
+    UPDATE_FIRST: constexpr,
+    SATURATING: constexpr,
+    ONTO: constexpr,
+    D: constexpr,
+    SAMPLES: constexpr,
+    ROWS: constexpr,
 ):
     """Follow those classes that move, one after the other, and note from which sample on each one rests for good."""
     at = tl.arange(0, D)
@@ -256,19 +257,7 @@ def follow(
 
 @triton.jit
 def score_rested(
-    features,
-    onto,
-    scores,
-    rests,
-    anchored,
-    B,
-    C,
-    d,
-    scale,
-    bias,
-    ONTO: tl.constexpr,
-    ROWS: tl.constexpr,
-    NUMBERS: tl.constexpr,
+    features, onto, scores, rests, anchored, B, C, d, scale, bias, ONTO: constexpr, ROWS: constexpr, NUMBERS: constexpr
 ):
     """Score a block of samples against those classes that have come to rest before its end."""
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)

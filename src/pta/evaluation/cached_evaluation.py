@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pta.adapters import Origin, adapter_class, needs_model
@@ -60,6 +61,7 @@ def evaluate_once(
     What another process is just making is waited for after everything else is done.
     """
     stream = stream or Stream()
+    run = partial(evaluate, data, {method: parameters}, stream=stream, batch=batch, model=model, on_batch=on_batch)
     wanted = {int(seed): inputs_of(data, method, parameters, seed, stream, batch, model) for seed in seeds}
     for wait in (False, True):
         for seed, inputs in list(wanted.items()):
@@ -70,24 +72,10 @@ def evaluate_once(
                         continue
                     record = store.get(result_key(inputs))  # another process may have been faster
                     if record is None:
-                        record = _evaluate(data, method, parameters, seed, stream, batch, model, on_batch)
+                        record = next(run(seeds=[seed])).record()
                         record = store.put(inputs, record | {"made": made_from(inputs, data)})
             del wanted[seed]
             yield record | {"dataset": data.name}  # the same features may have had another name
-
-
-def _evaluate(
-    data: FeatureFile,
-    method: str,
-    parameters: Mapping[str, Any],
-    seed: int,
-    stream: Stream,
-    batch: int | None,
-    model: Model | None,
-    on_batch: OnBatch | None,
-) -> Record:
-    done = evaluate(data, {method: parameters}, [seed], stream=stream, batch=batch, model=model, on_batch=on_batch)
-    return next(iter(done)).record()
 
 
 def made_from(inputs: Inputs, data: FeatureFile) -> Record:

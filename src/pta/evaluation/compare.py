@@ -62,34 +62,20 @@ def _mean(differences: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A on one dataset; accuracies and differences in percent, and on the samples that both have seen.
-
-    Attributes:
-        a: who A is.
-        b: who B is.
-        labels: names that tell them apart.
-        n: how many samples both have seen.
-        accuracies: of A and B, over the orders compared.
-        difference: B's accuracy minus A's.
-        interval: of the difference.
-        standard_error: of the difference.
-        fixed: samples that A had wrong and B has right, on average over the orders.
-        broken: the other way round.
-        note: which orders were compared, if not simply all.
-    """
+    """B against A on one dataset; accuracies and differences in percent, and on the samples that both have seen."""
 
     a: Contender
     b: Contender
-    labels: tuple[str, str]
-    n: int
-    accuracies: tuple[float, float]
-    difference: float
-    interval: tuple[float, float]
-    standard_error: float
-    fixed: float
-    broken: float
+    labels: tuple[str, str]  # names that tell them apart
+    n: int  # samples that both have seen
+    accuracies: tuple[float, float]  # of A and B, over the orders compared
+    difference: float  # B's accuracy minus A's
+    interval: tuple[float, float]  # of the difference
+    standard_error: float  # of the difference
+    fixed: float  # samples that A had wrong and B has right, on average over the orders
+    broken: float  # the other way round
     resampling: Resampling
-    note: str
+    note: str  # which orders were compared, if not simply all
 
     @property
     def better(self) -> str | None:
@@ -138,20 +124,14 @@ class Comparison:
             }
             for key, one, label, accuracy in zip("ab", (self.a, self.b), self.labels, self.accuracies, strict=True)
         }
+        measured = ("n", "difference", "interval", "standard_error", "fixed", "broken")
+        told = ("better", "samples_needed", "verdict", "note")
         return {
             "dataset": self.a.dataset,
             **sides,
-            "n": self.n,
-            "difference": self.difference,
-            "interval": list(self.interval),
-            "standard_error": self.standard_error,
-            "fixed": self.fixed,
-            "broken": self.broken,
+            **{name: getattr(self, name) for name in measured},
             **vars(self.resampling),
-            "better": self.better,
-            "samples_needed": self.samples_needed,
-            "verdict": self.verdict,
-            "note": self.note,
+            **{name: getattr(self, name) for name in told},
         }
 
 
@@ -188,16 +168,12 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
     both = times > 0
     if not both.any():
         raise InvalidSamples(f"{a.dataset}: no sample was seen by both A and B")
-    rates = [right[both] / times[both] for right in (right_a, right_b)]
+    rate_a, rate_b = (100 * float((right[both] / times[both]).mean()) for right in (right_a, right_b))
     differences = (right_b - right_a)[both] / times[both]
     low, high = resampling.interval(differences)
     label_a, label_b = names([a, b])
     return Comparison(
-        a,
-        b,
-        (label_a, label_b),
-        n=int(both.sum()),
-        accuracies=(100 * float(rates[0].mean()), 100 * float(rates[1].mean())),
+        *(a, b, (label_a, label_b), int(both.sum()), (rate_a, rate_b)),
         difference=100 * _mean(differences),
         interval=(100 * low, 100 * high),
         standard_error=100 * float(differences.std()) / math.sqrt(both.sum()),

@@ -18,27 +18,16 @@ _NAMED = 12  # contenders in a message
 
 @dataclass(frozen=True, eq=False)
 class Contender:
-    """A method with its parameters on one kind of stream of one dataset, in the orders of its seeds.
-
-    Attributes:
-        dataset: its name.
-        method: the method's name.
-        params: every parameter it had.
-        stream: what kind of order, and how batches were used.
-        samples: how many the dataset has.
-        seen: by seed, whether each sample came.
-        right: by seed, whether it came and was answered rightly.
-        labels: a digest of the samples' labels.
-    """
+    """A method with its parameters on one kind of stream of one dataset, in the orders of its seeds."""
 
     dataset: str
     method: str
-    params: dict[str, Any]
-    stream: dict[str, Any]
-    samples: int
-    seen: BySeed = field(default_factory=dict)
-    right: BySeed = field(default_factory=dict)
-    labels: str = ""
+    params: dict[str, Any]  # every parameter it had
+    stream: dict[str, Any]  # what kind of order, and how batches were used
+    samples: int  # how many the dataset has
+    seen: BySeed = field(default_factory=dict)  # whether each sample came
+    right: BySeed = field(default_factory=dict)  # whether it came and was answered correctly
+    labels: str = ""  # a digest of the samples' labels
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -61,9 +50,8 @@ class Choice:
     def fits(self, one: Contender) -> bool:
         """Whether a contender may be meant."""
         own = one.settings
-        return one.method == self.method and all(
-            name in own and own[name] == value for name, value in self.settings.items()
-        )
+        fitting = (name in own and own[name] == value for name, value in self.settings.items())
+        return one.method == self.method and all(fitting)
 
 
 def names(contenders: Sequence[Contender]) -> list[str]:
@@ -77,13 +65,11 @@ def names(contenders: Sequence[Contender]) -> list[str]:
     for one in contenders:
         for name, value in one.settings.items():
             values.setdefault((one.method, name), set()).add(as_given(value))
-    telling = {key for key, found in values.items() if len(found) > 1}
-    return [_name(one, telling) for one in contenders]
-
-
-def _name(one: Contender, telling: set[tuple[str, str]]) -> str:
-    told = [f"{name}={as_given(value)}" for name, value in one.settings.items() if (one.method, name) in telling]
-    return f"{one.method}:{','.join(told)}" if told else one.method
+    found = []
+    for one in contenders:
+        told = [f"{name}={as_given(v)}" for name, v in one.settings.items() if len(values[one.method, name]) > 1]
+        found.append(f"{one.method}:{','.join(told)}" if told else one.method)
+    return found
 
 
 def as_given(value: Any) -> str:

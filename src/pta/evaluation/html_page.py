@@ -8,14 +8,10 @@ from importlib import resources
 def page(title: str, body: str, *, style: str, script: str = "") -> str:
     """One HTML file; the browser is told to refuse even what it would ask for on its own.
 
-    Args:
-        title: plain text.
-        body: HTML.
-        style: CSS of the report, used after that of all reports.
-        script: JavaScript; without one, none may run.
+    The title is plain text. The style is used after that of all reports. Without a script, none may run.
     """
-    sources = ["default-src 'none'", "img-src data:", "style-src 'unsafe-inline'"]
-    policy = "; ".join([*sources, *(["script-src 'unsafe-inline'"] if script else [])])
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    policy += "; script-src 'unsafe-inline'" if script else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

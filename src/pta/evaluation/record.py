@@ -1,14 +1,19 @@
-"""Evaluation: one method's run over one order of a dataset, and the record that is kept of it."""
+"""Evaluation: one method's run over one order of a dataset, and what is written of it."""
 
+import csv
+import io
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.datasets.features import FeatureFile
 from pta.evaluation import metrics
 from pta.evaluation.bits import write_bits
 from pta.evaluation.stream_run import Run
+from pta.files import write_atomically
 
 Record = dict[str, Any]
 """What is written to JSON and kept in stores; accuracies are in percent."""
@@ -18,27 +23,17 @@ _POINTS = 200  # of a curve along the stream: more than a screen can tell apart
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One method's run over one seed's order of a dataset.
+    """One method's run over one seed's order of a dataset."""
 
-    Attributes:
-        dataset: its name.
-        class_names: the names of its classes.
-        samples: how many it has; a stream may leave some out.
-        labels_digest: the same for lists of samples with the same labels.
-        seed: whose order it was.
-        stream: what kind of order, and how batches were used.
-        run: what the method did.
-        zero_shot_right: whether zero-shot is right at each position of the stream, if that is known.
-    """
-
-    dataset: str
-    class_names: tuple[str, ...]
-    samples: int
-    labels_digest: str
+    data: FeatureFile  # all of its samples; a stream may leave some out
     seed: int
-    stream: dict[str, Any]
+    stream: dict[str, Any]  # what kind of order, and how batches were used
     run: Run
-    zero_shot_right: NDArray[np.bool_] | None
+
+    @property
+    def zero_shot_right(self) -> NDArray[np.bool_] | None:
+        """Whether zero-shot is right at each position of the stream, if that is known."""
+        return None if self.run.labels is None else self.data.zero_shot_predictions[self.run.order] == self.run.labels
 
     @property
     def zero_shot_accuracy(self) -> float | None:
@@ -48,7 +43,7 @@ class Evaluation:
     def record(self) -> Record:
         """All that is kept of it."""
         return {
-            "dataset": self.dataset,
+            "dataset": self.data.name,
             "method": self.run.method,
             "params": self.run.parameters,
             "seed": self.seed,
@@ -65,10 +60,9 @@ class Evaluation:
         right, before, labels = self.run.correct, self.zero_shot_right, self.run.labels
         if right is None or before is None or labels is None:
             return {}
-        by_class = metrics.class_accuracies(right, labels, len(self.class_names))
-        worst, name = min(
-            (value, name) for name, value in zip(self.class_names, by_class, strict=True) if value is not None
-        )
+        names = self.data.classifier.class_names
+        by_class = metrics.class_accuracies(right, labels, len(names))
+        worst, name = min((value, name) for name, value in zip(names, by_class, strict=True) if value is not None)
         fixed, broken = metrics.changes(right, before)
         at = np.unique(np.linspace(min(metrics.COLD_START, len(right)), len(right), _POINTS).round().astype(int)) - 1
         return {
@@ -84,14 +78,23 @@ class Evaluation:
                 "fixed": fixed[at].tolist(),
                 "broken": broken[at].tolist(),
             },
-            "samples": self.samples,
-            "labels": self.labels_digest,
+            "samples": len(self.data.samples),
+            "labels": self.data.labels_digest,
             "seen": write_bits(self._by_sample(np.ones_like(right))),
             "right": write_bits(self._by_sample(right)),
         }
 
     def _by_sample(self, at_position: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """What holds at positions of the stream, for each sample of the dataset in its own order."""
-        values = np.zeros(self.samples, np.bool_)
+        values = np.zeros(len(self.data.samples), np.bool_)
         values[self.run.order] = at_position
         return values
+
+    def write_predictions(self, folder: Path) -> None:
+        """Write METHOD-SEED.csv: sample number, label (empty if unknown) and prediction at each position."""
+        run, text = self.run, io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["index", "label", "prediction"])
+        labels = [""] * len(run.order) if run.labels is None else run.labels.tolist()
+        writer.writerows(zip(run.order.tolist(), labels, run.predictions.tolist(), strict=True))
+        write_atomically(folder / f"{run.method}-{self.seed}.csv", text.getvalue().encode())

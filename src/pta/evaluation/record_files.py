@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import InvalidSamples, PtaError, UnreadableFile
+from pta.errors import InvalidSamples, UnreadableFile, naming
 from pta.evaluation.bits import read_bits
 from pta.evaluation.contenders import Contender
 from pta.evaluation.record import Record
@@ -24,12 +24,10 @@ def read_contenders(path: Path) -> list[Contender]:
         raise UnreadableFile(f"{path} is not a list of records; pta eval --json and pta sweep --json write one")
     found: dict[tuple[str, str], Contender] = {}
     for number, record in enumerate(records, 1):
-        try:
+        with naming(f"{path}, record {number}"):
             one, seen, right = _checked(record)
             one = found.setdefault((one.dataset, one.identity), one)
             _add(one, record, seen, right)
-        except PtaError as error:
-            raise type(error)(f"{path}, record {number}: {error}") from None
     return list(found.values())
 
 
@@ -51,27 +49,12 @@ def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool
     if type(samples) is not int or samples < 1:
         raise UnreadableFile("samples is missing or damaged; make the file again with pta eval --json")
     seen, right = (read_bits(record.get(name, ""), samples) for name in ("seen", "right"))
-    count, good = int(seen.sum()), int(right.sum())
-    if (
-        not count
-        or count != record["n"]
-        or (right & ~seen).any()
-        or not _is_near(record["accuracy"], 100 * good / count)
-    ):
+    count, good, given = int(seen.sum()), int(right.sum()), record["accuracy"]
+    counted = count and count == record["n"] and not (right & ~seen).any() and isinstance(given, int | float)
+    if not counted or not math.isclose(given, 100 * good / count, abs_tol=1e-6):
         raise UnreadableFile("its parts contradict each other (damaged?); make the file again with pta eval --json")
-    one = Contender(
-        record["dataset"],
-        record["method"],
-        record["params"],
-        record["stream"],
-        samples,
-        labels=str(record.get("labels")),
-    )
-    return one, seen, right
-
-
-def _is_near(given: Any, counted: float) -> bool:
-    return isinstance(given, int | float) and math.isclose(given, counted, abs_tol=1e-6)
+    described = {name: record[name] for name in ("dataset", "method", "params", "stream")}
+    return Contender(**described, samples=samples, labels=str(record.get("labels"))), seen, right
 
 
 def _add(one: Contender, record: Record, seen: NDArray[np.bool_], right: NDArray[np.bool_]) -> None:

@@ -14,22 +14,17 @@ _PAPER_BATCH, _FAST_BATCH = 128, 256
 
 @dataclass(frozen=True)
 class Stream:
-    """What a seed is turned into an order by.
+    """How a seed becomes an order.
 
-    Args:
-        kind: `iid`, `dirichlet` (classes unevenly spread over time), `separate` (one class after the other) or
-            `poisoned` (i.i.d., but confident mistakes of zero-shot come first).
-        gamma: of `dirichlet`, 0.1 if not given; the smaller, the fewer classes at a time.
-        prefix: of `poisoned`: how many confident mistakes, all there are if not given.
-        drop_last: leave out what does not fill a batch at the end.
-        lookahead: learn a whole batch before predicting any of it.
+    Kinds are `iid`, `dirichlet` (classes unevenly spread over time), `separate` (one class after the other) and
+    `poisoned` (i.i.d., but confident mistakes of zero-shot come first).
     """
 
     kind: str = "iid"
-    gamma: float | None = None
-    prefix: int | None = None
-    drop_last: bool = False
-    lookahead: bool = False
+    gamma: float | None = None  # of `dirichlet`, 0.1 if not given; the smaller, the fewer classes at a time
+    prefix: int | None = None  # of `poisoned`: how many confident mistakes, all there are if not given
+    drop_last: bool = False  # leave out what does not fill a batch at the end
+    lookahead: bool = False  # learn a whole batch before predicting any of it
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

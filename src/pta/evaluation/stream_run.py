@@ -20,27 +20,16 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Run:
-    """What a method did with a stream.
-
-    Attributes:
-        method: the method's name.
-        parameters: every parameter it had.
-        order: the sample number at each position of the stream.
-        predictions: the predicted class at each position.
-        confidences: the probability that the method gave it.
-        labels: the true class at each position, if known.
-        seconds: time spent in the method's steps.
-        state_bytes: the memory of what it had learnt at the end.
-    """
+    """What a method did with a stream."""
 
     method: str
-    parameters: dict[str, Any]
-    order: NDArray[np.int64]
-    predictions: NDArray[np.int64]
-    confidences: NDArray[np.float32]
-    labels: Labels | None
-    seconds: float
-    state_bytes: int
+    parameters: dict[str, Any]  # every parameter it had
+    order: NDArray[np.int64]  # the sample number at each position of the stream
+    predictions: NDArray[np.int64]  # the predicted class at each position
+    confidences: NDArray[np.float32]  # the probability that the method gave it
+    labels: Labels | None  # the true class at each position, if known
+    seconds: float  # spent in the method's steps
+    state_bytes: int  # the memory of what it had learned at the end
 
     @property
     def correct(self) -> NDArray[np.bool_] | None:
@@ -64,14 +53,10 @@ def run_stream(
     lookahead: bool = False,
     on_batch: Callable[[NDArray[np.int64]], None] | None = None,
 ) -> Run:
-    """Stream the samples through the adapter.
+    """Stream the samples through the adapter, in whatever state it is; labels are only counted with.
 
     Args:
-        adapter: the method, in whatever state it is.
-        samples: all of them.
-        labels: the class of each, if known; only counted with.
-        order: in which order they come.
-        batch: how many at a time; a method whose scope is the whole stream gets it all at once.
+        batch: samples per step; a method whose scope is the whole stream gets it all at once.
         drop_last: leave out what does not fill a batch at the end; the run's order is then shorter.
         lookahead: learn a whole batch before predicting any of it.
         on_batch: told the predictions of each batch as it is done.
@@ -92,14 +77,6 @@ def run_stream(
         confidences.append(logits.float().softmax(dim=1).amax(dim=1).cpu().numpy())
         if on_batch:
             on_batch(predictions[-1])
+    answered = (np.concatenate(predictions), np.concatenate(confidences))
     known = None if labels is None else labels[order]
-    return Run(
-        adapter.name,
-        adapter.parameters,
-        order,
-        np.concatenate(predictions),
-        np.concatenate(confidences),
-        known,
-        seconds,
-        adapter.state_bytes,
-    )
+    return Run(adapter.name, adapter.parameters, order, *answered, known, seconds, adapter.state_bytes)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pta.adapters import create_adapter, needs_model
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, InvalidSamples, PtaError
+from pta.errors import InvalidParameter, InvalidSamples, naming
 from pta.evaluation.cached_evaluation import evaluate_once
 from pta.evaluation.contenders import as_given
 from pta.evaluation.evaluate import OnBatch
@@ -56,11 +56,9 @@ class Grid:
         """Refuse data without labels, and any point that the method cannot be made with."""
         if data.labels is None:
             raise InvalidSamples(f"{data.name} has no labels, so there is no accuracy to sweep")
-        try:
+        with naming(data.name):
             for setting in self.settings:
                 create_adapter(self.method, data.classifier, source=data.samples, **setting)
-        except PtaError as error:
-            raise type(error)(f"{data.name}: {error}") from None
 
 
 @dataclass(frozen=True)

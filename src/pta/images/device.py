@@ -23,13 +23,9 @@ _MOST_NOISE = 64  # pictures; one is enough unless the result has a few pixels o
 
 
 class DevicePreprocessing(nn.Module):
-    """`Preprocessing.pixels` for uint8 frames N×channels×height×width, which stay on their device.
+    """A model's `Preprocessing.pixels` for uint8 frames N×channels×height×width, which stay on their device.
 
     Nothing is read back and no shape depends on a number, so it can be compiled, or recorded in a CUDA graph.
-
-    Args:
-        preprocess: the model's.
-        height, width: of every frame.
 
     >>> frames = torch.zeros(2, 3, 480, 640, dtype=torch.uint8)
     >>> DevicePreprocessing(Preprocessing(size=224), height=480, width=640)(frames).shape

@@ -28,30 +28,22 @@ FILTERS = {
 class Preprocessing:
     """How a model's images are made; the defaults are CLIP's.
 
-    Args:
-        size: side of the square the model sees.
-        resize: `shortest` scales the shorter side to `size` and cuts the centre out, `square` squeezes both sides.
-        resample: Pillow's filter, antialiased.
-        mean, std: of each channel, after scaling to [0, 1]; one channel means grey images.
-
     >>> CLIP_PREPROCESSING(Image.new("RGB", (640, 480))).shape
     torch.Size([1, 3, 224, 224])
     """
 
-    size: int = 224
+    size: int = 224  # side of the square the model sees
+    # `shortest` scales the shorter side to `size` and cuts the centre out, `square` squeezes both sides
     resize: Literal["shortest", "square"] = "shortest"
-    resample: str = "bicubic"
+    resample: str = "bicubic"  # Pillow's filter, antialiased
+    # Of each channel, after scaling to [0, 1]; one channel means grey images.
     mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
 
     def __post_init__(self) -> None:
         if self.resize not in ("shortest", "square") or self.resample not in FILTERS or self.size < 1:
             raise InvalidParameter(f"cannot preprocess images by {self}")
-        if (
-            len(self.mean) not in _COLOURS
-            or len(self.std) != len(self.mean)
-            or not all(value > 0 for value in self.std)
-        ):
+        if len(self.mean) not in _COLOURS or len(self.std) != len(self.mean) or not all(std > 0 for std in self.std):
             raise InvalidParameter(f"mean and std must be one or three numbers, std above 0: {self.mean}, {self.std}")
 
     def __call__(self, images: Image.Image | Sequence[Image.Image] | Pixels) -> Tensor:
@@ -72,7 +64,7 @@ class Preprocessing:
         return np.asarray(central).reshape(self.size, self.size, -1).transpose(2, 0, 1).copy()
 
     def coloured(self, image: Image.Image) -> Image.Image:
-        """A picture of any mode in the model's colours, 8 bits a channel."""
+        """A picture of any mode in the model's colours, 8 bits per channel."""
         if not isinstance(image, Image.Image):
             raise InvalidSamples(
                 f"expected a Pillow image, found {type(image).__name__}; open files with PIL.Image.open, "

@@ -8,23 +8,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Answer:
-    """What a sample is.
-
-    Attributes:
-        label: the class, after adaptation.
-        probability: of that class, after adaptation.
-        zero_shot_label: what the model alone says.
-        zero_shot_probability: how sure the model alone is of that.
-        entropy: of the adapted probabilities, in nats; 0 is certain.
-        top: the most probable classes, best first, with their probabilities.
-    """
+    """What a sample is: the class and its probability, after adaptation and by the model alone."""
 
     label: str
     probability: float
     zero_shot_label: str
     zero_shot_probability: float
-    entropy: float
-    top: tuple[tuple[str, float], ...]
+    entropy: float  # of the adapted probabilities, in nats; 0 is certain
+    top: tuple[tuple[str, float], ...]  # the most probable classes, best first, with their probabilities
 
     @property
     def changed(self) -> bool:
@@ -38,19 +29,9 @@ def answers_from(logits: Tensor, zero_shot: Tensor, class_names: Sequence[str], 
     entropies = -(probabilities * probabilities.clamp_min(1e-300).log()).sum(dim=1)
     best = probabilities.topk(min(top, len(class_names)), dim=1)
     alone = zero_shot.double().softmax(dim=1).max(dim=1)
-    rows = zip(
-        *(best.values.tolist(), best.indices.tolist(), alone.values.tolist(), alone.indices.tolist()),
-        entropies.tolist(),
-        strict=True,
-    )
-    return [
-        Answer(
-            label=class_names[classes[0]],
-            probability=values[0],
-            zero_shot_label=class_names[zero_shot_class],
-            zero_shot_probability=zero_shot_value,
-            entropy=max(entropy, 0.0),
-            top=tuple((class_names[number], value) for number, value in zip(classes, values, strict=True)),
-        )
-        for values, classes, zero_shot_value, zero_shot_class, entropy in rows
-    ]
+    columns = [one.tolist() for one in (best.indices, best.values, alone.indices, alone.values, entropies)]
+    answers = []
+    for classes, values, zero_shot_class, zero_shot_value, entropy in zip(*columns, strict=True):
+        ranked = tuple((class_names[number], value) for number, value in zip(classes, values, strict=True))
+        answers.append(Answer(*ranked[0], class_names[zero_shot_class], zero_shot_value, max(entropy, 0.0), ranked))
+    return answers

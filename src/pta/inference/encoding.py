@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from pta.datasets.sample_set import SampleReference
 from pta.encoders import Encoder
 from pta.encoders.encoder import Raw
 from pta.errors import InvalidParameter, PtaError, UnreadableSample
@@ -20,17 +21,6 @@ from pta.samples import Samples
 from pta.views import Mode, make_views
 
 OnError = Literal["stop", "skip"]
-
-
-class SampleReference(Protocol):
-    """A sample that can be read when its turn comes."""
-
-    @property
-    def key(self) -> str:
-        """What the user calls it."""
-
-    def read(self) -> bytes:
-        """Its content, still encoded."""
 
 
 Reference = TypeVar("Reference", bound=SampleReference)
@@ -59,21 +49,13 @@ class Views:
 
 @dataclass(frozen=True)
 class Reading:
-    """How samples are read.
+    """How samples are read."""
 
-    Args:
-        batch: samples, or views, encoded at once.
-        workers: threads that prepare them; see `pta.inference.feed.default_workers`.
-        fast_decode: decode large JPEG files at a fraction of their size (see `pta.encoders.image_encoder.FAST_MARGIN`).
-        views: augmented views of every sample, instead of the sample alone.
-        raw: give out raw samples beside the features, for methods that look inside a tower.
-    """
-
-    batch: int = 64
-    workers: int | None = None
-    fast_decode: bool = False
-    views: Views | None = None
-    raw: bool = False
+    batch: int = 64  # samples, or views, encoded at once
+    workers: int | None = None  # threads that prepare them; see `pta.inference.feed.default_workers`
+    fast_decode: bool = False  # large JPEG files at a fraction of their size (`pta.encoders.image_encoder.FAST_MARGIN`)
+    views: Views | None = None  # augmented views of every sample, instead of the sample alone
+    raw: bool = False  # give out raw samples beside the features, for methods that look inside a tower
 
     def __post_init__(self) -> None:
         if self.batch < 1 or (self.workers is not None and self.workers < 1):
@@ -98,11 +80,6 @@ class Encoded(Generic[Reference]):
     tensors: dict[str, Tensor]  # `features` N×d, and `views` N×V×d or `raw` if asked for; on the CPU; none if N is 0
     failures: list[tuple[int, PtaError]]
 
-    @property
-    def features(self) -> Tensor:
-        """N×d, float32."""
-        return self.tensors["features"]
-
 
 def encode_files(
     encoder: Encoder,
@@ -126,14 +103,9 @@ def encode_files(
         return prepare(sample.read(), sample.key, number)
 
     size = reading.batch if views is None else max(1, reading.batch // views.count)
+    low_priority = encoder.device.type == "cpu"
     for prepared in prepare_in_batches(
-        numbered,
-        prepare_item,
-        batch=size,
-        workers=reading.workers,
-        live=live,
-        step_back=encoder.device.type == "cpu",
-        stopping=stopping,
+        numbered, prepare_item, size, reading.workers, live=live, low_priority=low_priority, stopping=stopping
     ):
         good = [(one.item, one.result) for one in prepared if one.result is not None]
         failures = [(one.item[0], one.error) for one in prepared if one.error is not None]

@@ -32,21 +32,13 @@ _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_
 
 @dataclass(frozen=True)
 class Extraction:
-    """What was done for a feature file.
-
-    Attributes:
-        path: the file.
-        samples: how many features it holds.
-        encoded: how many samples were encoded now; 0 when all of them were there.
-        skipped: what could not be read, in words.
-        texts_renewed: whether the samples were there, but other text features.
-    """
+    """What was done for a feature file."""
 
     path: Path
-    samples: int
-    encoded: int
-    skipped: tuple[str, ...]
-    texts_renewed: bool = False
+    samples: int  # in the file
+    encoded: int  # now; 0 when all of them were there
+    skipped: tuple[str, ...]  # what could not be read, in words
+    texts_renewed: bool = False  # whether the samples were there, but other text features
 
 
 def extract(
@@ -64,12 +56,8 @@ def extract(
 ) -> Extraction:
     """Encode the samples and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
 
-    Args:
-        about: what else is to be recorded, for example how model and templates are called.
-        shard: samples per shard: what a kill costs at most.
-        replace: a file that holds something else.
-        on_error: `stop` at the first sample that cannot be read, or `skip` and report it.
-        on_progress: told how many samples are done.
+    `about` is recorded, too, for example how model and templates are called. A kill costs at most `shard` samples.
+    `replace` overwrites a file that holds something else. `on_progress` is told how many samples are done.
     """
     require_feature_file(out)
     if samples.modality != encoder.modality:
@@ -88,7 +76,10 @@ def extract(
         discard_shards(out, inputs)
         renew = known["classifier"] != classifier.fingerprint
         if renew:
-            _replace_anchors(out, known, classifier, about or {})
+            with safe_open(out, framework="pt") as file:
+                names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
+                described = {name: file.get_tensor(name) for name in names}
+            _write(out, [out], described, classifier, {**known, **(about or {})})
         return Extraction(out, known["count"], 0, tuple(known["skipped"]), renew)
     with claim_shards(out, inputs, len(samples), shard) as shards:
         encoded = _fill(shards, samples, encoder, reading, on_error, on_progress)
@@ -98,15 +89,8 @@ def extract(
         _refuse_skipped(skipped, on_error)
         if not kept:
             raise UnreadableSample(f"none of the {len(samples)} samples of {samples.name} could be read: {skipped[0]}")
-        record = {
-            "dataset": samples.name,
-            "notes": samples.notes,
-            "images": inputs,
-            "count": len(kept),
-            "skipped": skipped,
-            "versions": _versions(),
-            **(about or {}),
-        }
+        record: dict[str, Any] = {"dataset": samples.name, "notes": samples.notes, "images": inputs}
+        record |= {"count": len(kept), "skipped": skipped, "versions": _versions(), **(about or {})}
         parts = [shards.path(own) for own, (inside, _) in zip(shards.ranges, contents, strict=True) if inside]
         _write(out, parts, _described(samples, kept), classifier, record)
     return Extraction(out, len(kept), encoded, tuple(skipped))
@@ -172,10 +156,9 @@ def _fill(
 
 def _shard_tensors(kept: list[int], rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """What a shard holds, given the numbers and the tensors of its samples; of none, only that there is none."""
-    numbers = torch.tensor(kept, dtype=torch.int64)
     stacked = {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
     stored = {_STORED_AS[name]: tensor.half() if name == "views" else tensor for name, tensor in stacked.items()}
-    return {"kept": numbers, **stored}
+    return {"kept": torch.tensor(kept, dtype=torch.int64), **stored}
 
 
 def _described(samples: SampleSet, kept: Sequence[int]) -> dict[str, Tensor]:
@@ -185,16 +168,6 @@ def _described(samples: SampleSet, kept: Sequence[int]) -> dict[str, Tensor]:
     if samples.labels is not None:
         described["labels"] = torch.from_numpy(samples.labels[kept])
     return described
-
-
-def _replace_anchors(
-    out: Path, known: Mapping[str, Any], classifier: ZeroShotClassifier, about: Mapping[str, Any]
-) -> None:
-    """Write the file again with other text features; the features of the samples stay."""
-    with safe_open(out, framework="pt") as file:
-        names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
-        described = {name: file.get_tensor(name) for name in names}
-    _write(out, [out], described, classifier, {**known, **about})
 
 
 def _write(

@@ -21,12 +21,11 @@ _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 
 
 def default_workers() -> int:
-    """One thread a processor, at most eight: beyond that they wait for each other."""
+    """One thread per processor, at most eight: beyond that they wait for each other."""
     return min(8, os.cpu_count() or 1)
 
 
-def _step_back() -> None:
-    """Run at the lowest priority."""
+def _lower_priority() -> None:
     if sys.platform == "linux":  # where priorities belong to threads
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
@@ -50,32 +49,29 @@ class _End:
 def prepare_in_batches(
     items: Iterable[Item],
     prepare: Callable[[Item], Result],
-    *,
     batch: int,
     workers: int | None = None,
+    *,
     live: bool = False,
-    step_back: bool = False,
+    low_priority: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[Prepared[Item, Result]]]:
     """Batches of prepared items, in the order of the items, prepared by threads up to two batches ahead.
 
-    The first batch is a small one.
+    The first batch is small. Items are taken in a thread of its own, so that they may wait for a camera or a pipe.
 
     Args:
-        items: taken from a thread of its own, so that it may wait for a camera or a pipe.
         prepare: called in worker threads; a `PtaError` becomes the item's `error`.
-        batch: the most items given at once.
-        workers: threads; see `default_workers`.
         live: give what has arrived instead of waiting for a full batch.
-        step_back: prepare at the lowest priority, for a caller that computes on the same processors: all its threads
+        low_priority: prepare at the lowest priority, for a caller that computes on the same processors: all its threads
             wait for the one that is disturbed.
-        stopping: looked at between batches and while waiting; True ends the stream.
+        stopping: checked between batches and while waiting; True ends the stream.
     """
     threads = workers or default_workers()
     ahead = 2 * max(batch, threads)  # no thread is idle, however small the batches
     waiting: queue.Queue[tuple[Item, Future[Result]] | _End] = queue.Queue(maxsize=ahead)
     stopped = threading.Event()
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="prepare", initializer=_step_back if step_back else None)
+    pool = ThreadPoolExecutor(threads, "prepare", initializer=_lower_priority if low_priority else None)
 
     def put(entry: tuple[Item, Future[Result]] | _End) -> None:
         while not stopped.is_set():

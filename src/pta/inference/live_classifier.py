@@ -24,16 +24,12 @@ class Classifier:
     A sample is whatever `Encoder.as_raw` takes: a path, bytes, or an object in memory, such as a Pillow image.
 
     Args:
-        model: the name of a model, or an encoder.
-        classes: what there is to tell apart.
-        templates: a preset of `pta.prompts`, a file, one template, or several.
-        descriptions: sentences for each class, beside the templates.
-        method: how to adapt; `clip` is zero-shot.
-        device, dtype: where and in which precision a model that is given by name runs.
+        model: the name of a model, which then runs on `device` in the precision `dtype`, or an encoder.
+        templates: a preset of `pta.prompts`, a file, one template, or several; `descriptions` are used beside them.
+        method: how to adapt, with its parameters; `clip` is zero-shot.
         cache: the folder for text features; None to keep none.
-        views: how many views are made of every sample, for a method that needs them; no other makes any.
+        views: how many views are made of every sample, for a method that needs them.
         expected: how many samples will come, for a method that must know it.
-        parameters: of the method.
 
     >>> from PIL import Image
     >>> from pta.datasets.fashion import load_fashion_test
@@ -82,7 +78,7 @@ class Classifier:
 
     def __call__(self, given: object, *, learn: bool = True, top: int = 1) -> Answer | list[Answer]:
         """What a sample is, or each of several in a list; each is learned from in turn, unless `learn` is False."""
-        _require_top(top)
+        require_count("top", top, 1, _MOST_ANSWERS)
         if not isinstance(given, Sequence) or isinstance(given, str | bytes):
             return self.answer(self._encoded([given]), learn=learn, top=top)[0]
         return self.answer(self._encoded(given), learn=learn, top=top) if given else []
@@ -92,7 +88,7 @@ class Classifier:
 
         Learning is the last thing that can fail: what was learned is answered.
         """
-        _require_top(top)
+        require_count("top", top, 1, _MOST_ANSWERS)
         if not len(samples):
             return []
         known = self.adapter._checked(samples)
@@ -127,12 +123,11 @@ class Classifier:
     def _encoded(self, given: Sequence[object]) -> Samples:
         reading = self.reading(Reading())
         prepare = self.encoder.preparer(views=reading.views)
+        prepared = (prepare(one, "the sample", number) for number, one in enumerate(given))
         if reading.views is None:
-            prepared = [prepare(one, "the sample", number) for number, one in enumerate(given)]
-            return samples_of(encode_prepared(self.encoder, prepared, reading))
-        parts = []
-        for number, one in enumerate(given):  # one by one: the views of many samples are much to hold
-            parts.append(encode_prepared(self.encoder, [prepare(one, "the sample", number)], reading))
+            return samples_of(encode_prepared(self.encoder, list(prepared), reading))
+        # one by one: the views of many samples are much to hold
+        parts = [encode_prepared(self.encoder, [views], reading) for views in prepared]
         return samples_of({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def pipeline(self, *, top_k: int = 5) -> Callable[..., Any]:
@@ -146,19 +141,12 @@ class Classifier:
         ['ankle boot', 'sneaker']
         """
 
+        def scores(answer: Answer) -> list[dict[str, Any]]:
+            return [{"label": label, "score": value} for label, value in answer.top]
+
         def classify(given: object, *, top_k: int = top_k) -> Any:
             """A list of {label, score}, best first, for one sample; a list of such lists for several."""
             answers = self(given, top=top_k)
-            if isinstance(answers, Answer):
-                return _scores(answers)
-            return [_scores(answer) for answer in answers]
+            return scores(answers) if isinstance(answers, Answer) else list(map(scores, answers))
 
         return classify
-
-
-def _require_top(top: object) -> None:
-    require_count("top", top, 1, _MOST_ANSWERS)
-
-
-def _scores(answer: Answer) -> list[dict[str, Any]]:
-    return [{"label": label, "score": value} for label, value in answer.top]

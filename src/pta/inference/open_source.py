@@ -65,12 +65,7 @@ def open_source(
 
 
 def open_fashion(source: str, class_names: Sequence[str] | None = None) -> SampleSet:
-    """The packaged images, clean or under a shift of a severity from 1 to 5.
-
-    Args:
-        source: `fashion/clean`, or `fashion/SHIFT/SEVERITY` with one of `pta.corruptions.shifts.SHIFTS`; or
-            `fashion/SHIFT/SEVERITY/COUNT` for the first so many images.
-        class_names: in the place of their own, in the order of the labels.
+    """The packaged images, clean or under a shift of a severity from 1 to 5; `class_names` replace their own.
 
     >>> images = open_fashion("fashion/blur/3")
     >>> len(images), images.samples[0].key, images.class_names[images.labels[0]]
@@ -89,10 +84,10 @@ def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:
     match source.split("/")[1:]:
         case ["clean"]:
             return images
-        case [shift, severity] if severity.isdecimal():
-            return apply_shift(images, shift, int(severity), _SEED)
-        case [shift, severity, count] if severity.isdecimal() and count.isdecimal() and 0 < int(count) <= len(images):
-            return apply_shift(images, shift, int(severity), _SEED)[: int(count)]
+        case [shift, severity, *counts] if severity.isdecimal() and len(counts) < 2:
+            count = (counts or [str(len(images))])[0]
+            if count.isdecimal() and 0 < int(count) <= len(images):
+                return apply_shift(images, shift, int(severity), _SEED)[: int(count)]
     raise InvalidParameter(
         f"{source!r} names no packaged images; there are {_NAME}/clean and {_NAME}/SHIFT/SEVERITY, a shift from "
         f"{', '.join(SHIFTS)} and a severity from 1 to 5, perhaps with /COUNT up to {len(images)} "

@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from pta.datasets.sample_set import SampleReference
 from pta.errors import PtaError
 from pta.inference.answers import Answer
-from pta.inference.encoding import OnError, Reading, SampleReference, encode_files, samples_of
+from pta.inference.encoding import OnError, Reading, encode_files, samples_of
 from pta.inference.live_classifier import Classifier
 
 
@@ -62,18 +63,11 @@ def predict_stream(
 ) -> Iterator[Predicted]:
     """Batches of answers in the order of the samples.
 
-    When a batch is given out, the classifier has learnt exactly what was given out so far. For `on_error`, `live` and
+    When a batch is given out, the classifier has learned exactly what was given out so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
-    encoded = encode_files(
-        classifier.encoder,
-        enumerate(samples),
-        classifier.reading(reading or Reading()),
-        on_error=on_error,
-        live=live,
-        stopping=stopping,
-    )
-    for part in encoded:
+    encoder, reading = classifier.encoder, classifier.reading(reading or Reading())
+    for part in encode_files(encoder, enumerate(samples), reading, on_error=on_error, live=live, stopping=stopping):
         answers = classifier.answer(samples_of(part.tensors), learn=learn, top=top) if part.samples else []
         keys = [sample.key for _, sample in part.samples]
         yield Predicted(list(zip(keys, answers, strict=True)), [error for _, error in part.failures])

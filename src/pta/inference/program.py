@@ -45,11 +45,10 @@ class Program:
     Not for several threads or CUDA streams at once. On a GPU features are not checked: the host waits for nothing.
 
     Args:
-        encoder: the model, where and in the precision it is to run; `Encoder.ready` puts it there.
-        adapter: the method, which must answer sample by sample from features; it is moved to the model's device.
+        encoder: the model, where and in the precision it is to run; the adapter is moved to its device.
         batch: how many images come at once. 1 is for latency; more, for throughput, gives the same answers.
         frame: height and width of the images, if they are to be resized on the device, as Pillow would do it.
-        optimise: let torch.compile work on the encoder, where there is a GPU: once for each size of batch.
+        optimise: use torch.compile on the encoder, where there is a GPU: once for each size of batch.
     """
 
     @torch.no_grad()
@@ -127,13 +126,10 @@ class Program:
         if before is not None:
             yield before.wait()
 
-    # -- from the caller's pixels to those that the program reads ---------------------------------------------------
-
     def _checked(self, pixels: Pixels) -> Tensor:
         try:
-            given = torch.as_tensor(
-                np.require(pixels, requirements=["C", "W"]) if isinstance(pixels, np.ndarray) else pixels
-            )
+            pixels = np.require(pixels, requirements=["C", "W"]) if isinstance(pixels, np.ndarray) else pixels
+            given = torch.as_tensor(pixels)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidSamples(f"pixels cannot be read as numbers: {error}") from None
         otherwise = "frame=(height, width) is for images of another size"
@@ -149,8 +145,6 @@ class Program:
             self._uploads.send(pixels, self._pixels)
         else:
             self._pixels[: len(pixels)].copy_(pixels)
-
-    # -- the program ------------------------------------------------------------------------------------------------
 
     def _features(self) -> Tensor:
         return self._encode(self._resize(self._pixels))
@@ -170,8 +164,6 @@ class Program:
         if count < self.batch:
             return self._predict(self._features()[:count])
         return Predictions(*self._recording.replay())
-
-    # -- on a GPU ---------------------------------------------------------------------------------------------------
 
     @property
     def _on_gpu(self) -> bool:

@@ -4,7 +4,7 @@ A replay repeats the operations on tensors and runs no Python. So a recorded ste
 must keep its state in the same tensors, and must not hand anything but its state to the next call.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from copy import copy
 from typing import Any
 
@@ -80,17 +80,14 @@ def is_recordable(adapter: Adapter, batch: int = 1) -> bool:
     try:
         with fake, dataflow:
             for call in (twin.step, twin.predict, twin.predict, twin.step):
-                _take(call, _samples(twin, batch), dataflow)
+                samples = _samples(twin, batch)
+                dataflow.begin_call(samples)
+                dataflow.use([call(samples)])
     except Exception:  # whatever a method does with tensors that have no numbers: it needs them
         return False
     same_tensors = all(tensor is state[name] for name, tensor in twin.state().items())
     now = _plain_values(twin)
     return same_tensors and all(now.get(name) == value for name, value in values.items())
-
-
-def _take(call: Callable[[object], Tensor], samples: Samples, dataflow: _Dataflow) -> None:
-    dataflow.begin_call(samples)
-    dataflow.use([call(samples)])
 
 
 def _without_numbers(adapter: Adapter, fake: FakeTensorMode) -> Adapter:

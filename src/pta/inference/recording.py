@@ -9,12 +9,9 @@ _WARM_UPS = 3  # kernels are compiled and chosen before they are recorded
 
 
 class Recording:
-    """What `work` does, recorded.
+    """What `work` does with tensors that stay where they are; after recording, its `state` is as it was before.
 
-    Args:
-        work: reads and writes tensors that stay where they are, and gives some.
-        state: what it writes to; it is afterwards as it was before.
-        stream: where it is recorded; one for all recordings of a program, because libraries keep memory for each.
+    All recordings of a program share a stream, because libraries keep memory for each.
     """
 
     def __init__(

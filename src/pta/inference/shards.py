@@ -40,14 +40,12 @@ class Shards:
 
     def missing(self) -> list[range]:
         """The ranges that still have to be done; a file that cannot be read counts as missing."""
-        return [numbers for numbers in self.ranges if not self._is_whole(numbers)]
-
-    def _is_whole(self, numbers: range) -> bool:
-        try:
-            self.contents(numbers)
-        except UnreadableFile:
-            return False
-        return True
+        missing = list(self.ranges)
+        for numbers in self.ranges:
+            with suppress(UnreadableFile):
+                self.contents(numbers)
+                missing.remove(numbers)
+        return missing
 
 
 @contextmanager

@@ -2,9 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 
 from pta.datasets.sample_set import SampleFile
@@ -49,36 +48,22 @@ def open_places(
     # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
     stdin = os.dup(sys.stdin.fileno())
     if frames:
-        return frames_from(os.fdopen(stdin, "rb")), None
-    return paths_from(os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")), None
+        pictures = split_frames(os.fdopen(stdin, "rb"))
+        return (Frame(f"frame {number}", content) for number, content in enumerate(pictures)), None
+    lines = os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")
+    return (SampleFile(Path(path), path) for line in lines if (path := line.rstrip("\r\n"))), None
 
 
 def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[SampleFile]:
     """The given files, and all samples in the given folders and below them, sorted by path within each."""
     if not all(map(str, places)):
         raise UnreadableFile("one of the given places has an empty name")
-    found: list[SampleFile] = []
+    found: list[Path] = []
     for place in map(Path, places):
-        if place.is_dir():
-            inside = [place / name for name in sample_files(place, modality)]
-            if not inside:
-                raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")
-            found += [SampleFile(path, str(path)) for path in inside]
-        elif place.exists():
-            found.append(SampleFile(place, str(place)))
-        else:
+        if not place.exists():
             raise UnreadableFile(f"no such file or folder: {place}")
-    return found
-
-
-def paths_from(lines: Iterable[str]) -> Iterator[SampleFile]:
-    """A sample for each line that is not empty, as the lines arrive."""
-    for line in lines:
-        if path := line.rstrip("\r\n"):
-            yield SampleFile(Path(path), path)
-
-
-def frames_from(pipe: BufferedReader) -> Iterator[Frame]:
-    """An image for each JPEG or PNG picture in a pipe, as they arrive, numbered from 0."""
-    for number, content in enumerate(split_frames(pipe)):
-        yield Frame(f"frame {number}", content)
+        inside = [place / name for name in sample_files(place, modality)] if place.is_dir() else [place]
+        if not inside:
+            raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")
+        found += inside
+    return [SampleFile(path, str(path)) for path in found]

@@ -9,11 +9,7 @@ _SLOTS = 2  # one is filled while the other is read
 
 
 class Uploads:
-    """Sends batches to the device on a stream of their own.
-
-    Args:
-        like: a batch as it is to be on the device.
-    """
+    """Sends batches, which are to be `like` one on the device, on a stream of their own."""
 
     def __init__(self, like: Tensor) -> None:
         self._slots = cycle([_Slot(like) for _ in range(_SLOTS)])

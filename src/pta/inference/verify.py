@@ -63,11 +63,11 @@ def find_reference(architecture: str, templates: str) -> Reference:
     >>> find_reference("RN50", "clip").accuracies["dtd"]
     42.2
     """
-    known = [Reference(**row) for row in packaged_json("acceptance.json")["rows"]]
-    for reference in known:
-        if (reference.architecture, reference.templates) == (architecture, templates):
-            return reference
-    listed = ", ".join(f"{one.architecture} with {one.templates}" for one in known)
+    rows = [Reference(**row) for row in packaged_json("acceptance.json")["rows"]]
+    known = {f"{one.architecture} with {one.templates}": one for one in rows}
+    if found := known.get(f"{architecture} with {templates}"):
+        return found
+    listed = ", ".join(known)
     raise InvalidParameter(f"no published accuracies of {architecture} with templates {templates}; there are {listed}")
 
 
@@ -95,18 +95,14 @@ def verify(
             images = open_samples(dataset, root=root)
             sentences = None if descriptions is None else load_descriptions(descriptions / f"{dataset}.json")
             templates = load_templates(reference.templates, dataset)
-            classifier = build_classifier(
-                encoder, images.class_names, templates, descriptions=sentences, cache=default_cache()
-            )
+            given = (encoder, images.class_names, templates)
+            classifier = build_classifier(*given, descriptions=sentences, cache=default_cache())
             out = features / f"{dataset}-{encoder.fingerprint[:12]}.safetensors"
-            extract(
-                *(images, encoder, classifier, out, reading),
-                replace=True,
-                on_progress=partial(on_progress, dataset, len(images)),
-            )
+            told = partial(on_progress, dataset, len(images))
+            extract(images, encoder, classifier, out, reading, replace=True, on_progress=told)
         except PtaError as error:
             yield Verdict(dataset, published, None, 0, str(error))
             continue
         measured = load_features(out)
-        note = "; ".join([*([note] if note else []), *images.notes])
+        note = "; ".join(filter(None, [note, *images.notes]))
         yield Verdict(dataset, published, measured.zero_shot_accuracy, len(measured.samples), note)

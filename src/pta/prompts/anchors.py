@@ -38,9 +38,7 @@ class TextEncoder(Protocol):
 
 
 def class_texts(
-    class_names: Sequence[str],
-    templates: Sequence[str],
-    descriptions: Mapping[str, Sequence[str]] | None = None,
+    class_names: Sequence[str], templates: Sequence[str], descriptions: Mapping[str, Sequence[str]] | None = None
 ) -> list[list[str]]:
     """The texts of each class: every template filled with its cleaned name, then its sentences.
 
@@ -66,17 +64,11 @@ def build_classifier(
     cache: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ZeroShotClassifier:
-    """The zero-shot classifier of an encoder for some classes, on the CPU; names stay as they are given.
+    """The zero-shot classifier of an encoder for at least two classes, on the CPU; names stay as they are given.
 
-    Each text becomes a unit row; a class's anchor is the direction of the plain mean over its texts.
-
-    Args:
-        encoder: the model, as `pta.encoders.load_encoder` gives it.
-        class_names: at least two; `_` counts as a blank in texts. Repeated names are warned about.
-        templates: see `load_templates`.
-        descriptions: see `load_descriptions`; each sentence weighs as much as a template.
-        cache: a folder to keep anchors in, `default_cache()` for instance; without it nothing is kept.
-        on_progress: told how many texts are encoded, and of how many; never when the anchors were kept.
+    Each text becomes a unit row; a class's anchor is the direction of the plain mean over its texts. A sentence of the
+    descriptions weighs as much as a template. In texts `_` is a blank. Repeated names are warned about. Anchors are
+    kept in the folder `cache`, if given. `on_progress` is told how many texts of how many are encoded.
     """
     texts = class_texts(class_names, templates, descriptions)
     _warn_about_duplicates(class_names)

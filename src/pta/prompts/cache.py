@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -22,9 +23,7 @@ def default_cache() -> Path:
     """`$PTA_CACHE`, else `$XDG_CACHE_HOME/pta`, else `~/.cache/pta`."""
     if own := os.environ.get("PTA_CACHE"):
         return Path(own)
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared) / "pta"
-    return Path.home() / ".cache" / "pta"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pta"
 
 
 def anchors_key(fingerprint: str, dtype: torch.dtype, texts: Sequence[Sequence[str]]) -> str:
@@ -49,11 +48,9 @@ def read_anchors(folder: Path, key: str, classes: int) -> Tensor | None:
 def write_anchors(folder: Path, key: str, anchors: Tensor) -> None:
     """Keep anchors under a key; where the folder cannot be written to they are simply not kept."""
     place = _place(folder, key)
-    try:
+    with suppress(UnreadableFile, OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         save_tensors(place, {"anchors": anchors}, {"kind": _KIND, "key": key})
-    except (UnreadableFile, OSError):
-        return
 
 
 def _place(folder: Path, key: str) -> Path:

@@ -31,14 +31,9 @@ def cleaned(class_names: Sequence[str]) -> list[str]:
             raise InvalidClassifier(f"class name {number} must be a string, not {name!r}")
         if not clean_name(name).strip():
             raise InvalidClassifier(f"class name {number} is blank")
-        if not _is_text(name):
+        if any("\ud800" <= sign <= "\udfff" for sign in name):  # lone surrogates: undecodable bytes of a file name
             raise InvalidClassifier(f"class name {number}, {name!a}, has bytes that are not UTF-8; rename it")
     return [clean_name(name) for name in names]
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name can be written down: undecodable bytes of a file name stand in it as lone surrogates."""
-    return not any("\ud800" <= sign <= "\udfff" for sign in name)
 
 
 def repeated(class_names: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pta.errors import InvalidParameter, UnreadableFile, nearest
+from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
 from pta.files import packaged_json, read_json, read_text
 
 _ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
@@ -14,11 +14,9 @@ _LARGEST = 2**20
 def load_templates(name: str, dataset: str | None = None) -> tuple[str, ...]:
     """The templates of a name, each with one `{}` where the class name goes.
 
-    Args:
-        name: `vanilla`, `clip7`, `clip80`, `ulip64`; `clip` (the mixture of the paper's experiments), `coop` or `dpe`
-            (DPE's, beside descriptions), which depend on the dataset; a .txt file with one template a line or a .json
-            file with a list of them; or the one template itself.
-        dataset: whose templates `clip`, `coop` and `dpe` are; without it they are `clip7`, `vanilla` and `clip7`.
+    Names are `vanilla`, `clip7`, `clip80`, `ulip64`; `clip` (the mixture of the paper's experiments), `coop` or `dpe`
+    (DPE's, beside descriptions), which depend on the dataset and without one are `clip7`, `vanilla` and `clip7`; a .txt
+    file with one template per line or a .json file with a list of them; or the one template itself.
 
     >>> load_templates("clip", "dtd")
     ('{} texture.',)
@@ -33,9 +31,8 @@ def load_templates(name: str, dataset: str | None = None) -> tuple[str, ...]:
         return require_templates([name])
     if name.endswith((".txt", ".json")):
         return _of_file(Path(name))
-    known = (*_MIXTURES, *_ENSEMBLES)
     raise InvalidParameter(
-        f"no templates are called {name!r}; {nearest(name, known)} (or give a .txt or .json file, "
+        f"no templates are called {name!r}; {nearest(name, (*_MIXTURES, *_ENSEMBLES))} (or give a .txt or .json file, "
         "or a template with {} where the class name goes)"
     )
 
@@ -65,9 +62,8 @@ def _of_dataset(mixture: str, dataset: str) -> tuple[str, ...]:
     if dataset in own:
         return (own[dataset],)
     if dataset not in ensembles:
-        raise InvalidParameter(
-            f"no templates for a dataset {dataset!r}; {nearest(dataset, sorted({**own, **ensembles}))}"
-        )
+        known = nearest(dataset, sorted({**own, **ensembles}))
+        raise InvalidParameter(f"no templates for a dataset {dataset!r}; {known}")
     return _ensemble(ensembles[dataset])
 
 
@@ -81,7 +77,5 @@ def _of_file(path: Path) -> tuple[str, ...]:
             raise UnreadableFile(f"{path} must hold a JSON list of templates, not {type(templates).__name__}")
     if not templates:
         raise UnreadableFile(f"{path} holds no template")
-    try:
+    with naming(str(path)):
         return require_templates(templates)
-    except InvalidParameter as error:
-        raise InvalidParameter(f"{path}: {error}") from None

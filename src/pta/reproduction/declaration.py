@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pta.errors import InvalidParameter, PtaError, UnreadableFile, nearest
+from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
 from pta.evaluation.stream import Stream
 from pta.files import read_text
 from pta.reproduction.from_toml import make, pop_table, pop_tables
@@ -23,30 +23,20 @@ SPEED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds", "memory
 METRICS = ("accuracy", "worst_class", "calibration_error", "classes", "samples", *SPEED_METRICS)
 """What a cell can hold."""
 
-VIEWS = ("augmix", "crops", "augmix-mean", "crops-mean")
-STATISTICS = ("mean", "deviation")
-FIGURES = ("bars", "curves", "lines")
 
 _MOST_DIGITS = 6
+_PACKAGED = resources.files("pta") / "data" / "experiments"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column for each of some datasets, a mean of datasets, or a mean of other columns; exactly one of the three.
+    """A column for each of some datasets, a mean of datasets, or a mean of other columns; exactly one of the three."""
 
-    Attributes:
-        label: its heading; a column for `each` dataset of a group has that dataset's title.
-        each: a group of datasets, a column for each.
-        datasets: a group of datasets, whose mean the column is.
-        mean_of: labels of other columns, or `all` that are not computed themselves.
-        metric: what is measured, if not what the row says.
-    """
-
-    label: str = ""
-    each: str = ""
-    datasets: str = ""
-    mean_of: tuple[str, ...] = ()
-    metric: str = ""
+    label: str = ""  # its heading; a column for `each` dataset of a group has that dataset's title
+    each: str = ""  # a group of datasets, a column for each
+    datasets: str = ""  # a group of datasets, whose mean the column is
+    mean_of: tuple[str, ...] = ()  # labels of other columns, or `all` that are not computed themselves
+    metric: str = ""  # what is measured, if not what the row says
 
     def __post_init__(self) -> None:
         if [bool(self.each), bool(self.datasets), bool(self.mean_of)].count(True) != 1:
@@ -60,52 +50,35 @@ class Column:
 class Row:
     """A setting.
 
-    Attributes:
-        label: what it is called, once in its section.
-        section: the heading it stands under.
-        method: the name of a method, perhaps of one that is not there yet.
-        params: of the method, on top of the preset's.
-        preset: whose values for single datasets are used.
-        templates: of the prompts.
-        descriptions: whether each class also has sentences of its own.
-        views: for groups of datasets, how augmented views are made, `augmix` or `crops`. A method that takes views has
-            them beside the plain image; any other is given the mean of the most confident tenth of them in its place, and with
-            `-mean` one that takes views is given that, too.
-        stream: the order of the samples and the use of batches.
-        seeds: whose orders; results are means over them.
-        statistic: `mean` over the seeds, or their standard `deviation`.
-        metric: what is measured.
-        fill: values for the names in braces in a dataset's id.
-        series, x: which line of a figure it belongs to, and where on it.
-        note: what a reader should know about it.
-        printed: what the paper printed, in the order of the columns as they are for the paper's datasets.
+    A method that takes views has them beside the plain image. Any other is given the mean of the most confident tenth
+    of them in its place, and with `-mean` one that takes views is given that, too.
     """
 
-    label: str
-    method: str
-    section: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    preset: str = ""
-    templates: str = "clip"
-    descriptions: bool = False
-    views: Mapping[str, str] = field(default_factory=dict)
-    stream: Stream = field(default_factory=Stream)
-    seeds: tuple[int, ...] = (1, 2, 3)
-    statistic: str = "mean"
-    metric: str = "accuracy"
-    fill: Mapping[str, Any] = field(default_factory=dict)
-    series: str = ""
-    x: float | None = None
-    note: str = ""
-    printed: tuple[float | None, ...] = ()
+    label: str  # what it is called, once in its section
+    method: str  # the name of a method, perhaps of one that is not there yet
+    section: str = ""  # the heading it stands under
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the method, on top of the preset's
+    preset: str = ""  # whose values for single datasets are used
+    templates: str = "clip"  # of the prompts
+    descriptions: bool = False  # whether each class also has sentences of its own
+    views: Mapping[str, str] = field(default_factory=dict)  # for groups of datasets, how augmented views are made
+    stream: Stream = field(default_factory=Stream)  # the order of the samples and the use of batches
+    seeds: tuple[int, ...] = (1, 2, 3)  # whose orders; results are means over them
+    statistic: str = "mean"  # `mean` over the seeds, or their standard `deviation`
+    metric: str = "accuracy"  # what is measured
+    fill: Mapping[str, Any] = field(default_factory=dict)  # values for the names in braces in a dataset's id
+    series: str = ""  # which line of a figure it belongs to
+    x: float | None = None  # where on that line
+    note: str = ""  # what a reader should know about it
+    printed: tuple[float | None, ...] = ()  # by the paper, in the order of the columns for the paper's datasets
 
     def __post_init__(self) -> None:
         _require_known("metric", self.metric, METRICS)
-        _require_known("statistic", self.statistic, STATISTICS)
+        _require_known("statistic", self.statistic, ("mean", "deviation"))
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise InvalidParameter(f"{self.name}: seeds are how many, or different ones from 0, not {list(self.seeds)}")
         for mode in self.views.values():
-            _require_known("mode of views", mode, VIEWS)
+            _require_known("mode of views", mode, ("augmix", "crops", "augmix-mean", "crops-mean"))
 
     @property
     def name(self) -> str:
@@ -115,73 +88,48 @@ class Row:
 
 @dataclass(frozen=True)
 class Erratum:
-    """A number that the paper printed and that cannot be right.
+    """A number that the paper printed and that cannot be right."""
 
-    Attributes:
-        row, column: which; the row by its name.
-        printed: the number.
-        instead: what it should be, if that is known.
-        why: how one can tell.
-    """
-
-    row: str
+    row: str  # by its name
     column: str
     printed: float
-    why: str
-    instead: float | None = None
+    why: str  # how one can tell
+    instead: float | None = None  # what it should be, if that is known
 
 
 @dataclass(frozen=True)
 class Figure:
     """How the table is drawn.
 
-    Attributes:
-        kind: `bars` (a bar a row, for one column), `curves` (accuracy along the stream, a panel a column) or `lines`
-            (a point a row, at its `x`, a line for each `series`, a panel a column).
-        x, y: what the axes are called.
-        columns: labels of those that are drawn; all if none is given.
-        log_x: whether the horizontal axis is logarithmic.
+    `bars`: a bar per row, for one column. `curves`: accuracy along the stream, a panel per column. `lines`: a point per
+    row, at its `x`, a line for each `series`, a panel per column.
     """
 
     kind: str
-    x: str = ""
+    x: str = ""  # what the axes are called
     y: str = "accuracy in %"
-    columns: tuple[str, ...] = ()
-    log_x: bool = False
+    columns: tuple[str, ...] = ()  # labels of those that are drawn; all if none is given
+    log_x: bool = False  # whether the horizontal axis is logarithmic
 
     def __post_init__(self) -> None:
-        _require_known("kind of figure", self.kind, FIGURES)
+        _require_known("kind of figure", self.kind, ("bars", "curves", "lines"))
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure.
+    """A table or figure."""
 
-    Attributes:
-        id: what it is called on the command line.
-        title: what it shows.
-        place: where in the paper it is, e.g. `Table 1`; empty for one's own.
-        position: its place in the order of the paper.
-        backbone: the model that the printed numbers were made with.
-        baseline: the label of the row that others are compared with.
-        unit: what the numbers are.
-        digits: after the point.
-        note: what a reader should know.
-        columns, rows, errata: see there.
-        figure: how it is drawn, if it is.
-    """
-
-    id: str
-    title: str
+    id: str  # what it is called on the command line
+    title: str  # what it shows
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    place: str = ""
-    position: int = 0
-    backbone: str = "ViT-B/16"
-    baseline: str = ""
-    unit: str = "accuracy in %"
-    digits: int = 2
-    note: str = ""
+    place: str = ""  # where in the paper it is, e.g. `Table 1`; empty for one's own
+    position: int = 0  # in the order of the paper
+    backbone: str = "ViT-B/16"  # the model that the printed numbers were made with
+    baseline: str = ""  # the label of the row that others are compared with
+    unit: str = "accuracy in %"  # what the numbers are
+    digits: int = 2  # after the point
+    note: str = ""  # what a reader should know
     errata: tuple[Erratum, ...] = ()
     figure: Figure | None = None
 
@@ -191,9 +139,7 @@ class Experiment:
         if self.figure and self.figure.kind == "lines" and all(row.x is None for row in self.rows):
             raise InvalidParameter("a figure of lines needs rows with an x")
         names = [row.name for row in self.rows]
-        for name in names:
-            if names.count(name) > 1:
-                raise InvalidParameter(f"two rows are called {name!r}")
+        require_different("rows", names)
         if self.baseline and not any(row.label == self.baseline for row in self.rows):
             raise InvalidParameter(f"the baseline {self.baseline!r} is no row")
         for erratum in self.errata:
@@ -209,16 +155,12 @@ class Experiment:
         return next((one for one in self.errata if (one.row, one.column) == (row.name, column)), None)
 
 
-def packaged_experiments() -> list[str]:
-    """The ids of the experiments that ship with the package, in the order of the paper."""
-    return sorted(_positions(), key=_positions().__getitem__)
-
-
 @cache
-def _positions() -> dict[str, int]:
-    folder = resources.files("pta") / "data" / "experiments"
-    files = [file for file in folder.iterdir() if file.name.endswith(".toml")]
-    return {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8"))["position"] for file in files}
+def packaged_experiments() -> tuple[str, ...]:
+    """The ids of the experiments that ship with the package, in the order of the paper."""
+    files = [file for file in _PACKAGED.iterdir() if file.name.endswith(".toml")]
+    positions = {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8"))["position"] for file in files}
+    return tuple(sorted(positions, key=positions.__getitem__))
 
 
 def load_experiment(source: str) -> Experiment:
@@ -229,8 +171,7 @@ def load_experiment(source: str) -> Experiment:
         raise InvalidParameter(
             f"no experiment is called {source!r}; {nearest(source, packaged_experiments())} (pta reproduce --list)"
         )
-    packaged = resources.files("pta") / "data" / "experiments" / f"{source}.toml"
-    return parse_experiment(source, packaged.read_text(encoding="utf-8"))
+    return parse_experiment(source, (_PACKAGED / f"{source}.toml").read_text(encoding="utf-8"))
 
 
 def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Experiment]:
@@ -253,8 +194,11 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
 
 def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
-    try:
-        content = tomllib.loads(text)
+    with naming(f"experiment {id}"):
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise UnreadableFile(f"not TOML: {error}") from None
         if "id" in content:
             raise InvalidParameter("an experiment is called as its file; leave out id")
         usual = pop_table(content, "usual")
@@ -264,13 +208,8 @@ def parse_experiment(id: str, text: str) -> Experiment:
         figure = make(Figure, pop_table(content, "figure")) if "figure" in content else None
         if not rows or not columns:
             raise InvalidParameter("there must be [[rows]] and [[columns]]")
-        return make(
-            Experiment, {**content, "id": id, "rows": rows, "columns": columns, "errata": errata, "figure": figure}
-        )
-    except tomllib.TOMLDecodeError as error:
-        raise UnreadableFile(f"experiment {id}: not TOML: {error}") from None
-    except PtaError as error:
-        raise type(error)(f"experiment {id}: {error}") from None
+        parts = {"rows": rows, "columns": columns, "errata": errata, "figure": figure}
+        return make(Experiment, {**content, **parts, "id": id})
 
 
 def _row(content: dict[str, Any]) -> Row:
@@ -280,6 +219,13 @@ def _row(content: dict[str, Any]) -> Row:
     if isinstance(printed := content.get("printed"), list):
         content["printed"] = [None if value == "" else value for value in printed]
     return make(Row, content)
+
+
+def require_different(what: str, names: Sequence[str]) -> None:
+    """Refuse two of the same name."""
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidParameter(f"two {what} are called {name!r}")
 
 
 def _require_known(what: str, value: str, known: Sequence[str]) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pta.errors import InvalidParameter
 from pta.evaluation.drawing import require_matplotlib
 from pta.evaluation.number_text import number
-from pta.reproduction import text
 from pta.reproduction.declaration import Figure as Declared
 from pta.reproduction.panels import GREY, KINDS, drawn_lines, paper_words, seen
-from pta.reproduction.table import Line, Table
+from pta.reproduction.table import Table
+from pta.reproduction.view import digits_of, ours_text, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +106,7 @@ def _inline(svg: str, table: Table, columns: Sequence[int]) -> str:
     spoken = f'role="img" aria-labelledby="{name}-title {name}-desc"'
     usual = 'stroke-linejoin="round" font-family="system-ui, sans-serif"'
     words = (
-        f'<title id="{name}-title">{escape(text.title_of(table))}</title>\n'
+        f'<title id="{name}-title">{escape(title_of(table))}</title>\n'
         f'<desc id="{name}-desc">{escape(_words(table, columns))}</desc>'
     )
     return f"<svg {box[0]} {namespaces} {spoken} {usual}>\n{words}{body[body.index('>') + 1 :]}"
@@ -116,13 +116,11 @@ def _words(table: Table, columns: Sequence[int]) -> str:
     """The numbers of the drawing."""
     said = []
     for column in columns:
-        rows = "; ".join(f"{line.row.name} {_cell_words(table, line, column)}" for line in drawn_lines(table))
-        said.append(f"{table.headings[column]}: {rows}.")
+        rows = []
+        for line in drawn_lines(table):
+            cell = line.cells[column]
+            paper = "" if cell.paper is None else number(cell.paper, digits_of(table, cell))
+            beside = f" ({paper_words(table)} {paper})" if paper else ""
+            rows.append(f"{line.row.name} {ours_text(table, cell)}{beside}")
+        said.append(f"{table.headings[column]}: {'; '.join(rows)}.")
     return " ".join(said)
-
-
-def _cell_words(table: Table, line: Line, column: int) -> str:
-    cell = line.cells[column]
-    digits = text.digits_of(table, cell)
-    paper = "" if cell.paper is None else f" ({paper_words(table)} {number(cell.paper, digits)})"
-    return text.ours_text(table, cell) + paper

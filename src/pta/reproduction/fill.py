@@ -5,69 +5,48 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.reproduction.columns import PlacedColumn, place_columns, printed_numbers
-from pta.reproduction.declaration import Experiment, Row
-from pta.reproduction.gains import gain_over, printed_gain
-from pta.reproduction.job import job_of
-from pta.reproduction.measure import Outcomes
-from pta.reproduction.origins import measured
+from pta.reproduction.declaration import Row
+from pta.reproduction.measure import Outcome
+from pta.reproduction.origins import mean_of, measured
+from pta.reproduction.plan import Plan
 from pta.reproduction.table import NO_DATA, Cell, Line, Source, Table
-from pta.reproduction.world import World
 
 
-def fill(
-    experiment: Experiment,
-    world: World,
-    papers: World,
-    outcomes: Outcomes,
-    *,
-    about: Mapping[str, Any],
-    notes: Sequence[str] = (),
-) -> Table:
-    """The table of an experiment in a world; `papers` is the world that the printed numbers are from."""
-    columns = place_columns(experiment, world)
-    absent: dict[str, str] = {}
-    cells = {row.name: _cells(experiment, row, columns, world, papers, outcomes, absent) for row in experiment.rows}
+def fill(plan: Plan, outcomes: Mapping[str, Outcome], *, about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
+    """The table of a plan whose jobs are done."""
+    experiment, absent = plan.experiment, dict[str, str]()
+    cells = {row.name: _cells(plan, row, outcomes, absent) for row in experiment.rows}
     lines = []
     for row in experiment.rows:
         base, gain = experiment.baseline_of(row), None
         if base is not None and row is not base and row.statistic == "mean":
-            printed = printed_gain(experiment, row, base, papers)
-            gain = gain_over(cells[base.name], cells[row.name], columns, printed, world.comparable)
+            gain = _gain_over(plan, row, base, cells)
         lines.append(Line(row, tuple(cells[row.name]), gain))
-    headings = tuple(column.heading for column in columns)
-    return Table(experiment, headings, tuple(lines), world.comparable, dict(about), tuple(notes), absent)
+    headings = tuple(column.heading for column in plan.columns)
+    return Table(experiment, headings, tuple(lines), plan.world.comparable, dict(about), tuple(notes), absent)
 
 
-def _cells(
-    experiment: Experiment,
-    row: Row,
-    columns: Sequence[PlacedColumn],
-    world: World,
-    papers: World,
-    outcomes: Outcomes,
-    absent: dict[str, str],
-) -> list[Cell]:
+def _cells(plan: Plan, row: Row, outcomes: Mapping[str, Outcome], absent: dict[str, str]) -> list[Cell]:
     """The cells of a row."""
-    printed = printed_numbers(experiment, row, papers)
     cells: list[Cell] = []
-    for column in columns:
+    for at, column in enumerate(plan.columns):
         if column.datasets:
-            cell = _measured(row, column, world, outcomes, absent)
+            cell = _measured(plan, row, at, outcomes, absent)
         else:
             cell = _mean([cells[part] for part in column.parts])
-        if not (cell.partial and world.comparable):  # then the paper's number is of other parts
-            cell = replace(cell, printed=printed.get(column.label), erratum=experiment.erratum_of(row, column.label))
+        if not (cell.partial and plan.world.comparable):  # then the paper's number is of other parts
+            printed = plan.printed[row.name].get(column.label)
+            cell = replace(cell, printed=printed, erratum=plan.experiment.erratum_of(row, column.label))
         cells.append(cell)
     return cells
 
 
-def _measured(row: Row, column: PlacedColumn, world: World, outcomes: Outcomes, absent: dict[str, str]) -> Cell:
+def _measured(plan: Plan, row: Row, at: int, outcomes: Mapping[str, Outcome], absent: dict[str, str]) -> Cell:
     """The mean over a column's datasets."""
+    column = plan.columns[at]
     metric = column.metric or row.metric
     values, sources, missing = [], [], ""
-    for dataset in column.datasets:
-        job = job_of(row, column, dataset, world)
+    for dataset, job in zip(column.datasets, plan.jobs[row.name, at], strict=True):
         outcome = outcomes[job.key]
         found = [measured(record, metric) for record in outcome.records]
         if outcome.why:
@@ -75,21 +54,16 @@ def _measured(row: Row, column: PlacedColumn, world: World, outcomes: Outcomes, 
         known = [value for value in found if value is not None]
         if not known or len(known) < len(found):
             missing = missing or outcome.missing or "not measured"
-            continue
-        if row.statistic == "deviation" and len(known) == 1:
+        elif row.statistic == "deviation" and len(known) == 1:
             missing = missing or "one seed"
-            continue
-        values.append(_statistic(row, known))
-        prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
-        sources.append(Source(world.title(dataset), outcome.records, prompts, job.views or ""))
+        else:
+            values.append(fmean(known) if row.statistic == "mean" else stdev(known))
+            prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
+            sources.append(Source(plan.world.title(dataset), outcome.records, prompts, job.views or ""))
     if not values:
         return Cell(missing=missing, metric=metric)
     partial = "" if len(values) == len(column.datasets) else f"{len(values)} of {len(column.datasets)}"
     return Cell(fmean(values), partial=partial, metric=metric, sources=tuple(sources))
-
-
-def _statistic(row: Row, values: Sequence[float]) -> float:
-    return fmean(values) if row.statistic == "mean" else stdev(values)
 
 
 def _mean(parts: Sequence[Cell]) -> Cell:
@@ -107,3 +81,52 @@ def _mean(parts: Sequence[Cell]) -> Cell:
         metric=parts[0].metric,
         sources=tuple(source for part in there for source in part.sources),
     )
+
+
+def _gain_over(plan: Plan, row: Row, base: Row, cells: Mapping[str, Sequence[Cell]]) -> Cell | None:
+    """How far a row is above the baseline, on what both have of the columns that count; beside it the paper's gain.
+
+    The columns that count are those of the last mean, or all. Where the data are the paper's and some are missing, its
+    gain is over the same columns, else the one it printed. Only accuracies have gains.
+    """
+    if any(cell.metric != "accuracy" for cell in cells[row.name]):
+        return None
+    columns = plan.columns
+    parts = next((column.parts for column in reversed(columns) if column.parts), tuple(range(len(columns))))
+    pairs = {part: (cells[row.name][part], cells[base.name][part]) for part in parts}
+    common = {part: values for part, pair in pairs.items() if (values := _common(*pair))}
+    if not common:
+        missing = next((cell.missing for pair in pairs.values() for cell in pair if cell.missing), "")
+        return replace(_printed_gain(plan, row, base), missing=missing)
+    there = sum(map(len, common.values()))
+    of = sum(max(len(columns[part].datasets), 1) for part in parts)
+    is_same = there == of or not plan.world.comparable
+    papers = _printed_gain(plan, row, base) if is_same else _paper_gain([pairs[part] for part in common])
+    ours = fmean(fmean(mine - theirs for mine, theirs in values) for values in common.values())
+    return replace(papers, ours=ours, partial="" if there == of else f"{there} of {of}")
+
+
+def _printed_gain(plan: Plan, row: Row, base: Row) -> Cell:
+    """The gain that the paper printed: of the last mean, or else over all columns."""
+    columns = [column for column in plan.paper_columns if column.parts][-1:] or plan.paper_columns
+    return _paper_gain([(_printed(plan, row, column.label), _printed(plan, base, column.label)) for column in columns])
+
+
+def _printed(plan: Plan, row: Row, label: str) -> Cell:
+    return Cell(printed=plan.printed[row.name].get(label), erratum=plan.experiment.erratum_of(row, label))
+
+
+def _paper_gain(pairs: Sequence[tuple[Cell, Cell]]) -> Cell:
+    known = [(one.reliable, other.reliable) for one, other in pairs]
+    differences = [one - other for one, other in known if one is not None and other is not None]
+    return Cell(
+        printed=fmean(differences) if differences and len(differences) == len(pairs) else None,
+        rests_on_errata=any(one.erratum or other.erratum for one, other in pairs),
+    )
+
+
+def _common(own: Cell, base: Cell) -> list[tuple[float, float]]:
+    """The values of two cells for every dataset that both have."""
+    theirs = {source.dataset: mean_of(source.records, base.metric) for source in base.sources}
+    pairs = [(mean_of(source.records, own.metric), theirs.get(source.dataset)) for source in own.sources]
+    return [(one, other) for one, other in pairs if one is not None and other is not None]

@@ -35,19 +35,14 @@ def make(kind: type[Made], content: Content) -> Made:
     for key, value in content.items():
         if key not in known:
             raise InvalidParameter(f"{what} has no {key!r}; {nearest(key, known)}")
-        given[key] = _as(known[key], value)
+        listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+        given[key] = listed if get_origin(known[key]) is tuple else value
         if not _fits(known[key], given[key]):
             raise InvalidParameter(f"{key} of {what} must be {_in_words(known[key])}, not {value!r}")
     for one in fields(kind):  # type: ignore[arg-type]
         if one.name not in given and one.default is MISSING and one.default_factory is MISSING:
             raise InvalidParameter(f"{what} must have {one.name!r}")
     return kind(**given)
-
-
-def _as(hint: Any, value: Any) -> Any:
-    if get_origin(hint) is not tuple:
-        return value
-    return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str) else value
 
 
 def _fits(hint: Any, value: Any) -> bool:

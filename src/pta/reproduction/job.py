@@ -8,38 +8,27 @@ from typing import Any
 
 from pta.adapters import adapter_class, list_adapters, needs_of_samples
 from pta.adapters.presets import load_preset, require_preset
-from pta.errors import InvalidParameter, naming
+from pta.errors import InvalidParameter
 from pta.evaluation.stream import Stream
 from pta.parameters import require_declared
-from pta.reproduction.columns import PlacedColumn, place_columns
-from pta.reproduction.declaration import SPEED_METRICS, Experiment, Row
+from pta.reproduction.declaration import SPEED_METRICS, Row
 from pta.reproduction.world import World
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is run.
+    """What is run."""
 
-    Attributes:
-        dataset: the id of the dataset.
-        method, params: what runs on it; the params of its preset among them.
-        templates, descriptions: how the texts are made.
-        views: how augmented views are made, or None for plain images.
-        stream, seeds: the orders that the samples come in.
-        speed: whether the time of single images is measured, instead of accuracy.
-        awaits: the methods and kinds of data that are not there yet.
-    """
-
-    dataset: str
+    dataset: str  # its id
     method: str
-    params: Mapping[str, Any]
+    params: Mapping[str, Any]  # those of the preset among them
     templates: str
     descriptions: bool
-    views: str | None
+    views: str | None  # how augmented views are made; None for plain images
     stream: Stream
     seeds: tuple[int, ...]
-    speed: bool
-    awaits: tuple[str, ...]
+    speed: bool  # whether the time of single images is measured, instead of accuracy
+    awaits: tuple[str, ...]  # the methods and kinds of data that are not there yet
 
     @cached_property
     def key(self) -> str:
@@ -52,19 +41,8 @@ class Job:
         return needs_of_samples(self.method, self.params)
 
 
-def jobs_of(experiment: Experiment, world: World) -> Iterator[Job]:
-    """All jobs of an experiment."""
-    columns = place_columns(experiment, world)
-    for row in experiment.rows:
-        for column in columns:
-            for dataset in column.datasets:
-                with naming(f"experiment {experiment.id}: {row.name}"):
-                    job = job_of(row, column, dataset, world)
-                yield job
-
-
-def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
-    """The job of a row for one of a column's datasets."""
+def make_job(row: Row, dataset: str, metric: str, world: World) -> Job:
+    """The job of a row for one of the world's datasets, checked."""
     try:
         id = dataset.format_map(row.fill)
     except KeyError as error:
@@ -73,27 +51,22 @@ def job_of(row: Row, column: PlacedColumn, dataset: str, world: World) -> Job:
         raise InvalidParameter(f"the name {dataset} holds braces that cannot be filled in") from None
     awaits = tuple(_awaited(row, id, world))
     params = {**_preset_values(row, id), **row.params}
-    is_speed = (column.metric or row.metric) in SPEED_METRICS
     if not awaits:
-        require_declared(row.method, adapter_class(row.method).declared, params)
+        _check(row.method, params)
+    views = [mode for group, mode in row.views.items() if dataset in world.members(group)]
+    is_speed = metric in SPEED_METRICS
     return Job(
         dataset=id,
         method=row.method,
         params=params,
         templates=row.templates,
         descriptions=row.descriptions,
-        views=_views(row, dataset, world),
+        views=views[0] if views else None,
         stream=row.stream,
         seeds=(1,) if is_speed else row.seeds[: world.most_seeds],
         speed=is_speed,
         awaits=awaits,
     )
-
-
-def _views(row: Row, dataset: str, world: World) -> str | None:
-    """How the row's views of a dataset are made, by the first group that it is in."""
-    modes = [mode for group, mode in row.views.items() if dataset in world.members(group)]
-    return modes[0] if modes else None
 
 
 def _awaited(row: Row, dataset: str, world: World) -> Iterator[str]:
@@ -115,3 +88,10 @@ def _preset_values(row: Row, dataset: str) -> dict[str, Any]:
     base = row.params.get("base")
     own = load_preset("pta" if base else row.method, row.preset, dataset) or {}
     return {**own, "base_parameters": load_preset(base, row.preset, dataset) or {}} if base else own
+
+
+def _check(method: str, params: Mapping[str, Any]) -> None:
+    """Refuse a parameter that the method, or the one that it stands on, does not have, or a value that it cannot."""
+    require_declared(method, adapter_class(method).declared, params)
+    if "base" in params:
+        _check(params["base"], params.get("base_parameters", {}))

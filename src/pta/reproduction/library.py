@@ -25,32 +25,20 @@ VIEWS = 64  # of an image, as in the paper
 
 @dataclass
 class Library:
-    """Where features come from.
+    """Where features come from."""
 
-    Attributes:
-        folder: where those that were extracted are kept.
-        root: the folder of all datasets, if there is one.
-        model: the name of the model.
-        own: feature files of the user, by the id of their dataset.
-        descriptions: a folder with the sentences of each class, DATASET.json.
-        device, dtype: of the model and the methods; dtype of the model only.
-        batch, workers, on_error: how images are read, and what happens at one that cannot be.
-        views_of: the datasets that augmented views are made of, if not all.
-        on_progress: told what is being extracted, how much is done, and of how much.
-    """
-
-    folder: Path
-    root: Path | None = None
-    model: str = ""
-    own: Mapping[str, FeatureFile] = field(default_factory=dict)
-    descriptions: Path | None = None
-    device: str = "cpu"
-    dtype: str = "float32"
+    folder: Path  # where those that were extracted are kept
+    root: Path | None = None  # the folder of all datasets, if there is one
+    model: str = ""  # its name
+    own: Mapping[str, FeatureFile] = field(default_factory=dict)  # of the user, by the id of their dataset
+    descriptions: Path | None = None  # a folder with the sentences of each class, DATASET.json
+    device: str = "cpu"  # of the model and the methods
+    dtype: str = "float32"  # of the model only
     batch: int = 64
     workers: int | None = None
-    on_error: OnError = "stop"
-    views_of: Sequence[str] | None = None
-    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    on_error: OnError = "stop"  # what happens at an image that cannot be read
+    views_of: Sequence[str] | None = None  # the datasets that augmented views are made of, if not all
+    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None  # told of what is being extracted
     skipped: dict[str, int] = field(default_factory=dict, init=False)  # pictures that could not be read, by dataset
     _stored: dict[Path, FeatureFile] = field(default_factory=dict, init=False)  # the last one
     _ready: dict[Any, FeatureFile] = field(default_factory=dict, init=False)  # the last one
@@ -84,14 +72,8 @@ class Library:
     ) -> FeatureFile:
         """A dataset as a method sees it; `views` as in a row, `needs` as the method declares them."""
         wanted = (dataset, templates, descriptions, views, needs)
-        if wanted not in self._ready:
-            ready = self._prepare(*wanted)
-            self._ready = {wanted: replace(ready, classifier=ready.classifier.to(device=find_device(self.device)))}
-        return self._ready[wanted]
-
-    def _prepare(
-        self, dataset: str, templates: str, descriptions: bool, views: str | None, needs: frozenset[str]
-    ) -> FeatureFile:
+        if wanted in self._ready:
+            return self._ready[wanted]
         mode, _, mean = (views or "").partition("-")
         if dataset in self.own:
             data = self._own(dataset, templates, descriptions, needs)
@@ -105,7 +87,8 @@ class Library:
             if data.samples.views is None:
                 raise InvalidSamples("the feature file holds no views")
             data = replace(data, samples=confident_mean(data.samples, data.classifier))
-        return data
+        self._ready = {wanted: replace(data, classifier=data.classifier.to(device=find_device(self.device)))}
+        return self._ready[wanted]
 
     def _own(self, dataset: str, templates: str, descriptions: bool, needs: frozenset[str]) -> FeatureFile:
         if templates not in ("clip", "coop") or descriptions:

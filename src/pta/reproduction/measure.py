@@ -1,4 +1,4 @@
-"""Doing jobs: each once, whatever experiments want it; what cannot be done says why and stops nothing else."""
+"""Measuring: every job once, whatever plans want it; what cannot be done says why and stops nothing else."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from pta.evaluation.version import code_version, files_of
 from pta.reproduction import speed
 from pta.reproduction.job import Job
 from pta.reproduction.library import Library, drawn_views
+from pta.reproduction.plan import Plan
 from pta.reproduction.speed import TIMED, measure_speed
 from pta.reproduction.table import CANNOT, NO_DATA, NOT_YET
 
@@ -30,33 +31,25 @@ class Outcome:
     why: str = ""
 
 
-Outcomes = dict[str, Outcome]
-"""By the key of the job."""
-
-
-def do_jobs(
-    jobs: Iterable[Job],
+def measure(
+    plans: Iterable[Plan],
     library: Library,
     store: ResultStore,
     on_progress: Callable[[Job, int, int], None] = lambda job, done, total: None,
-) -> Outcomes:
-    """Do every job once, those on the same data after each other; `on_progress` is told how many runs are done."""
-    in_turn = _by_data({job.key: job for job in jobs}.values())
-    total, done, outcomes = sum(len(job.seeds) for job in in_turn), 0, {}
-    for job in in_turn:
+) -> dict[str, Outcome]:
+    """What came of every job, by its key: each is done once, those on the same data after each other.
+
+    `on_progress` is told the job that is being done, how many runs are done, and of how many.
+    """
+    once = {job.key: job for plan in plans for job in plan.all_jobs}.values()
+    datasets = list(dict.fromkeys(job.dataset for job in once))  # in this order, the library loads each once
+    jobs = sorted(once, key=lambda job: (datasets.index(job.dataset), job.views or "", job.templates, job.descriptions))
+    total, done, outcomes = sum(len(job.seeds) for job in jobs), 0, {}
+    for job in jobs:
         on_progress(job, done, total)
         outcomes[job.key] = _do(job, library, store, lambda runs: on_progress(job, done + runs, total))  # noqa: B023
         done += len(job.seeds)
     return outcomes
-
-
-def _by_data(jobs: Iterable[Job]) -> list[Job]:
-    """In an order that lets the library keep what it has loaded and prepared."""
-    first_wanted: dict[str, int] = {}
-    given = list(jobs)
-    for job in given:
-        first_wanted.setdefault(job.dataset, len(first_wanted))
-    return sorted(given, key=lambda job: (first_wanted[job.dataset], job.views or "", job.templates, job.descriptions))
 
 
 def _do(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], None]) -> Outcome:
@@ -68,11 +61,9 @@ def _do(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], 
         raise
     except PtaError as error:
         return Outcome(missing=NO_DATA if isinstance(error, UnreadableFile) else CANNOT, why=_why(error, job))
+    records: list[Record] = []
     try:
-        records = []
-        for record in (
-            _measured_speed(job, data, library, store) if job.speed else _evaluated(job, data, library, store)
-        ):
+        for record in (_measured_speed if job.speed else _evaluated)(job, data, library, store):
             records.append(record)
             on_run(len(records))
     except (InvalidParameter, InvalidSamples, UnreadableSample, UnavailableModel) as error:
@@ -102,7 +93,7 @@ def _measured_speed(job: Job, data: FeatureFile, library: Library, store: Result
     images = library.images(job.dataset)
     views = drawn_views("crops" if job.views is None else job.views.split("-")[0]) if "views" in job.needs else None
     inputs = {
-        **inputs_of(data, job.method, job.params, 1, Stream(), 1),
+        **inputs_of(data, job.method, job.params, 1, Stream(), 1, library.encoder),
         "speed_of": TIMED,
         "speed_version": code_version({Path(speed.__file__), *files_of(encoders)}),
         "views": None if views is None else views.mode,

@@ -1,11 +1,10 @@
-"""Where the numbers of a cell come from: what its records say, each thing once."""
+"""What the records behind a cell say: its metric, and where they come from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from pta.evaluation.record import Record
-from pta.reproduction.table import Cell
 
 _BYTES = 1e3  # of a kilobyte
 
@@ -39,25 +38,15 @@ def by_seed(records: Sequence[Record], metric: str) -> dict[str, float | None]:
     return {str(record.get("seed", "")): measured(record, metric) for record in records}
 
 
-def records_of(cell: Cell) -> Iterator[Record]:
-    """All records of a cell."""
-    for source in cell.sources:
-        yield from source.records
-
-
 def said(records: Sequence[Record], key: str) -> list[Any]:
     """The different values that records have under a key, in order."""
-    return _different(record[key] for record in records if record.get(key) not in (None, ""))
+    kept: list[Any] = []
+    for record in records:
+        if record.get(key) not in (None, "", *kept):
+            kept.append(record[key])
+    return kept
 
 
 def made(records: Sequence[Record], key: str) -> list[str]:
     """The different things that records say about how they were made, in order."""
-    return _different(record["made"][key] for record in records if record.get("made", {}).get(key))
-
-
-def _different(values: Iterator[Any]) -> list[Any]:
-    kept: list[Any] = []
-    for value in values:
-        if value not in kept:
-            kept.append(value)
-    return kept
+    return said([record.get("made", {}) for record in records], key)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pta.evaluation.number_text import number
 from pta.evaluation.record import Record
-from pta.reproduction import origins, text
 from pta.reproduction.declaration import Figure as Declared
-from pta.reproduction.declaration import Row
-from pta.reproduction.table import Cell, Line, Table
+from pta.reproduction.table import Line, Table
+from pta.reproduction.view import NOTHING, digits_of, ours_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,24 +40,23 @@ def seen(label: str) -> str:
 
 
 def _bars(panel: "Axes", table: Table, column: int) -> None:
-    """A bar a row, its name above it: ours filled, the paper's an outline below it."""
+    """One bar per row, its name above it: ours filled, the paper's an outline below it."""
     lines = drawn_lines(table)
     for place, line in enumerate(lines):
         cell = line.cells[column]
-        digits = text.digits_of(table, cell)
         panel.text(0, place - 0.34, seen(line.row.name), va="center", fontsize=9.5, in_layout=False)
-        if cell.ours is None:
-            panel.text(0, place, f"{_GAP}{text.missing_text(cell)}", va="center", fontsize=9)
-        else:
+        if cell.ours is not None:
             panel.barh(place, cell.ours, 0.24, color=_COLOURS[0], label="ours")
-            panel.text(cell.ours, place, f"{_GAP}{number(cell.ours, digits)}", va="center", fontsize=9)
+        panel.text(cell.ours or 0, place, f"{_GAP}{ours_text(table, cell)}", va="center", fontsize=9)
         if cell.paper is not None:
             outline: Look = {"fill": False, "edgecolor": _COLOURS[1], "linestyle": "--"}
             panel.barh(place + 0.28, cell.paper, 0.2, label=paper_words(table), **outline)
-            panel.text(cell.paper, place + 0.28, f"{_GAP}{number(cell.paper, digits)}", va="center", fontsize=9)
+            printed = number(cell.paper, digits_of(table, cell))
+            panel.text(cell.paper, place + 0.28, f"{_GAP}{printed}", va="center", fontsize=9)
     panel.set_yticks([])
     panel.set_ylim(len(lines) - 0.5, -0.5)
-    highest = max([0.0, *(value for line in lines for value in _numbers(line.cells[column]))])
+    cells = [line.cells[column] for line in lines]
+    highest = max([0.0, *(cell.ours or 0.0 for cell in cells), *(cell.paper or 0.0 for cell in cells)])
     panel.set_xlim(0, 1.18 * highest or 1)  # room for the numbers
     panel.set_xlabel(_declared(table).y)
     panel.grid(axis="x")
@@ -67,31 +65,34 @@ def _bars(panel: "Axes", table: Table, column: int) -> None:
 
 def _curves(panel: "Axes", table: Table, column: int) -> None:
     """Accuracy along the stream, mean over the seeds; zero-shot in grey, the paper's last point hollow."""
-    has_zero_shot = any(_is_zero_shot(line.row) and line.cells[column].sources for line in drawn_lines(table))
+    has_zero_shot = any(line.row.method == "clip" and line.cells[column].sources for line in drawn_lines(table))
     for at, line in enumerate(drawn_lines(table)):
-        records = _alike([record for record in origins.records_of(line.cells[column]) if "online" in record])
-        if not records:
+        cell = line.cells[column]
+        curves = [record["online"] for record in cell.records if "online" in record]
+        if not curves:
             continue
-        samples = records[0]["online"]["samples"]
+        samples = curves[0]["samples"]
+        curves = [curve for curve in curves if curve["samples"] == samples]
         if not has_zero_shot:
-            panel.plot(samples, _mean_curve(records, "zero_shot"), color=GREY, lw=1.6, label="zero-shot")
+            panel.plot(samples, _mean_curve(curves, "zero_shot"), color=GREY, lw=1.6, label="zero-shot")
             has_zero_shot = True
-        look = _look(at) | ({"color": GREY} if _is_zero_shot(line.row) else {})
-        panel.plot(samples, _mean_curve(records, "accuracy"), lw=1.6, label=seen(line.row.name), **look)
-        paper = text.paper_number(table, line.cells[column])
-        if paper is not None:
+        look = _look(at) | ({"color": GREY} if line.row.method == "clip" else {})
+        panel.plot(samples, _mean_curve(curves, "accuracy"), lw=1.6, label=seen(line.row.name), **look)
+        if table.comparable and cell.paper is not None:
             hollow: Look = {"marker": "o", "mfc": "none", "mec": look["color"], "ls": "none", "clip_on": False}
-            panel.plot([samples[-1]], [paper], label=paper_words(table), **hollow)
+            panel.plot([samples[-1]], [cell.paper], label=paper_words(table), **hollow)
     _name_axes(panel, table, column)
 
 
 def _lines(panel: "Axes", table: Table, column: int) -> None:
-    """A point a row: a solid line for each series of ours, a dashed one with hollow marks for the paper's."""
+    """One point per row: a solid line for each series of ours, a dashed one with hollow marks for the paper's."""
     placed = [line for line in drawn_lines(table) if line.row.x is not None]
-    for at, series in enumerate(dict.fromkeys(_series(line.row) for line in placed)):
-        own = sorted((line for line in placed if _series(line.row) == series), key=lambda line: line.row.x or 0.0)
+    by_series: dict[str, list[Line]] = {}
+    for line in placed:
+        by_series.setdefault(line.row.series or line.row.section or line.row.method, []).append(line)
+    for at, (series, lines) in enumerate(by_series.items()):
         look = _look(at) | {"ls": "-", "marker": _MARKS[at % len(_MARKS)], "ms": 5, "lw": 1.6}
-        ours, paper = (_points(own, column, whose) for whose in ("ours", "paper"))
+        ours, paper = (_points(lines, column, whose) for whose in ("ours", "paper"))
         if ours:
             panel.plot(*zip(*ours, strict=True), label=seen(series), **look)
         if paper:
@@ -118,7 +119,7 @@ def _name_axes(panel: "Axes", table: Table, column: int) -> None:
     panel.set_ylabel(declared.y)
     panel.grid(axis="y")
     if not panel.lines:
-        reasons = dict.fromkeys(text.missing_text(line.cells[column]) for line in drawn_lines(table))
+        reasons = dict.fromkeys(line.cells[column].missing or NOTHING for line in drawn_lines(table))
         panel.text(0.5, 0.5, ", ".join(reasons), ha="center", va="center", transform=panel.transAxes)
 
 
@@ -127,35 +128,18 @@ def _declared(table: Table) -> Declared:
     return table.experiment.figure
 
 
-def _is_zero_shot(row: Row) -> bool:
-    return row.method == "clip"
-
-
-def _series(row: Row) -> str:
-    return row.series or row.section or row.method
-
-
 def _look(at: int) -> Look:
     """How the line of a number looks: by colour, and by dashes once the colours are used up."""
     return {"color": _COLOURS[at % len(_COLOURS)], "ls": _DASHES[at // len(_COLOURS) % len(_DASHES)]}
 
 
-def _numbers(cell: Cell) -> list[float]:
-    return [value for value in (cell.ours, cell.paper) if value is not None]
-
-
 def _points(lines: Sequence[Line], column: int, whose: str) -> list[tuple[float, float]]:
     found = [(line.row.x, getattr(line.cells[column], whose)) for line in lines]
-    return [(x, y) for x, y in found if x is not None and y is not None]
+    return sorted(((x, y) for x, y in found if x is not None and y is not None), key=lambda point: point[0])
 
 
-def _alike(records: Sequence[Record]) -> list[Record]:
-    """The records whose curves have the first one's points."""
-    return [record for record in records if record["online"]["samples"] == records[0]["online"]["samples"]]
-
-
-def _mean_curve(records: Sequence[Record], key: str) -> list[float]:
-    return [fmean(values) for values in zip(*(record["online"][key] for record in records), strict=True)]
+def _mean_curve(curves: Sequence[Record], key: str) -> list[float]:
+    return [fmean(values) for values in zip(*(curve[key] for curve in curves), strict=True)]
 
 
 KINDS: dict[str, Callable[["Axes", Table, int], None]] = {"bars": _bars, "curves": _curves, "lines": _lines}

@@ -1,6 +1,6 @@
 """Table: an experiment with its numbers, ours and the paper's, and where each of ours comes from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pta.evaluation.record import Record
@@ -24,26 +24,17 @@ class Source:
 class Cell:
     """One number.
 
-    Attributes:
-        ours: what we measured, if we could.
-        printed: what the paper printed, if it did. Where a mean could only be taken of some columns, the mean of the
-            paper's numbers in the same ones.
-        missing: why there is none of ours, in a word or two.
-        partial: of how many parts a mean is, if not of all, e.g. `3 of 10`.
-        metric: what it holds.
-        erratum: why the printed number cannot be right.
-        rests_on_errata: whether the paper's number was computed from others of which one was corrected.
-        sources: what ours was computed from.
+    Where a mean could only be taken of some columns, `printed` is the mean of the paper's numbers in the same ones.
     """
 
     ours: float | None = None
     printed: float | None = None
-    missing: str = ""
-    partial: str = ""
+    missing: str = ""  # why there is none of ours, in a word or two
+    partial: str = ""  # of how many parts a mean is, if not of all, e.g. `3 of 10`
     metric: str = "accuracy"
-    erratum: Erratum | None = None
-    rests_on_errata: bool = False
-    sources: tuple[Source, ...] = ()
+    erratum: Erratum | None = None  # why the printed number cannot be right
+    rests_on_errata: bool = False  # whether the paper's number was computed from others of which one was corrected
+    sources: tuple[Source, ...] = ()  # what ours was computed from
 
     @property
     def paper(self) -> float | None:
@@ -60,6 +51,11 @@ class Cell:
         """Ours minus the paper's."""
         return None if self.ours is None or self.paper is None else self.ours - self.paper
 
+    @property
+    def records(self) -> list[Record]:
+        """All records of its sources."""
+        return [record for source in self.sources for record in source.records]
+
 
 @dataclass(frozen=True)
 class Line:
@@ -72,22 +68,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """An experiment with its numbers.
-
-    Attributes:
-        experiment: what was declared.
-        headings: the labels of its columns, as they were for the data that was there.
-        lines: its rows.
-        comparable: whether the data are the paper's; if not, only gains can be compared with it.
-        about: what the numbers were made with, e.g. model and data, in words, by name.
-        notes: what a reader must know, a sentence each.
-        absent: the datasets that were not there, each with the reason.
-    """
+    """An experiment with its numbers."""
 
     experiment: Experiment
-    headings: tuple[str, ...]
+    headings: tuple[str, ...]  # of its columns, as they were for the data that was there
     lines: tuple[Line, ...]
-    comparable: bool
-    about: dict[str, Any]
-    notes: tuple[str, ...] = ()
-    absent: dict[str, str] | None = None
+    comparable: bool  # whether the data are the paper's; if not, only gains can be compared with it
+    about: dict[str, Any]  # what the numbers were made with, e.g. model and data, in words, by name
+    notes: tuple[str, ...] = ()  # what a reader must know, one sentence each
+    absent: dict[str, str] = field(default_factory=dict)  # the datasets that were not there, each with the reason

@@ -1,18 +1,21 @@
 """What a reproduction leaves in its folder: every table in every format, every figure, and one report of them all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pta import __version__
 from pta.errors import MissingPackage
 from pta.files import write_atomically
+from pta.reproduction.data_files import to_csv
 from pta.reproduction.figures import draw
-from pta.reproduction.formats import FORMATS
 from pta.reproduction.html_report import render_report
-from pta.reproduction.origins import made, records_of
+from pta.reproduction.latex import to_latex
+from pta.reproduction.markdown import to_markdown
+from pta.reproduction.origins import made
 from pta.reproduction.table import Table
 
-REPORT = "report.html"
+FORMATS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
+"""What writes each, by the ending of its file's name."""
 
 
 def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
@@ -28,12 +31,8 @@ def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
                 write_atomically(folder / f"{id}.svg", figures[id].encode())
         except MissingPackage as error:
             without = str(error)
-    report = folder / REPORT
-    write_atomically(report, render_report(tables, figures, made=_made(tables)).encode())
+    records = [record for table in tables for line in table.lines for cell in line.cells for record in cell.records]
+    origin = {"pta": __version__, "measured on": "; ".join(made(records, "on")) or "nothing was measured"}
+    report = folder / "report.html"
+    write_atomically(report, render_report(tables, figures, made=origin).encode())
     return report, without
-
-
-def _made(tables: Sequence[Table]) -> dict[str, str]:
-    cells = [cell for table in tables for line in table.lines for cell in line.cells]
-    records = [record for cell in cells for record in records_of(cell)]
-    return {"pta": __version__, "measured on": "; ".join(made(records, "on")) or "nothing was measured"}

@@ -13,34 +13,17 @@ from pta.errors import InvalidParameter, nearest
 
 @dataclass(frozen=True)
 class World:
-    """Groups of datasets, and what is known about them.
+    """Groups of datasets, and what is known about them."""
 
-    Attributes:
-        comparable: whether they are the paper's, so that its numbers may stand beside ours.
-        groups: the ids of the datasets in each group; names in braces are filled in by rows.
-        titles: headings for datasets, and for groups where they are not called as in the paper.
-        awaited_methods, awaited_datasets: what experiments name that is not there yet; of datasets, the first part of
-            the id.
-        model: the model that goes with it, if not the user's.
-        own: the group that the user's own feature files join.
-        most_seeds: how many seeds of an experiment are run, if not all.
-        views_of: the datasets that augmented views are made of, if not all.
-    """
-
-    comparable: bool
-    groups: Mapping[str, tuple[str, ...]]
-    titles: Mapping[str, str]
-    awaited_methods: Sequence[str]
-    awaited_datasets: Sequence[str]
-    model: str = ""
-    own: str = ""
-    most_seeds: int | None = None
-    views_of: Sequence[str] | None = None
-
-    def joined_by(self, files: Sequence[str]) -> "World":
-        """The same world with the user's own feature files, by name, as the group `own` and in the one they join."""
-        groups = {**self.groups, "own": tuple(files), self.own: (*self.groups[self.own], *files)}
-        return replace(self, groups=groups)
+    comparable: bool  # whether they are the paper's, so that its numbers may stand beside ours
+    groups: Mapping[str, tuple[str, ...]]  # the ids of their datasets; names in braces are filled in by rows
+    titles: Mapping[str, str]  # of datasets, and of groups where they are not called as in the paper
+    awaited_methods: Sequence[str]  # what experiments name that is not there yet
+    awaited_datasets: Sequence[str]  # the same for datasets, by the first part of the id
+    model: str = ""  # the model that goes with it, if not the user's
+    own: str = ""  # the group that the user's own feature files join
+    most_seeds: int | None = None  # how many seeds of an experiment are run, if not all
+    views_of: Sequence[str] | None = None  # the datasets that augmented views are made of, if not all
 
     def members(self, group: str) -> tuple[str, ...]:
         """The datasets of a group."""
@@ -82,5 +65,6 @@ def world_with(own: Sequence[FeatureFile], *, offline: bool, most_seeds: int | N
             raise InvalidParameter(f"two feature files are of {name}")
         if not offline and not is_catalogued(name):
             raise InvalidParameter(f"{name} is not one of the paper's datasets; --offline runs the experiments on it")
-    world = world.joined_by(names) if offline else world
-    return world if most_seeds is None else replace(world, most_seeds=most_seeds)
+    joined = {"own": tuple(names), world.own: (*world.groups[world.own], *names)} if offline else {}
+    most = world.most_seeds if most_seeds is None else most_seeds
+    return replace(world, groups={**world.groups, **joined}, most_seeds=most)

@@ -66,15 +66,8 @@ def translate_y(picture: Image.Image, level: float) -> Image.Image:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    autocontrast,
-    equalize,
-    posterize,
-    rotate,
-    solarize,
-    shear_x,
-    shear_y,
-    translate_x,
-    translate_y,
+    *(autocontrast, equalize, posterize, rotate, solarize),
+    *(shear_x, shear_y, translate_x, translate_y),
 )
 """What a chain is drawn from. A level of 0.1 … 1 says how much of it; where it has two sides, the sign says which."""
 

@@ -22,12 +22,8 @@ def make_views(
 ) -> Tensor:
     """The views of a picture, count×channels×size×size and normalised; the first is what `preprocessing` makes of it.
 
-    Args:
-        image: at its original size; every view is made from it, not from the first one.
-        preprocessing: the model's, for the size of the views, their channels and their normalisation.
-        count: how many, the first included; in the paper 64.
-        mode: `crops` are random crops, flipped half of the time; `augmix` mixes chains of distortions into them.
-        seed: of everything random; fewer views of a seed are the first ones of many.
+    Every view is made from the image at its original size. The paper has 64. `crops` are random crops, flipped half of
+    the time; `augmix` mixes chains of distortions into them. Fewer views of a seed are the first ones of many.
 
     >>> make_views(Image.new("RGB", (64, 48)), Preprocessing(32), count=4, mode="augmix", seed=(1, 7)).shape
     torch.Size([4, 3, 32, 32])

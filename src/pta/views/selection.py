@@ -20,11 +20,6 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
     as in the released program: a sample that its views disagree about weighs less. The kept views stay with the
     samples as `most_confident`, the most confident first.
 
-    Args:
-        samples: with views.
-        classifier: whose probabilities are meant.
-        keep: the share of the views that is kept.
-
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> views = torch.tensor([[[0.8, 0.6], [0.7, 0.7], [0.6, 0.8]]])
     >>> confident_mean(Samples.of(views[:, 0], views=views), classifier, keep=0.7).features
@@ -36,10 +31,8 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
     if views is None:
         raise InvalidSamples("the samples have no views; make them with pta extract --views 64")
     if views.shape[2] != classifier.dim:
-        raise InvalidSamples(
-            f"views have {views.shape[2]} dimensions but the classifier's anchors have {classifier.dim}; "
-            "both must come from the same model"
-        )
+        given = f"views have {views.shape[2]} dimensions but the classifier's anchors have {classifier.dim}"
+        raise InvalidSamples(f"{given}; both must come from the same model")
     kept = max(1, int(views.shape[1] * keep))
     at_once = max(1, _LOGITS_AT_ONCE // (views.shape[1] * classifier.classes))
     most_confident = torch.cat([_most_confident(part, classifier, kept) for part in torch.split(views, at_once)])

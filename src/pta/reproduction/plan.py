@@ -1,0 +1,116 @@
+"""Plan: an experiment placed in a world: its columns, the job of every row and dataset, and the printed numbers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pta.errors import InvalidParameter, naming, nearest
+from pta.prompts import load_templates
+from pta.reproduction.declaration import Column, Experiment, Row, require_different
+from pta.reproduction.job import Job, make_job
+from pta.reproduction.world import World, load_world
+
+
+@dataclass(frozen=True)
+class PlacedColumn:
+    """A column in a world."""
+
+    heading: str  # what stands above it
+    label: str  # what the experiment's file and the paper's numbers know it by
+    datasets: tuple[str, ...] = ()  # whose mean it is; none if it is a mean of columns
+    parts: tuple[int, ...] = ()  # the positions of the columns that it is the mean of
+    metric: str = ""  # what is measured, if not what the row says
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be measured, and what it is to be compared with."""
+
+    experiment: Experiment
+    world: World
+    columns: tuple[PlacedColumn, ...]
+    jobs: Mapping[tuple[str, int], tuple[Job, ...]]  # by the name of the row and the position of the column
+    paper_columns: tuple[PlacedColumn, ...]  # as they are for the data of the printed numbers
+    printed: Mapping[str, Mapping[str, float]]  # by the name of the row and the label of the column
+
+    @property
+    def all_jobs(self) -> Iterator[Job]:
+        """All jobs, row by row."""
+        for jobs in self.jobs.values():
+            yield from jobs
+
+
+def place(experiment: Experiment, world: World, papers: World | None = None) -> Plan:
+    """Place an experiment in a world, and refuse whatever is wrong with its file before any work is done.
+
+    `papers` is the world of the printed numbers: the paper's, or in a user's own experiment the same one.
+    """
+    if papers is None and not experiment.place:
+        papers = world = replace(world, comparable=True)
+    papers = papers or load_world("paper")
+    with naming(f"experiment {experiment.id}"):
+        columns = _place_columns(experiment, world)
+        jobs = {
+            (row.name, at): tuple(_jobs(row, column, world))
+            for row in experiment.rows
+            for at, column in enumerate(columns)
+        }
+        paper_columns = _place_columns(experiment, papers)
+        printed = {row.name: _printed(row, paper_columns) for row in experiment.rows}
+        _check_named_columns(experiment, [column.label for column in paper_columns], printed)
+    return Plan(experiment, world, columns, jobs, paper_columns, printed)
+
+
+def _place_columns(experiment: Experiment, world: World) -> tuple[PlacedColumn, ...]:
+    """The columns of an experiment, those for each dataset of a group written out."""
+    placed: list[PlacedColumn] = []
+    for column in experiment.columns:
+        placed += _place_column(column, placed, world)
+    require_different("columns", [column.heading for column in placed])
+    return tuple(placed)
+
+
+def _place_column(column: Column, before: Sequence[PlacedColumn], world: World) -> list[PlacedColumn]:
+    label, metric = column.label, column.metric
+    if column.each:
+        titles = [(id, world.title(id)) for id in world.members(column.each)]
+        return [PlacedColumn(title, title, datasets=(id,), metric=metric) for id, title in titles]
+    if column.datasets:
+        heading = label if metric else world.titles.get(column.datasets, label)
+        return [PlacedColumn(heading, label, datasets=world.members(column.datasets), metric=metric)]
+    labels = [other.label for other in before]
+    if column.mean_of == ("all",):
+        return [PlacedColumn(label, label, parts=tuple(at for at, other in enumerate(before) if other.datasets))]
+    for part in column.mean_of:
+        if part not in labels:
+            raise InvalidParameter(f"no earlier column is called {part!r}; {nearest(part, labels)}")
+    return [PlacedColumn(label, label, parts=tuple(map(labels.index, column.mean_of)))]
+
+
+def _jobs(row: Row, column: PlacedColumn, world: World) -> Iterator[Job]:
+    for dataset in column.datasets:
+        with naming(row.name):
+            job = make_job(row, dataset, column.metric or row.metric, world)
+        if not job.awaits:
+            with naming(job.method):
+                load_templates(job.templates)
+        yield job
+
+
+def _printed(row: Row, columns: Sequence[PlacedColumn]) -> dict[str, float]:
+    if row.printed and len(row.printed) != len(columns):
+        raise InvalidParameter(f"{row.name} has {len(row.printed)} printed numbers for {len(columns)} columns")
+    return {column.label: value for column, value in zip(columns, row.printed, strict=False) if value is not None}
+
+
+def _check_named_columns(
+    experiment: Experiment, labels: Sequence[str], printed: Mapping[str, Mapping[str, float]]
+) -> None:
+    for erratum in experiment.errata:
+        found = printed[erratum.row].get(erratum.column, "nothing")
+        if erratum.column in labels and found != erratum.printed:
+            where = f"{erratum.row}, {erratum.column}"
+            raise InvalidParameter(f"an erratum has {erratum.printed} for {where}, where {found} is printed")
+    drawn = experiment.figure.columns if experiment.figure else ()
+    for label in (*drawn, *(erratum.column for erratum in experiment.errata)):
+        if label not in labels:
+            raise InvalidParameter(f"no column is called {label!r}; {nearest(label, labels)}")
