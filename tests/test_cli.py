@@ -91,6 +91,8 @@ def test_json_to_stdout_is_nothing_but_json(pta, pets):
     done = pta("eval", "--features", pets, "--json", "-")
     assert [record["method"] for record in json.loads(done.stdout)] == ["clip", "pta"]
     assert [record["method"] for record in json.loads(pta("methods", "--json", "-").stdout)] == list_adapters()
+    listed = pta("methods").stdout
+    assert all(word in listed for word in ("clip", "pta", "features", "h=20.0", "w=0.01", "min_probability"))
 
 
 def test_all_methods_are_those_that_the_file_has_everything_for(pta, pets):
@@ -155,11 +157,6 @@ def test_without_labels_there_are_predictions_but_no_accuracy(pta, pets, tmp_pat
     assert "no labels" in done.stdout
     assert json.loads((tmp_path / "o.json").read_text())[0]["accuracy"] is None
     assert next(csv.DictReader((tmp_path / "p" / "pta-1.csv").open()))["label"] == ""
-
-
-def test_methods_lists_what_each_needs_and_its_parameters(pta):
-    text = pta("methods").stdout
-    assert all(word in text for word in ("clip", "pta", "features", "h=20.0", "w=0.01", "min_probability"))
 
 
 @pytest.mark.parametrize(

@@ -116,15 +116,12 @@ def test_a_count_of_zero_lets_the_first_sample_replace_everything():
     torch.testing.assert_close(adapter.scatters / adapter.counts[:, None, None], expected)
 
 
-def test_covariances_beyond_the_bound_are_refused_with_a_way_out():
-    classifier = clip_like_stream(8, classes=40, dim=64, count=1).classifier
-    with pytest.raises(InvalidParameter, match=r'0\.00122 GiB of covariances, max_gib is 0\.001; .*"shared"'):
-        DOTA(classifier, max_gib=0.001)
-    assert DOTA(classifier, max_gib=0.001, covariance="shared").pooled.shape == (64, 64)
-
-
-def test_four_gib_are_refused_before_anything_is_allocated(monkeypatch):
-    classifier = clip_like_stream(8, classes=1000, dim=1024, count=1).to(torch.float32).classifier
+def test_covariances_beyond_the_bound_are_refused_with_a_way_out_before_anything_is_allocated(monkeypatch):
+    small = clip_like_stream(8, classes=40, dim=64, count=1).classifier
+    assert DOTA(small, max_gib=0.001, covariance="shared").pooled.shape == (64, 64)
+    large = clip_like_stream(8, classes=1000, dim=1024, count=1).to(torch.float32).classifier
     monkeypatch.setattr(DOTA, "add_state", lambda *_, **__: pytest.fail("allocated"))
+    with pytest.raises(InvalidParameter, match=r'0\.00122 GiB of covariances, max_gib is 0\.001; .*"shared"'):
+        DOTA(small, max_gib=0.001)
     with pytest.raises(InvalidParameter, match=r"3\.91 GiB of covariances, max_gib is 2; "):
-        DOTA(classifier)
+        DOTA(large)

@@ -111,11 +111,6 @@ def test_a_model_that_cannot_be_had_as_asked_is_told_in_one_line(monkeypatch, as
     assert "\n" not in str(caught.value)
 
 
-def test_logits_have_a_scale_as_in_clip(encoder):
-    assert 1 < encoder.scale <= 100
-    assert encoder.bias == 0.0
-
-
 def test_writing_and_reading_keep_the_encoder_and_its_fingerprint(encoder, tmp_path):
     encoder.write(tmp_path / "copy.safetensors", seed=1)
     copy = EmbeddedEncoder.read(tmp_path / "copy.safetensors")

@@ -36,12 +36,8 @@ def test_worked_example():
     toy, views = toy_stream(), toy_views()
     logits = MTA(toy.classifier, bandwidth_share=ONE_NEIGHBOUR_OF_FOUR).step(Samples(views[:, 0], views=views))
     np.testing.assert_allclose(logits, [[7.73832, 7.58798, 2.07818]], **PRINTED)
-
-
-def test_worked_example_of_the_loop():
-    toy = toy_stream()
     parameters = {"scale": 10.0, "lambda_y": 0.2, "lambda_q": 4.0, "bandwidth_share": ONE_NEIGHBOUR_OF_FOUR}
-    _, h, y = mta_of_views(toy.anchors.numpy(), toy_views()[0].numpy(), **parameters)
+    _, h, y = mta_of_views(toy.anchors.numpy(), views[0].numpy(), **parameters)
     np.testing.assert_allclose(h, [0.07683, 0.08384, 0.07683, 0.80823], **PRINTED)
     np.testing.assert_allclose(y, [0.91109, 0.06748, 0.02142, 0.0], **PRINTED)
 

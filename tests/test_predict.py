@@ -71,14 +71,25 @@ def rows_of(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def by_hand(place, **parameters):
-    """The stream one by one, with nothing but the encoder and the adapter."""
+def by_hand(place, method="pta", count=60, views=None):
+    """The first pictures one by one, with nothing but the encoder and the adapter: path, logits, zero-shot logits."""
     encoder = EmbeddedEncoder.load()
     classifier = pta.Classifier(encoder, FASHION.class_names, cache=None).classifier
-    adapter = pta.PTA(classifier, **parameters)
-    for path in sorted((place / "photos").glob("*/*.jpg")):
-        feature = encoder.encode(encoder.preprocess(Image.open(path)))
-        yield path, adapter.step(feature)[0], classifier.logits(feature)[0]
+    adapter = create_adapter(method, classifier, model=encoder)
+    for path in sorted((place / "photos").glob("*/*.jpg"))[:count]:
+        picture = Image.open(path)
+        plain, seen = encoder.encode(encoder.preprocess(picture)), None
+        if views is not None:
+            seed = (zlib.crc32(picture.tobytes()),)
+            seen = encoder.encode(make_views(picture, encoder.preprocess, count=views, mode="crops", seed=seed))[None]
+        raw = torch.from_numpy(encoder.preprocess.pixels(picture))[None]
+        logits = adapter.step(Samples.of(plain, views=seen, raw=raw))
+        yield path, logits[0], classifier.logits(plain)[0]
+
+
+def labels_by_hand(*arguments, **how):
+    found = by_hand(*arguments, **how)
+    return [tuple(FASHION.class_names[int(row.argmax())] for row in rows) for _, *rows in found]
 
 
 def test_a_folder_is_labelled_as_one_by_one_by_hand(run, place):
@@ -407,29 +418,11 @@ def test_a_state_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
 # -- methods that need more than features ------------------------------------------------------------------------------
 
 
-def expected_answers(place, method, count, views=None):
-    """The first pictures one by one: the adapter's labels and those of the plain images."""
-    encoder = EmbeddedEncoder.load()
-    classifier = pta.Classifier(encoder, FASHION.class_names, cache=None).classifier
-    adapter = create_adapter(method, classifier, model=encoder)
-    for path in sorted((place / "photos").glob("*/*.jpg"))[:count]:
-        picture = Image.open(path)
-        plain = encoder.encode(encoder.preprocess(picture))
-        seen = None
-        if views is not None:
-            seed = (zlib.crc32(picture.tobytes()),)
-            made = make_views(picture, encoder.preprocess, count=views, mode="crops", seed=seed)
-            seen = encoder.encode(made)[None]
-        raw = torch.from_numpy(encoder.preprocess.pixels(picture))[None]
-        logits = adapter.step(Samples.of(plain, views=seen, raw=raw))
-        yield (FASHION.class_names[int(row.argmax())] for row in (logits, classifier.logits(plain)))
-
-
 def test_a_method_of_views_is_given_views_of_every_picture(place):
     classifier = pta.Classifier("embedded", FASHION.class_names, cache=None, method="zero", views=8)
     paths = sorted((place / "photos").glob("*/*.jpg"))[:6]
     answers = [*classifier(paths[:4]), *classifier(paths[4:])]
-    expected = [tuple(labels) for labels in expected_answers(place, "zero", 6, views=8)]
+    expected = labels_by_hand(place, "zero", 6, views=8)
     assert [(answer.label, answer.zero_shot_label) for answer in answers] == expected
     streamed = pta.Classifier("embedded", FASHION.class_names, cache=None, method="zero", views=8)
     batches = predict_stream(streamed, find_samples([place / "photos"])[:6], Reading(batch=16))
@@ -438,7 +431,7 @@ def test_a_method_of_views_is_given_views_of_every_picture(place):
 
 
 def test_a_method_of_pixels_is_given_the_tower_and_the_pixels(place, tmp_path):
-    expected = [tuple(labels) for labels in expected_answers(place, "tca", 12)]
+    expected = labels_by_hand(place, "tca", 12)
     classifier = pta.Classifier("embedded", FASHION.class_names, cache=None, method="tca")
     paths = sorted((place / "photos").glob("*/*.jpg"))[:12]
     first = classifier(paths[:8])

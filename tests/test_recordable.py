@@ -1,33 +1,23 @@
 """A step that can be recorded: it reads no number on the host, keeps its tensors, and leaves nothing but its state."""
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
+from cases import other_values
 from streams import clip_like_stream, with_views
 
-from pta.adapters import Adapter, adapter_class, create_adapter
+from pta.adapters import Adapter, create_adapter
 from pta.inference.recordable import is_recordable
-from pta.parameters import Order
 
 CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 5, 12
 LEARNING = ["adapt", "bca", "boostadapter", "dota", "freetta", "oga", "onzeta", "sca", "tda"]
 RECORDABLE = ["clip", "mta", "zero", *LEARNING]
-WITH_ORDER = [name for name in LEARNING if "order" in adapter_class(name).declared]
-SETTINGS: list[tuple[str, dict[str, Any]]] = [
+SETTINGS = [
     *((name, {}) for name in RECORDABLE),
-    *((name, {"order": order}) for name in WITH_ORDER for order in get_args(Order)),
-    ("adapt", {"count_current": "once", "similarity": "fresh"}),
-    ("bca", {"update": "likelihood"}),
-    ("boostadapter", {"negatives": "most-confident", "delta": 2}),
-    ("boostadapter", {"share": 0.0}),
-    ("dota", {"covariance": "shared", "growth": "samples"}),
+    *((name, parameters) for name, parameters in other_values() if name in RECORDABLE),
     ("dota", {"scoring": "float16"}),
-    ("freetta", {"covariance": "printed", "inverse": "shrunk", "scaled_text": False, "renormalise": True}),
-    ("oga", {"slots": 2, "mean": "count", "renormalise": True}),
-    ("sca", {"threshold": "fixed", "trust": "less-sure", "cache": "product"}),
-    ("tda", {"negative_slots": 0}),
-    ("zero", {"temperature": "float16"}),
+    ("boostadapter", {"share": 0.0}),
 ]
 
 

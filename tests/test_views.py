@@ -92,8 +92,9 @@ def test_the_central_box_is_the_largest_that_is_allowed(width, height):
         assert (wide, high) == (round(height * 4 / 3), height)
 
 
-def test_a_picture_that_no_draw_fits_into_gets_the_central_box():
+def test_the_bounds_are_torchvisions_and_a_picture_that_no_draw_fits_into_gets_the_central_box():
     """The area of a very long picture cannot be had at an aspect near one."""
+    assert (crops.AREA, crops.ASPECT) == ((0.08, 1.0), (0.75, 4 / 3))
     assert {random_box(5000, 10, np.random.default_rng(seed)) for seed in range(20)} == {central_box(5000, 10)}
 
 
@@ -328,11 +329,6 @@ def test_there_is_at_least_one_view_and_a_mode_is_known_by_name():
         make_views(picture(), SMALL, count=0, mode="crops", seed=1)
     with pytest.raises(InvalidParameter, match="did you mean 'augmix'"):
         make_views(picture(), SMALL, count=2, mode="augmx", seed=1)
-
-
-def test_the_bounds_are_torchvisions():
-    assert crops.AREA == (0.08, 1.0)
-    assert crops.ASPECT == (0.75, 4 / 3)
 
 
 # -- the mean of the most confident ---------------------------------------------------------------------------------

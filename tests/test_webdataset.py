@@ -178,17 +178,14 @@ def test_a_shard_that_was_cut_anywhere_is_refused_and_never_shortened(tmp_path, 
     assert "cannot be read as a tar archive" in message(open_samples, path, class_names=NAMES)
 
 
-def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(tmp_path):
+def test_what_is_no_archive_is_refused_and_a_damaged_header_is_not_taken_for_the_end(tmp_path):
+    (tmp_path / "x.tar").write_bytes(jpeg(1) * 4)
+    assert "cannot be read as a tar archive" in message(open_samples, tmp_path / "x.tar")
     path = write_tar(tmp_path / "x.tar", [("a.jpg", b"a" * 512), ("b.jpg", b"b" * 512)])
     content = bytearray(path.read_bytes())
     content[1024] ^= 0xFF  # the second header's first byte: its checksum is wrong now
     path.write_bytes(content)
     assert "stops without the mark" in message(open_samples, path)
-
-
-def test_a_file_that_is_no_archive_is_refused(tmp_path):
-    (tmp_path / "x.tar").write_bytes(jpeg(1) * 4)
-    assert "cannot be read as a tar archive" in message(open_samples, tmp_path / "x.tar")
 
 
 @given(st.data())

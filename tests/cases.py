@@ -1,0 +1,171 @@
+"""Which values of which parameters methods are tested with."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pta.adapters import adapter_class
+
+ORDER = ["update-first", "predict-first"]
+TRANSDUCTIVE = {"adapt-transductive", "stata", "transclip"}  # answers depend on the whole batch
+CACHES = {
+    "positive_alpha": [2.0, 0.0, 5.0],
+    "positive_beta": [5.0, 0.0, 8.0],
+    "positive_slots": [3, 0, 1, 5],
+    "negative_alpha": [0.117, 0.0, 2.0],
+    "negative_beta": [1.0, 0.0, 5.0],
+    "negative_slots": [2, 0, 1],
+    "min_entropy": [0.2, 0.0, 0.3],
+    "max_entropy": [0.5, 0.3, 1.0],
+    "entropy_base": ["log2", "ln"],
+    "min_probability": [0.03, 0.0, 0.2],
+    "max_probability": [1.0, 0.3],
+    "order": ORDER,
+}
+NEIGHBOURHOOD = {
+    "neighbours": [3, 1, 6],
+    "iterations": [10, 0, 4],
+    "sweeps": [5, 1, 3],
+    "text_weight": [1.0, 0.5, 2.0],
+    "temperature": [50.0, 20.0, 100.0],
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a method and its loop are compared with."""
+
+    values: dict[str, list]  # of each parameter; one that is not the default changes the answers
+    no_difference: tuple[str, ...] = ()  # parameters whose values change too little to see, or nothing by themselves
+    together: tuple[dict, ...] = ()  # further parameters that change the answers
+    fixed: dict = field(default_factory=dict)  # parameters with which the others make a difference
+    shape: dict = field(default_factory=dict)  # of the stream on which they do
+    views: tuple[int, ...] = ()  # how many, if the method needs views
+    tolerance: float = 1e-9  # of logits, relative to the largest, or to 100
+
+
+CASES = {
+    "adapt": Case(
+        {
+            "slots": [16, 1, 2],
+            "alpha": [0.9, 0.5],
+            "temperature": [100.0, 20.0],
+            "count_current": ["twice", "once"],
+            "similarity": ["stale", "fresh"],
+            "order": ORDER,
+        },
+        no_difference=("similarity",),
+    ),
+    "adapt-transductive": Case({"slots": [6, 1, 2], "alpha": [0.9, 0.5], "temperature": [100.0, 20.0]}),
+    "bca": Case(
+        {
+            "centre_threshold": [0.05, 0.5],
+            "centre_count": [20000, 100, 3, 0],
+            "prior_threshold": [0.65, 0.2, 0.9],
+            "prior_count": [1, 0, 10],
+            "update": ["posterior", "likelihood"],
+            "order": ORDER,
+        },
+        fixed={"centre_count": 3, "prior_threshold": 0.2, "prior_count": 0},
+        shape={"classes": 6, "dim": 8, "spread": 0.15, "scale": 30.0},
+    ),
+    "boostadapter": Case(
+        {"delta": [0, 1, 2, 3], "share": [0.1, 0.3, 0.5, 1.0], "negatives": ["newest", "most-confident"], **CACHES},
+        views=(10, 16, 24),
+    ),
+    "clip": Case({}),
+    "dota": Case(
+        {
+            "epsilon": [1e-4, 1e-2],
+            "eta": [0.3, 3.0, 0.03],
+            "rho": [0.02, 0.2],
+            "sigma": [0.002, 0.1],
+            "omega": [0.001, 0.1],
+            "initial_count": [1.0, 0.0],
+            "growth": ["mean-count", "samples"],
+            "covariance": ["per-class", "shared"],
+            "order": ORDER,
+        },
+        together=({"covariance": "shared", "initial_count": 0.0},),
+        shape={"classes": 3},  # so that the bound of the weight is met
+        tolerance=1e-8,
+    ),
+    "freetta": Case(
+        {
+            "alpha": [0.2, 2.0],
+            "beta": [4.5, 0.5, 0.0],
+            "scaled_text": [True, False],
+            "covariance": ["average", "printed"],
+            "inverse": ["plain", "shrunk"],
+            "order": ORDER,
+            "renormalise": [False, True],
+        }
+    ),
+    "mta": Case(
+        {"lambda_y": [0.2, 1.0, 0.05], "lambda_q": [4.0, 0.0, 1.0], "bandwidth_share": [0.3, 0.5, 1.0]},
+        views=(5, 12, 30),
+    ),
+    "oga": Case(
+        {
+            "slots": [8, 1, 3],
+            "tau": [0.05, 0.2],
+            "mean": ["capacity", "count"],
+            "renormalise": [False, True],
+            "order": ORDER,
+        }
+    ),
+    "onzeta": Case(
+        {
+            "length": [40, 1, 10, 1000],
+            "temperature": [0.04, 0.1, 0.01],
+            "proxy_step": [0.05, 0.0],  # the default magnifies rounding too much for drawn streams
+            "dual_step": [20.0, 0.0, 1.0],
+            "alpha": [1.0, 0.0, 0.5],
+            "beta": [0.8, 0.0, 1.0],
+            "order": ORDER,
+        },
+        fixed={"length": 40},
+        shape={"count": 20},
+        tolerance=1e-7,
+    ),
+    "sca": Case(
+        {
+            "gamma": [1e4, 1.0, 1e-2, 1e5],
+            "tau": [0.5, 0.0, 0.3, 0.9],
+            "threshold": ["unsureness", "fixed"],
+            "temperature": [1.0, 0.5, 3.0],
+            "beta_f": [0.5, 0.0, 5.0],
+            "trust": ["surer", "less-sure"],
+            "cache": ["cosine", "product"],
+            "cache_scale": [None, 1.0, 20.0],
+            "order": ORDER,
+        },
+        together=({"threshold": "fixed", "tau": 0.9, "temperature": 2.0}, {"tau": 1.0}),
+    ),
+    "stata": Case(
+        {
+            "alpha": [1.0, 0.1, 10.0],
+            "counts": ["hard", "soft"],
+            "neighbour_weight": [1.0, 0.0, 0.5],
+            "chunked_covariance": [True, False],
+            **NEIGHBOURHOOD,
+        },
+        no_difference=("chunked_covariance",),
+        fixed={"iterations": 1},  # after more, labels have converged to the same
+    ),
+    "tda": Case(CACHES),
+    "transclip": Case(NEIGHBOURHOOD | {"seeds": [8, 1, 2]}, fixed={"iterations": 1}),
+    "zero": Case({"keep": [0.3, 0.0, 0.5, 1.0], "temperature": ["zero", "float16"]}, views=(1, 4, 20), tolerance=1e-5),
+}
+AVERAGED = ["adapt", "boostadapter", "dota", "freetta", "oga", "sca", "tda"]  # which look at the views of a mean
+
+
+def other_values() -> list[tuple[str, dict[str, Any]]]:
+    """Every method with each value of a parameter that changes its answers."""
+    found = []
+    for method, case in CASES.items():
+        default = {name: one.default for name, one in adapter_class(method).declared.items()} | case.fixed
+        for name, values in case.values.items():
+            if name not in case.no_difference:
+                found += [(method, {name: value}) for value in values if value != default[name]]
+        found += [(method, together) for together in case.together]
+    return found
