@@ -31,7 +31,8 @@ def _require_views(name: str, views: Any, features: Tensor) -> None:
 def _require_raw(name: str, raw: Any, features: Tensor) -> None:
     if not isinstance(raw, Tensor) or raw.is_complex():
         raise InvalidSamples(f"{name} must be a tensor of real numbers")
-    if raw.ndim < 2 or len(raw) != (rows := len(features)):
+    rows = len(features)
+    if raw.ndim < 2 or len(raw) != rows:
         raise InvalidSamples(f"{name} must have a row for each of {rows} samples, got shape {tuple(raw.shape)}")
     if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
         raise InvalidSamples(f"{name}: some numbers are NaN or Inf")
