@@ -222,15 +222,11 @@ def test_examples_are_spread_and_not_picked():
 
 @pytest.mark.parametrize(("low", "high"), [(46.2, 57.9), (0.0, 0.0), (99.9, 100.0), (10.9, 11.2), (0.0, 2000.0)])
 def test_ticks_enclose_the_values_in_few_round_steps(low, high):
+    assert (first_shown(2000), first_shown(1)) == (50, 1)  # where the curve has settled
     steps = ticks(low, high, 5)
     assert steps[0] <= low <= high <= steps[-1]
     assert 2 <= len(steps) <= 8
     assert np.ptp(np.diff(steps)) < 1e-6
-
-
-def test_the_curve_begins_where_it_has_settled():
-    assert first_shown(2000) == 50
-    assert first_shown(1) == 1
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
@@ -302,19 +298,14 @@ def no_work(monkeypatch):
         ({"severity": 6}, "from 1 to 5"),
         ({"severity": 0}, "from 1 to 5"),
         ({"seed": -1}, "from 0"),
+        ({"limit": 0}, "from 1 to 2000"),
+        ({"limit": 2001}, "from 1 to 2000"),
     ],
 )
 def test_a_wrong_choice_is_refused_before_the_work(wrong, message, tmp_path):
     with pytest.raises(InvalidParameter, match=message):
-        command.demo(**wrong, report=tmp_path / "r.html")
+        run_demo(**wrong) if "limit" in wrong else command.demo(**wrong, report=tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("no_work")
-@pytest.mark.parametrize("limit", [0, 2001])
-def test_a_limit_beyond_the_images_is_refused(limit):
-    with pytest.raises(InvalidParameter, match="from 1 to 2000"):
-        run_demo(limit=limit)
 
 
 @pytest.mark.usefixtures("no_work")

@@ -15,11 +15,12 @@ from pta.adapters import adapter_class, create_adapter
 from pta.engines.host_readable import is_host_readable
 
 METHODS = ["adapt", "bca", "boostadapter", "dota", "freetta", "oga", "tda"]
-TURNED = [
+SETTINGS = [
+    *((name, {}) for name in METHODS),
     ("dota", {"covariance": "shared", "initial_count": 0.0, "growth": "samples"}),
     ("dota", {"scoring": "float16"}),
+    ("oga", {"mean": "count", "renormalise": True}),
 ]
-SETTINGS = [*((name, {}) for name in METHODS), ("oga", {"mean": "count", "renormalise": True}), *TURNED]
 
 
 @contextmanager
