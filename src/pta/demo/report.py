@@ -1,6 +1,7 @@
 """The report of a demonstration: one HTML file that needs nothing else and says the same for the same result."""
 
 from html import escape
+from string import Template
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,34 +20,43 @@ _UNIT = "\N{NO-BREAK SPACE}%"
 
 
 def render_report(result: DemoResult) -> str:
-    """The whole page."""
+    """The whole page: the values of a result in the template `demo-report.html`."""
+    fixed, broken = result.fixed, result.broken
+    luck = chance_of_split(len(fixed), len(broken))
+    values = {
+        "shift": escape(_shift_words(result)),
+        "verdict": escape(result.verdict).replace(" %", _UNIT),
+        "caveat": f'<p class="caveat">{escape(result.caveat)}</p>' if result.caveat else "",
+        "tiles": tiles(
+            (_percent(result.before), "right by zero-shot"),
+            (_percent(result.after), "right by PTA"),
+            (f'<span class="{mood(result.gain)}">{_points(result.gain)}</span>', "points of difference"),
+            (f"{len(fixed)} / {len(broken)}", "fixed / broken answers"),
+        ),
+        "first_images": _first_images(result),
+        "curve_begin": first_shown(len(result)),
+        "before": _percent(result.before),
+        "after": _percent(result.after),
+        "count": f"{len(result):,}",
+        "gain": _points(result.gain),
+        "curve": draw_curve(*result.online_accuracies),
+        "classes": "\n".join(map(_class_row, sorted(result.classes, key=lambda score: -score.gain))),
+        **_prototypes(result),
+        "fixed": len(fixed),
+        "broken": len(broken),
+        "odds": "fewer than 1 of 1,000" if luck < 0.001 else f"{100 * luck:.1f}{_UNIT} of",
+        "most_changes": _CHANGES,
+        "fixed_images": _gallery(result, fixed),
+        "broken_images": _gallery(result, broken),
+        "provenance": _provenance(result),
+    }
+    body = Template(packaged_text("demo-report.html")).substitute(values).rstrip()
     title = f"PTA demonstration: {_shift_words(result)}"
-    sections = (_opening, _shift, _curve, _classes, _prototypes, _changes, _provenance)
-    body = "\n".join(section(result) for section in sections)
     return page(title, body, style=packaged_text("demo-report.css"), script=packaged_text("demo-report.js"))
 
 
-def _opening(result: DemoResult) -> str:
-    numbers = tiles(
-        (_percent(result.before), "right by zero-shot"),
-        (_percent(result.after), "right by PTA"),
-        (f'<span class="{mood(result.gain)}">{_points(result.gain)}</span>', "points of difference"),
-        (f"{len(result.fixed)} / {len(result.broken)}", "fixed / broken answers"),
-    )
-    caveat = f'<p class="caveat">{escape(result.caveat)}</p>' if result.caveat else ""
-    return f"""<header>
-<p class="kicker">Fashion images, labelled by a small CLIP-like model · shift: {escape(_shift_words(result))}</p>
-<h1>{escape(result.verdict).replace(" %", _UNIT)}</h1>
-{caveat}
-<p class="soft">The images came one after the other, without labels. Zero-shot compares each with the text of every
-class. PTA does that too, and lets every image move the prototypes of the classes it seems to belong to, so that
-later images are compared with what was seen as well as with what was written. The true labels were used
-only to count.</p>
-{numbers}
-</header>"""
-
-
-def _shift(result: DemoResult) -> str:
+def _first_images(result: DemoResult) -> str:
+    """The first image of each class in the stream, as it was and shifted."""
     figures = []
     for c, name in enumerate(result.data.classifier.class_names):
         own = result.pta.order[result.labels[result.pta.order] == c]
@@ -54,41 +64,7 @@ def _shift(result: DemoResult) -> str:
             before = picture(result.originals[own[0]], f"{name}, as it was")
             after = picture(result.images[own[0]], f"{name}, shifted")
             figures.append(f"<figure>{before}{after}<figcaption>{escape(name)}</figcaption></figure>")
-    return f"""<section>
-<h2>What happened to the images</h2>
-<p class="soft">The first image of every class in the stream: as it was, and below it as the model got it.</p>
-<div class="strip">{"".join(figures)}</div>
-</section>"""
-
-
-def _curve(result: DemoResult) -> str:
-    begin = first_shown(len(result))
-    return f"""<section>
-<h2>Accuracy as the stream went on</h2>
-<p class="soft">The share of right answers among all images so far. The curve begins after {begin} images:
-before, it is mostly noise. The scale on the left is cut to the curves.</p>
-<div class="legend">
-<span class="zero-shot"><i></i>zero-shot <b>{_percent(result.before)}</b></span>
-<span class="pta"><i></i>PTA <b>{_percent(result.after)}</b></span>
-<span class="where">after all {len(result):,} images: {_points(result.gain)} points</span>
-</div>
-{draw_curve(*result.online_accuracies)}
-</section>"""
-
-
-def _classes(result: DemoResult) -> str:
-    scores = sorted(result.classes, key=lambda score: -score.gain)
-    rows = "\n".join(_class_row(score) for score in scores)
-    return f"""<section>
-<h2>Class by class</h2>
-<p class="soft">Best gain first. The ring is zero-shot and the dot PTA, on a line from 0 to 100 %.</p>
-<table>
-<thead><tr><th>class (images)</th><th class="way"></th><th>zero-shot</th><th>PTA</th><th>gain</th></tr></thead>
-<tbody>
-{rows}
-</tbody>
-</table>
-</section>"""
+    return "".join(figures)
 
 
 def _class_row(score: ClassScore) -> str:
@@ -104,7 +80,8 @@ def _class_row(score: ClassScore) -> str:
     )
 
 
-def _prototypes(result: DemoResult) -> str:
+def _prototypes(result: DemoResult) -> dict[str, object]:
+    """The images nearest to the text and to the prototype of each class, and how many of them are right."""
     features = result.data.samples.features
     by_text = nearest(features, result.data.classifier.anchors, _NEAREST)
     by_pta = nearest(features, result.learned.anchored, _NEAREST)
@@ -115,16 +92,8 @@ def _prototypes(result: DemoResult) -> str:
         f"{_row_of_nearest(result, c, by_pta[c], 'the prototype')}</div>"
         for c, name in enumerate(result.data.classifier.class_names)
     )
-    return f"""<section>
-<h2>What PTA learnt to look for</h2>
-<p class="soft">For every class the {by_pta.shape[1]} images of the stream that are nearest to its text, and the
-{by_pta.shape[1]} nearest to its prototype at the end of the stream. An image with a dashed frame belongs to
-another class. In all, {text_right} of {by_text.size} are of the right class by text and {pta_right} of {by_pta.size}
-by prototype.</p>
-<div class="cards">
-{cards}
-</div>
-</section>"""
+    counts = {"right_by_text": text_right, "right_by_prototype": pta_right, "shown": by_pta.size}
+    return {"prototypes": cards, "nearest": by_pta.shape[1], **counts}
 
 
 def _row_of_nearest(result: DemoResult, c: int, chosen: NDArray[np.int64], source: str) -> str:
@@ -139,22 +108,6 @@ def _row_of_nearest(result: DemoResult, c: int, chosen: NDArray[np.int64], sourc
         f"<p>nearest to <b>{escape(source)}</b>: {right} of {len(chosen)} right{escape(also)}</p>"
         f'<div class="eight">{pictures}</div>'
     )
-
-
-def _changes(result: DemoResult) -> str:
-    fixed, broken = result.fixed, result.broken
-    luck = chance_of_split(len(fixed), len(broken))
-    odds = "fewer than 1 of 1,000" if luck < 0.001 else f"{100 * luck:.1f}{_UNIT} of"
-    return f"""<section>
-<h2>Answers that PTA changed</h2>
-<p class="soft">If fair coins decided whether a change fixes or breaks an answer, they would fall at least as
-unevenly as {len(fixed)} to {len(broken)} in {odds} cases.
-Shown are at most {_CHANGES} of each kind, evenly spread over the stream.</p>
-<h3>Fixed: {len(fixed)}</h3>
-{_gallery(result, fixed)}
-<h3>Broken: {len(broken)}</h3>
-{_gallery(result, broken)}
-</section>"""
 
 
 def _gallery(result: DemoResult, positions: NDArray[np.intp]) -> str:
@@ -196,7 +149,7 @@ def _provenance(result: DemoResult) -> str:
         "Software": f"pta {__version__}",
         "To reproduce": result.call,
     }
-    return f"<section>\n<h2>Where this comes from</h2>\n{facts(told)}\n</section>"
+    return facts(told)
 
 
 def _shift_words(result: DemoResult) -> str:
