@@ -1,7 +1,6 @@
 """The report of a demonstration: one HTML file that needs nothing else and says the same for the same result."""
 
 from html import escape
-from string import Template
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from pta.demo.curve import draw_curve, first_shown
 from pta.demo.pictures import nearest, picture, spread
 from pta.demo.result import ClassScore, DemoResult, chance_of_split
 from pta.encoders import EMBEDDED_TEMPLATES
-from pta.evaluation.html_page import facts, mood, packaged_text, page, tiles
+from pta.evaluation.html_page import facts, fill, mood, packaged_text, page, tiles
 from pta.evaluation.number_text import signed, with_minus
 
 _NEAREST = 8  # pictures for a prototype
@@ -50,7 +49,7 @@ def render_report(result: DemoResult) -> str:
         "broken_images": _gallery(result, broken),
         "provenance": _provenance(result),
     }
-    body = Template(packaged_text("demo-report.html")).substitute(values).rstrip()
+    body = fill("demo-report.html", **values).rstrip()
     title = f"PTA demonstration: {_shift_words(result)}"
     return page(title, body, style=packaged_text("demo-report.css"), script=packaged_text("demo-report.js"))
 

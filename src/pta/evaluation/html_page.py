@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from html import escape
 from importlib import resources
+from string import Template
 
 
 def page(title: str, body: str, *, style: str, script: str = "") -> str:
@@ -12,28 +13,18 @@ def page(title: str, body: str, *, style: str, script: str = "") -> str:
     """
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     policy += "; script-src 'unsafe-inline'" if script else ""
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>{escape(title)}</title>
-<style>
-{packaged_text("page.css")}{style}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-{f"<script>{chr(10)}{script}</script>{chr(10)}" if script else ""}</body>
-</html>
-"""
+    script = f"<script>\n{script}</script>\n" if script else ""
+    style = packaged_text("page.css") + style
+    return fill("page.html", policy=policy, title=escape(title), style=style, body=body, script=script)
+
+
+def fill(template: str, **values: object) -> str:
+    """A template of the package's data with its values (HTML); what they are is written out in the template."""
+    return Template(packaged_text(template)).substitute(values)
 
 
 def packaged_text(name: str) -> str:
-    """A style or a script of the package's data."""
+    """A style, a script or a template of the package's data."""
     return (resources.files("pta") / "data" / name).read_text(encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
-from pta.evaluation.html_page import facts, mood, packaged_text, page, tiles
+from pta.evaluation.html_page import facts, fill, mood, packaged_text, page, tiles
 from pta.evaluation.number_text import number, with_minus
 from pta.reproduction.origins import by_seed, made, mean_of, said
 from pta.reproduction.table import NO_DATA, NOT_YET, Source, Table
@@ -23,41 +23,29 @@ _PARAMETERS = 2  # their place among the facts; they are long, and may break
 def render_report(tables: Sequence[Table], figures: Mapping[str, str], *, made: Mapping[str, str]) -> str:
     """The whole page, which loads nothing: figures are SVG by experiment, `made` is what the report was made with."""
     views = [view_of(table) for table in tables]
-    sections = [_section(at, *both, figures) for at, both in enumerate(zip(tables, views, strict=True), 1)]
-    last = f"<section>\n<h2>Where this comes from</h2>\n{facts(made)}\n</section>"
-    body = "\n".join((_opening(tables, views), *sections, last))
-    return page("PTA, reproduced", body, style=packaged_text("reproduction-report.css"))
-
-
-def _opening(tables: Sequence[Table], views: Sequence[TableView]) -> str:
     cells = [cell for table in tables for line in table.lines for cell in line.cells]
     cells = [cell for cell in cells if cell.ours is not None or cell.missing or cell.printed is not None]
     ours = sum(cell.ours is not None for cell in cells)
     not_yet, no_data = (sum(cell.missing == reason for cell in cells) for reason in (NOT_YET, NO_DATA))
     headline = "The paper, reproduced" if all(table.comparable for table in tables) else "The paper in miniature"
-    headline = headline if all(table.experiment.place for table in tables) else "Experiments"
     links = (f'<li><a href="#part-{at}">{escape(view.title)}</a></li>' for at, view in enumerate(views, 1))
-    contents = "\n".join(links)
-    counts = tiles(
-        (f"{ours:,}", f"numbers of ours, of {len(cells):,}"),
-        (f"{not_yet:,}", "not yet: method or data are still to come"),
-        (f"{no_data:,}", "no data at hand"),
-        (f"{len(cells) - ours - not_yet - no_data:,}", "missing for another reason"),
+    sections = (_section(at, *both, figures) for at, both in enumerate(zip(tables, views, strict=True), 1))
+    body = fill(
+        "reproduction-report.html",
+        headline=headline if all(table.experiment.place for table in tables) else "Experiments",
+        measured=f"{ours:,}",
+        all=f"{len(cells):,}",
+        counts=tiles(
+            (f"{ours:,}", f"numbers of ours, of {len(cells):,}"),
+            (f"{not_yet:,}", "not yet: method or data are still to come"),
+            (f"{no_data:,}", "no data at hand"),
+            (f"{len(cells) - ours - not_yet - no_data:,}", "missing for another reason"),
+        ),
+        contents="\n".join(links),
+        sections="\n".join(sections),
+        origin=facts(made),
     )
-    return f"""<header>
-<p class="kicker">Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)</p>
-<h1>{headline}: {ours:,} of {len(cells):,} numbers measured</h1>
-<p class="soft">Large is what we measured. Small below it is the paper’s number, and ours minus the paper’s. A star
-marks a printed number that cannot be right, or one computed from such. Where the data are not the paper’s, its
-numbers are left out of the tables, and only gains over the baseline are compared. Bold is the best of ours in a
-column. Below each table is where every number of ours comes from.</p>
-{counts}
-<nav aria-label="Contents">
-<ol class="contents">
-{contents}
-</ol>
-</nav>
-</header>"""
+    return page("PTA, reproduced", body.rstrip(), style=packaged_text("reproduction-report.css"))
 
 
 def _section(at: int, table: Table, view: TableView, figures: Mapping[str, str]) -> str:
