@@ -7,9 +7,8 @@ import pytest
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
 from pta.adapters import adapter_class
-from pta.adapters.presets import depends_on_dataset, load_preset, preset_names, require_preset
+from pta.adapters.presets import depends_on_dataset, load_preset, preset_names
 from pta.datasets.catalogue import catalogue
-from pta.errors import InvalidParameter
 
 FILES = sorted((resources.files("pta") / "data" / "presets").iterdir(), key=lambda file: file.name)
 METHODS = [file.name.removesuffix(".json") for file in FILES]
@@ -95,8 +94,3 @@ def test_what_a_preset_holds_for_a_dataset():
 def test_methods_whose_values_are_not_known_are_not_passed_off_as_having_none():
     assert [depends_on_dataset(method) for method in ("mta", "adapt-transductive", "combined")] == [False, True, True]
     assert load_preset("mta", "paper", "dtd") is load_preset("combined", "paper", "dtd") is None
-
-
-def test_an_unknown_preset_is_refused_with_the_nearest():
-    with pytest.raises(InvalidParameter, match="no preset is called 'papper'; did you mean 'paper'"):
-        require_preset("papper")
