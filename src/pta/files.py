@@ -113,8 +113,7 @@ def packaged_json(name: str) -> dict[str, Any]:
     >>> packaged_json("datasets.json")["dtd"]["classes"]
     47
     """
-    content: dict[str, Any] = json.loads((resources.files("pta") / "data" / name).read_text(encoding="utf-8"))
-    return content
+    return json.loads((resources.files("pta") / "data" / name).read_text(encoding="utf-8"))
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

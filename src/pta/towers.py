@@ -80,6 +80,8 @@ class PromptTower:
 class Model(Protocol):
     """What a method may ask of the model it is given; every `Encoder` is one."""
 
+    dim: int  # length of a feature
+
     @property
     def fingerprint(self) -> str:
         """Equal exactly for equal weights and settings."""
@@ -91,10 +93,6 @@ class Model(Protocol):
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-
-    @property
-    def dim(self) -> int:
-        """Length of a feature."""
 
     def image_tower(self) -> ImageTower:
         """The image tower block by block."""

@@ -43,8 +43,7 @@ class Piece(NamedTuple):
     @property
     def tensor(self) -> Tensor:
         """Its present value."""
-        value: Tensor = getattr(self.owner, self.attribute)
-        return value
+        return getattr(self.owner, self.attribute)
 
     def fresh(self) -> Tensor:
         """Its value in a new adapter."""

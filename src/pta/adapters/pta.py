@@ -162,5 +162,4 @@ class PTA(Adapter):
 
 def _fresh(name: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
     anchors = classifier.anchors.to(getattr(torch, parameters["state_dtype"]))
-    piece: Tensor = getattr(Prototypes.fresh(anchors), name)
-    return piece
+    return getattr(Prototypes.fresh(anchors), name)

@@ -62,8 +62,7 @@ def adapter_class(name: str) -> type[Adapter]:
     if name in _registered:
         return _registered[name]
     if name in BUILT_IN:
-        found: type[Adapter] = resolve_name(BUILT_IN[name])
-        return found
+        return resolve_name(BUILT_IN[name])
     declared = load_plugin(GROUP, str(name), UnknownAdapter)
     if declared is None:
         raise UnknownAdapter(f"no method is called {name!r}; {nearest(str(name), list_adapters())}")

@@ -67,8 +67,7 @@ class ToyModel:
     def _embed(self, pixels: Tensor) -> Tensor:
         cut = pixels.unfold(2, PATCH, PATCH).unfold(3, PATCH, PATCH).permute(0, 2, 3, 1, 4, 5)
         patches = cut.flatten(3).flatten(1, 2) @ self.weights["patch"]
-        tokens: Tensor = torch.cat([torch.zeros_like(patches[:, :1]), patches], dim=1) + self.weights["positions"]
-        return tokens
+        return torch.cat([torch.zeros_like(patches[:, :1]), patches], dim=1) + self.weights["positions"]
 
     def _block(self, number: int) -> TokenBlock:
         qkv, (first, second) = self.weights["qkv"][number], self.weights["mlp"][number]
@@ -78,8 +77,7 @@ class ToyModel:
             return attention(q, k, v)
 
         def mlp(x: Tensor) -> Tensor:
-            out: Tensor = gelu(layer_norm(x, (WIDTH,)) @ first) @ second
-            return out
+            return gelu(layer_norm(x, (WIDTH,)) @ first) @ second
 
         def whole(x: Tensor) -> Tensor:
             x = x + attend(x)[0]

@@ -29,8 +29,7 @@ def nearest(features: Tensor, vectors: Tensor, count: int) -> NDArray[np.int64]:
     array([[1, 2]])
     """
     cosines = features @ vectors.to(features.dtype).T
-    closest: NDArray[np.int64] = cosines.argsort(dim=0, descending=True, stable=True)[:count].T.numpy()
-    return closest
+    return cosines.argsort(dim=0, descending=True, stable=True)[:count].T.numpy()
 
 
 def spread(positions: NDArray[np.intp], count: int) -> NDArray[np.intp]:

@@ -49,7 +49,7 @@ class ClipEncoder(ImageEncoder):
             self, {name: one.to(torch.float32, copy=True) for name, one in state.items() if not name.endswith(without)}
         )
         self.scale = self.logit_scale.exp().item()  # now: in half precision it would be another
-        self.architecture = self.visual.architecture
+        self.architecture, self.dim = self.visual.architecture, self.visual.dim
         self.preprocess = replace(preprocess, size=self.visual.size)
         self.eval().requires_grad_(False)
 
@@ -64,10 +64,6 @@ class ClipEncoder(ImageEncoder):
         self.ln_final = nn.LayerNorm(width)
         self.text_projection = nn.Parameter(torch.empty(width, self.visual.dim))
         self.logit_scale = nn.Parameter(torch.empty(()))
-
-    @property
-    def dim(self) -> int:
-        return self.visual.dim
 
     def features(self, pixels: Tensor) -> Tensor:
         return normalize(self.visual(pixels), dim=-1)
@@ -101,8 +97,7 @@ class ClipEncoder(ImageEncoder):
         return self._padded(rows, max(map(len, rows), default=2), END)
 
     def embed_ids(self, ids: Tensor) -> Tensor:
-        embeddings: Tensor = self.token_embedding(ids)
-        return embeddings
+        return self.token_embedding(ids)
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """Token embeddings N×L×width and their mask N×L to N×dim unit rows, read at the last unmasked token."""

@@ -80,8 +80,7 @@ class AttentionPool(nn.Module):
             project(part).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for project, part in ((self.q_proj, x[:, :1]), (self.k_proj, x), (self.v_proj, x))
         )
-        out: Tensor = self.c_proj(scaled_dot_product_attention(q, k, v).flatten(1))
-        return out
+        return self.c_proj(scaled_dot_product_attention(q, k, v).flatten(1))
 
 
 class ModifiedResNet(nn.Module):
@@ -121,8 +120,7 @@ class ModifiedResNet(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """N×3×size×size to N×dim, not yet of unit length."""
-        out: Tensor = self.attnpool(self.layer4(self._third_stage(pixels)))
-        return out
+        return self.attnpool(self.layer4(self._third_stage(pixels)))
 
     def patches(self, pixels: Tensor) -> Tensor:
         """N×3×size×size to N×patches×patch_dim: the feature map after the third stage, row by row."""
@@ -132,8 +130,7 @@ class ModifiedResNet(nn.Module):
         x = pixels
         for convolve, norm in ((self.conv1, self.bn1), (self.conv2, self.bn2), (self.conv3, self.bn3)):
             x = relu(norm(convolve(x)))
-        out: Tensor = self.layer3(self.layer2(self.layer1(self.pool(x))))
-        return out
+        return self.layer3(self.layer2(self.layer1(self.pool(x))))
 
 
 def _stage(channels: int, planes: int, depth: int, *, stride: int) -> nn.Sequential:

@@ -49,8 +49,7 @@ class Attention(nn.Module):
         return heads.permute(2, 0, 3, 1, 4)
 
     def _joined(self, mixed: Tensor) -> Tensor:
-        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
-        return out
+        return self.out_proj(mixed.transpose(1, 2).flatten(2))
 
 
 class Mlp(nn.Module):
@@ -65,8 +64,7 @@ class Mlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """N×L×width to the same shape."""
         x = self.c_fc(x)
-        out: Tensor = self.c_proj(x * torch.sigmoid(1.702 * x) if self.quick_gelu else gelu(x))
-        return out
+        return self.c_proj(x * torch.sigmoid(1.702 * x) if self.quick_gelu else gelu(x))
 
 
 class Block(nn.Module):
@@ -88,8 +86,7 @@ class Block(nn.Module):
         return self._through_mlp(x[:, :1] + self.attn.first(self.ln_1(x)))
 
     def _through_mlp(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.mlp(self.ln_2(x))
-        return out
+        return x + self.mlp(self.ln_2(x))
 
 
 class Transformer(nn.Module):
@@ -112,5 +109,4 @@ class Transformer(nn.Module):
         blocks: list[Any] = list(self.resblocks)
         for block in blocks[:-1]:
             x = block(x, causal=False)
-        out: Tensor = blocks[-1].first(x)[:, 0]
-        return out
+        return blocks[-1].first(x)[:, 0]

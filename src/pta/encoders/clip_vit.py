@@ -57,8 +57,7 @@ class VisionTransformer(nn.Module):
         """N×3×size×size to the N×tokens×width that the first block takes."""
         patches = linear(self._cut(pixels), self.conv1.weight.flatten(1))  # much faster than a strided convolution
         x = torch.cat([self.class_embedding.expand(len(pixels), 1, -1), patches], dim=1) + self.positional_embedding
-        out: Tensor = self.ln_pre(x)
-        return out
+        return self.ln_pre(x)
 
     def _cut(self, pixels: Tensor) -> Tensor:
         """N×3×size×size to the numbers of each patch, N×patches×(3·patch·patch)."""
@@ -72,8 +71,7 @@ class VisionTransformer(nn.Module):
 
     def project(self, tokens: Tensor) -> Tensor:
         """Tokens …×width after the last block to …×dim, not yet of unit length."""
-        out: Tensor = self.ln_post(tokens) @ self.proj
-        return out
+        return self.ln_post(tokens) @ self.proj
 
 
 def _token_block(block: Any) -> TokenBlock:

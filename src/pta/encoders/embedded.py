@@ -74,20 +74,17 @@ class Block(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """N×L×width to the same shape; keys where `mask` (N×L) is False are not attended to."""
         x = x + self.dropout(self.attend(self.attention_norm(x), mask))
-        out: Tensor = x + self.dropout(self.mlp(x))
-        return out
+        return x + self.dropout(self.mlp(x))
 
     def mlp(self, x: Tensor) -> Tensor:
         """The two layers, of the normalised tokens."""
-        out: Tensor = self.mlp_out(gelu(self.mlp_in(self.mlp_norm(x))))
-        return out
+        return self.mlp_out(gelu(self.mlp_in(self.mlp_norm(x))))
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Multi-head self-attention."""
         visible = None if mask is None else mask[:, None, None, :]
         mixed = scaled_dot_product_attention(*self._queries_keys_values(x), attn_mask=visible)
-        out: Tensor = self.attention_out(mixed.transpose(1, 2).flatten(2))
-        return out
+        return self.attention_out(mixed.transpose(1, 2).flatten(2))
 
     def attend_with_probabilities(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Unmasked self-attention of the normalised tokens, and who attends to whom, N×heads×L×L."""
@@ -116,8 +113,7 @@ class PatchTransformer(nn.Module):
         x = self.embed(pixels)
         for block in self.blocks:
             x = block(x)
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x)
 
     def embed(self, pixels: Tensor) -> Tensor:
         """N×1×H×W to the N×(1+patches)×width that the first block takes."""
@@ -146,8 +142,7 @@ class TextTower(nn.Module):
         x = embeddings + self.positions[: embeddings.shape[1]]
         for block in self.blocks:
             x = block(x, mask)
-        out: Tensor = self.norm(x[:, 0])
-        return out
+        return self.norm(x[:, 0])
 
 
 class EmbeddedEncoder(ImageEncoder):
@@ -161,7 +156,7 @@ class EmbeddedEncoder(ImageEncoder):
     def __init__(self, config: EmbeddedConfig | None = None) -> None:
         super().__init__()
         self.config = config = config or EmbeddedConfig()
-        self.architecture, self.settings = "embedded", asdict(config)
+        self.architecture, self.dim, self.settings = "embedded", config.dim, asdict(config)
         mean, std = (config.pixel_mean,), (config.pixel_std,)
         self.preprocess = Preprocessing(config.image_size, resize="square", mean=mean, std=std)
         self.image = PatchTransformer(config)
@@ -188,10 +183,6 @@ class EmbeddedEncoder(ImageEncoder):
         """Save the weights in float16, with the configuration and what else is to be known `about` them."""
         weights = {name: value.detach().cpu().half() for name, value in self.state_dict().items()}
         save_tensors(path, weights, {"kind": "embedded encoder", "config": asdict(self.config), **about})
-
-    @property
-    def dim(self) -> int:
-        return self.config.dim
 
     @property
     def scale(self) -> float:  # type: ignore[override]

@@ -48,14 +48,10 @@ class Encoder(nn.Module, Model, ABC):
 
     modality: ClassVar[Modality]
     architecture: str  # for people and for finding reference accuracies, e.g. "ViT-B/16"
+    dim: int  # length of a feature
     scale: float  # what cosines are multiplied by to become logits
     bias: float = 0.0  # what is added to logits; SigLIP has one, CLIP none
     settings: Any = None  # whatever else changes features and shows in no weight: the activation, a tokenizer's digest
-
-    @property
-    @abstractmethod
-    def dim(self) -> int:
-        """Length of a feature."""
 
     # -- what a model implements: differentiable, on the model's device, in its precision ------------------------------
 

@@ -46,8 +46,7 @@ class HuggingFaceEncoder(ImageEncoder):
         return HuggingFaceClip(files) if files.config.model_type == "clip" else HuggingFaceSiglip(files)
 
     def embed_ids(self, ids: Tensor) -> Tensor:
-        embeddings: Tensor = self.model.text_model.embeddings.token_embedding(ids)
-        return embeddings
+        return self.model.text_model.embeddings.token_embedding(ids)
 
     def _see(self, pixels: Tensor) -> Any:
         """Pixels through the image tower: its tokens and what it pools of them."""
@@ -63,8 +62,7 @@ class HuggingFaceEncoder(ImageEncoder):
         tower = self.model.text_model
         positioned = tower.embeddings(inputs_embeds=embeddings.to(self.dtype))
         read = tower.encoder(inputs_embeds=positioned, attention_mask=attention_mask).last_hidden_state
-        hidden: Tensor = tower.final_layer_norm(read)
-        return hidden
+        return tower.final_layer_norm(read)
 
 
 class HuggingFaceClip(HuggingFaceEncoder):
@@ -72,10 +70,7 @@ class HuggingFaceClip(HuggingFaceEncoder):
 
     def __init__(self, files: HuggingFaceFiles) -> None:
         super().__init__(files, "CLIP")
-
-    @property
-    def dim(self) -> int:
-        return int(self.model.visual_projection.out_features)
+        self.dim = int(self.model.visual_projection.out_features)
 
     def features(self, pixels: Tensor) -> Tensor:
         return normalize(self.model.visual_projection(self._see(pixels).pooler_output), dim=-1)
@@ -136,11 +131,7 @@ class HuggingFaceSiglip(HuggingFaceEncoder):
         second = files.tokenizer.eos_token == "<eos>"  # Gemma's vocabulary, which came with SigLIP 2
         super().__init__(files, "SigLIP2" if second else "SigLIP")
         self._canonical = str.lower if second else canonical_text
-        self.bias = float(self.model.logit_bias)
-
-    @property
-    def dim(self) -> int:
-        return int(self.model.text_model.head.out_features)
+        self.dim, self.bias = int(self.model.text_model.head.out_features), float(self.model.logit_bias)
 
     def features(self, pixels: Tensor) -> Tensor:
         return normalize(self._see(pixels).pooler_output, dim=-1)

@@ -40,7 +40,7 @@ class OpenClipEncoder(ImageEncoder):
         # CLIP's own tokenizer comes with open_clip and is described by the configuration, one of transformers by files.
         self._of_transformers = getattr(tokenizer, "tokenizer", None)
         digest = None if self._of_transformers is None else tokenizer_digest(self._of_transformers)
-        self.settings = {"model": config, "tokenizer": digest}
+        self.dim, self.settings = int(config["embed_dim"]), {"model": config, "tokenizer": digest}
         self.scale = math.exp(float(model.logit_scale))  # now, while it is float32
         self.bias = 0.0 if model.logit_bias is None else float(model.logit_bias)
 
@@ -60,13 +60,8 @@ class OpenClipEncoder(ImageEncoder):
         config = {**config, "quick_gelu": options.get("force_quick_gelu") or config.get("quick_gelu", False)}
         return cls(model, tokenizer, name.removeprefix("hf-hub:") if on_hub else source, config)
 
-    @property
-    def dim(self) -> int:
-        return int(self.settings["model"]["embed_dim"])
-
     def features(self, pixels: Tensor) -> Tensor:
-        features: Tensor = self.model.encode_image(pixels, normalize=True)
-        return features
+        return self.model.encode_image(pixels, normalize=True)
 
     def text_features(self, texts: Sequence[str]) -> Tensor:
         """Texts, at least one, to N×dim unit rows, also by text towers that do not take embeddings."""
@@ -93,8 +88,7 @@ class OpenClipEncoder(ImageEncoder):
 
     def embed_ids(self, ids: Tensor) -> Tensor:
         self._require_reading_embeddings()
-        embeddings: Tensor = self._text.token_embedding(ids)
-        return embeddings
+        return self._text.token_embedding(ids)
 
     def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         """Token embeddings N×L×width to N×dim unit rows, read where the model reads: at the end token or the last."""

@@ -86,8 +86,7 @@ def merge(tokens: Tensor, first: Tensor) -> Tensor:
 
     def distances_from(centre: Tensor) -> Tensor:
         away = tokens - tokens.take_along_dim(centre[:, None, None], dim=1)
-        distances: Tensor = torch.linalg.vector_norm(away, dim=2, dtype=torch.float64)
-        return distances
+        return torch.linalg.vector_norm(away, dim=2, dtype=torch.float64)
 
     centres, distances = [first], [distances_from(first)]
     for _ in range(_CENTRES - 1):

@@ -165,5 +165,4 @@ def _unseen_root(covariance: Tensor, cutoff: Tensor | None) -> Tensor:
     largest = covariance.diagonal().max()
     kept = kept * (largest > 0)
     lower, _ = torch.linalg.cholesky_ex(covariance + (identity - kept) * torch.where(largest > 0, largest, 1.0))
-    root: Tensor = torch.linalg.solve_triangular(lower, kept, upper=False)
-    return root
+    return torch.linalg.solve_triangular(lower, kept, upper=False)

@@ -53,5 +53,4 @@ def _learn(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: T
 
 def _lengths(rows: NDArray[np.floating]) -> NDArray[np.float64]:
     """The length of each row in float64, whose squares do not underflow."""
-    lengths: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    return lengths
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))

@@ -79,5 +79,4 @@ def samples_at_once(classifier: ZeroShotClassifier, views: int = 1) -> int:
 
 def entropy_of(probabilities: Tensor) -> Tensor:
     """−Σ p ln p over the last dimension, in nats."""
-    entropy: Tensor = torch.special.entr(probabilities).sum(dim=-1)
-    return entropy
+    return torch.special.entr(probabilities).sum(dim=-1)

@@ -64,8 +64,7 @@ class ResultStore:
         row = (result_key(inputs), _json(inputs, sort_keys=True), _json(record), time.time())
         with self._connected() as connection:
             connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
-        kept: Record = json.loads(row[2])
-        return kept
+        return json.loads(row[2])
 
     def __len__(self) -> int:
         with self._connected() as connection:

@@ -49,8 +49,7 @@ class DevicePreprocessing(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """Frames to uint8 N×channels×size×size."""
         require_bytes("frames", frames, self.expected, "for other sizes make another DevicePreprocessing")
-        pixels: Tensor = self.passes(frames[self.needed])
-        return pixels
+        return self.passes(frames[self.needed])
 
 
 class _Pass(nn.Module):

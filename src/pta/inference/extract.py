@@ -121,7 +121,7 @@ def _inputs(samples: SampleSet, encoder: Encoder, reading: Reading) -> dict[str,
         "views": None if reading.views is None else asdict(reading.views),
         **({"pixels": True} if reading.raw else {}),  # files without are as they were before there were any
     }
-    return json.loads(json.dumps(described))  # type: ignore[no-any-return] # as it will be read back
+    return json.loads(json.dumps(described))  # as it will be read back
 
 
 def _fill(
