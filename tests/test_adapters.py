@@ -159,3 +159,53 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path):
         process.wait()
     classifier = pta.ZeroShotClassifier(torch.eye(1500), [str(number) for number in range(1500)])
     assert pta.load_adapter(path, classifier).position == 0
+
+
+@pytest.mark.parametrize(
+    ("about", "complaint"),
+    [
+        ({"class_names": 7}, "another list of classes"),
+        ({"parameters": {"model": None}}, "no parameter 'model'"),
+        ({"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
+    ],
+)
+def test_a_state_that_says_nonsense_is_one_line(classifier, saved, about, complaint):
+    rewrite(saved, change_about=about)
+    with pytest.raises(pta.PtaError, match=complaint):
+        pta.load_adapter(saved, classifier)
+
+
+def test_a_position_below_zero_is_refused(classifier, saved):
+    rewrite(saved, change_tensors={"seen": torch.tensor(-5)})
+    with pytest.raises(StateMismatch, match="seen counts below zero"):
+        pta.load_adapter(saved, classifier)
+
+
+def test_an_interrupted_batch_of_several_parts_is_not_learned(classifier, features, monkeypatch):
+    adapter = pta.PTA(classifier)
+    adapter.at_once = 10
+    before, calls = adapter.snapshot(), []
+
+    def interrupt(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return learn(*arguments, **options)
+
+    learn = pta.adapters.pta.learn_and_score
+    monkeypatch.setattr(pta.adapters.pta, "learn_and_score", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        adapter.step(features)
+    assert adapter.position == 0
+    assert all(torch.equal(tensor, before.tensors[name]) for name, tensor in adapter.state().items())
+
+
+def test_what_is_no_snapshot_segment_or_model_is_refused(classifier, features):
+    adapter = pta.PTA(classifier)
+    with pytest.raises(StateMismatch, match="only a Snapshot"):
+        adapter.restore(None)
+    with pytest.raises(StateMismatch, match="only segments"):
+        pta.compose(adapter.summarise(features), None)
+    with pytest.raises(InvalidParameter, match="needs the image tower of a model"):
+        pta.create_adapter("tca", classifier, model="embedded")
+    adapter.reset(classes=torch.tensor([1, 3]))

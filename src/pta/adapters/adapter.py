@@ -143,6 +143,8 @@ class Adapter(ABC):
 
     def restore(self, snapshot: Snapshot) -> None:
         """Be as the adapter was when the snapshot was taken, of this one or of one made in the same way."""
+        if not isinstance(snapshot, Snapshot):
+            raise StateMismatch(f"only a Snapshot can be restored, not {type(snapshot).__name__}")
         if (snapshot.method, snapshot.parameters) != (self.name, self.parameters):
             raise StateMismatch(f"the snapshot is of {snapshot.method} with other parameters than this {self.name}")
         theirs, own = snapshot.classifier, self.classifier
@@ -239,8 +241,10 @@ class Adapter(ABC):
         towers = " and the ".join(sorted(cls.needs_with(parameters) & TOWERS))
         if not towers:
             return None
-        if model is None:
-            raise InvalidParameter(f"{cls.name} needs the {towers} of a model; give it (--model, model=…)")
+        if model is None or isinstance(model, str):
+            raise InvalidParameter(
+                f"{cls.name} needs the {towers} of a model; give it (--model, model=load_encoder(…))"
+            )
         if model.dim != classifier.dim:
             raise InvalidParameter(
                 f"the model's features have {model.dim} dimensions but the classifier's anchors have {classifier.dim}; "
@@ -299,7 +303,7 @@ class Adapter(ABC):
     def _class_rows(self, classes: Iterable[int]) -> list[int]:
         if not isinstance(classes, Iterable):
             raise InvalidParameter(f"classes must be a list of class numbers, for example [{classes}], got {classes!r}")
-        rows = list(classes)
+        rows: list[Any] = classes.tolist() if isinstance(classes, Tensor) else list(classes)
         for row in rows:
             if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < self.classifier.classes:
                 raise InvalidParameter(f"class {row!r} does not exist; classes are 0…{self.classifier.classes - 1}")

@@ -46,7 +46,7 @@ StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 _DTYPES = get_args(StateDtype)
 _PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
-_AT_ONCE = 1024  # samples whose touches are found together; bounds memory
+_AT_ONCE = 1024
 _COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β between s = 0.1 and 1
 
 
@@ -69,7 +69,7 @@ class PTA(Adapter):
 
     name: ClassVar[str] = "pta"
     may_fail = False
-    at_once: int | None = None
+    at_once: int | None = _AT_ONCE
     h: float = PARAMETERS["h"]
     w: float = PARAMETERS["w"]
     variant: Variant = choice("released", Variant, "which rule the other switches default to")
@@ -112,11 +112,9 @@ class PTA(Adapter):
         return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
 
     def _step(self, samples: Samples) -> Tensor:
-        parts = [self.zero_shot(part) for part in samples.batches(_AT_ONCE)]
-        found = [touches_of_zero_shot(self.prototypes, part, self.rule) for part in parts]
-        learned = zip(parts, found, strict=True)
-        answers = [self._learn(part.samples.features, part.logits, touches) for part, touches in learned]
-        return answers[0] if len(answers) == 1 else torch.cat(answers)
+        zero_shot = self.zero_shot(samples)
+        touches = touches_of_zero_shot(self.prototypes, zero_shot, self.rule)
+        return self._learn(samples.features, zero_shot.logits, touches)
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(samples.features, self.zero_shot(samples).logits)

@@ -98,7 +98,8 @@ def create_adapter(
 def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, model: Model | None = None) -> Adapter:
     """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
     saved = load_state(path, classifier, model)
-    adapter = create_adapter(saved.method, classifier, model=model, **saved.parameters)
+    method = adapter_class(saved.method)
+    adapter = method(classifier, model=model, **method.complete(saved.parameters, Origin(classifier, model)))
     adapter._put_all(saved.tensors, str(path))
     return adapter
 

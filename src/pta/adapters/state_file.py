@@ -50,7 +50,7 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier, model: Model | 
     tensors, about = load_tensors(path, kind="state")
     if about.get("version") != _VERSION:
         raise StateMismatch(f"{path} has state version {about.get('version')}; this pta reads {_VERSION}")
-    if tuple(about.get("class_names", ())) != classifier.class_names:
+    if about.get("class_names") != list(classifier.class_names):
         raise StateMismatch(f"{path} was saved for another list of classes")
     if not _was_saved_for(classifier, tensors.pop(_ANCHORS, None), about):
         raise StateMismatch(f"{path} was saved for the same classes but another model or other templates")
@@ -62,6 +62,8 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier, model: Model | 
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise StateMismatch(f"{path}: {name} holds NaN or Inf; the file is damaged")
+        if not tensor.is_floating_point() and bool((tensor < 0).any()):
+            raise StateMismatch(f"{path}: {name} counts below zero; the file is damaged")
     return Snapshot(method, parameters, classifier, tensors)
 
 

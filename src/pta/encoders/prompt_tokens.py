@@ -25,6 +25,7 @@ def tokenize_prompts(tokenize: Tokenize, class_names: Sequence[str], start: str)
     names = _require_names(class_names)
     if not isinstance(start, str) or not start.strip():
         raise InvalidParameter(f"start must be the words that every prompt begins with, not {start!r}")
+    start = start.strip()
     (empty,), (empty_mask,) = tokenize([""])
     lead = int(empty_mask.sum()) - 1  # what surrounds a text, less the end token
     (beginning,) = _rows(*tokenize([start]))

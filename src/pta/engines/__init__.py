@@ -1,7 +1,4 @@
-"""PTA's recurrence, exactly: `advance` picks the fastest of several engines that give the same answers.
-
-A GPU has an engine of its own, `pta.engines.triton`, which finds the touches too; `runs_on_gpu` says when.
-"""
+"""PTA's recurrence: `advance` picks the fastest of engines with equal answers; on a GPU it is `pta.engines.triton`."""
 
 from collections.abc import Callable
 from functools import cache

@@ -105,6 +105,8 @@ class Segment:
 
 def compose(first: Segment, then: Segment) -> Segment:
     """The segment of two consecutive stretches; `compose` is associative up to rounding, not commutative."""
+    if not isinstance(first, Segment) or not isinstance(then, Segment):
+        raise StateMismatch("only segments can be composed")
     rule = first.rule
     then.require_for(rule, first.classifier, first.shape, first.tail.dtype)
     tail, touches = torch.cat([first.tail, then.tail]), first.touches.followed_by(then.touches)
