@@ -303,7 +303,7 @@ class Adapter(ABC):
     def _class_rows(self, classes: Iterable[int]) -> list[int]:
         if not isinstance(classes, Iterable):
             raise InvalidParameter(f"classes must be a list of class numbers, for example [{classes}], got {classes!r}")
-        rows: list[Any] = classes.tolist() if isinstance(classes, Tensor) else list(classes)
+        rows: list[int] = classes.tolist() if isinstance(classes, Tensor) else list(classes)
         for row in rows:
             if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < self.classifier.classes:
                 raise InvalidParameter(f"class {row!r} does not exist; classes are 0…{self.classifier.classes - 1}")
