@@ -72,16 +72,18 @@ def declared_in(owner: type, inherited: Mapping[str, Parameter]) -> dict[str, Pa
 
 def check_all(owner: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
     """Every declared parameter with its checked value; a name that is not declared is refused."""
-    require_declared(owner, declared, given)
-    return {name: one.check(name, given.get(name, one.default)) for name, one in declared.items()}
+    checked = check_given(owner, declared, given)
+    return {name: checked[name] if name in checked else one.check(name, one.default) for name, one in declared.items()}
 
 
-def require_declared(owner: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> None:
-    """Refuse a parameter that is not declared, naming the nearest, or has a value that it cannot have."""
+def check_given(owner: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given parameters with their checked values; a name that is not declared is refused, naming the nearest."""
+    checked = {}
     for name, value in given.items():
         if name not in declared:
             raise InvalidParameter(f"{owner} has no parameter {name!r}; {nearest(name, declared)}")
-        declared[name].check(name, value)
+        checked[name] = declared[name].check(name, value)
+    return checked
 
 
 def document(owner: type, declared: Mapping[str, Parameter]) -> None:

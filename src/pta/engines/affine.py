@@ -50,7 +50,7 @@ class AffineMap:
             return (torch.from_numpy(weights.T.copy()).to(features) @ features).cpu()
 
         offset = total(learned * kept_until_end)
-        cosines = _unit(features).cpu() @ _unit(offset).T
+        cosines = unit(features).cpu() @ unit(offset).T
         smallest = np.where(log_keep < 0, cosines.double().numpy(), 1.0).min(axis=0, initial=1.0)
         spread = torch.from_numpy(np.arccos(np.clip(smallest, -1.0, 1.0)))
         anchored = None
@@ -92,14 +92,15 @@ class AffineMap:
 
 def angle(a: Tensor, b: Tensor) -> Tensor:
     """The angle between rows in float64; π where a row has no direction."""
-    a, b = _unit(a.double()), _unit(b.double())
+    a, b = unit(a.double()), unit(b.double())
     between = 2 * torch.atan2(torch.linalg.vector_norm(a - b, dim=1), torch.linalg.vector_norm(a + b, dim=1))
     return torch.where(a.any(dim=1) & b.any(dim=1), between, np.pi)
 
 
-def _unit(rows: Tensor) -> Tensor:
+def unit(rows: Tensor, otherwise: Tensor | float = 0.0) -> Tensor:
+    """Rows scaled to unit length; those of length zero are replaced."""
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return torch.where(norms > 0, rows / norms, 0.0)
+    return torch.where(norms > 0, rows / norms, otherwise)
 
 
 def _shares_of_anchored(log_keep: Matrix, rule: Rule) -> tuple[Matrix, Matrix]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pta.engines import advance
-from pta.engines.affine import AffineMap, angle
+from pta.engines.affine import AffineMap, angle, unit
 from pta.engines.prototypes import Prototypes
 from pta.engines.refresh import refresh
 from pta.engines.rule import FORGOTTEN, Rule
@@ -50,12 +50,12 @@ def _apply_head(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> bo
     new_P = change.log_decay.exp()[:, None] * P + change.offset
     settled, exact = ~new_P.any(dim=1), True
     if rule.anchor == "fixed":
-        new_R = _mixed(rule.w * anchors[rows].cpu().double() + (1 - rule.w) * new_P, R)
+        new_R = unit(rule.w * anchors[rows].cpu().double() + (1 - rule.w) * new_P, R)
         settled = torch.ones_like(settled)
     elif change.anchored:
         unscaled = (length * rule.w**head.count)[:, None] * R + change.anchored.from_knowledge[:, None] * P
         unscaled += change.anchored.offset
-        new_R, length = _mixed(unscaled, R), torch.linalg.vector_norm(unscaled, dim=1)
+        new_R, length = unit(unscaled, R), torch.linalg.vector_norm(unscaled, dim=1)
     else:
         new_R, settled, exact = _refreshed(R, new_P, head.count, rule, prototypes.arrived_within)
         exact = exact and _replay_settles(P, R, new_P, change, segment)
@@ -67,11 +67,6 @@ def _apply_head(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> bo
     prototypes.resting[rows] = settled.to(prototypes.resting)
     prototypes.touched[head.classes.to(rows)] = True
     return exact and prototypes.knowledge.dtype in (torch.float32, torch.float64)  # others round at every sample
-
-
-def _mixed(mixture: Tensor, otherwise: Tensor) -> Tensor:
-    norm = torch.linalg.vector_norm(mixture, dim=1, keepdim=True)
-    return torch.where(norm > 0, mixture / norm, otherwise)
 
 
 def _refreshed(R: Tensor, P: Tensor, times: int, rule: Rule, arrived_within: float) -> tuple[Tensor, Tensor, bool]:
@@ -88,7 +83,7 @@ def _refreshed(R: Tensor, P: Tensor, times: int, rule: Rule, arrived_within: flo
         settled = path.arrived[-1] | (square == 0)
     moved = torch.from_numpy(from_r)[:, None] * R + torch.from_numpy(from_p)[:, None] * P
     done = bool(settled.all()) or times <= _MOST_REFRESHES
-    return _mixed(moved, R), torch.from_numpy(settled), done
+    return unit(moved, R), torch.from_numpy(settled), done
 
 
 def _replay_settles(P: Tensor, R: Tensor, new_P: Tensor, change: AffineMap, segment: Segment) -> bool:

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -133,6 +133,6 @@ def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading)
     return {"features": encoder.encode(batch).cpu()} | ({"raw": batch} if reading.raw else {})
 
 
-def samples_of(tensors: Mapping[str, Tensor]) -> Samples:
+def samples_of(tensors: Mapping[str, Any]) -> Samples:
     """What a method is given of encoded samples, of which there is at least one."""
-    return Samples.of(tensors["features"], views=tensors.get("views"), raw=tensors.get("raw"))
+    return Samples.of(**tensors)

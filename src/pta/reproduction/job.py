@@ -10,7 +10,7 @@ from pta.adapters import adapter_class, list_adapters, needs_of_samples
 from pta.adapters.presets import load_preset, require_preset
 from pta.errors import InvalidParameter
 from pta.evaluation.stream import Stream
-from pta.parameters import require_declared
+from pta.parameters import check_given
 from pta.reproduction.declaration import SPEED_METRICS, Row
 from pta.reproduction.world import World
 
@@ -92,6 +92,6 @@ def _preset_values(row: Row, dataset: str) -> dict[str, Any]:
 
 def _check(method: str, params: Mapping[str, Any]) -> None:
     """Refuse a parameter that the method, or the one that it stands on, does not have, or a value that it cannot."""
-    require_declared(method, adapter_class(method).declared, params)
+    check_given(method, adapter_class(method).declared, params)
     if "base" in params:
         _check(params["base"], params.get("base_parameters", {}))
