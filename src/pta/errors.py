@@ -101,3 +101,16 @@ def first_line(error: Exception) -> str:
     'no such file'
     """
     return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+
+
+def shown(value: object, most: int = 80) -> str:
+    """A value as a message quotes it: in one line and not too long, whatever its own text is.
+
+    >>> shown("cat"), shown(list(range(10)), most=12), shown(10**5000)
+    ("'cat'", '[0, 1, 2, 3…', '<int>')
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of an int with too many digits to print, or of a caller's own class
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
