@@ -107,6 +107,7 @@ def test_missing_files_and_other_endings_are_refused(tmp_path):
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused_unread(write, monkeypatch):
-    monkeypatch.setattr("pta.datasets.features._LARGEST", 100)
-    with pytest.raises(PtaError, match="unpacks to"):
-        load_features(write())
+    path = write()
+    monkeypatch.setattr("pta.memory.available_memory", lambda: 100)
+    with pytest.raises(UnreadableFile, match=r"pets.npz unpacks to .* GiB of memory can be used"):
+        load_features(path)

@@ -72,7 +72,7 @@ def reason(error: OSError) -> str:
     return (error.strerror or "unknown reason").lower()
 
 
-def nearest(name: str, known: Iterable[str], most: int = 20) -> str:
+def nearest(name: object, known: Iterable[str], most: int = 20) -> str:
     """The tail of an error message about an unknown name: the closest known one, or all of them, or the first `most`.
 
     >>> nearest("min_probabilty", ["h", "w", "min_probability"])
@@ -88,7 +88,8 @@ def nearest(name: str, known: Iterable[str], most: int = 20) -> str:
     if not known:
         return "there are none"
     by_small_letters = {one.lower(): one for one in known}
-    close = get_close_matches(name.lower(), by_small_letters, n=1, cutoff=0.5)
+    given = name[:80] if isinstance(name, str) else shown(name)
+    close = get_close_matches(given.lower(), by_small_letters, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{by_small_letters[close[0]]}'?"
     return f"known: {', '.join(known[:most])}" + (", …" if len(known) > most else "")
