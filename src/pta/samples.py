@@ -24,6 +24,10 @@ def longest_unit(dtype: torch.dtype) -> float:
     return 1 + max(1e-3, torch.finfo(dtype).eps if dtype in FLOATS else 0.0)
 
 
+LONGEST_MEAN = longest_unit(torch.float32) + 1e-4
+"""The length that a mean of features may have, rounded at every one of them, in float32 or float64."""
+
+
 def _require_views(name: str, views: Tensor, features: Tensor) -> None:
     if views.dtype not in FLOATS or views.ndim != 3 or views.numel() == 0:
         raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {tuple(views.shape)}")
@@ -79,7 +83,10 @@ class Samples:
                 converted = "Samples.of(...) converts arrays and lists"
                 raise InvalidSamples(f"{name} must be a tensor, got {type(one).__name__}; {converted}")
             object.__setattr__(self, name, plain_tensor(name, one, InvalidSamples))
-        _checked_norms(self.features, longest=longest_unit(self.features.dtype))
+        if self.features.dtype == torch.bfloat16:
+            object.__setattr__(self, "features", Samples.of(self.features, normalise=False).features)
+        else:
+            _checked_norms(self.features, longest=longest_unit(self.features.dtype))
         self._check_optional()
 
     @classmethod
@@ -93,6 +100,8 @@ class Samples:
         norms = _checked_norms(copied, longest=longest_unit(tensor.dtype) if keeps_length else LARGEST_NORM)
         if not keeps_length:
             copied.div_(norms[:, None])
+        elif tensor.dtype == torch.bfloat16:  # so coarse that rounding makes unit rows up to 1.004 long
+            copied.div_(norms.clamp_min(1.0)[:, None])
         for name in others:
             if name not in _FIELDS:
                 raise InvalidSamples(f"samples have no {name!r}; {nearest(name, _FIELDS)}")

@@ -35,7 +35,7 @@ from pta.engines import Prototypes, Rule
 from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, compose
-from pta.engines.segment_application import apply_segment
+from pta.engines.segment_application import after_segment
 from pta.errors import StateMismatch
 from pta.parameters import Order, choice, parameter, require_choice
 from pta.samples import Samples
@@ -155,8 +155,8 @@ class PTA(Adapter):
             raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
         anchors = self.classifier.anchors
         segment.require_for(self.rule, self.classifier.fingerprint, tuple(anchors.shape), anchors.dtype)
-        exact = apply_segment(self.prototypes, anchors, segment)
-        self.seen += segment.count
+        new, exact = after_segment(self.prototypes, anchors, segment)
+        self._put_checked({**vars(new), "seen": self.seen + segment.count}, "the state after the segment")
         return exact
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pta.engines.admission import EMPTY
-from pta.samples import LARGEST_NORM, longest_unit
+from pta.samples import LARGEST_NORM, LONGEST_MEAN, longest_unit
 
 LARGEST_COUNT = 2**53
 """Float64 tells whole numbers up to here from the next."""
@@ -49,7 +49,7 @@ def _in_the_unit_ball(rows: Tensor) -> bool:
     # In half precision every entry of a slowly moving mean is rounded at its own pace. It stays between the entries of
     # the features it is a mean of, but the length of the row can grow.
     if rows.dtype in (torch.float32, torch.float64):
-        return _all_within(_lengths(rows), 0.0, longest_unit(rows.dtype) + _ROUNDING)
+        return _all_within(_lengths(rows), 0.0, LONGEST_MEAN)
     return _all_within(rows, -longest_unit(rows.dtype), longest_unit(rows.dtype))
 
 
@@ -70,7 +70,7 @@ UNIT_BALL = Bound("finite rows at most one long", _in_the_unit_ball)
 UNIT_ROWS = Bound("rows of unit length", _are_unit)
 DISTRIBUTIONS = Bound("rows of probabilities that add up to one", _are_distributions)
 FLAGS = Bound("flags, each 0 or 1", _are_flags)
-SHARES = Bound("numbers from 0 to 1", lambda tensor: _all_within(tensor, 0.0, longest_unit(tensor.dtype) + _ROUNDING))
+SHARES = Bound("numbers from 0 to 1", lambda tensor: _all_within(tensor, 0.0, LONGEST_MEAN))
 
 
 def entropies(classes: int) -> Bound:
