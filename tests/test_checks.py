@@ -150,6 +150,11 @@ class LeaksGradients(CLIP):
         return samples.features @ self.classifier.anchors.T
 
 
+class TrustsEveryState(PTA):
+    def restore(self, snapshot):
+        self._put(snapshot.tensors)
+
+
 class IsCoarseInFloat32(PTA):
     def _step(self, samples):
         logits = super()._step(samples)
@@ -178,6 +183,7 @@ class DividesByZero(PTA):
         (CountsPredictions, "position_counts_learned_samples"),
         (LearnsInParts, "a_failed_step_changes_nothing"),
         (LeaksGradients, "gradients_stay_inside"),
+        (TrustsEveryState, "an_impossible_state_is_refused"),
         (IsCoarseInFloat32, "float32_agrees_with_float64"),
         (DividesByZero, "logits_are_finite"),
     ],

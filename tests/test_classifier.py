@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from odd_tensors import ODD_TENSORS
 
 from pta import ZeroShotClassifier
 from pta.errors import InvalidClassifier
@@ -41,6 +42,12 @@ def test_any_difference_changes_the_fingerprint(change):
     assert ZeroShotClassifier(**base).fingerprint != ZeroShotClassifier(**(base | change)).fingerprint
 
 
+NO_NUMBERS = (float("nan"), float("inf"), 10**400, "100", None, 1j, True, torch.ones(2), torch.ones((), device="meta"))
+NO_SCALES = (*NO_NUMBERS, 0.0, -1.0, 10_001.0, 1e39)
+NO_BIASES = (*NO_NUMBERS, -10_001.0, 1e39)
+NO_NAMES = (5, None, "ab", [1, 2], [None, "b"], [["a"], "b"], np.array([1, 2]), torch.ones(2))
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -51,8 +58,61 @@ def test_any_difference_changes_the_fingerprint(change):
         (([1.0, 2.0], ["a", "b"]), "one row per class"),
         (([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], 0.0), "scale must be"),
         (([[1.0, 0.0], [0.0, 1.0]], ["a", "b"], 1.0, float("inf")), "bias must be"),
+        *(
+            (([[1, 0], [0, 1]], ["a", "b"], scale), "scale must be a number above 0 and up to 10000")
+            for scale in NO_SCALES
+        ),
+        *(
+            (([[1, 0], [0, 1]], ["a", "b"], 1.0, bias), "bias must be a number from -10000 to 10000")
+            for bias in NO_BIASES
+        ),
+        *((([[1, 0], [0, 1]], names), "class names must be a list of texts") for names in NO_NAMES),
+        (([[True, False], [False, True]], ["a", "b"]), "real numbers"),
     ],
 )
 def test_what_makes_no_classifier_is_refused(arguments, complaint):
-    with pytest.raises(InvalidClassifier, match=complaint):
+    with pytest.raises(InvalidClassifier, match=complaint) as refused:
         ZeroShotClassifier(*arguments)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("prompts", [5, "ab", ["an a.", "a b."], [[1], [2]], [None, None]], ids=str)
+def test_prompts_that_are_not_texts_of_each_class_are_refused(prompts):
+    with pytest.raises(InvalidClassifier, match="prompts"):
+        ZeroShotClassifier(torch.eye(2), ["a", "b"], prompts=prompts)
+
+
+@pytest.mark.parametrize("size", [3e38, 1e30, 1e-30, 1e-44])
+def test_anchors_of_any_size_have_their_direction(size):
+    anchors = torch.tensor([[1.0, 0.5, 0.0], [0.6, 0.0, 0.8]])
+    unit = ZeroShotClassifier(anchors, ["a", "b"]).anchors
+    tiny = size < torch.finfo(torch.float32).tiny  # such numbers have few digits
+    scaled = ZeroShotClassifier(anchors * size, ["a", "b"]).anchors
+    torch.testing.assert_close(scaled, unit, atol=0.1 if tiny else 1e-6, rtol=0)
+
+
+def test_one_large_anchor_changes_no_bit_of_the_others():
+    anchors = torch.randn(4, 8, generator=torch.manual_seed(0))
+    large = anchors.clone()
+    large[2] *= 1e30
+    plain, other = (ZeroShotClassifier(one, list("abcd")).anchors for one in (anchors, large))
+    assert torch.equal(plain[[0, 1, 3]], other[[0, 1, 3]])
+
+
+@pytest.mark.parametrize("scale", [np.float32(50.0), torch.tensor(50.0, requires_grad=True), np.array(50), 50])
+def test_a_scale_may_be_any_real_number(scale):
+    assert ZeroShotClassifier(torch.eye(2), ["a", "b"], scale).scale == 50.0
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about tensors of some kinds
+@pytest.mark.parametrize("kind", ODD_TENSORS)
+def test_odd_anchors_are_refused_in_one_line_or_read_as_the_numbers_they_have(kind):
+    try:
+        anchors = ODD_TENSORS[kind](torch.eye(3) + 0.5)
+        classifier = ZeroShotClassifier(anchors, ["a", "b", "c"])
+    except InvalidClassifier as refused:
+        assert "\n" not in str(refused)
+    else:
+        assert type(classifier.anchors) is torch.Tensor
+        assert not classifier.anchors.requires_grad
+        torch.testing.assert_close(classifier.anchors.norm(dim=1), torch.ones(3).to(classifier.anchors))

@@ -1,14 +1,24 @@
 """Feature files: both formats, and every way they can be wrong."""
 
+import io
 import json
+import subprocess
+import sys
+import zipfile
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import unless_refused
+from safetensors.torch import save, save_file
 
+from pta import PTA, TDA, PtaError
 from pta.datasets.features import load_features
-from pta.errors import InvalidClassifier, InvalidSamples, PtaError, UnreadableFile
+from pta.errors import InvalidClassifier, InvalidSamples, UnreadableFile
+from pta.files import load_tensors
 
 
 def content(**changes):
@@ -66,11 +76,30 @@ def test_labels_are_optional_and_the_scale_is_100_unless_the_file_says_otherwise
         ({"labels": np.ones(6)}, InvalidSamples, "whole numbers"),
         ({"classnames": np.array(["cat", "dog"])}, InvalidClassifier, "3 anchors but 2"),
         ({"text_features": np.ones((1, 4)), "classnames": np.array(["cat"])}, InvalidClassifier, "at least two"),
+        ({"labels": np.array(["0"] * 6)}, InvalidSamples, "labels cannot be read as numbers"),
+        ({"labels": np.ones(6, bool)}, InvalidSamples, "whole numbers"),
+        ({"labels": np.full(6, 2**64 - 1, np.uint64)}, InvalidSamples, "out of range"),
+        ({"labels": np.array(0)}, InvalidSamples, "one for each of the 6"),
+        ({"scale": np.ones(2)}, InvalidSamples, "scale must be a single number"),
+        ({"scale": np.array("5")}, InvalidSamples, "scale must be a single number"),
+        ({"scale": np.array(1j)}, InvalidSamples, "scale must be a single number"),
+        ({"scale": np.array(1e39)}, InvalidClassifier, "scale must be a number above 0"),
+        ({"bias": np.array(np.nan)}, InvalidSamples, "bias must be a single number"),
+        ({"classnames": np.array("cat")}, InvalidClassifier, "list of texts"),
+        ({"classnames": np.array([1, 2, 3])}, InvalidClassifier, "list of texts"),
+        ({"classnames": np.array([["cat"], ["dog"], ["newt"]])}, InvalidClassifier, "list of texts"),
+        ({"classnames": np.array([b"cat", b"dog", b"newt"])}, InvalidClassifier, "list of texts"),
+        ({"image_features": np.zeros((6, 4), "V8")}, InvalidSamples, "cannot be read as numbers"),
+        ({"image_features": np.full((6, 4), 1e30)}, InvalidSamples, "too large"),
+        ({"image_features": np.ones((6, 4), complex)}, InvalidSamples, "real numbers"),
+        ({"view_features": np.ones((6, 2, 4), np.int64)}, InvalidSamples, "floating-point"),
+        ({"pixels": np.ones(6, np.uint8)}, InvalidSamples, "a row for each of 6 samples"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_name_and_the_reason(write, changes, kind, complaint):
-    with pytest.raises(kind, match=rf"pets\.npz: .*{complaint}|pets\.npz: {complaint}"):
+    with pytest.raises(kind, match=rf"pets\.npz: .*{complaint}|pets\.npz: {complaint}") as refused:
         load_features(write(**changes))
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("changed", ["image_features", "text_features", "labels", "view_features", "pixels"])
@@ -107,6 +136,183 @@ def test_missing_files_and_other_endings_are_refused(tmp_path):
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused_unread(write, monkeypatch):
-    monkeypatch.setattr("pta.datasets.features._LARGEST", 100)
-    with pytest.raises(PtaError, match="unpacks to"):
-        load_features(write())
+    path = write()
+    monkeypatch.setattr("pta.memory.available_memory", lambda: 100)
+    with pytest.raises(UnreadableFile, match=r"pets.npz unpacks to .* GiB of memory can be used"):
+        load_features(path)
+
+
+# -- safetensors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def write_safetensors(tmp_path):
+    def write(metadata=None, **changes):
+        arrays = content(**changes)
+        names = json.dumps(arrays.pop("classnames").tolist())
+        tensors = {key: torch.as_tensor(value) for key, value in arrays.items()}
+        save_file(tensors, tmp_path / "pets.safetensors", metadata={"classnames": names} | (metadata or {}))
+        return tmp_path / "pets.safetensors"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["5", "null", '"cat"', "[1, 2, 3]", '[["cat"], "dog", "newt"]', "{}", "[" * 10**5, "not JSON", "[NaN, 1, 2]"],
+)
+def test_class_names_that_are_no_list_of_texts_are_refused_in_one_line(write_safetensors, names):
+    path = write_safetensors({"classnames": names})
+    with pytest.raises(PtaError, match=r"pets\.safetensors") as refused:
+        load_features(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"images": []},
+        {"images": {"architecture": 5}},
+        {"images": None},
+        {"dataset": ["dtd"]},
+        {"dataset": None},
+    ],
+    ids=str,
+)
+def test_a_description_of_the_wrong_kind_is_one_line(write_safetensors, about):
+    path = write_safetensors({"about": json.dumps({"kind": "features", **about})})
+    with pytest.raises(UnreadableFile, match="does not say in words which dataset and architecture"):
+        load_features(path)
+
+
+@pytest.mark.parametrize("about", ["[" * 10**5, "5", "[]", '{"kind": "something else"}'])
+def test_features_with_no_description_of_ours_are_named_after_their_file(write_safetensors, about):
+    assert load_features(write_safetensors({"about": about})).dataset == "pets"
+
+
+def test_a_safetensors_file_that_takes_too_much_memory_is_refused_unread(write_safetensors, monkeypatch):
+    path = write_safetensors()
+    monkeypatch.setattr("pta.memory.available_memory", lambda: 100)
+    with pytest.raises(UnreadableFile, match=r"pets.safetensors unpacks to .* GiB of memory can be used"):
+        load_features(path)
+
+
+# -- what is read is owned -----------------------------------------------------------------------------------------
+
+OPTIONAL = {"view_features": np.ones((6, 2, 4), np.float32), "pixels": np.ones((6, 1, 2, 2), np.uint8)}
+
+
+def test_everything_loaded_is_aligned_like_any_tensor(write, write_safetensors, tmp_path):
+    for path in (write(**OPTIONAL), write_safetensors({"longer": "header"}, **OPTIONAL)):
+        data = load_features(path)
+        for tensor in (*data.samples.tensors().values(), data.classifier.anchors):
+            assert tensor.data_ptr() % 64 == 0
+        assert data.labels.ctypes.data % 64 == 0
+    adapter = TDA(data.classifier)
+    adapter.save(tmp_path / "state")
+    for tensor in load_tensors(tmp_path / "state", kind="state")[0].values():
+        assert tensor.data_ptr() % 64 == 0
+
+
+USE_WHAT_WAS_LOADED = """
+import sys
+from pathlib import Path
+from pta import Segment, load_adapter
+from pta.datasets.features import load_features
+
+*features, state, segment = map(Path, sys.argv[1:])
+loaded = [load_features(path) for path in features]
+adapter = load_adapter(state, loaded[0].classifier)
+part = Segment.load(segment)
+
+
+def everything():
+    return [data.fingerprint for data in loaded], adapter.predict(loaded[0].samples).tolist(), part.tail.tolist()
+
+
+expected = everything()
+
+
+def overwrite(path):
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+
+
+def truncate(path):
+    path.open("wb").close()
+
+
+for damage in (overwrite, truncate):
+    for path in (*features, state, segment):
+        damage(path)
+    for data in loaded:
+        data.__dict__.pop("fingerprint")
+    assert everything() == expected
+print("whole")
+"""
+
+
+def test_files_that_are_overwritten_or_truncated_change_nothing_that_was_loaded(write, write_safetensors, tmp_path):
+    npz, safetensors = write(**OPTIONAL), write_safetensors(**OPTIONAL)
+    data = load_features(safetensors)
+    adapter = PTA(data.classifier)
+    adapter.step(data.samples)
+    adapter.save(tmp_path / "state")
+    adapter.summarise(data.samples).save(tmp_path / "segment")
+    script = [sys.executable, "-c", USE_WHAT_WAS_LOADED]
+    paths = (safetensors, npz, tmp_path / "state", tmp_path / "segment")
+    done = subprocess.run([*script, *map(str, paths)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
+
+
+# -- damaged archives ----------------------------------------------------------------------------------------------
+
+
+def rewrite_member(path, name, change):
+    """Replace a member of an npz file by what `change` makes of its bytes."""
+    with zipfile.ZipFile(path) as archive:
+        members = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    members[name] = change(members[name])
+    with zipfile.ZipFile(path, "w") as archive:
+        for filename, data in members.items():
+            archive.writestr(filename, data)
+
+
+@pytest.mark.parametrize("shape", ["(9999999999999, 4)", "(60000, 4)", "(5, 4)", "(-6, -4)", "()"])
+def test_a_header_that_disagrees_with_its_member_is_refused_before_memory_is_taken(write, shape, monkeypatch):
+    path = write()
+    rewrite_member(path, "image_features.npy", lambda data: data.replace(b"(6, 4)", shape.encode()))
+    monkeypatch.setattr("torch.empty", lambda size, **_: pytest.fail(f"{size} bytes taken"))
+    rewrite_member(path, "text_features.npy", lambda data: data[:5])  # never gets there
+    with pytest.raises(UnreadableFile, match="cannot be read"):
+        load_features(path)
+
+
+@given(data=st.data())
+def test_damaged_bytes_are_refused_in_one_line_or_read(data, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp()
+    for ending in (".npz", ".safetensors"):
+        path = folder / f"damaged{ending}"
+        whole = bytearray(original(ending))
+        for _ in range(data.draw(st.integers(1, 4))):
+            place = data.draw(st.integers(0, len(whole) - 1))
+            whole[place] = data.draw(st.integers(0, 255))
+        path.write_bytes(whole[: data.draw(st.just(len(whole)) | st.integers(0, len(whole)))])
+        unless_refused(lambda path=path: load_features(path))
+
+
+@cache
+def original(ending):
+    arrays = content(**OPTIONAL)
+    if ending == ".npz":
+        file = io.BytesIO()
+        np.savez_compressed(file, **arrays)
+        return file.getvalue()
+    names = json.dumps(arrays.pop("classnames").tolist())
+    return save({key: torch.as_tensor(value) for key, value in arrays.items()}, metadata={"classnames": names})
+
+
+@pytest.mark.parametrize("path", [5, None, b"pets.npz", "x" * 5000 + ".npz", "\0.npz", ["pets.npz"]], ids=repr)
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(UnreadableFile, match="no such feature file"):
+        load_features(path)

@@ -1,12 +1,18 @@
 """Samples are checked before anything learns from them."""
 
 import math
+from contextlib import suppress
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from odd_tensors import ODD_TENSORS
+from torch.nn.functional import normalize
 
-from pta import Samples
+from pta import Samples, create_adapter, list_adapters
+from pta.adapters.checks import _Stream
 from pta.errors import InvalidSamples
 
 
@@ -38,6 +44,7 @@ def test_half_precision_is_widened_and_double_kept():
         ([[1.0, 1.0], [0.0, 0.0]], "row 1 .* zero"),
         ([["a", "b"]], "cannot be read as numbers"),
         (torch.ones(1, 2, dtype=torch.complex64), "real numbers"),
+        (torch.ones(1, 2, dtype=torch.bool), "real numbers"),
     ],
 )
 def test_what_has_no_direction_is_refused_with_its_place(features, complaint):
@@ -51,7 +58,7 @@ def test_what_has_no_direction_is_refused_with_its_place(features, complaint):
 def full_samples(count=5, dim=4):
     random = torch.manual_seed(0)
     return Samples(
-        torch.randn(count, dim, generator=random),
+        0.9 * normalize(torch.randn(count, dim, generator=random)),
         views=torch.randn(count, 7, dim, generator=random),
         most_confident=torch.randn(count, 2, dim, generator=random),
         raw=torch.randn(count, 3, 6, 6, generator=random),
@@ -118,7 +125,7 @@ def test_views_and_raw_are_kept_beside_converted_features_and_a_mean_of_views_ke
         (torch.ones(5, 4), r"must be a floating-point tensor B×views×d, got \(5, 4\)"),
         (torch.ones(5, 3, 4, dtype=torch.int64), r"must be a floating-point tensor B×views×d, got \(5, 3, 4\)"),
         (torch.ones(5, 0, 4), r"must be a floating-point tensor B×views×d, got \(5, 0, 4\)"),
-        ([[1.0]], "must be a floating-point tensor B×views×d, got list"),
+        ([[1.0]], r"must be a tensor, got list; Samples.of\(...\) converts arrays and lists"),
         (torch.ones(4, 3, 4), r"have shape \(4, 3, 4\), expected 5×views×4"),
         (torch.ones(5, 3, 6), r"have shape \(5, 3, 6\), expected 5×views×4"),
     ],
@@ -130,14 +137,12 @@ def test_views_of_another_shape_are_refused_in_one_line(name, views, complaint):
 
 
 @pytest.mark.parametrize("name", ["views", "most_confident"])
-@pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -math.inf, 3e38])
 def test_a_view_without_direction_is_refused_with_its_place(name, value):
     views = torch.ones(5, 3, 4)
     views[2, 1] = value
-    with pytest.raises(
-        InvalidSamples, match=rf"^{name}: number 1 of sample 2 is zero, NaN or Inf and has no direction$"
-    ):
-        Samples.of(torch.ones(5, 4), **{name: views})
+    with pytest.raises(InvalidSamples, match=rf"^{name}: number 1 of sample 2 is (zero|not finite)"):
+        Samples.of(full_samples().features, **{name: views})
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 3, 6, 6)], ids=["one dimension", "other samples"])
@@ -152,10 +157,78 @@ def test_raw_that_is_not_finite_is_refused():
     spoilt[-1, 0, 0, 0] = float("nan")
     with pytest.raises(InvalidSamples, match="raw: some numbers are NaN or Inf"):
         Samples(samples.features, raw=spoilt)
-    with pytest.raises(InvalidSamples, match="raw must be a tensor of real numbers"):
+    with pytest.raises(InvalidSamples, match="raw must be an ordinary dense tensor of real numbers"):
         Samples(samples.features, raw=spoilt.to(torch.complex64))
 
 
 def test_a_name_that_samples_do_not_have_is_answered_with_the_nearest():
     with pytest.raises(InvalidSamples, match="did you mean 'views'"):
         Samples.of(torch.ones(5, 4), view=torch.ones(5, 2, 4))
+
+
+# -- how long a row may be -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [Samples, lambda features: Samples.of(features, normalise=False)])
+def test_a_row_that_keeps_its_length_is_at_most_one_long(make):
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        rounded = normalize(torch.randn(50, 64, generator=torch.manual_seed(0))).to(dtype)
+        make(rounded)  # a unit row stays one when it is rounded
+        with pytest.raises(InvalidSamples, match=r"row 3 .* long, more than 1\.0"):
+            make(torch.where(torch.arange(50)[:, None] == 3, 1.02 * rounded, rounded).to(dtype))
+
+
+@pytest.mark.parametrize("length", [1e-5, 1.0, 1e18])
+def test_rows_of_any_usual_length_are_scaled_to_one(length):
+    unit = normalize(torch.randn(5, 8, generator=torch.manual_seed(0)))
+    torch.testing.assert_close(Samples.of(0.5 * length * unit).features, unit)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_whose_squares_are_too_large_is_refused(dtype):
+    with pytest.raises(InvalidSamples, match="row 1 .* too large"):
+        Samples.of(torch.tensor([[1.0, 0.0], [3e38, 3e38]], dtype=dtype))
+
+
+@pytest.mark.parametrize("name", list_adapters())
+def test_no_length_of_views_or_features_makes_a_method_non_finite(name):
+    stream = _Stream.make(1)
+    adapter, tensors = stream.adapter(partial(create_adapter, name)), stream.samples[:8].tensors()
+    for changed, length, dtype in product(["features", "views"], [1e18, 1e25, 3e38], [torch.float32, torch.float64]):
+        with suppress(InvalidSamples):
+            adapter.step(Samples.of(**tensors | {changed: (length * tensors[changed].double()).to(dtype)}))
+    assert adapter.step(stream.samples).isfinite().all()
+
+
+# -- tensors of other kinds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about tensors of some kinds
+@pytest.mark.parametrize("kind", ODD_TENSORS)
+@pytest.mark.parametrize("name", ["features", "views", "most_confident", "raw"])
+def test_an_odd_tensor_is_refused_in_one_line_or_read_as_the_numbers_it_has(kind, name):
+    plain = full_samples().tensors()
+    for make in (Samples, Samples.of):
+        try:
+            odd = ODD_TENSORS[kind](plain[name])
+            samples = make(**{"features": plain["features"]} | {name: odd})
+        except InvalidSamples as refused:
+            assert "\n" not in str(refused)
+        else:
+            given = samples.tensors().get(name, plain["features"])
+            assert type(given) is torch.Tensor
+            assert not given.requires_grad
+            assert given.isfinite().all()
+
+
+def test_arrays_in_reverse_or_of_another_byte_order_are_read():
+    given = np.arange(1.0, 7.0).reshape(2, 3)
+    expected = Samples.of(given).features
+    assert torch.equal(Samples.of(given.astype(">f8")).features, expected)
+    assert torch.equal(Samples.of(given[::-1]).features, expected.flip(0))
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "2", None])
+def test_batches_of_no_size_are_refused(size):
+    with pytest.raises(InvalidSamples, match="1 sample or more"):
+        list(full_samples().batches(size))

@@ -1,5 +1,7 @@
 """Segments: stretches of stream that are summarised apart, put together, applied, and left out again."""
 
+import math
+import re
 from dataclasses import asdict, replace
 from functools import reduce
 
@@ -9,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import oracle_pta
+from refusals import unless_refused
 from streams import Stream, clip_like_stream, cuts, rules, streams
 from torch.nn.functional import normalize
 
@@ -325,12 +328,31 @@ def test_a_failure_while_a_segment_is_applied_changes_nothing(adapter, segment, 
     assert_unchanged(adapter, before)
 
 
-def test_numbers_too_large_for_the_state_are_refused_before_it_changes(adapter, segment):
-    huge = replace(segment, head=replace(segment.head, offset=segment.head.offset * 1e38))
+@pytest.mark.parametrize("factor", [1e38, 3.0, 1.01])
+def test_a_segment_that_was_written_to_is_refused_before_anything_changes(adapter, segment, factor):
     before = adapter.snapshot().tensors
-    with pytest.raises(StateMismatch, match="too large"):
-        adapter.apply(huge)
+    segment.head.offset.div_(segment.head.offset.norm(dim=1, keepdim=True)).mul_(factor)
+    with pytest.raises(StateMismatch, match="the state after the segment: knowledge must be"):
+        adapter.apply(segment)
     assert_unchanged(adapter, before)
+    with pytest.raises(StateMismatch, match="longer than any sum of its features"):
+        replace(segment, shape=segment.shape)
+
+
+def test_a_segment_that_would_count_too_far_is_refused_before_anything_changes(adapter, segment):
+    adapter.seen.fill_(2**53 - 5)
+    before = adapter.snapshot().tensors
+    with pytest.raises(StateMismatch, match="seen must be"):
+        adapter.apply(segment)
+    assert_unchanged(adapter, before)
+
+
+@pytest.mark.parametrize("part", ["head", "tail", "touches", "rule", "shape", "classifier"])
+@pytest.mark.parametrize("value", [None, 5, "x", (), [[1.0]], torch.ones(2).to_sparse(), torch.ones(2, device="meta")])
+def test_what_is_no_part_of_a_segment_is_refused(segment, part, value):
+    if part != "classifier" or not isinstance(value, str):
+        with pytest.raises(StateMismatch):
+            replace(segment, **{part: value})
 
 
 def of_another_classifier(**change):
@@ -410,24 +432,36 @@ def declared(name, value):
         declared("count", -5),
         declared("count", 12),
         declared("count", 2**70),
+        declared("count", 10**30),
+        declared("count", "40"),
         declared("count", 1.5),
         declared("shape", [8]),
         declared("shape", [3, 16]),
         declared("shape", [8, 15]),
         declared("shape", 8),
+        declared("shape", [10**30, 16]),
         declared("rule", {}),
+        declared("rule", [1]),
         declared("rule", {"h": -1}),
         declared("classifier", None),
         pytest.param(lambda tensors, about: about["rule"].update(w=0.5), id="longer tail"),
         pytest.param(lambda tensors, about: about["rule"].update(w=2.0), id="w=2"),
+        pytest.param(lambda tensors, about: about["rule"].update(extra=2.0), id="extra rule"),
+        pytest.param(lambda tensors, about: about["rule"].update(h=[20]), id="h is a list"),
         pytest.param(lambda tensors, about: tensors.pop("tail"), id="no tail"),
+        pytest.param(lambda tensors, about: tensors.update(extra=torch.ones(1)), id="extra tensor"),
         pytest.param(lambda tensors, about: tensors.pop("touches.samples"), id="no touches"),
         damaged("head.offset", lambda t: t[:, 1:]),
         damaged("head.offset", lambda t: t[1:]),
         damaged("head.offset", lambda t: t.double()),
         damaged("head.offset", lambda t: t * torch.nan),
+        damaged("head.offset", lambda t: t * 1e30),
+        damaged("head.offset", lambda t: t * 3),
         damaged("head.log_decay", lambda t: t[1:]),
         damaged("head.log_decay", lambda t: -t),
+        damaged("head.log_decay", lambda t: t * 0 + 1e308),
+        damaged("head.log_decay", lambda t: t * 0 - 1e308),
+        damaged("head.log_decay", lambda t: t * 1e-3),
         damaged("head.log_decay", lambda t: t * torch.inf),
         damaged("head.log_decay", lambda t: t.float()),
         damaged("head.spread", lambda t: t + 4),
@@ -438,6 +472,8 @@ def declared(name, value):
         damaged("head.classes", lambda t: t.int()),
         damaged("head.classes", lambda t: t.sum()),
         damaged("tail", lambda t: t * 0),
+        damaged("tail", lambda t: t * 1.01),
+        damaged("tail", lambda t: t * 1e30),
         damaged("tail", lambda t: t * torch.inf),
         damaged("tail", lambda t: t.half()),
         damaged("tail", lambda t: t[0]),
@@ -453,6 +489,7 @@ def declared(name, value):
         damaged("touches.probabilities", lambda t: t + 1),
         damaged("touches.probabilities", lambda t: t * torch.nan),
         damaged("touches.probabilities", lambda t: t.float()),
+        damaged("touches.probabilities", lambda t: t.bfloat16()),
     ],
 )
 def test_a_damaged_segment_file_is_refused_in_one_line(damage, segment, tmp_path):
@@ -465,3 +502,57 @@ def test_a_damaged_segment_file_is_refused_in_one_line(damage, segment, tmp_path
         Segment.load(path)
     assert "\n" not in str(refused.value)
     assert str(path) in str(refused.value)
+    assert not re.search(r"unexpected keyword|unsupported operand|not iterable|has no len|object", str(refused.value))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+NUMBERS = st.sampled_from([0.0, 1.0, -1.0, 0.5, 1.002, 7.0, 1e30, 1e308, -1e308, math.nan, math.inf, 2.0**62])
+
+
+@st.composite
+def mutations(draw, tensors, about):
+    """Tensors and description of a segment, one of them changed."""
+    tensors, about = dict(tensors), dict(about)
+    if draw(st.booleans()):
+        name = draw(st.sampled_from(sorted(about)))
+        if name == "rule" and draw(st.booleans()):
+            about["rule"] = {**about["rule"], draw(st.sampled_from(sorted(about["rule"]))): draw(JSON)}
+        else:
+            about[name] = draw(JSON)
+        return tensors, about
+    name, value = draw(st.sampled_from(sorted(tensors))), draw(NUMBERS)
+    tensor = tensors[name].double()
+    row = draw(st.integers(0, max(0, len(tensor) - 1)))
+    one = tensor.index_fill(0, torch.tensor([row]), value) if len(tensor) else tensor
+    changed = draw(
+        st.sampled_from([one, tensor * value, tensor + value, tensor.flip(0), tensor.roll(1, 0), tensor[:row]])
+    )
+    tensors[name] = changed.to(draw(st.sampled_from([tensors[name].dtype] * 9 + [torch.float16])))
+    return tensors, about
+
+
+@pytest.mark.parametrize("switches", [{}, {"renormalise": False}, {"anchor": "fixed"}], ids=str)
+def test_an_edited_segment_is_refused_or_leads_to_a_state_within_its_bounds(switches, tmp_path):
+    stream = clip_like_stream(2, classes=8, dim=16, count=60).to(torch.float32)
+    adapter = PTA(stream.classifier, **switches)
+    adapter.step(stream.features[:20])
+    before, path = adapter.snapshot(), tmp_path / "segment"
+    adapter.summarise(stream.features).save(path)
+    whole = load_tensors(path, kind="segment")
+
+    @given(mutations(*whole))
+    def refused_or_applied(edited):
+        save_tensors(path, *edited)
+        segment = unless_refused(lambda: Segment.load(path))
+        if segment is None or unless_refused(lambda: adapter.apply(segment)) is None:
+            assert_unchanged(adapter, before.tensors)
+        else:
+            assert adapter.predict(stream.features[:5]).isfinite().all()
+            adapter.restore(adapter.snapshot())
+            adapter.restore(before)
+
+    refused_or_applied()

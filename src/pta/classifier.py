@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta.errors import InvalidClassifier
+from pta.errors import InvalidClassifier, shown
+from pta.plain import plain_number, plain_tensor
+
+_LARGEST = 1e4  # of scale and bias; logits then stay far from where float32 ends
+_OF_MODERATE_SIZE = 1e15  # entries up to it, and down to its inverse, have squares that float32 holds
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -36,18 +40,18 @@ class ZeroShotClassifier:
         prompts: Iterable[Iterable[str]] | None = None,
     ) -> None:
         object.__setattr__(self, "anchors", _unit_anchors(anchors))
-        object.__setattr__(self, "class_names", tuple(str(name) for name in class_names))
-        object.__setattr__(self, "scale", float(scale))
-        object.__setattr__(self, "bias", float(bias))
-        object.__setattr__(self, "prompts", None if prompts is None else tuple(map(tuple, prompts)))
+        object.__setattr__(self, "class_names", _texts("class names", class_names))
+        object.__setattr__(self, "scale", plain_number(scale))
+        object.__setattr__(self, "bias", plain_number(bias))
+        object.__setattr__(self, "prompts", None if prompts is None else _prompts(prompts))
         if len(self.class_names) != self.classes:
             raise InvalidClassifier(f"{self.classes} anchors but {len(self.class_names)} class names")
         if self.prompts is not None and len(self.prompts) != self.classes:
             raise InvalidClassifier(f"{self.classes} anchors but prompts of {len(self.prompts)} classes")
-        if not 0.0 < self.scale < float("inf"):
-            raise InvalidClassifier(f"scale must be a positive number, got {scale}")
-        if not abs(self.bias) < float("inf"):
-            raise InvalidClassifier(f"bias must be a finite number, got {bias}")
+        if not 0.0 < self.scale <= _LARGEST:
+            raise InvalidClassifier(f"scale must be a number above 0 and up to {_LARGEST:g}, got {shown(scale)}")
+        if not abs(self.bias) <= _LARGEST:
+            raise InvalidClassifier(f"bias must be a number from {-_LARGEST:g} to {_LARGEST:g}, got {shown(bias)}")
 
     @property
     def classes(self) -> int:
@@ -82,11 +86,10 @@ class ZeroShotClassifier:
 
 
 def _unit_anchors(anchors: object) -> Tensor:
-    try:
-        tensor = torch.as_tensor(anchors)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidClassifier(f"anchors cannot be read as numbers: {error}") from None
-    tensor = tensor.detach().to(tensor.dtype if tensor.dtype == torch.float64 else torch.float32, copy=True)
+    given = plain_tensor("anchors", anchors, InvalidClassifier)
+    if given.dtype == torch.bool:
+        raise InvalidClassifier("anchors must be real numbers, got True and False")
+    tensor = given.to(given.dtype if given.dtype == torch.float64 else torch.float32, copy=True)
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         raise InvalidClassifier(f"anchors must be C×d (one row per class), got shape {tuple(tensor.shape)}")
     if tensor.shape[0] < 2:
@@ -94,8 +97,24 @@ def _unit_anchors(anchors: object) -> Tensor:
     if not bool(torch.isfinite(tensor).all()):
         row = int(torch.nonzero(~torch.isfinite(tensor).all(dim=1))[0])
         raise InvalidClassifier(f"anchor {row} is not finite (NaN or Inf)")
+    largest = tensor.abs().amax(dim=1, keepdim=True)
+    if bool((largest == 0).any()):
+        raise InvalidClassifier(f"anchor {int(torch.nonzero(largest[:, 0] == 0)[0])} is zero and has no direction")
+    moderate = (largest <= _OF_MODERATE_SIZE) & (largest >= 1 / _OF_MODERATE_SIZE)
+    tensor = torch.where(moderate, tensor, tensor / largest)
     norms = torch.linalg.vector_norm(tensor, dim=1, keepdim=True)
-    if bool((norms == 0).any()):
-        raise InvalidClassifier(f"anchor {int(torch.nonzero(norms[:, 0] == 0)[0])} is zero and has no direction")
     # Rows that are unit already stay as they are, bit for bit, so that copies keep their fingerprint.
     return tensor if bool(((norms - 1).abs() < 1e-6).all()) else tensor / norms
+
+
+def _texts(what: str, given: object) -> tuple[str, ...]:
+    texts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise InvalidClassifier(f'{what} must be a list of texts, for example ["cat", "dog"], got {shown(given)}')
+    return tuple(map(str, texts))
+
+
+def _prompts(given: object) -> tuple[tuple[str, ...], ...]:
+    if not isinstance(given, Iterable):
+        raise InvalidClassifier(f"prompts must be a list of texts for each class, got {shown(given)}")
+    return tuple(_texts("the prompts of a class", texts) for texts in given)

@@ -72,7 +72,7 @@ def reason(error: OSError) -> str:
     return (error.strerror or "unknown reason").lower()
 
 
-def nearest(name: str, known: Iterable[str], most: int = 20) -> str:
+def nearest(name: object, known: Iterable[str], most: int = 20) -> str:
     """The tail of an error message about an unknown name: the closest known one, or all of them, or the first `most`.
 
     >>> nearest("min_probabilty", ["h", "w", "min_probability"])
@@ -88,7 +88,8 @@ def nearest(name: str, known: Iterable[str], most: int = 20) -> str:
     if not known:
         return "there are none"
     by_small_letters = {one.lower(): one for one in known}
-    close = get_close_matches(name.lower(), by_small_letters, n=1, cutoff=0.5)
+    given = name[:80] if isinstance(name, str) else shown(name)
+    close = get_close_matches(given.lower(), by_small_letters, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{by_small_letters[close[0]]}'?"
     return f"known: {', '.join(known[:most])}" + (", …" if len(known) > most else "")
@@ -101,3 +102,16 @@ def first_line(error: Exception) -> str:
     'no such file'
     """
     return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+
+
+def shown(value: object, most: int = 80) -> str:
+    """A value as a message quotes it: in one line and not too long, whatever its own text is.
+
+    >>> shown("cat"), shown(list(range(10)), most=12), shown(10**5000)
+    ("'cat'", '[0, 1, 2, 3…', '<int>')
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of an int with too many digits to print, or of a caller's own class
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -6,17 +6,19 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pta.errors import UnreadableFile, UnreadableSample, reason
+from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
+from pta.memory import require_memory
 
 _LARGEST_TEXT = 64 * 2**20
 MAX_SAMPLE_BYTES = 256 * 2**20
@@ -186,15 +188,41 @@ def load_tensors(
     path: str | Path, kind: str, only: Sequence[str] | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Load what `save_tensors` wrote, or `only` some tensors of it; `kind` is what the file should be, for messages."""
-    if not Path(path).is_file():
-        raise UnreadableFile(f"no such {kind} file: {path}")
+    tensors, metadata = read_tensors(path, kind, only)
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("about", "null"))
-            # Cloned: a file's tensors lie at any address, and matrix products round by the alignment of memory.
-            tensors = {name: file.get_tensor(name).clone() for name in (file.keys() if only is None else only)}
-    except (SafetensorError, ValueError, OSError) as error:
-        raise UnreadableFile(f"{path} is not a readable {kind} file (truncated or damaged?): {error}") from None
-    if not isinstance(about, dict) or about.get("kind") != kind:
+        about = json.loads(metadata.get("about", "null"))
+    except (ValueError, RecursionError):
+        raise UnreadableFile(f"{path} is not a readable {kind} file: its description is no JSON") from None
+    if not isinstance(about, dict) or about.get("kind") != kind or not set(only or ()) <= tensors.keys():
         raise UnreadableFile(f"{path} is a safetensors file, but not a {kind} file of pta")
     return tensors, about
+
+
+def read_tensors(
+    path: str | Path, kind: str, only: Sequence[str] | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a safetensors file, or those of `only` that it has, and its metadata.
+
+    They are copies: nobody who writes to the file later changes them, and they are aligned like any other tensor, which
+    decides how matrix products round.
+    """
+    path = existing_file(path, kind)
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if only is None or name in only]  # noqa: SIM118 (not a mapping)
+            require_memory(path, path.stat().st_size if names else 0)
+            return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
+    except PtaError:
+        raise
+    except Exception as error:  # whatever safetensors and torch raise on damaged bytes
+        raise UnreadableFile(
+            f"{path} is not a readable {kind} file (truncated or damaged?): {first_line(error)}"
+        ) from None
+
+
+def existing_file(path: object, kind: str) -> Path:
+    """The path of a file that is there; `kind` is what the file should be, for messages."""
+    with suppress(OSError):  # a name that is too long for a path
+        if isinstance(path, str | Path) and Path(path).is_file():
+            return Path(path)
+    raise UnreadableFile(f"no such {kind} file: {path if isinstance(path, str | Path) else shown(path)}")

@@ -8,10 +8,11 @@ plain value.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, get_args
 
-from pta.errors import InvalidParameter, nearest
+from pta.errors import InvalidParameter, nearest, shown
+from pta.plain import plain_number
 
 Order = Literal["update-first", "predict-first"]
 """Learn a sample before it is scored, or after."""
@@ -48,7 +49,7 @@ def switch(default: bool, help: str) -> Any:
 
     def check(name: str, value: object) -> object:
         if not isinstance(value, bool):
-            raise InvalidParameter(f"{name} must be True or False, got {value!r}")
+            raise InvalidParameter(f"{name} must be True or False, got {shown(value)}")
         return value
 
     return Parameter(default, check, "True or False", help)
@@ -81,7 +82,7 @@ def check_given(owner: str, declared: Mapping[str, Parameter], given: Mapping[st
     checked = {}
     for name, value in given.items():
         if name not in declared:
-            raise InvalidParameter(f"{owner} has no parameter {name!r}; {nearest(name, declared)}")
+            raise InvalidParameter(f"{owner} has no parameter {shown(name)}; {nearest(name, declared)}")
         checked[name] = declared[name].check(name, value)
     return checked
 
@@ -99,21 +100,21 @@ def document(owner: type, declared: Mapping[str, Parameter]) -> None:
 
 def require_choice(name: str, value: object, choices: tuple[str, ...]) -> object:
     """The value, if it is one of the choices; a refusal names the nearest."""
-    if value not in choices:
-        raise InvalidParameter(f"{name}={value!r} is not a choice; {nearest(str(value), choices)}")
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidParameter(f"{name}={shown(value)} is not a choice; {nearest(value, choices)}")
     return value
 
 
 def require_number(name: str, value: object, low: float, high: float) -> float:
     """The value as a float, if it is a number from low to high."""
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
+    number = plain_number(value)
     if not low <= number <= high:
-        raise InvalidParameter(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+        raise InvalidParameter(f"{name} must be a number from {low:g} to {high:g}, got {shown(value)}")
     return number
 
 
 def require_count(name: str, value: object, low: int, high: int) -> int:
     """The value as an int, if it is a whole number from low to high."""
     if not isinstance(value, Integral) or isinstance(value, bool) or not low <= int(value) <= high:
-        raise InvalidParameter(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+        raise InvalidParameter(f"{name} must be a whole number from {low} to {high}, got {shown(value)}")
     return int(value)

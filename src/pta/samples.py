@@ -1,36 +1,47 @@
 """Samples: a batch of image (or point cloud) features, checked once, before anything learns from it."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
-from pta.errors import InvalidSamples, nearest
+from pta.errors import InvalidSamples, nearest, shown
+from pta.plain import FLOATS, plain_tensor
 
 _ROWS_AT_ONCE = 4096  # bounds memory, changes no result
 SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
+LARGEST_NORM = 1e18  # the squares of a longer row are too large for float32
 
 
-def _require_views(name: str, views: Any, features: Tensor) -> None:
-    if not isinstance(views, Tensor) or not views.is_floating_point() or views.ndim != 3 or views.numel() == 0:
-        shape = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
-        raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {shape}")
+def longest_unit(dtype: torch.dtype) -> float:
+    """The length that a row of unit length may have after it was computed and rounded to a precision.
+
+    >>> longest_unit(torch.float32), longest_unit(torch.bfloat16)
+    (1.001, 1.0078125)
+    """
+    return 1 + max(1e-3, torch.finfo(dtype).eps if dtype in FLOATS else 0.0)
+
+
+LONGEST_MEAN = longest_unit(torch.float32) + 1e-4
+"""The length that a mean of features may have, rounded at every one of them, in float32 or float64."""
+
+
+def _require_views(name: str, views: Tensor, features: Tensor) -> None:
+    if views.dtype not in FLOATS or views.ndim != 3 or views.numel() == 0:
+        raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {tuple(views.shape)}")
     rows, dim = features.shape
     if (views.shape[0], views.shape[2]) != (rows, dim):
         raise InvalidSamples(f"{name} have shape {tuple(views.shape)}, expected {rows}×views×{dim}")
-    norms = _norms(views.detach())
-    usable = torch.isfinite(norms) & (norms >= SMALLEST_NORM)
+    norms = _norms(views)
+    usable = (norms >= SMALLEST_NORM) & (norms <= LARGEST_NORM)
     if not bool(usable.all()):
         sample, view = torch.nonzero(~usable)[0].tolist()
-        raise InvalidSamples(f"{name}: number {view} of sample {sample} is zero, NaN or Inf and has no direction")
+        raise InvalidSamples(f"{name}: number {view} of sample {sample} is {_lack_of_direction(norms[sample, view])}")
 
 
-def _require_raw(name: str, raw: Any, features: Tensor) -> None:
-    if not isinstance(raw, Tensor) or raw.is_complex():
-        raise InvalidSamples(f"{name} must be a tensor of real numbers")
+def _require_raw(name: str, raw: Tensor, features: Tensor) -> None:
     rows = len(features)
     if raw.ndim < 2 or len(raw) != rows:
         raise InvalidSamples(f"{name} must have a row for each of {rows} samples, got shape {tuple(raw.shape)}")
@@ -48,8 +59,8 @@ _RAW = {"check": _require_raw, "directions": False}
 class Samples:
     """A batch of B features of dimension d, finite and with a direction each, and what else is known of the samples.
 
-    `Samples.of` makes one from whatever the caller has and scales rows to unit length. Features that are
-    already a mean over views are shorter than one on purpose: pass `normalise=False` to keep them so.
+    `Samples.of` makes one from whatever the caller has and scales rows to unit length. Features that are already a mean
+    over views are shorter than one on purpose: pass `normalise=False` to keep them so. No feature is longer than one.
 
     Beside the features there may be tensors with one row per sample. Each is one line below; checking, slicing, moving
     and hashing follow from it.
@@ -67,26 +78,37 @@ class Samples:
     raw: Tensor | None = field(default=None, metadata=_RAW)
 
     def __post_init__(self) -> None:
-        _norms_of_checked(self.features)
-        for name, one in self._optional().items():
-            _FIELDS[name].metadata["check"](name, one, self.features)
+        for name, one in self.tensors().items():
+            if not isinstance(one, Tensor):
+                converted = "Samples.of(...) converts arrays and lists"
+                raise InvalidSamples(f"{name} must be a tensor, got {type(one).__name__}; {converted}")
+            object.__setattr__(self, name, plain_tensor(name, one, InvalidSamples))
+        if self.features.dtype == torch.bfloat16:
+            object.__setattr__(self, "features", Samples.of(self.features, normalise=False).features)
+        else:
+            _checked_norms(self.features, longest=longest_unit(self.features.dtype))
+        self._check_optional()
 
     @classmethod
     def of(cls, features: object, *, normalise: bool = True, **others: object) -> "Samples":
         """Samples from tensors, arrays or lists; features are copied, what is beside them is not."""
-        tensor = _tensor("features", features)
-        if tensor.is_complex() or tensor.dtype == torch.bool:
-            raise InvalidSamples(f"features must be real numbers, got {tensor.dtype}")
-        wide = tensor.dtype if tensor.dtype == torch.float64 else torch.float32
-        copied = tensor.detach().to(wide, copy=True)
-        norms = _norms_of_checked(copied)
-        if normalise and others.get("most_confident") is None:
+        tensor = plain_tensor("features", features, InvalidSamples)
+        if tensor.dtype == torch.bool:
+            raise InvalidSamples("features must be real numbers, got True and False")
+        copied = tensor.to(tensor.dtype if tensor.dtype == torch.float64 else torch.float32, copy=True)
+        keeps_length = not normalise or others.get("most_confident") is not None
+        norms = _checked_norms(copied, longest=longest_unit(tensor.dtype) if keeps_length else LARGEST_NORM)
+        if not keeps_length:
             copied.div_(norms[:, None])
+        elif tensor.dtype == torch.bfloat16:  # so coarse that rounding makes unit rows up to 1.004 long
+            copied.div_(norms.clamp_min(1.0)[:, None])
         for name in others:
             if name not in _FIELDS:
                 raise InvalidSamples(f"samples have no {name!r}; {nearest(name, _FIELDS)}")
-        given = {name: _tensor(name, value) for name, value in others.items() if value is not None}
-        return cls(copied, **given) if given else cls.unchecked(copied)
+        given = {name: plain_tensor(name, one, InvalidSamples) for name, one in others.items() if one is not None}
+        samples = cls.unchecked(copied, **given)
+        samples._check_optional()
+        return samples
 
     @classmethod
     def unchecked(cls, features: Tensor, **others: Tensor | None) -> "Samples":
@@ -129,8 +151,14 @@ class Samples:
 
     def batches(self, size: int) -> Iterator["Samples"]:
         """Consecutive batches of at most `size` samples."""
+        if not isinstance(size, Integral) or size < 1:
+            raise InvalidSamples(f"a batch has 1 sample or more, not {shown(size)}")
         for start in range(0, len(self), size):
             yield self[start : start + size]
+
+    def _check_optional(self) -> None:
+        for name, one in self._optional().items():
+            _FIELDS[name].metadata["check"](name, one, self.features)
 
     def _optional(self) -> dict[str, Tensor]:
         return {name: one for name in _FIELDS if (one := getattr(self, name)) is not None}
@@ -139,17 +167,10 @@ class Samples:
 _FIELDS = {one.name: one for one in fields(Samples) if one.metadata}
 
 
-def _tensor(name: str, given: object) -> Tensor:
-    try:
-        return torch.as_tensor(given)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidSamples(f"{name} cannot be read as numbers: {error}") from None
-
-
-def _norms_of_checked(features: object) -> Tensor:
+def _checked_norms(features: Tensor, longest: float) -> Tensor:
     """The length of every row, if they all can be learned from."""
-    if not isinstance(features, Tensor) or not features.is_floating_point():
-        raise InvalidSamples("features must be a floating-point tensor; Samples.of(...) converts arrays and lists")
+    if features.dtype not in FLOATS:
+        raise InvalidSamples(f"features must be floating-point numbers, got {features.dtype}; Samples.of(...) converts")
     if features.ndim != 2:
         raise InvalidSamples(
             f"features must be B×d (one row per sample), got shape {tuple(features.shape)}; "
@@ -157,16 +178,21 @@ def _norms_of_checked(features: object) -> Tensor:
         )
     if features.numel() == 0:
         raise InvalidSamples(f"no samples: features have shape {tuple(features.shape)}")
-    norms = _norms(features.detach())
-    least, most = norms.aminmax()
-    if not math.isfinite(most):
-        row = int(torch.nonzero(~torch.isfinite(norms))[0])
-        raise InvalidSamples(f"row {row} of the features is not finite (NaN or Inf)")
-    if least < SMALLEST_NORM:
-        raise InvalidSamples(f"row {int(norms.argmin())} of the features is zero and has no direction")
+    norms = _norms(features)
+    least, most = map(float, norms.aminmax())
+    if not (least >= SMALLEST_NORM and most <= longest):
+        row = int(torch.nonzero(~((norms >= SMALLEST_NORM) & (norms <= longest)))[0])
+        raise InvalidSamples(f"row {row} of the features is {_lack_of_direction(norms[row], longest)}")
     return norms
 
 
 def _norms(rows: Tensor) -> Tensor:
     wide = torch.promote_types(rows.dtype, torch.float32)  # of which vector_norm makes a copy
     return torch.cat([torch.linalg.vector_norm(part, dim=-1, dtype=wide) for part in torch.split(rows, _ROWS_AT_ONCE)])
+
+
+def _lack_of_direction(norm: Tensor, longest: float = LARGEST_NORM) -> str:
+    """What is wrong with a row of that length, as the end of a message."""
+    if SMALLEST_NORM <= norm <= LARGEST_NORM:
+        return f"{float(norm):.4g} long, more than {longest:.4g}; Samples.of(features) scales rows to unit length"
+    return "zero and has no direction" if norm < SMALLEST_NORM else "not finite (NaN or Inf), or too large to be scaled"

@@ -30,6 +30,7 @@ each class that has any is that of them and of all samples j, weighted by q_i an
   and so is its pseudo-inverse Λ. The order "predict-first" is ours.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -37,10 +38,11 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.adapters.state_bounds import SHARES, UNIT_BALL, entropies, or_empty, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.admission import EMPTY
 from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
-from pta.engines.gaussian import Estimate, Gaussians, add_moments
+from pta.engines.gaussian import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.parameters import Order, choice, count, learning_order, number
 from pta.samples import Samples
@@ -86,14 +88,30 @@ class ADAPT(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         wide = torch.float64
-        self.add_state("items", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], c.dim))  # x
-        self.add_state("shares", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=wide))  # q, or 0
-        self.add_state("entropies", lambda c, p, _: c.anchors.new_full((c.classes, p["slots"]), EMPTY, dtype=wide))
-        self.add_state("sums", lambda c, *_: torch.zeros_like(c.anchors))  # Σ q·x
-        self.add_state("means", lambda c, *_: c.anchors.clone())  # μ
+        self.add_state(  # x
+            "items", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], c.dim), within=UNIT_BALL
+        )
+        self.add_state(  # q, or 0
+            "shares",
+            lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=wide),
+            within=SHARES,
+        )
+        self.add_state(
+            "entropies",
+            lambda c, p, _: c.anchors.new_full((c.classes, p["slots"]), EMPTY, dtype=wide),
+            within=or_empty(entropies(classifier.classes)),
+        )
+        longest = 1.01 * self.slots
+        self.add_state("sums", lambda c, *_: torch.zeros_like(c.anchors), within=rows_at_most(longest))  # Σ q·x
+        self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
         self.add_state("moments", lambda c, *_: c.anchors.new_zeros(c.dim + 1, c.dim + 1, dtype=wide), per_class=False)
-        self.add_state("last", lambda c, *_: c.anchors.new_zeros(c.dim), per_class=False)
+        self.add_state("last", lambda c, *_: c.anchors.new_zeros(c.dim), within=UNIT_BALL, per_class=False)
         self.gaussians = Estimate(lambda: Gaussians.of_moments(self.moments, self.means))  # step 3
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        filled = state["entropies"] < EMPTY
+        agree = are_moments_of(state["moments"], state["items"], state["means"][:, None], filled)
+        return None if agree else "moments are not those of the items"
 
     def _state_replaced(self) -> None:
         self.gaussians.state_changed()

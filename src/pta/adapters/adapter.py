@@ -11,14 +11,17 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from pta.adapters.state_bounds import Bound, usual_bound
 from pta.adapters.state_file import Snapshot, save_state
 from pta.classifier import ZeroShotClassifier
 from pta.engines.zero_shot import ZeroShot
-from pta.errors import InvalidParameter, InvalidSamples, StateMismatch
+from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
 from pta.parameters import Parameter, check_all, declared_in, document
+from pta.plain import plain_tensor
 from pta.samples import Samples
 from pta.towers import Model
 
@@ -33,12 +36,13 @@ _MADE_BY = {"views": "pta extract --views 64 --view-mode crops", "raw": "pta ext
 
 
 class Piece(NamedTuple):
-    """A declared piece of state: whose attribute it is, how it starts, and whether its rows belong to the classes."""
+    """A declared piece of state."""
 
-    owner: "Adapter"
+    owner: "Adapter"  # whose attribute it is
     attribute: str
-    initial: Initial
-    per_class: bool
+    initial: Initial  # how it starts
+    per_class: bool  # its rows belong to the classes
+    within: Bound  # what values it may have
 
     @property
     def tensor(self) -> Tensor:
@@ -56,6 +60,17 @@ class Piece(NamedTuple):
             now.copy_(tensor)
         else:
             setattr(self.owner, self.attribute, tensor)
+
+    def require(self, given: object, name: str) -> Tensor:
+        """What is given as its value, unless it cannot have that; messages call it by the name."""
+        now, tensor = self.tensor, plain_tensor(name, given, StateMismatch)
+        same_shape = tensor.shape == now.shape if self.owner.bounded else tensor.ndim == now.ndim
+        if not same_shape or tensor.dtype != now.dtype:
+            found, expected = (f"{tuple(one.shape)} {one.dtype}" for one in (tensor, now))
+            raise StateMismatch(f"{name} is {found}, expected {expected}")
+        if not self.within.holds(tensor):
+            raise StateMismatch(f"{name} must be {self.within.says}; the state is damaged")
+        return tensor
 
 
 @dataclass(frozen=True)
@@ -96,9 +111,10 @@ class Adapter(ABC):
         document(cls, cls.declared)
 
     def __init__(self, classifier: ZeroShotClassifier, *, model: Model | None = None, **parameters: Any) -> None:
-        self.model = self.require_model(parameters, classifier, model)
+        require_classifier(classifier)
         self.classifier = classifier
         self.parameters = self.complete(parameters, Origin(classifier, model))
+        self.model = self.require_model(self.parameters, classifier, model)
         for name, value in self.parameters.items():
             setattr(self, name, value)
         self._declared: dict[str, Piece] = {}
@@ -118,7 +134,7 @@ class Adapter(ABC):
             return self._answers(self._step_and_count, parts)
         except BaseException:
             if saved is not None:
-                self.restore(saved)
+                self._put(saved.tensors)
             raise
 
     @torch.no_grad()
@@ -148,13 +164,15 @@ class Adapter(ABC):
         if (snapshot.method, snapshot.parameters) != (self.name, self.parameters):
             raise StateMismatch(f"the snapshot is of {snapshot.method} with other parameters than this {self.name}")
         theirs, own = snapshot.classifier, self.classifier
-        if theirs is not own and theirs.fingerprint != own.fingerprint:
+        if theirs is not own and (not isinstance(theirs, ZeroShotClassifier) or theirs.fingerprint != own.fingerprint):
             raise StateMismatch("the snapshot is of an adapter with another classifier")
-        self._put_all(snapshot.tensors, "the snapshot")
+        self._put_checked(snapshot.tensors, "the snapshot")
 
     def clone(self) -> Self:
         """An independent copy; it shares the classifier and the model, which never change."""
-        return self._rebuilt(self.snapshot(), self.model)
+        twin = type(self)(self.classifier, model=self.model, **self.parameters)
+        twin._put(self.state())
+        return twin
 
     def __deepcopy__(self, memo: object) -> Self:
         return self.clone()
@@ -175,10 +193,11 @@ class Adapter(ABC):
 
     def to(self, device: torch.device | str) -> Self:
         """Move classifier and state to a device; samples follow them there by themselves."""
-        if torch.empty(0, device=device).device == self.classifier.anchors.device:
+        target = _device(device)
+        if target == self.classifier.anchors.device:
             return self
-        classifier = self.classifier.to(device=torch.device(device))
-        moved = {name: tensor.to(device) for name, tensor in self.state().items()}
+        classifier = self.classifier.to(device=target)
+        moved = {name: tensor.to(target) for name, tensor in self.state().items()}
         for name, piece in self._pieces():
             piece.owner.classifier = classifier
             piece.put(moved[name])
@@ -209,10 +228,11 @@ class Adapter(ABC):
     def _predict(self, samples: Samples) -> Tensor:
         """Give the logits of the samples, B×C, and learn nothing."""
 
-    def add_state(self, name: str, initial: Initial, *, per_class: bool = True) -> None:
-        """Declare a piece of state: how it starts, and whether its rows belong to the classes."""
-        self._declared[name] = Piece(self, name, initial, per_class)
-        setattr(self, name, self._declared[name].fresh())
+    def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> None:
+        """Declare a piece of state: how it starts, what values it may have, and if its rows belong to the classes."""
+        start = initial(self.classifier, self.parameters, self.model)
+        self._declared[name] = Piece(self, name, initial, per_class, within or usual_bound(start.dtype))
+        setattr(self, name, start)
 
     def zero_shot(self, samples: Samples) -> ZeroShot:
         """What the classifier alone says of samples: the only place that methods take it from."""
@@ -241,7 +261,7 @@ class Adapter(ABC):
         towers = " and the ".join(sorted(cls.needs_with(parameters) & TOWERS))
         if not towers:
             return None
-        if model is None or isinstance(model, str):
+        if model is None or not hasattr(model, "image_tower"):
             raise InvalidParameter(
                 f"{cls.name} needs the {towers} of a model; give it (--model, model=load_encoder(…))"
             )
@@ -265,6 +285,10 @@ class Adapter(ABC):
     def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
         """Refined features and logits, for a method that stands on this one."""
         return self.refined(samples), (self._step if learn else self._predict)(samples)
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        """What is wrong with pieces of state that are each within their bounds, but do not belong together."""
+        return None
 
     def _state_replaced(self) -> None:  # noqa: B027 (most compute nothing from it)
         """State was reset, restored or moved: forget whatever was computed from it."""
@@ -301,33 +325,56 @@ class Adapter(ABC):
         return batch
 
     def _class_rows(self, classes: Iterable[int]) -> list[int]:
+        if isinstance(classes, Tensor | np.ndarray):
+            classes = plain_tensor("classes", classes, InvalidParameter).tolist()
         if not isinstance(classes, Iterable):
-            raise InvalidParameter(f"classes must be a list of class numbers, for example [{classes}], got {classes!r}")
-        rows: list[int] = classes.tolist() if isinstance(classes, Tensor) else list(classes)
+            raise InvalidParameter(f"classes must be a list of class numbers, for example [0, 2], got {shown(classes)}")
+        rows = list(classes)
         for row in rows:
-            if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= row < self.classifier.classes:
-                raise InvalidParameter(f"class {row!r} does not exist; classes are 0…{self.classifier.classes - 1}")
+            if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= int(row) < self.classifier.classes:
+                raise InvalidParameter(
+                    f"class {shown(row)} does not exist; classes are 0…{self.classifier.classes - 1}"
+                )
         return [int(row) for row in rows]
 
     @classmethod
     def _rebuilt(cls, snapshot: Snapshot, model: Model | None) -> Self:
         adapter = cls(snapshot.classifier, model=model, **snapshot.parameters)
-        adapter._put_all(snapshot.tensors, "the state")
+        adapter._put_checked(snapshot.tensors, "the state")
         return adapter
 
-    def _put_all(self, tensors: Mapping[str, Tensor], source: str) -> None:
-        """Replace the whole state, or refuse to, and then change nothing."""
-        own = self.state()
-        if set(tensors) != set(own):
-            raise StateMismatch(f"{source} holds {sorted(tensors)}, but {self.name} keeps {sorted(own)}")
-        for name, tensor in tensors.items():
-            wrong_shape = self.bounded and tensor.shape != own[name].shape
-            if wrong_shape or tensor.dtype != own[name].dtype:
-                raise StateMismatch(
-                    f"{source}: {name} is {tuple(tensor.shape)} {tensor.dtype}, "
-                    f"expected {tuple(own[name].shape)} {own[name].dtype}"
-                )
-        moved = {name: tensor.to(own[name].device, copy=True) for name, tensor in tensors.items()}
+    def _put_checked(self, tensors: Mapping[str, Tensor], source: str) -> None:
+        """Replace the whole state by one that comes from outside, or refuse to, and then change nothing."""
+        own = dict(self._pieces())
+        if not isinstance(tensors, Mapping) or set(tensors) != set(own):
+            found = sorted(map(str, tensors)) if isinstance(tensors, Mapping) else type(tensors).__name__
+            raise StateMismatch(f"{source} holds {found}, but {self.name} keeps {sorted(own)}")
+        checked = {name: piece.require(tensors[name], f"{source}: {name}") for name, piece in own.items()}
+        contradiction = self._contradiction(checked)
+        if contradiction:
+            raise StateMismatch(f"{source}: {contradiction}; the state is damaged")
+        self._put(checked)
+
+    def _put(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replace the whole state by copies of these tensors."""
+        moved = {name: tensor.to(self.classifier.anchors.device, copy=True) for name, tensor in tensors.items()}
         for name, piece in self._pieces():
             piece.put(moved[name])
         self._state_replaced()
+
+
+def require_classifier(classifier: object) -> None:
+    """Refuse what no method can start from."""
+    if not isinstance(classifier, ZeroShotClassifier):
+        raise InvalidParameter(f"a method starts from a ZeroShotClassifier, not from {type(classifier).__name__}")
+
+
+def _device(name: object) -> torch.device:
+    """A device of this machine with memory, by its name."""
+    try:
+        device = torch.empty(0, device=name).device  # type: ignore[call-overload]
+    except (RuntimeError, TypeError, AssertionError) as error:  # torch asserts that it was built for the device
+        raise InvalidParameter(f"there is no device {shown(name)}: {first_line(error)}") from None
+    if device.type == "meta":
+        raise InvalidParameter("an adapter needs a device with memory, not meta")
+    return device

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter
+from pta.adapters.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between
 from pta.classifier import ZeroShotClassifier
 from pta.engines.prior_table import posterior_of, update_row
 from pta.parameters import Order, choice, count, learning_order, number
@@ -63,10 +64,15 @@ class BCA(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.add_state("centres", lambda c, p, m: c.anchors.clone())
-        self.add_state("priors", lambda c, p, m: torch.eye(c.classes, dtype=torch.float64, device=c.anchors.device))
-        self.add_state("centre_counts", lambda c, p, m: _counts(c, p["centre_count"]))
-        self.add_state("prior_counts", lambda c, p, m: _counts(c, p["prior_count"]))
+        of_centres, of_priors = (between(first, LARGEST_COUNT) for first in (self.centre_count, self.prior_count))
+        self.add_state("centres", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
+        self.add_state(
+            "priors",
+            lambda c, *_: torch.eye(c.classes, dtype=torch.float64, device=c.anchors.device),
+            within=DISTRIBUTIONS,
+        )
+        self.add_state("centre_counts", lambda c, p, _: _counts(c, p["centre_count"]), within=of_centres)
+        self.add_state("prior_counts", lambda c, p, _: _counts(c, p["prior_count"]), within=of_priors)
 
     def _step(self, samples: Samples) -> Tensor:
         features = samples.features.double()

@@ -30,6 +30,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from pta.adapters.state_bounds import LARGEST_COUNT, Bound, between
 from pta.adapters.tda import TDA
 from pta.classifier import ZeroShotClassifier
 from pta.engines.admission import EMPTY, Admission
@@ -90,6 +91,10 @@ class BoostAdapter(TDA):
         if self.negatives == "most-confident":
             return entropy
         return -(self.seen + torch.arange(len(entropy), device=entropy.device)).to(entropy.dtype)
+
+    def _bound_of_negative_scores(self) -> Bound:
+        newest = self.negatives == "newest"
+        return between(-LARGEST_COUNT, 0.0) if newest else super()._bound_of_negative_scores()
 
     def _for(self, samples: Samples, positive: Admission, times: Tensor) -> Tensor:
         """As in TDA, but under the classes of each sample's n chosen views the affinities are those to Q′."""

@@ -22,7 +22,7 @@ from pta.adapters.adapter import Adapter
 from pta.adapters.registry import load_adapter
 from pta.adapters.toy_model import SIZE, ToyModel
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidParameter, PtaError, nearest
+from pta.errors import InvalidParameter, PtaError, nearest, shown
 from pta.samples import Samples
 
 Factory = Callable[..., Adapter]
@@ -46,11 +46,13 @@ def check_adapter(factory: Factory, *, except_for: Mapping[str, str] | None = No
     >>> check_adapter(PTA)[0]
     'batch_equals_loop'
     """
+    if not callable(factory) or not isinstance(except_for, Mapping | None):
+        raise InvalidParameter("check_adapter takes a method's class, and laws that are excepted, each with a reason")
     excepted = dict(except_for or {})
     for law, reason in excepted.items():
         if law not in _CHECKS:
-            raise InvalidParameter(f"no law is called {law!r}; {nearest(law, _CHECKS)}")
-        if not reason.strip():
+            raise InvalidParameter(f"no law is called {shown(law)}; {nearest(law, _CHECKS)}")
+        if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter(f"say why {law!r} cannot apply")
     laws = [law for law in _CHECKS if law not in excepted]
     for law in laws:
@@ -241,7 +243,7 @@ def gradients_stay_inside(factory: Factory) -> None:
     adapter = stream.adapter(factory)
     tensors = {name: one.clone().requires_grad_() for name, one in stream.samples.tensors().items()}
     with torch.enable_grad():
-        answers = [adapter.step(Samples(**tensors)), adapter.predict(Samples(**tensors))]
+        answers = [use(Samples.unchecked(**tensors)) for use in (adapter.step, adapter.predict)]
         _require(torch.is_grad_enabled(), adapter, "step switches gradients off for its caller")
     for tensor in (*answers, *adapter.state().values()):
         _require(not tensor.requires_grad, adapter, "an answer or the state requires gradients")
@@ -316,13 +318,29 @@ def a_refusal_changes_nothing(factory: Factory) -> None:
     adapter = stream.adapter(factory, learned=30)
     before = _copy_of_state(adapter)
     for what, use in _refused_uses(adapter, stream.samples[:4]):
-        refused = False
-        try:
-            use()
-        except PtaError:
-            refused = True
-        _require(refused, adapter, f"{what} is accepted")
+        _require_refused(adapter, what, use)
         _require(_same_state(adapter, before), adapter, f"{what} changed the state before it was refused")
+
+
+@_check
+def an_impossible_state_is_refused(factory: Factory) -> None:
+    """A state with NaN, with 1e30 or with a negative count anywhere is refused, and nothing changes."""
+    stream = _Stream.make(7)
+    adapter = stream.adapter(factory, learned=30)
+    snapshot = adapter.snapshot()
+    for name, tensor in snapshot.tensors.items():
+        for value in _impossible_values(tensor):
+            spoilt = tensor.clone()
+            spoilt.view(-1)[-1] = value
+            other = replace(snapshot, tensors={**snapshot.tensors, name: spoilt})
+            _require_refused(adapter, f"a state with {value:g} in {name}", partial(adapter.restore, other))
+            _require(_same_state(adapter, snapshot.tensors), adapter, f"{name} was changed before it was refused")
+
+
+def _impossible_values(tensor: Tensor) -> tuple[float, ...]:
+    if tensor.dtype == torch.bool or not tensor.numel():
+        return ()
+    return (math.nan, 1e30) if tensor.is_floating_point() else (-1,)
 
 
 @_check
@@ -384,6 +402,15 @@ def _same_state(adapter: Adapter, other: Mapping[str, Tensor]) -> bool:
 def _require(holds: bool, adapter: Adapter, complaint: str) -> None:
     if not holds:
         raise BrokenLaw(f"{adapter.name}: {complaint}")
+
+
+def _require_refused(adapter: Adapter, what: str, use: Callable[[], object]) -> None:
+    refused = False
+    try:
+        use()
+    except PtaError:
+        refused = True
+    _require(refused, adapter, f"{what} is accepted")
 
 
 def _require_goes_on(copied: Adapter, original: Adapter, rest: Samples, what: str) -> None:

@@ -25,14 +25,14 @@ from pta.adapters.registry import adapter_class, create_adapter
 from pta.classifier import ZeroShotClassifier
 from pta.engines.learning import touches_of_probabilities
 from pta.engines.segment import Segment
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, shown
 from pta.parameters import parameter
 from pta.samples import Samples
 
 
 def _name(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidParameter(f"{name} must be the name of a method, got {value!r}")
+        raise InvalidParameter(f"{name} must be the name of a method, got {shown(value)}")
     method = adapter_class(value)
     if method.scope != "sample" or issubclass(method, PTA) or "raw" in method.needs:
         raise InvalidParameter(
@@ -43,7 +43,7 @@ def _name(name: str, value: object) -> str:
 
 def _parameters(name: str, value: object) -> object:
     if not isinstance(value, Mapping):
-        raise InvalidParameter(f"{name} must be a mapping, got {value!r}")
+        raise InvalidParameter(f"{name} must be a mapping, got {shown(value)}")
     return dict(value)
 
 
@@ -112,6 +112,9 @@ class Combined(PTA):
     def _pieces(self) -> Iterator[tuple[str, Piece]]:
         yield from super()._pieces()
         yield from ((f"base.{name}", piece) for name, piece in self.other._pieces())
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        return self.other._contradiction({name: state[f"base.{name}"] for name, _ in self.other._pieces()})
 
     def _state_replaced(self) -> None:
         self.other._state_replaced()

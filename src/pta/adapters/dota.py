@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.class_covariances import learn_per_class, learn_shared, mean_covariance
 from pta.engines.gaussian import Gaussians
@@ -90,12 +91,27 @@ class DOTA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         wide = torch.float64
-        self.add_state("mu", lambda c, p, _: torch.full_like(c.anchors, p["omega"]))
-        self.add_state("counts", lambda c, p, _: c.anchors.new_full((c.classes,), p["initial_count"], dtype=wide))
-        if self.covariance == "per-class":  # n_c·Σ_c
-            self.add_state("scatters", lambda c, p, _: _identities(p["initial_count"] * p["sigma"], c, c.classes))
-        else:  # Σ_c n_c·Σ_c / Σ_c n_c
-            self.add_state("pooled", lambda c, p, _: _identities(p["sigma"], c), per_class=False)
+        longest = max(1.01, 1.01 * abs(self.omega) * classifier.dim**0.5)  # means lie between the first one and views
+        self.largest_variance = max(1.01 * self.sigma, (1.01 + longest) ** 2)
+        self.add_state("mu", lambda c, p, _: torch.full_like(c.anchors, p["omega"]), within=rows_at_most(longest))
+        self.add_state(
+            "counts",
+            lambda c, p, _: c.anchors.new_full((c.classes,), p["initial_count"], dtype=wide),
+            within=between(self.initial_count, LARGEST_COUNT),
+        )
+        if self.covariance == "per-class":
+            self.add_state(  # n_c·Σ_c
+                "scatters",
+                lambda c, p, _: _identities(p["initial_count"] * p["sigma"], c, c.classes),
+                within=covariances(LARGEST_COUNT * self.largest_variance),
+            )
+        else:
+            self.add_state(  # Σ_c n_c·Σ_c / Σ_c n_c
+                "pooled",
+                lambda c, p, _: _identities(p["sigma"], c),
+                within=covariances(self.largest_variance),
+                per_class=False,
+            )
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -107,6 +123,13 @@ class DOTA(Adapter):
             hint = 'use covariance="shared" or a larger max_gib' if kept > 1 else "use a larger max_gib"
             raise InvalidParameter(f"dota would keep {gib:.3g} GiB of covariances, max_gib is {most:g}; {hint}")
         return known
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        if "scatters" not in state:
+            return None
+        variances = state["scatters"].diagonal(dim1=1, dim2=2).double()
+        most = state["counts"] * self.largest_variance + torch.finfo(self.mu.dtype).tiny
+        return "scatters are too large for the counts" if bool((variances > most[:, None]).any()) else None
 
     def _step(self, samples: Samples) -> Tensor:
         views = _views_of(samples)

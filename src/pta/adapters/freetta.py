@@ -38,11 +38,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter
+from pta.adapters.state_bounds import LARGEST_COUNT, UNIT_BALL, between, covariances
 from pta.classifier import ZeroShotClassifier
 from pta.engines.gaussian import Gaussians, add_scatter
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import Order, choice, learning_order, number, switch
 from pta.samples import Samples
+
+# The sum of w/n that the printed recursion adds is at most 1 + ln n, with n from the smallest float64 on.
+_LARGEST_VARIANCE = 4000.0
 
 CovarianceRule = Literal["average", "printed"]
 Inverse = Literal["plain", "shrunk"]
@@ -73,11 +77,17 @@ class FreeTTA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         wide = torch.float64
-        self.add_state("mu", lambda c, *_: c.anchors.clone())
+        self.add_state("mu", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
         # N_y − 1/C, as n − 1 would round away at first
-        self.add_state("heard", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=wide))
+        count = between(0.0, LARGEST_COUNT)
+        self.add_state("heard", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=wide), within=count)
         # float64, as the identity's share falls to 1/n and float32 would soon round it away
-        self.add_state("sigma", lambda c, *_: torch.eye(c.dim, dtype=wide, device=c.anchors.device), per_class=False)
+        self.add_state(
+            "sigma",
+            lambda c, *_: torch.eye(c.dim, dtype=wide, device=c.anchors.device),
+            within=covariances(_LARGEST_VARIANCE),
+            per_class=False,
+        )
 
     @property
     def counts(self) -> Tensor:

@@ -27,6 +27,7 @@ For each sample with feature x, zero-shot probabilities s of entropy e, and clas
 """
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -35,9 +36,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter
+from pta.adapters.state_bounds import UNIT_BALL, entropies
 from pta.classifier import ZeroShotClassifier
 from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
-from pta.engines.gaussian import Estimate, Gaussians
+from pta.engines.gaussian import Estimate, Gaussians, are_moments_of
 from pta.engines.zero_shot import ZeroShot
 from pta.parameters import Order, choice, count, learning_order, number, switch
 from pta.samples import Samples
@@ -77,9 +79,13 @@ class OGA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         wide = torch.float64
-        self.add_state("items", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], c.dim))
-        self.add_state("entropies", lambda c, p, _: c.anchors.new_full((c.classes, p["slots"]), _empty(c), dtype=wide))
-        self.add_state("means", lambda c, *_: c.anchors.clone())  # μ
+        self.add_state("items", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], c.dim), within=UNIT_BALL)
+        self.add_state(
+            "entropies",
+            lambda c, p, _: c.anchors.new_full((c.classes, p["slots"]), _empty(c), dtype=wide),
+            within=entropies(classifier.classes),
+        )
+        self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
         self.add_state("moments", lambda c, *_: c.anchors.new_zeros(c.dim + 1, c.dim + 1, dtype=wide), per_class=False)
         self.gaussians = Estimate(self._estimate)
 
@@ -87,6 +93,11 @@ class OGA(Adapter):
     def filled(self) -> Tensor:
         """Which slots hold an item, C×M."""
         return self.entropies < _empty(self.classifier)
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        filled = state["entropies"] < _empty(self.classifier)
+        agree = are_moments_of(state["moments"], state["items"], state["means"][:, None], filled)
+        return None if agree else "moments are not those of the items"
 
     def _state_replaced(self) -> None:
         self.gaussians.state_changed()

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.state_bounds import UNIT_BALL, between
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter
 from pta.parameters import Order, count, learning_order, number
@@ -63,8 +64,10 @@ class OnZeta(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.add_state("rho", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.float64))
-        self.add_state("proxies", lambda c, *_: c.anchors.double().clone())
+        # Step i adds at most dual_step/(C·√i) to ρ, and there are at most _LONGEST steps.
+        lift = between(0.0, 2 * self.dual_step * _LONGEST**0.5 / classifier.classes)
+        self.add_state("rho", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.float64), within=lift)
+        self.add_state("proxies", lambda c, *_: c.anchors.double().clone(), within=UNIT_BALL)
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

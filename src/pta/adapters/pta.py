@@ -29,12 +29,13 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
 from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, compose
-from pta.engines.segment_application import apply_segment
+from pta.engines.segment_application import after_segment
 from pta.errors import StateMismatch
 from pta.parameters import Order, choice, parameter, require_choice
 from pta.samples import Samples
@@ -47,6 +48,7 @@ StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
 _DTYPES = get_args(StateDtype)
 _PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
 _AT_ONCE = 1024
+_BOUNDS = {"knowledge": UNIT_BALL, "anchored": UNIT_ROWS, "length": SHARES, "touched": FLAGS, "resting": FLAGS}
 _COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β between s = 0.1 and 1
 
 
@@ -97,7 +99,7 @@ class PTA(Adapter):
         if classifier.anchors.dtype != computing:
             self.classifier = classifier.to(dtype=computing)
         for field in fields(Prototypes):
-            self.add_state(field.name, partial(_fresh, field.name))
+            self.add_state(field.name, partial(_fresh, field.name), within=_BOUNDS[field.name])
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -153,8 +155,8 @@ class PTA(Adapter):
             raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
         anchors = self.classifier.anchors
         segment.require_for(self.rule, self.classifier.fingerprint, tuple(anchors.shape), anchors.dtype)
-        exact = apply_segment(self.prototypes, anchors, segment)
-        self.seen += segment.count
+        new, exact = after_segment(self.prototypes, anchors, segment)
+        self._put_checked({**vars(new), "seen": self.seen + segment.count}, "the state after the segment")
         return exact
 
 

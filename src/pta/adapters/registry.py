@@ -5,10 +5,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from pta.adapters.adapter import TOWERS, Adapter, Origin
+from pta.adapters.adapter import TOWERS, Adapter, Origin, require_classifier
 from pta.adapters.state_file import load_state
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidParameter, UnknownAdapter, nearest
+from pta.errors import UnknownAdapter, nearest, shown
 from pta.plugins import load_plugin, plugin_names
 from pta.samples import Samples
 from pta.towers import Model
@@ -59,13 +59,15 @@ def list_adapters() -> list[str]:
 
 def adapter_class(name: str) -> type[Adapter]:
     """The class of a method, by name."""
+    if not isinstance(name, str):
+        raise UnknownAdapter(f"a method is called by its name, not by {shown(name)}; {nearest('', list_adapters())}")
     if name in _registered:
         return _registered[name]
     if name in BUILT_IN:
         return resolve_name(BUILT_IN[name])
-    declared = load_plugin(GROUP, str(name), UnknownAdapter)
+    declared = load_plugin(GROUP, name, UnknownAdapter)
     if declared is None:
-        raise UnknownAdapter(f"no method is called {name!r}; {nearest(str(name), list_adapters())}")
+        raise UnknownAdapter(f"no method is called {shown(name)}; {nearest(name, list_adapters())}")
     if not isinstance(declared, type) or not issubclass(declared, Adapter) or declared.name != name:
         raise UnknownAdapter(f"{declared!r} is no method called {name!r}: it must be a subclass of pta.Adapter")
     return declared
@@ -84,8 +86,7 @@ def create_adapter(
     Traceback (most recent call last):
     pta.errors.InvalidParameter: pta has no parameter 'hh'; did you mean 'h'?
     """
-    if not isinstance(classifier, ZeroShotClassifier):
-        raise InvalidParameter(f"a method starts from a ZeroShotClassifier, not from {type(classifier).__name__}")
+    require_classifier(classifier)
     samples = source if isinstance(source, Samples | int | None) else Samples.of(source)
     length = len(samples) if isinstance(samples, Samples) else samples
     method = adapter_class(name)
@@ -97,10 +98,11 @@ def create_adapter(
 
 def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, model: Model | None = None) -> Adapter:
     """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
+    require_classifier(classifier)
     saved = load_state(path, classifier, model)
     method = adapter_class(saved.method)
     adapter = method(classifier, model=model, **method.complete(saved.parameters, Origin(classifier, model)))
-    adapter._put_all(saved.tensors, str(path))
+    adapter._put_checked(saved.tensors, str(path))
     return adapter
 
 

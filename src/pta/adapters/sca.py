@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.adapters.state_bounds import LARGEST_COUNT, covariances, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.zero_shot import ZeroShot, entropy_of
@@ -91,8 +92,15 @@ class SCA(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.add_state("inverse", lambda c, p, _: torch.eye(c.dim).to(c.anchors).double() / p["gamma"], per_class=False)
-        self.add_state("weights", lambda c, *_: torch.zeros_like(c.anchors))
+        self.add_state(
+            "inverse",
+            lambda c, p, _: torch.eye(c.dim).to(c.anchors).double() / p["gamma"],
+            within=covariances(1 / self.gamma),
+            per_class=False,
+        )
+        # With n targets from 0 to 1, no W_c is longer than √n/(2√γ).
+        longest = (LARGEST_COUNT / self.gamma) ** 0.5
+        self.add_state("weights", lambda c, *_: torch.zeros_like(c.anchors), within=rows_at_most(longest))
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)

@@ -50,20 +50,22 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.state_bounds import between, entropies
 from pta.classifier import ZeroShotClassifier
 from pta.engines.condensation import condense, cuts_of
 from pta.engines.zero_shot import ZeroShot
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, shown
 from pta.parameters import Order, count, learning_order, number, parameter
 from pta.samples import Samples
 from pta.towers import Model
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
+_LARGEST_HALF = 65504.0  # towers run in half precision, too
 
 
 def _block_numbers(name: str, value: object) -> object:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidParameter(f"{name} must be a list of block numbers, for example [3, 6, 9], got {value!r}")
+        raise InvalidParameter(f"{name} must be a list of block numbers, for example [3, 6, 9], got {shown(value)}")
     return list(value)
 
 
@@ -116,9 +118,17 @@ class TCA(Adapter):
         depths = torch.arange(depth, dtype=torch.float64) / max(depth - 1, 1)
         self.layer_weights = (depths / self.layer_temperature).softmax(dim=0)
         self._units: Tensor | None = None
-        self.add_state("records", _no_records)
-        self.add_state("entropies", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=torch.float64))
-        self.add_state("counts", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.int64))
+        self.add_state("records", _no_records, within=between(-_LARGEST_HALF, _LARGEST_HALF))
+        self.add_state(
+            "entropies",
+            lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=torch.float64),
+            within=entropies(classifier.classes),
+        )
+        self.add_state(
+            "counts",
+            lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.int64),
+            within=between(0, self.slots),
+        )
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -132,7 +142,7 @@ class TCA(Adapter):
         for block in known["blocks"]:
             if isinstance(block, bool) or not isinstance(block, int) or not 1 <= block < depth:
                 raise InvalidParameter(
-                    f"block {block!r} cannot condense; the image tower has blocks 1…{depth - 1} after its first"
+                    f"block {shown(block)} cannot condense; the image tower has blocks 1…{depth - 1} after its first"
                 )
         return known | {"blocks": sorted(set(known["blocks"]))}
 
@@ -239,6 +249,10 @@ class TCA(Adapter):
     def _domain_anchors(self) -> Tensor | None:
         """The mean of K over the images of each class, C×blocks×width, once every class has enough of them (step 6)."""
         return self.records.sum(dim=1) / self.counts[:, None, None] if self._has_anchors() else None
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        free = torch.arange(self.slots, device=state["counts"].device) >= state["counts"][:, None]
+        return "records has images beyond its counts" if bool(state["records"][free].any()) else None
 
     def _state_replaced(self) -> None:
         self._units = None

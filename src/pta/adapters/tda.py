@@ -28,12 +28,14 @@ can have more than 0.03.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.adapters.state_bounds import UNIT_BALL, Bound, between, entropies, slots_of
 from pta.classifier import ZeroShotClassifier
 from pta.engines.admission import EMPTY, Admission, admit, admit_nothing
 from pta.engines.affinity import affinity_per_class, affinity_per_listed_class
@@ -79,11 +81,12 @@ class TDA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         self.at_once = samples_at_once(classifier)
-        self.add_state("positive_keys", lambda c, p, _: c.anchors.new_zeros(c.classes, p["positive_slots"], c.dim))
-        self.add_state("positive_scores", lambda c, p, _: _no_scores(c, p["positive_slots"]))
-        self.add_state("negative_keys", lambda c, p, _: c.anchors.new_zeros(c.classes, p["negative_slots"], c.dim))
-        self.add_state("negative_scores", lambda c, p, _: _no_scores(c, p["negative_slots"]))
-        self.add_state("negative_classes", lambda c, p, _: _no_classes(c, p["negative_slots"], p["min_probability"]))
+        positive, negative = entropies(classifier.classes), self._bound_of_negative_scores()
+        self.add_state("positive_keys", lambda c, p, _: _no_keys(c, p["positive_slots"]), within=UNIT_BALL)
+        self.add_state("positive_scores", lambda c, p, _: _no_scores(c, p["positive_slots"]), within=slots_of(positive))
+        self.add_state("negative_keys", lambda c, p, _: _no_keys(c, p["negative_slots"]), within=UNIT_BALL)
+        self.add_state("negative_scores", lambda c, p, _: _no_scores(c, p["negative_slots"]), within=slots_of(negative))
+        self.add_state("negative_classes", lambda c, p, _: _no_classes(c, p), within=between(0, classifier.classes))
 
     def _step(self, samples: Samples) -> Tensor:
         f, zero_shot = samples.features, self.zero_shot(samples)
@@ -114,6 +117,9 @@ class TDA(Adapter):
         """What a sample's place in the negative cache depends on: the smallest stay."""
         return entropy
 
+    def _bound_of_negative_scores(self) -> Bound:
+        return entropies(self.classifier.classes)
+
     def _could_be(self, q: Tensor) -> Tensor:
         """The classes c with m(q)_c = 1 of E samples, E×K, ascending, then C in the places that are left."""
         between = (self.min_probability < q) & (q < self.max_probability)
@@ -134,11 +140,15 @@ class TDA(Adapter):
         return affinity_per_class(samples.features, positive, times, self.positive_keys, self.positive_beta)
 
 
+def _no_keys(classifier: ZeroShotClassifier, slots: int) -> Tensor:
+    return classifier.anchors.new_zeros(classifier.classes, slots, classifier.dim)
+
+
 def _no_scores(classifier: ZeroShotClassifier, slots: int) -> Tensor:
     return classifier.anchors.new_full((classifier.classes, slots), EMPTY, dtype=torch.float64)
 
 
-def _no_classes(classifier: ZeroShotClassifier, slots: int, min_probability: float) -> Tensor:
-    C = classifier.classes
-    K = int(min(C, 1 / min_probability)) if min_probability else C
-    return classifier.anchors.new_full((C, slots, K), C, dtype=torch.int32)
+def _no_classes(classifier: ZeroShotClassifier, parameters: Mapping[str, Any]) -> Tensor:
+    C, smallest = classifier.classes, parameters["min_probability"]
+    K = int(min(C, 1 / smallest)) if smallest else C
+    return classifier.anchors.new_full((C, parameters["negative_slots"], K), C, dtype=torch.int32)

@@ -8,26 +8,30 @@ hold the `paths` of their samples and, in the metadata, `about`: where everythin
 
 import hashlib
 import json
+import math
 import zipfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.lib import format as npy
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidSamples, PtaError, UnreadableFile, naming
-from pta.files import load_tensors
+from pta.errors import InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
+from pta.files import existing_file, load_tensors, read_tensors
+from pta.memory import require_memory
+from pta.plain import plain_number, plain_tensor
 from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
 _OPTIONAL = ("labels", "scale", "bias", "view_features", "pixels")
-_LARGEST = 64 * 2**30  # bytes after decompression; more is a mistake or an attack
+_NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_BYTES_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class FeatureFile:
 
 def load_features(path: str | Path) -> FeatureFile:
     """Read and check a feature file; every mistake is one line that names the file."""
-    path = Path(path)
+    path = existing_file(path, "feature")
     arrays = _read(path)
     missing = [key for key in _REQUIRED if key not in arrays]
     if missing:
@@ -92,9 +96,10 @@ def load_features(path: str | Path) -> FeatureFile:
         )
     with naming(str(path)):
         samples = Samples.of(arrays["image_features"], views=arrays.get("view_features"), raw=arrays.get("pixels"))
+        names = arrays["classnames"]
         classifier = ZeroShotClassifier(
             arrays["text_features"],
-            [str(name) for name in arrays["classnames"]],
+            names.tolist() if isinstance(names, np.ndarray) else names,
             scale=_number("scale", arrays.get("scale", 100.0)),
             bias=_number("bias", arrays.get("bias", 0.0)),
         )
@@ -104,9 +109,8 @@ def load_features(path: str | Path) -> FeatureFile:
                 "both must come from the same model"
             )
         labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
-    about = read_about(path) or {}
-    architecture = about.get("images", {}).get("architecture", "")
-    return FeatureFile(path.stem, samples, classifier, labels, about.get("dataset", path.stem), architecture)
+        dataset, architecture = _origin(read_about(path) or {}, path.stem)
+    return FeatureFile(path.stem, samples, classifier, labels, dataset, architecture)
 
 
 def read_about(path: Path) -> dict[str, Any] | None:
@@ -118,58 +122,73 @@ def read_about(path: Path) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise UnreadableFile(f"no such feature file: {path}")
     readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
     if path.suffix not in readers:
         raise UnreadableFile(f"{path}: a feature file ends in .npz or .safetensors")
     try:
         return readers[path.suffix](path)
-    except (SafetensorError, zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
-        if isinstance(error, PtaError):
-            raise
-        raise UnreadableFile(
-            f"{path} cannot be read (truncated, damaged, or holding Python objects?): {error}"
-        ) from None
+    except PtaError:
+        raise
+    except Exception as error:  # whatever zipfile, numpy and json raise on damaged bytes
+        damage = "truncated, damaged, or holding Python objects?"
+        raise UnreadableFile(f"{path} cannot be read ({damage}): {first_line(error)}") from None
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
-        _require_sane_size(path, (entry.file_size for entry in archive.infolist()))
-    with np.load(path, allow_pickle=False) as file:
-        return {key: file[key] for key in (*_REQUIRED, *_OPTIONAL) if key in file}
+        entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        wanted = {key: entries[key] for key in (*_REQUIRED, *_OPTIONAL) if key in entries}
+        require_memory(path, sum(entry.file_size for entry in wanted.values()))
+        return {key: _read_npy(archive, entry) for key, entry in wanted.items()}
+
+
+def _read_npy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+    """An array in memory that is aligned like any tensor's, of which none is taken before header and size agree."""
+    with archive.open(entry) as file:
+        shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(file)](file)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or size != entry.file_size - file.tell():
+            raise ValueError(f"{entry.filename} holds Python objects, or is not as long as it says")
+        content = torch.empty(size, dtype=torch.uint8).numpy()
+        for start in range(0, size, _BYTES_AT_ONCE):
+            part = file.read(min(_BYTES_AT_ONCE, size - start))
+            content[start : start + len(part)] = np.frombuffer(part, np.uint8)
+    return content.view(dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
-    _require_sane_size(path, [path.stat().st_size])
-    with safe_open(path, framework="pt") as file:
-        names = (file.metadata() or {}).get("classnames")
-        tensors = {key: file.get_tensor(key) for key in (*_REQUIRED, *_OPTIONAL) if key in file.keys()}  # noqa: SIM118
+    tensors, metadata = read_tensors(path, "feature", (*_REQUIRED, *_OPTIONAL))
+    names = metadata.get("classnames")
     return tensors if names is None else tensors | {"classnames": json.loads(names)}
-
-
-def _require_sane_size(path: Path, sizes: Iterable[int]) -> None:
-    total = sum(sizes)
-    if total > _LARGEST:
-        raise UnreadableFile(f"{path} unpacks to {total / 2**30:.0f} GiB; at most {_LARGEST // 2**30} GiB are read")
 
 
 def _labels(given: Any, count: int, classes: int) -> NDArray[np.int64] | None:
     if given is None:
         return None
-    labels = np.asarray(given)
+    labels = plain_tensor("labels", given, InvalidSamples)
     if labels.shape != (count,):
-        raise InvalidSamples(f"labels have shape {labels.shape}, expected one for each of the {count} samples")
-    if not np.issubdtype(labels.dtype, np.integer):
+        raise InvalidSamples(f"labels have shape {tuple(labels.shape)}, expected one for each of the {count} samples")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
         raise InvalidSamples(f"labels must be whole numbers, got {labels.dtype}")
-    if labels.min() < 0 or labels.max() >= classes:
-        wrong = labels.min() if labels.min() < 0 else labels.max()
+    labels = labels.to(torch.int64)
+    least, most = map(int, labels.aminmax())
+    if least < 0 or most >= classes:
+        wrong = least if least < 0 else most
         raise InvalidSamples(f"label {wrong} is out of range; there are {classes} classes, 0…{classes - 1}")
-    return labels.astype(np.int64)
+    return labels.numpy()
 
 
-def _number(name: str, given: Any) -> float:
-    try:
-        return float(np.asarray(given).reshape(()))
-    except (TypeError, ValueError):
-        raise InvalidSamples(f"{name} must be a single number, got {given!r}") from None
+def _number(name: str, given: object) -> float:
+    number = plain_number(given)
+    if math.isnan(number):
+        raise InvalidSamples(f"{name} must be a single number, got {shown(given)}")
+    return number
+
+
+def _origin(about: dict[str, Any], name: str) -> tuple[str, str]:
+    """What `pta extract` says of a file: what its images were listed as, and the architecture of the model."""
+    dataset, images = about.get("dataset", name), about.get("images", {})
+    architecture = images.get("architecture", "") if isinstance(images, dict) else None
+    if not isinstance(dataset, str) or not isinstance(architecture, str):
+        raise UnreadableFile("its description does not say in words which dataset and architecture it is of")
+    return dataset, architecture

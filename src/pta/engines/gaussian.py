@@ -19,6 +19,7 @@ from torch import Tensor
 from pta.engines.eigenspace import eigenspace_above
 from pta.engines.host_readable import is_host_readable
 
+_ROUNDING_OF_MOMENTS = 1e-8  # per item; millions of updates in float64 stay below
 _NO_SPREAD = 1e-12  # squared residuals of unit features below this are rounding, not spread
 
 
@@ -27,10 +28,26 @@ def add_moments(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor, *
 
     Only the items that are filled (…) count.
     """
+    rows = _moment_rows(items, means, filled)
+    moments.addmm_(rows.T, rows, alpha=sign)
+
+
+def are_moments_of(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor) -> bool:
+    """Whether the moments are those of the filled items, but for rounding.
+
+    M = RᵀR is told by M·v = Rᵀ(R·v) of random vectors v, which costs far less than RᵀR.
+    """
+    rows, generator = _moment_rows(items, means, filled), torch.Generator()
+    generator.seed()
+    probe = torch.randn(len(moments), 2, generator=generator, dtype=torch.float64).to(moments.device)
+    difference = moments @ probe - rows.T @ (rows @ probe)
+    return bool((difference.abs() <= _ROUNDING_OF_MOMENTS * (1 + len(rows))).all())
+
+
+def _moment_rows(items: Tensor, means: Tensor, filled: Tensor) -> Tensor:
     residuals = items.double() - means.double()
     rows = torch.cat([residuals, torch.ones_like(residuals[..., :1])], dim=-1) * filled[..., None]
-    rows = rows.flatten(0, -2)
-    moments.addmm_(rows.T, rows, alpha=sign)
+    return rows.flatten(0, -2)
 
 
 def add_scatter(covariance: Tensor, x: Tensor, means: Tensor, shares: Tensor) -> None:

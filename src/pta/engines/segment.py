@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from pta.engines.affine import AffineMap, AnchoredMap
-from pta.engines.rule import Rule
+from pta.engines.rule import PARAMETERS, Rule
 from pta.engines.segment_checks import require_whole
 from pta.engines.touches import Touches
-from pta.errors import StateMismatch
+from pta.errors import PtaError, StateMismatch, shown
 from pta.files import load_tensors, save_tensors
 
 _VERSION = 2
@@ -75,21 +75,31 @@ class Segment:
             raise StateMismatch(f"{path} has segment version {about.get('version')}; this pta reads {_VERSION}")
         try:
             return cls._of_file(tensors, about)
-        except KeyError as error:
-            raise StateMismatch(f"{path} is not a whole segment: {error} is missing") from None
-        except (TypeError, ValueError) as error:  # every PtaError is a ValueError
+        except PtaError as error:
             raise StateMismatch(f"{path} is not a whole segment: {error}") from None
 
     @classmethod
     def _of_file(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> "Segment":
-        def parts(of: str, names: tuple[str, ...]) -> dict[str, Any]:
-            return {name: tensors[f"{of}.{name}"] for name in names}
-
-        rule, tail = Rule(**about["rule"]), tensors["tail"]
-        anchored = AnchoredMap(**parts("anchored", AnchoredMap._fields)) if rule.fades_linearly else None
-        head = AffineMap(count=about["count"] - len(tail), **parts("head", _HEAD), anchored=anchored)
-        touches = Touches(**{name: part.numpy() for name, part in parts("touches", _TOUCHES).items()}, count=len(tail))
-        return cls(head, tail, touches, rule, tuple(about["shape"]), about["classifier"])
+        count, shape, given = (about.get(name) for name in ("count", "shape", "rule"))
+        if type(count) is not int or not isinstance(shape, list):
+            raise StateMismatch("its count must be a whole number and its shape a list")
+        if not isinstance(given, dict) or given.keys() != PARAMETERS.keys():
+            raise StateMismatch(f"its rule must say {', '.join(PARAMETERS)}")
+        rule = Rule(**given)
+        names = {"head": _HEAD, "touches": _TOUCHES, "anchored": AnchoredMap._fields if rule.fades_linearly else ()}
+        wanted = {"tail", *(f"{of}.{name}" for of, own in names.items() for name in own)}
+        if wrong := wanted ^ tensors.keys():
+            raise StateMismatch(f"{shown(min(wrong))} is missing, or no part of such a segment")
+        parts = {of: {name: tensors[f"{of}.{name}"] for name in own} for of, own in names.items()}
+        if any(part.dtype not in (torch.int64, torch.float64) for part in parts["touches"].values()):
+            raise StateMismatch("its touches must be int64 and float64 numbers")
+        tail = tensors["tail"]
+        kept = len(tail) if tail.ndim else 0
+        head = AffineMap(
+            count - kept, **parts["head"], anchored=AnchoredMap(**parts["anchored"]) if names["anchored"] else None
+        )
+        touches = Touches(**{name: part.numpy() for name, part in parts["touches"].items()}, count=kept)
+        return cls(head, tail, touches, rule, tuple(shape), about.get("classifier", ""))
 
     def require_for(self, rule: Rule, classifier: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         """Refuse to be applied or composed where another rule, classifier (by fingerprint) or precision is used."""

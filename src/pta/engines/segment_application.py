@@ -13,7 +13,6 @@ from pta.engines.refresh import refresh
 from pta.engines.rule import FORGOTTEN, Rule
 from pta.engines.segment import Segment
 from pta.engines.touches import Touches
-from pta.errors import StateMismatch
 
 _REFRESHES_AT_ONCE = 64
 _MOST_REFRESHES = 2**20
@@ -22,19 +21,12 @@ _MOST_REFRESHES = 2**20
 _EXACT_WITHIN = 10 * FORGOTTEN
 
 
-def apply_segment(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> bool:
-    """Bring the prototypes from before a segment to after it; say whether that is what its samples would have done.
-
-    Nothing is changed before everything is computed.
-    """
+def after_segment(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> tuple[Prototypes, bool]:
+    """The prototypes from before a segment as they are after it, and whether its samples would have made them so."""
     new = Prototypes(*(getattr(prototypes, field.name).clone() for field in fields(Prototypes)))
     exact = not segment.head.count or _apply_head(new, anchors, segment)
     advance(new, anchors, segment.tail.to(anchors.device), segment.touches, segment.rule)
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in (new.knowledge, new.anchored, new.length)):
-        raise StateMismatch("the segment holds numbers that are too large for the prototypes")
-    for field in fields(Prototypes):
-        getattr(prototypes, field.name).copy_(getattr(new, field.name))
-    return exact
+    return new, exact
 
 
 def _apply_head(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> bool:

@@ -6,14 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.engines.affine import AffineMap
+from pta.engines.affine import AffineMap, AnchoredMap
 from pta.engines.rule import Rule
 from pta.engines.touches import Touches
-from pta.errors import StateMismatch
-from pta.samples import SMALLEST_NORM
+from pta.errors import StateMismatch, shown
+from pta.plain import require_plain
+from pta.samples import LONGEST_MEAN, SMALLEST_NORM
 
 _MOST_SAMPLES = 2**53
-_SMALLEST = float(np.finfo(np.float64).tiny)
+_LARGEST_SIDE = 2**31
 _ROUNDING = 1e-6  # of sums that are one at most
 
 
@@ -21,13 +22,16 @@ def require_whole(
     head: AffineMap, tail: Tensor, touches: Touches, rule: Rule, shape: tuple[int, int], classifier: str
 ) -> None:
     """Refuse parts that do not make a segment."""
-    sizes = len(shape) == 2 and all(type(size) is int and size > 0 for size in shape)
-    _require(sizes, f"a segment's shape must be the numbers of classes and dimensions, got {shape!r}")
-    _require(isinstance(classifier, str), f"a classifier's fingerprint must be text, got {classifier!r}")
-    kept, count = len(tail), head.count + len(tail)
-    possible = type(head.count) is int and 0 <= head.count <= _MOST_SAMPLES
-    _require(possible, f"a segment cannot have {count} samples, {kept} of them in its tail")
+    typed = isinstance(head, AffineMap) and isinstance(touches, Touches) and isinstance(rule, Rule)
+    _require(typed, "a segment is made of an AffineMap, a tail of features, its Touches and a Rule")
+    sizes = isinstance(shape, tuple) and len(shape) == 2
+    sizes = sizes and all(type(size) is int and 0 < size <= _LARGEST_SIDE for size in shape)
+    _require(sizes, f"a segment's shape must be the numbers of classes and dimensions, got {shown(shape)}")
+    _require(isinstance(classifier, str), f"a classifier's fingerprint must be text, got {shown(classifier)}")
     _require_tail(tail, shape[1])
+    possible = type(head.count) is int and 0 <= head.count <= _MOST_SAMPLES
+    _require(possible, f"a segment cannot have {shown(head.count)} samples before its tail")
+    kept, count = len(tail), head.count + len(tail)
     whole_tail = kept == min(count, rule.tail)
     _require(whole_tail, f"a segment of {count} samples keeps {rule.tail} in its tail, or all, not {kept}")
     _require_head(head, rule, shape, tail.dtype)
@@ -35,44 +39,59 @@ def require_whole(
 
 
 def _require_tail(tail: Tensor, dim: int) -> None:
+    require_plain("a segment's tail", tail, StateMismatch)
     rows = tail.dtype in (torch.float32, torch.float64) and tail.ndim == 2 and tail.shape[1] == dim and len(tail) > 0
     wanted = f"a segment's tail must be float32 or float64 rows of {dim} numbers"
     _require(rows, f"{wanted}, got {tuple(tail.shape)} {tail.dtype}")
     norms = torch.linalg.vector_norm(tail, dim=1)
-    usable = bool((torch.isfinite(norms) & (norms >= SMALLEST_NORM)).all())
-    _require(usable, "a feature in the segment's tail is zero, NaN or Inf")
+    usable = bool(((norms >= SMALLEST_NORM) & (norms <= LONGEST_MEAN)).all())
+    _require(usable, "a feature in the segment's tail is zero, NaN or Inf, or longer than one")
 
 
 def _require_head(head: AffineMap, rule: Rule, shape: tuple[int, int], dtype: torch.dtype) -> None:
+    require_plain("classes of a segment", head.classes, StateMismatch)
     rows, wide = tuple(head.classes.shape[:1]), torch.float64
-    matrix = (*rows, shape[1])
-    _require_numbers("classes", head.classes, rows, torch.int64)
-    _require_numbers("log_decay", head.log_decay, rows, wide, high=-_SMALLEST)
-    _require_numbers("offset", head.offset, matrix, dtype)
+    _require_numbers("classes", head.classes, rows, torch.int64, 0, shape[0] - 1)
+    _require(bool((head.classes.diff() > 0).all()), "the classes of a segment must be different and ascending")
+    _require(
+        head.count > 0 or not len(head.classes), "a segment that is all tail cannot have touched a class before it"
+    )
+    once, every_time = (float(rule.log_decay(np.array(p))) for p in (rule.threshold * (1 - _ROUNDING), 1 + _ROUNDING))
+    _require_numbers("log_decay", head.log_decay, rows, wide, head.count * every_time * (1 + _ROUNDING), once)
+    _require_rows("offset", head.offset, -torch.expm1(head.log_decay), shape[1], dtype)
     _require_numbers("spread", head.spread, rows, wide, 0.0, math.pi)
-    linear = (head.anchored is not None) == rule.fades_linearly
+    linear = isinstance(head.anchored, AnchoredMap) if rule.fades_linearly else head.anchored is None
     _require(linear, "a segment maps R exactly if its rule is recursive without renormalising")
     if head.anchored:
-        _require_numbers("from_knowledge", head.anchored.from_knowledge, rows, wide, 0.0, 1 + _ROUNDING)
-        _require_numbers("anchored offset", head.anchored.offset, matrix, dtype)
-    ascending = bool(((head.classes >= 0) & (head.classes < shape[0])).all() and (head.classes.diff() > 0).all())
-    _require(ascending, f"the classes of a segment must be different ascending numbers from 0 to {shape[0] - 1}")
-    possible = head.count > 0 or not len(head.classes)
-    _require(possible, "a segment without samples before its tail cannot have touched a class there")
+        learned = 1 - rule.w**head.count + _ROUNDING  # the share in R of every P since the start
+        _require_numbers("from_knowledge", head.anchored.from_knowledge, rows, wide, 0.0, learned)
+        _require_rows("anchored offset", head.anchored.offset, learned - head.anchored.from_knowledge, shape[1], dtype)
 
 
 def _require_numbers(
-    name: str, given: Tensor, shape: tuple[int, ...], dtype: torch.dtype, low: float = -math.inf, high: float = math.inf
+    name: str, given: Tensor, shape: tuple[int, ...], dtype: torch.dtype, low: float, high: float
 ) -> None:
+    require_plain(f"{name} of a segment", given, StateMismatch)
     fits = len(shape) > 0 and tuple(given.shape) == shape and given.dtype == dtype
     _require(fits, f"{name} of a segment must be {shape} {dtype}, got {tuple(given.shape)} {given.dtype}")
-    inside = bool((torch.isfinite(given) & (given >= low) & (given <= high)).all())
-    _require(inside, f"{name} of a segment must be finite numbers from {low:g} to {high:g}")
+    inside = bool(((given >= low) & (given <= high)).all())
+    _require(inside, f"{name} of a segment must be numbers from {low:g} to {high:g}")
+
+
+def _require_rows(name: str, given: Tensor, weights: Tensor, dim: int, dtype: torch.dtype) -> None:
+    """Refuse rows that are no sums of features, none longer than one, with weights that add up to so much."""
+    require_plain(f"{name} of a segment", given, StateMismatch)
+    shape = (len(weights), dim)
+    fits = tuple(given.shape) == shape and given.dtype == dtype
+    _require(fits, f"{name} of a segment must be {shape} {dtype}, got {tuple(given.shape)} {given.dtype}")
+    inside = bool((torch.linalg.vector_norm(given, dim=1, dtype=torch.float64) <= weights * LONGEST_MEAN).all())
+    _require(inside, f"{name} of a segment has rows that are longer than any sum of its features")
 
 
 def _require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> None:
-    samples, touched, p = touches.samples, touches.classes, touches.probabilities
-    typed = all(part.ndim == 1 for part in (samples, touched, p)) and samples.dtype == touched.dtype == np.int64
+    samples, touched, p = parts = touches.samples, touches.classes, touches.probabilities
+    typed = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts)
+    typed = typed and samples.dtype == touched.dtype == np.int64
     wanted = "a segment's touches must be int64 samples and classes and float64 probabilities"
     _require(typed and p.dtype == np.float64, wanted)
     whole = len(samples) == len(touched) == len(p) and touches.count == count
@@ -81,7 +100,7 @@ def _require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> 
     ordered = ((np.diff(touched) > 0) | ((np.diff(touched) == 0) & (np.diff(samples) > 0))).all()
     wanted = f"a segment's touches must be of {count} samples and {classes} classes, ordered by class, then by sample"
     _require(bool(inside and ordered), wanted)
-    enough = (p.astype(np.float32) >= np.float32(rule.threshold)) & (p <= 1 + _ROUNDING)
+    enough = (np.fmin(p, 2.0).astype(np.float32) >= np.float32(rule.threshold)) & (p <= 1 + _ROUNDING)
     _require(bool(enough.all()), f"the probabilities of a segment's touches must be from {rule.threshold:g} to 1")
 
 

@@ -1,0 +1,71 @@
+"""What a caller gives, as an ordinary number or an ordinary tensor, or refused in one line."""
+
+import math
+from numbers import Real
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pta.errors import PtaError, first_line
+
+_INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
+FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+_DTYPES = FLOATS | _INTEGERS | {torch.bool}
+
+
+def plain_number(given: object) -> float:
+    """A real number as a float; NaN in the place of anything else, which no bounds contain.
+
+    >>> plain_number(np.float32(0.5)), plain_number(torch.tensor(2)), plain_number("3"), plain_number(True)
+    (0.5, 2.0, nan, nan)
+    """
+    try:
+        value = given.item() if isinstance(given, Tensor | np.ndarray) else given
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except (ValueError, RuntimeError, OverflowError):  # of several numbers, of a tensor without any, of a huge int
+        return math.nan
+
+
+def plain_tensor(name: str, given: object, refusal: type[PtaError]) -> Tensor:
+    """What is given as a dense tensor in memory that belongs to no graph; itself, if it is one."""
+    try:
+        tensor = given if isinstance(given, Tensor) else torch.as_tensor(_native(given))
+    except Exception as error:  # whatever the conversion of a caller's own object raises
+        raise refusal(f"{name} cannot be read as numbers: {first_line(error)}") from None
+    require_plain(name, tensor, refusal)
+    if type(tensor) is Tensor and not tensor.requires_grad and not tensor.is_neg():
+        return tensor
+    return tensor.detach().as_subclass(Tensor).resolve_neg()
+
+
+def require_plain(name: str, given: object, refusal: type[PtaError]) -> None:
+    """Refuse what is not a tensor, and tensors that are sparse, nested, quantized or complex, or hold no numbers."""
+    oddity = _oddity(given) if isinstance(given, Tensor) else type(given).__name__
+    if oddity:
+        raise refusal(f"{name} must be an ordinary dense tensor of real numbers, got {oddity}")
+
+
+def _native(given: object) -> object:
+    """Arrays in the byte order of this machine and without negative strides, which torch does not read."""
+    return np.asarray(given, given.dtype.newbyteorder("="), order="C") if isinstance(given, np.ndarray) else given
+
+
+def _oddity(tensor: Tensor) -> str | None:
+    if tensor.is_nested:
+        return "a nested one"
+    if tensor.layout is not torch.strided:
+        return f"one of layout {tensor.layout}"
+    if tensor.dtype not in _DTYPES:
+        return f"{tensor.dtype}"
+    return None if _is_in_memory(tensor) else "one without numbers"
+
+
+def _is_in_memory(tensor: Tensor) -> bool:
+    """Whether there are numbers to read: not on the meta device, nor where memory was freed or a tracer has none."""
+    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return False
+    try:
+        return tensor.data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:
+        return False
