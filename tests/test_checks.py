@@ -161,6 +161,15 @@ class DividesByZero(PTA):
         return super()._step(samples).masked_fill_(samples.features[:, :1] < 0, float("nan"))
 
 
+class PrefersTheLeastProbable(PTA):
+    logit_factor = -0.5
+
+
+class RanksByItsOwnProbabilities(PTA):
+    def probabilities(self, logits, *, raw=False):
+        return super().probabilities(logits, raw=raw).roll(1, dims=1)
+
+
 @pytest.mark.parametrize(
     ("broken", "law"),
     [
@@ -180,6 +189,8 @@ class DividesByZero(PTA):
         (LeaksGradients, "gradients_stay_inside"),
         (IsCoarseInFloat32, "float32_agrees_with_float64"),
         (DividesByZero, "logits_are_finite"),
+        (PrefersTheLeastProbable, "probabilities_keep_the_label"),
+        (RanksByItsOwnProbabilities, "probabilities_keep_the_label"),
     ],
 )
 def test_each_law_catches_who_breaks_it(broken, law):

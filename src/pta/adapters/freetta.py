@@ -84,6 +84,12 @@ class FreeTTA(Adapter):
         """N_y, which add up to n."""
         return self.heard + 1 / self.classifier.classes
 
+    @property
+    def logit_factor(self) -> float:
+        """Of a cosine with a text anchor, the answer has scale (or 1) from the text and at first α from the scores."""
+        scale = self.classifier.scale
+        return scale / ((scale if self.scaled_text else 1.0) + self.alpha)
+
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)
         weights = torch.exp(-self.beta * zero_shot.entropy)
