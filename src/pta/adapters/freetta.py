@@ -51,6 +51,9 @@ Inverse = Literal["plain", "shrunk"]
 class FreeTTA(Adapter):
     """Online EM of a Gaussian mixture, an interpretation: the paper leaves open what is needed.
 
+    Nothing is decided by a threshold: a batch differs from a loop by the rounding of logits alone, which can change an
+    answer between two classes that are as close as that.
+
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> FreeTTA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 1])

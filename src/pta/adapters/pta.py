@@ -62,6 +62,7 @@ class PTA(Adapter):
     `variant="paper"` changes the defaults of `min_probability`, `fusion` and `renormalise` to the printed equations.
     In half precision the state is rounded after every sample. With a fixed anchor `renormalise` makes no difference.
     A class whose mixture is exactly zero (w = 0 before its first sample) keeps its anchor, where 0/0 would be NaN.
+    The rule is unstable where R and P are opposite and w > (1−w)·‖P‖: rounding, and so the batch, decides how R turns.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> adapter = PTA(classifier, h=20.0)
