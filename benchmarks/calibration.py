@@ -29,7 +29,7 @@ from pta.evaluation.metrics import accuracy, calibration_error
 from pta.evaluation.stream_run import Run
 
 SEEDS = (1, 2, 3)
-LARGE, SLOW = 5000, ("adapt", "dota", "oga")
+LARGE, SLOW = 5000, ("adapt", "bca", "dota", "freetta", "oga", "stata")
 SURE = 0.99
 
 
