@@ -27,6 +27,7 @@ def record(dataset, method, seed, accuracy, **params):
         "seconds": 0.25 * seed,
         "state_bytes": 4096,
         "calibration_error": 3.0 + seed,
+        "raw_calibration_error": 8.0 + seed,
         "class_accuracies": [50.0, 90.0],
         "worst_class": {"name": "boot", "accuracy": 49.0 + seed},
         "fixed": 10 * seed,

@@ -166,6 +166,15 @@ class DividesByZero(PTA):
         return super()._step(samples).masked_fill_(samples.features[:, :1] < 0, float("nan"))
 
 
+class PrefersTheLeastProbable(PTA):
+    logit_factor = -0.5
+
+
+class RanksByItsOwnProbabilities(PTA):
+    def probabilities(self, logits, *, raw=False):
+        return super().probabilities(logits, raw=raw).roll(1, dims=1)
+
+
 @pytest.mark.parametrize(
     ("broken", "law"),
     [
@@ -186,6 +195,8 @@ class DividesByZero(PTA):
         (TrustsEveryState, "an_impossible_state_is_refused"),
         (IsCoarseInFloat32, "float32_agrees_with_float64"),
         (DividesByZero, "logits_are_finite"),
+        (PrefersTheLeastProbable, "probabilities_keep_the_label"),
+        (RanksByItsOwnProbabilities, "probabilities_keep_the_label"),
     ],
 )
 def test_each_law_catches_who_breaks_it(broken, law):

@@ -29,13 +29,13 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(pta, pets, tmp_p
         *("--set", "pta.h=50", "--json", out, "--predictions", folder),
     )
     assert done.returncode == 0, done.stderr
-    columns = ("accuracy", "gain over zero-shot", "worst class", "calibration error", "samples/s", "state")
+    columns = ("accuracy", "gain over zero-shot", "worst class", "calibration error", "(raw ", "samples/s", "state")
     assert all(word in done.stdout for word in ("clip", "pta", "±", *columns))
 
     records = json.loads(out.read_text())
     keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
     keys |= {"state_bytes", "calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online"}
-    keys |= {"samples", "labels", "seen", "right"}
+    keys |= {"raw_calibration_error", "samples", "labels", "seen", "right"}
     assert [(record["method"], record["seed"]) for record in records] == [
         ("clip", 1),
         ("clip", 2),

@@ -198,7 +198,8 @@ def test_without_labels_nothing_is_counted():
     (done,) = evaluate(feature_file(150, labelled=False), {"pta": {}}, seeds=[1])
     record = done.record()
     assert record["accuracy"] is record["zero_shot_accuracy"] is None
-    counted = {"calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online", "seen", "right"}
+    counted = {"calibration_error", "raw_calibration_error", "class_accuracies", "worst_class", "fixed", "broken"}
+    counted |= {"online", "seen", "right"}
     assert not counted & set(record)
     assert json.loads(json.dumps(record, allow_nan=False)) == record
 
@@ -212,3 +213,4 @@ def test_the_record_of_every_method_is_json():
         assert {**again, "params": None} == {**record, "params": None}, method
         assert set(again["params"]) == set(record["params"])
         assert 0 <= record["calibration_error"] <= 100
+        assert 0 <= record["raw_calibration_error"] <= 100

@@ -148,6 +148,20 @@ class Adapter(ABC):
         return self._answers(self._predict, self._parts(self._checked(samples)))
 
     @property
+    def logit_factor(self) -> float:
+        """What brings logits to the scale of one classifier: 1/n where the rule adds up n of them.
+
+        A method with a state counts what the rule adds up before anything is learned, in units of the zero-shot
+        logits. An adapter that has learned nothing then has the probabilities of zero-shot. The factor is positive, so
+        it changes no label, and it follows from rule and parameters: nothing is fitted to labels.
+        """
+        return 1.0
+
+    def probabilities(self, logits: Tensor, *, raw: bool = False) -> Tensor:
+        """The softmax of logits times `logit_factor`, in float64; if `raw`, of the logits as they are."""
+        return (logits.double() * (1.0 if raw else self.logit_factor)).softmax(dim=-1)
+
+    @property
     def position(self) -> int:
         """How many samples were given to `step` since the beginning, or since the last full `reset`."""
         return int(self.seen)

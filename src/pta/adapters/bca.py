@@ -42,6 +42,8 @@ class BCA(Adapter):
 
     Logits are logarithms of the posterior. The table is dense and takes 8·C² bytes from the start: 8 MB for 1000
     classes, 3.8 GB for 21,841. While few of its rows have changed, a sample takes the time of these alone on a CPU.
+    A batch can differ from a loop after a sample whose two largest posteriors, or the largest and a threshold, are
+    equal up to the rounding of float64: rounding then decides what is learned.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> BCA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)

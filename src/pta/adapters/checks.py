@@ -366,6 +366,21 @@ def logits_are_finite(factory: Factory) -> None:
             _require(bool(torch.isfinite(logits).all()), adapter, "logits are not finite")
 
 
+@_check
+def probabilities_keep_the_label(factory: Factory) -> None:
+    """`logit_factor` is positive and finite, and the class of the largest logit is the most probable one."""
+    stream = _Stream.make(9)
+    adapter = stream.adapter(factory, learned=40)
+    factor = adapter.logit_factor
+    _require(0 < factor < math.inf, adapter, f"logit_factor is {factor}")
+    logits = adapter.step(stream.samples[40:])
+    for raw in (False, True):
+        p = adapter.probabilities(logits, raw=raw)
+        _require(bool((p.sum(dim=1) - 1).abs().max() < 1e-9), adapter, "probabilities do not add up to one")
+        own = p.gather(1, logits.argmax(dim=1, keepdim=True))
+        _require(torch.equal(own, p.amax(dim=1, keepdim=True)), adapter, "the most probable class is another one")
+
+
 def _refused_uses(adapter: Adapter, good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:
     for what, batch in _bad_batches(good):
         for use in (adapter.step, adapter.predict):

@@ -88,6 +88,11 @@ class Combined(PTA):
         """The other method."""
         return (_name("base", parameters.get("base", cls.declared["base"].default)),)
 
+    @property
+    def logit_factor(self) -> float:
+        """The prototypes add one classifier to as many as the other method adds up."""
+        return 1 / (1 / self.other.logit_factor + 1)
+
     def _step(self, samples: Samples) -> Tensor:
         f, logits = self.other._answer(samples, learn=True)
         self.other.seen += len(samples)

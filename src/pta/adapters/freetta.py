@@ -55,6 +55,9 @@ Inverse = Literal["plain", "shrunk"]
 class FreeTTA(Adapter):
     """Online EM of a Gaussian mixture, an interpretation: the paper leaves open what is needed.
 
+    Nothing is decided by a threshold: a batch differs from a loop by the rounding of logits alone, which can change an
+    answer between two classes that are as close as that.
+
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> FreeTTA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 1])
@@ -93,6 +96,12 @@ class FreeTTA(Adapter):
     def counts(self) -> Tensor:
         """N_y, which add up to n."""
         return self.heard + 1 / self.classifier.classes
+
+    @property
+    def logit_factor(self) -> float:
+        """Of a cosine with a text anchor, the answer has scale (or 1) from the text and at first α from the scores."""
+        scale = self.classifier.scale
+        return scale / ((scale if self.scaled_text else 1.0) + self.alpha)
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)

@@ -103,6 +103,11 @@ class OGA(Adapter):
         self.gaussians.state_changed()
         renew_moments(self.moments, self.items, self.means, self.filled)
 
+    @property
+    def logit_factor(self) -> float:
+        """At first text is in the prior and, as τ·d·cosines, in the likelihoods of Gaussians around the anchors."""
+        return 1 / (1 + self.tau * self.classifier.dim / self.classifier.scale)
+
     def _step(self, samples: Samples) -> Tensor:
         zero_shot, x = self.zero_shot(samples), samples.features
         learn = partial(self._learn, x, zero_shot)

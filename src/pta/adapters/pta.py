@@ -13,12 +13,14 @@ For each sample with unit feature f:
 
 The paper's equations and the program that was released with it differ; each difference is a switch, and `variant` sets
 them all: "released" (what produced the published numbers, the steps above) or "paper" (the printed equations: no
-probability is too small to learn from, R is not rescaled, and step 4 adds two softmaxes instead of two logits).
+probability is too small to learn from, R is not rescaled, and step 4 averages two softmaxes instead of adding two
+logits; the answer is the logarithm of that average).
 
 The update depends on zero-shot quantities alone, so it is an affine map of P: a batch is computed exactly in chunks
 (`pta.engines`), and stretches of stream can be summarised apart, composed and applied (`summarise`, `apply`).
 """
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields
@@ -62,6 +64,7 @@ class PTA(Adapter):
     `variant="paper"` changes the defaults of `min_probability`, `fusion` and `renormalise` to the printed equations.
     In half precision the state is rounded after every sample. With a fixed anchor `renormalise` makes no difference.
     A class whose mixture is exactly zero (w = 0 before its first sample) keeps its anchor, where 0/0 would be NaN.
+    The rule is unstable where R and P are opposite and w > (1−w)·‖P‖: rounding, and so the batch, decides how R turns.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> adapter = PTA(classifier, h=20.0)
@@ -77,7 +80,9 @@ class PTA(Adapter):
     variant: Variant = choice("released", Variant, "which rule the other switches default to")
     min_probability: float = PARAMETERS["min_probability"]
     anchor: Anchor = PARAMETERS["anchor"]
-    fusion: Fusion = choice("logits", Fusion, "add logits, or softmax probabilities (paper, Eq. 7)")
+    fusion: Fusion = choice(
+        "logits", Fusion, "add logits, or average probabilities (paper, Eq. 7) and give the logarithm"
+    )
     order: Order = PARAMETERS["order"]
     weight: Weight = PARAMETERS["weight"]
     renormalise: bool = PARAMETERS["renormalise"]
@@ -113,6 +118,11 @@ class PTA(Adapter):
         """The state as the engines see it."""
         return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
 
+    @property
+    def logit_factor(self) -> float:
+        """1/2, because two classifiers are added; 1 where their probabilities are averaged."""
+        return 0.5 if self.fusion == "logits" else 1.0
+
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)
         touches = touches_of_zero_shot(self.prototypes, zero_shot, self.rule)
@@ -125,13 +135,13 @@ class PTA(Adapter):
         """Steps 2 to 4."""
         add = self.fusion == "logits"
         scores = learn_and_score(self.prototypes, self.classifier, f, z, touches, self.rule, add=add)
-        return scores if add else z.softmax(dim=1).add_(scores.softmax(dim=1))
+        return scores if add else _log_mean(z, scores)
 
     def _score(self, f: Tensor, z: Tensor) -> Tensor:
         cosines = f @ self.anchored.to(f.dtype).T
         if self.fusion == "logits":
             return add_scores(z, cosines, self.classifier)
-        return z.softmax(dim=1).add_(self.classifier.scores(cosines).softmax(dim=1))
+        return _log_mean(z, self.classifier.scores(cosines))
 
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:
@@ -158,6 +168,11 @@ class PTA(Adapter):
         new, exact = after_segment(self.prototypes, anchors, segment)
         self._put_checked({**vars(new), "seen": self.seen + segment.count}, "the state after the segment")
         return exact
+
+
+def _log_mean(z: Tensor, scores: Tensor) -> Tensor:
+    """The logarithm of the mean of two softmaxes, finite even where both underflow."""
+    return torch.logaddexp(z.log_softmax(dim=1), scores.log_softmax(dim=1)).sub_(math.log(2))
 
 
 def _fresh(name: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:

@@ -56,6 +56,8 @@ class SCA(Adapter):
     """Statistics caching: least squares onto soft pseudo-labels (details uncertain).
 
     With `cache_scale=1`, as a port has it, the cache hardly changes any answer.
+    A batch can differ from a loop after a sample whose two most probable classes, or the probability of its first
+    labels and the threshold less 10⁻¹², are equal up to the rounding of float64.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> SCA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)

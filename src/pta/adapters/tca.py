@@ -74,6 +74,8 @@ class TCA(Adapter):
 
     With a rate of 0 the tower is unchanged. A block in which not even one patch would be condensed stays as it is.
     `predict` takes every sample as if it were the next one. Features that come with the samples are not used.
+    A tower rounds differently in a batch than alone. A batch can differ from a loop after a sample for which that
+    decides between patches, classes or images of the reservoir that are nearly equal.
 
     >>> from pta.encoders import EmbeddedEncoder
     >>> encoder = EmbeddedEncoder.load()

@@ -106,10 +106,12 @@ def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequen
             own = [e.record() for e in done if e.data is data and e.run.method == method]
             summary = Summary.of(own)
             deviation = "" if summary.deviation is None else f" ± {summary.deviation:.2f}"
+            raw = "" if summary.accuracy is None else f" (raw {summary.raw_calibration_error:.2f})"
             cells = [
                 _cell(summary.accuracy) + deviation,
                 _cell(summary.gain, "+.2f"),
-                *map(_cell, (summary.worst_class, summary.calibration_error)),
+                _cell(summary.worst_class),
+                _cell(summary.calibration_error) + raw,
             ]
             speed = f"{summary.samples_per_second:,.0f}"
             table.add_row(plain(data.name), method, *cells, speed, decimal(summary.state_bytes))

@@ -40,6 +40,9 @@ def predict(
     state: Annotated[Path | None, typer.Option(help="Go on from this file if it exists, and save to it.")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Answer from the state and learn nothing.")] = False,
     top: Annotated[int, typer.Option(min=1, help="How many classes to give for each image.")] = 1,
+    raw_probability: Annotated[
+        bool, typer.Option("--raw-probability", help="Give the softmax of the method's logits as they are.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Where rows go: a .jsonl or .csv file, or - for stdout.")] = Path(STDOUT),
     append: Annotated[bool, typer.Option("--append", help="Add rows to a file that exists.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False,
@@ -70,6 +73,7 @@ def predict(
         method=method or "pta",
         views=views,
         expected=total or None,
+        raw_probability=raw_probability,
         **parameters,
     )
     if state is not None and state.exists():

@@ -33,6 +33,7 @@ class Summary:
     gain: float | None
     worst_class: float | None
     calibration_error: float | None
+    raw_calibration_error: float | None
     samples_per_second: float
     state_bytes: int
 
@@ -52,6 +53,7 @@ class Summary:
             gain=mean(lambda record: record["accuracy"] - record["zero_shot_accuracy"]),
             worst_class=mean(lambda record: record["worst_class"]["accuracy"]),
             calibration_error=mean(lambda record: record["calibration_error"]),
+            raw_calibration_error=mean(lambda record: record["raw_calibration_error"]),
             samples_per_second=sum(record["n"] for record in records) / max(seconds, 1e-9),
             state_bytes=records[0]["state_bytes"],
         )

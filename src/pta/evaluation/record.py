@@ -67,6 +67,7 @@ class Evaluation:
         at = np.unique(np.linspace(min(metrics.COLD_START, len(right)), len(right), _POINTS).round().astype(int)) - 1
         return {
             "calibration_error": metrics.calibration_error(self.run.confidences, right),
+            "raw_calibration_error": metrics.calibration_error(self.run.raw_confidences, right),
             "class_accuracies": by_class,
             "worst_class": {"name": name, "accuracy": worst},
             "fixed": int(fixed[-1]),

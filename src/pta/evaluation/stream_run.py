@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pta.adapters.adapter import Adapter
 from pta.errors import InvalidParameter
@@ -16,6 +17,8 @@ from pta.samples import Samples
 from pta.streams import kept
 
 Labels = NDArray[np.int64]
+
+_ROWS_AT_ONCE = 1024  # of float64 probabilities
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Run:
     parameters: dict[str, Any]  # every parameter it had
     order: NDArray[np.int64]  # the sample number at each position of the stream
     predictions: NDArray[np.int64]  # the predicted class at each position
-    confidences: NDArray[np.float32]  # the probability that the method gave it
+    confidences: NDArray[np.float32]  # its probability
+    raw_confidences: NDArray[np.float32]  # its probability without the method's `logit_factor`
     labels: Labels | None  # the true class at each position, if known
     seconds: float  # spent in the method's steps
     state_bytes: int  # the memory of what it had learned at the end
@@ -64,7 +68,7 @@ def run_stream(
     order = order[: kept(len(order), batch, drop_last=drop_last)]
     if not len(order):
         raise InvalidParameter(f"nothing is left of {len(samples)} samples without the last batch of {batch}")
-    predictions, confidences, seconds = [], [], 0.0
+    predictions, confidences, raw_confidences, seconds = [], [], [], 0.0
     at_once = len(order) if adapter.scope == "stream" else batch
     for rows in torch.split(torch.from_numpy(order), at_once):
         part = samples[rows]
@@ -74,9 +78,16 @@ def run_stream(
         predicted = logits.argmax(dim=1).cpu()  # when a GPU is done, too
         seconds += time.perf_counter() - begun
         predictions.append(predicted.numpy())
-        confidences.append(logits.float().softmax(dim=1).amax(dim=1).cpu().numpy())
+        confidences.append(_confidences(adapter, logits, raw=False))
+        raw_confidences.append(_confidences(adapter, logits, raw=True))
         if on_batch:
             on_batch(predictions[-1])
-    answered = (np.concatenate(predictions), np.concatenate(confidences))
+    answered = (np.concatenate(predictions), np.concatenate(confidences), np.concatenate(raw_confidences))
     known = None if labels is None else labels[order]
     return Run(adapter.name, adapter.parameters, order, *answered, known, seconds, adapter.state_bytes)
+
+
+def _confidences(adapter: Adapter, logits: Tensor, *, raw: bool) -> NDArray[np.float32]:
+    rows = torch.split(logits, _ROWS_AT_ONCE)
+    parts = [adapter.probabilities(part, raw=raw).amax(dim=1) for part in rows]
+    return torch.cat(parts).float().cpu().numpy()

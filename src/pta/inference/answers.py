@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pta.engines.zero_shot import entropy_of
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -14,7 +16,7 @@ class Answer:
     probability: float
     zero_shot_label: str
     zero_shot_probability: float
-    entropy: float  # of the adapted probabilities, in nats; 0 is certain
+    entropy: float  # of the probabilities after adaptation, in nats; 0 is certain
     top: tuple[tuple[str, float], ...]  # the most probable classes, best first, with their probabilities
 
     @property
@@ -23,15 +25,19 @@ class Answer:
         return self.label != self.zero_shot_label
 
 
-def answers_from(logits: Tensor, zero_shot: Tensor, class_names: Sequence[str], top: int = 1) -> list[Answer]:
-    """One answer per row of the adapted and the zero-shot logits, both B×C."""
-    probabilities = logits.double().softmax(dim=1)
-    entropies = -(probabilities * probabilities.clamp_min(1e-300).log()).sum(dim=1)
-    best = probabilities.topk(min(top, len(class_names)), dim=1)
+def answers_from(
+    logits: Tensor, probabilities: Tensor, zero_shot: Tensor, class_names: Sequence[str], top: int = 1
+) -> list[Answer]:
+    """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
+
+    Logits rank the classes, so that two probabilities that round to the same number change no label.
+    """
+    entropies = entropy_of(probabilities)
+    best = logits.topk(min(top, len(class_names)), dim=1).indices
     alone = zero_shot.double().softmax(dim=1).max(dim=1)
-    columns = [one.tolist() for one in (best.indices, best.values, alone.indices, alone.values, entropies)]
+    columns = [one.tolist() for one in (best, probabilities.gather(1, best), alone.indices, alone.values, entropies)]
     answers = []
     for classes, values, zero_shot_class, zero_shot_value, entropy in zip(*columns, strict=True):
         ranked = tuple((class_names[number], value) for number, value in zip(classes, values, strict=True))
-        answers.append(Answer(*ranked[0], class_names[zero_shot_class], zero_shot_value, max(entropy, 0.0), ranked))
+        answers.append(Answer(*ranked[0], class_names[zero_shot_class], zero_shot_value, entropy, ranked))
     return answers

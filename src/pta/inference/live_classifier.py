@@ -30,6 +30,7 @@ class Classifier:
         cache: the folder for text features; None to keep none.
         views: how many views are made of every sample, for a method that needs them.
         expected: how many samples will come, for a method that must know it.
+        raw_probability: give the softmax of the method's logits as they are (see `Adapter.logit_factor`).
 
     >>> from PIL import Image
     >>> from pta.datasets.fashion import load_fashion_test
@@ -55,6 +56,7 @@ class Classifier:
         cache: Path | str | None = "default",
         views: int = 64,
         expected: int | None = None,
+        raw_probability: bool = False,
         **parameters: Any,
     ) -> None:
         prompts = load_templates(templates) if isinstance(templates, str) else tuple(templates)
@@ -64,6 +66,7 @@ class Classifier:
             self.encoder, classes, prompts, descriptions=descriptions, cache=None if folder is None else Path(folder)
         )
         self.views = Views(views, "crops", seed=None)
+        self.raw_probability = raw_probability
         adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
         self.adapter = self._checked(adapter)
 
@@ -94,7 +97,8 @@ class Classifier:
         known = self.adapter._checked(samples)
         zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
         logits = (self.adapter.step if learn else self.adapter.predict)(known)
-        return answers_from(logits, zero_shot, self.classifier.class_names, top)
+        probabilities = self.adapter.probabilities(logits, raw=self.raw_probability)
+        return answers_from(logits, probabilities, zero_shot, self.classifier.class_names, top)
 
     def save(self, path: str | Path) -> None:
         """Write what was learned to a file."""

@@ -33,7 +33,7 @@ _LARGEST_SIDE = 2**15
 
 
 class Predictions(NamedTuple):
-    """What a batch shows: B labels and B×C logits."""
+    """What a batch shows: B labels and B×C logits, of which `adapter.probabilities` makes probabilities."""
 
     labels: Tensor
     logits: Tensor

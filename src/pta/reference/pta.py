@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from pta.reference.numerics import Array, softmax
+from pta.reference.numerics import Array, log_softmax, softmax
 
 SMALLEST_PROBABILITY = 1e-15  # without a mask, a class less probable than this still learns nothing
 
@@ -57,10 +57,15 @@ def pta_loop(
                     log_length[c] = 0.0
         # 4. Score.
         prototype = scale * ((R if order == "update-first" else before) @ f) + bias
-        outputs.append(z + prototype if fusion == "logits" else softmax(z) + softmax(prototype))
+        outputs.append(z + prototype if fusion == "logits" else log_mean(z, prototype))
     if learnt is not None:
         learnt.update(P=P, R=R)
     return np.array(outputs)
+
+
+def log_mean(z: Array, prototype: Array) -> Array:
+    """ln((softmax z + softmax prototype)/2), without underflow."""
+    return np.logaddexp(log_softmax(z), log_softmax(prototype)) - math.log(2)
 
 
 def touches(probability: float, min_probability: float) -> bool:

@@ -20,7 +20,15 @@ from pta.reproduction.from_toml import make, pop_table, pop_tables
 SPEED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds", "memory_mib", "state_kb")
 """What is measured with the model, one image at a time."""
 
-METRICS = ("accuracy", "worst_class", "calibration_error", "classes", "samples", *SPEED_METRICS)
+METRICS = (
+    "accuracy",
+    "worst_class",
+    "calibration_error",
+    "raw_calibration_error",
+    "classes",
+    "samples",
+    *SPEED_METRICS,
+)
 """What a cell can hold."""
 
 

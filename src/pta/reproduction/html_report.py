@@ -16,7 +16,7 @@ _ORIGIN = (
     "row|column|dataset|method|parameters|prompts|views|stream|"
     "seed: value|samples|features|version|hardware|made|result"
 )
-_METRICS = "row|dataset|accuracy|worst class|calibration error|fixed|broken|seconds|state"
+_METRICS = "row|dataset|accuracy|worst class|calibration error|raw|fixed|broken|seconds|state"
 _PARAMETERS = 2  # their place among the facts; they are long, and may break
 
 
@@ -182,7 +182,7 @@ def _origin_row(row: RowView, heading: str, facts: Sequence[str]) -> str:
 
 def _metrics_row(row: RowView, source: Source, digits: int) -> str:
     metrics = {"accuracy": digits, "worst_class": digits, "calibration_error": digits}
-    metrics |= {"fixed": 1, "broken": 1, "seconds": 3}
+    metrics |= {"raw_calibration_error": digits, "fixed": 1, "broken": 1, "seconds": 3}
     means = {metric: mean_of(source.records, metric) for metric in metrics}
     shown = {name: NOTHING if mean is None else number(mean, metrics[name]) for name, mean in means.items()}
     worst = {record["worst_class"]["name"] for record in source.records if "worst_class" in record}

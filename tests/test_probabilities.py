@@ -1,0 +1,164 @@
+"""Probabilities are those of one classifier, however many a method adds up, and no label changes."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from photos import FASHION
+from streams import clip_like_stream, streams
+from torch import Tensor
+
+import pta
+from pta import Classifier, Samples, ZeroShotClassifier, create_adapter, list_adapters
+from pta.adapters.checks import _Stream
+from pta.demo import run_demo
+from pta.encoders import EmbeddedEncoder
+from pta.evaluation.metrics import calibration_error
+from pta.inference.answers import answers_from
+from pta.inference.program import Program
+
+
+def labels(adapter, logits, zero_shot, *, raw):
+    """The three best classes of every sample, as a user is told them."""
+    names, probabilities = adapter.classifier.class_names, adapter.probabilities(logits, raw=raw)
+    return [[label for label, _ in answer.top] for answer in answers_from(logits, probabilities, zero_shot, names, 3)]
+
+
+@pytest.mark.parametrize("method", list_adapters())
+@settings(max_examples=4)
+@given(st.integers(0, 2**16), st.integers(0, 80))
+def test_the_factor_changes_no_label_of_any_method(method, seed, learned):
+    stream = _Stream.make(seed)
+    adapter = stream.adapter(partial(create_adapter, method), learned=learned)
+    logits = adapter.step(stream.samples[learned:])
+    zero_shot = stream.classifier.logits(stream.samples[learned:].features)
+    expected = labels(adapter, logits, zero_shot, raw=True)
+    assert labels(adapter, logits, zero_shot, raw=False) == expected
+    assert [top[0] for top in expected] == [adapter.classifier.class_names[row.argmax()] for row in logits]
+
+
+def test_logits_closer_than_probabilities_can_tell_still_decide_the_label():
+    logits = torch.tensor([[0.0, 1e-30, -1.0]])
+    probabilities = create_adapter("pta", clip_like_stream(1, classes=3, dim=4, count=1).classifier).probabilities(
+        logits
+    )
+    assert probabilities[0, 0] == probabilities[0, 1]
+    assert answers_from(logits, probabilities, logits, ["a", "b", "c"])[0].label == "b"
+
+
+SAME_AS_ZERO_SHOT = [
+    *((method, {}) for method in ("clip", "pta", "tda", "bca", "dota", "oga", "freetta", "combined")),
+    ("pta", {"fusion": "probabilities"}),
+    ("pta", {"variant": "paper", "state_dtype": "float16"}),
+    ("oga", {"tau": 2.0}),
+    ("freetta", {"alpha": 50.0, "inverse": "shrunk"}),
+    ("freetta", {"scaled_text": False}),
+    ("freetta", {"scaled_text": False, "alpha": 0.0}),
+    *(("combined", {"base": base}) for base in ("clip", "bca", "dota")),
+    ("combined", {"base": "oga", "base_parameters": {"tau": 1.0}}),
+    ("combined", {"base": "freetta", "base_parameters": {"scaled_text": False}}),
+]
+
+
+@pytest.mark.parametrize(("method", "parameters"), SAME_AS_ZERO_SHOT, ids=str)
+@settings(max_examples=10)
+@given(stream=streams(max_count=20))
+def test_an_adapter_that_has_learned_nothing_has_the_probabilities_of_zero_shot(method, parameters, stream):
+    adapter = create_adapter(method, stream.classifier, **parameters)
+    expected = stream.classifier.logits(stream.features).softmax(dim=1)
+    found = adapter.probabilities(adapter.predict(stream.features))
+    tolerance = 2e-2 if parameters.get("state_dtype") == "float16" else 1e-4
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+
+
+def test_pta_adds_two_classifiers_and_combined_one_to_those_of_its_base():
+    classifier = clip_like_stream(1, classes=4, dim=50, count=1, scale=25.0).classifier
+    assert pta.PTA(classifier).logit_factor == 1 / 2
+    assert pta.PTA(classifier, fusion="probabilities").logit_factor == 1
+    for base, given_, adds in (("clip", {}, 1), ("tda", {}, 1), ("oga", {"tau": 0.5}, 2)):
+        assert create_adapter(base, classifier, **given_).logit_factor == pytest.approx(1 / adds)
+        combined = create_adapter("combined", classifier, base=base, base_parameters=given_)
+        assert combined.logit_factor == pytest.approx(1 / (adds + 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@settings(max_examples=30)
+@given(stream=streams(max_count=10), scale=st.sampled_from([1.0, 100.0, 5000.0]))
+def test_averaged_probabilities_are_the_logarithm_of_a_mean_and_finite(dtype, stream, scale):
+    """Also where float32 and float64 hold no probability: logits that are 10,000 apart."""
+    stream = stream.to(dtype)
+    adapter = pta.PTA(ZeroShotClassifier(stream.anchors, stream.classifier.class_names, scale), fusion="probabilities")
+    adapter.step(stream.features)
+    found = adapter.predict(stream.features)
+    assert torch.isfinite(found).all()
+    torch.testing.assert_close(found.double().exp().sum(dim=1), torch.ones(len(found), dtype=torch.float64), **CLOSE)
+    rounding = scale * {torch.float32: 1e-5, torch.float64: 1e-13}[dtype]
+    for f, logarithms in zip(stream.features, found, strict=True):
+        expected = slow_log_mean(
+            scale * stream.anchors.double() @ f.double(), scale * adapter.anchored.double() @ f.double()
+        )
+        np.testing.assert_allclose(logarithms, expected, atol=rounding, rtol=0)
+
+
+CLOSE = {"atol": 1e-4, "rtol": 0}
+
+
+def slow_log_mean(*both):
+    """ln((softmax a + softmax b)/2), class by class."""
+    normalisers = [max(z) + math.log(sum(math.exp(one - max(z)) for one in z)) for z in map(Tensor.tolist, both)]
+    found = []
+    for pair in zip(*map(Tensor.tolist, both), strict=True):
+        small, large = sorted(one - normaliser for one, normaliser in zip(pair, normalisers, strict=True))
+        found.append(large + math.log1p(math.exp(small - large)) - math.log(2))
+    return found
+
+
+def test_a_user_gets_the_calibrated_probability_and_the_raw_one_on_request():
+    for raw, factor in ((False, 0.5), (True, 1.0)):
+        classifier, piped = (
+            Classifier("embedded", FASHION.class_names, cache=None, raw_probability=raw) for _ in range(2)
+        )
+        frames = FASHION.images[:30]
+        features = classifier.encoder.encode(classifier.encoder.preprocess(frames))
+        logits = create_adapter("pta", classifier.classifier).step(features).double()
+        expected = (factor * logits).softmax(dim=1)
+        answers, scores = classifier(list(frames)), piped.pipeline(top_k=1)(list(frames))
+        assert [one.label for one in answers] == [FASHION.class_names[row.argmax()] for row in logits]
+        np.testing.assert_allclose([one.probability for one in answers], expected.amax(dim=1), atol=1e-4)
+        np.testing.assert_allclose([one.entropy for one in answers], torch.special.entr(expected).sum(dim=1), atol=1e-3)
+        assert [one[0]["score"] for one in scores] == pytest.approx([one.probability for one in answers], abs=1e-4)
+
+
+def test_a_compiled_program_fuses_like_the_adapter():
+    encoder = EmbeddedEncoder.load()
+    classifier = Classifier(encoder, FASHION.class_names, cache=None).classifier
+    pixels = torch.from_numpy(FASHION.images[:8])[:, None]
+    for fusion in ("logits", "probabilities"):
+        program, twin = (
+            Program(encoder, pta.PTA(classifier, fusion=fusion), batch=8),
+            pta.PTA(classifier, fusion=fusion),
+        )
+        found, expected = program(pixels), twin.step(encoder.encode(pixels))
+        torch.testing.assert_close(program.adapter.probabilities(found.logits), twin.probabilities(expected), **CLOSE)
+        assert torch.equal(found.labels, expected.argmax(dim=1))
+
+
+def test_on_noisy_images_answers_that_claim_certainty_are_right():
+    run = run_demo("gaussian_noise", 3, limit=600).pta
+    right, sure, raw_sure = run.correct, run.confidences > 0.99, run.raw_confidences > 0.99
+    assert right[raw_sure].mean() < 0.75
+    assert right[sure].mean() > 0.95
+    assert raw_sure.sum() > 4 * sure.sum() > 0
+    assert calibration_error(run.confidences, right) < 0.7 * calibration_error(run.raw_confidences, right)
+
+
+def test_a_bias_changes_no_probability():
+    stream = clip_like_stream(2, classes=5, dim=12, count=20, scale=30.0)
+    biased = ZeroShotClassifier(stream.anchors, list("abcde"), scale=30.0, bias=-7.0)
+    plain, other = (create_adapter("pta", one) for one in (stream.classifier, biased))
+    found = [one.probabilities(one.step(Samples(stream.features))) for one in (plain, other)]
+    torch.testing.assert_close(*found)
