@@ -11,6 +11,7 @@ from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
 from pta.inference.answers import Answer, answers_from
 from pta.inference.encoding import Reading, Views, encode_prepared, samples_of
+from pta.limits import USUAL_LIMITS, Limits
 from pta.parameters import require_count
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
@@ -30,6 +31,7 @@ class Classifier:
         cache: the folder for text features; None to keep none.
         views: how many views are made of every sample, for a method that needs them.
         expected: how many samples will come, for a method that must know it.
+        limits: how large a sample may be; what is larger is refused before it is decoded.
 
     >>> from PIL import Image
     >>> from pta.datasets.fashion import load_fashion_test
@@ -55,6 +57,7 @@ class Classifier:
         cache: Path | str | None = "default",
         views: int = 64,
         expected: int | None = None,
+        limits: Limits = USUAL_LIMITS,
         **parameters: Any,
     ) -> None:
         prompts = load_templates(templates) if isinstance(templates, str) else tuple(templates)
@@ -63,7 +66,7 @@ class Classifier:
         self.classifier = build_classifier(
             self.encoder, classes, prompts, descriptions=descriptions, cache=None if folder is None else Path(folder)
         )
-        self.views = Views(views, "crops", seed=None)
+        self.views, self.limits = Views(views, "crops", seed=None), limits
         adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
         self.adapter = self._checked(adapter)
 
@@ -122,7 +125,7 @@ class Classifier:
 
     def _encoded(self, given: Sequence[object]) -> Samples:
         reading = self.reading(Reading())
-        prepare = self.encoder.preparer(views=reading.views)
+        prepare = self.encoder.preparer(views=reading.views, limits=self.limits)
         prepared = (prepare(one, "the sample", number) for number, one in enumerate(given))
         if reading.views is None:
             return samples_of(encode_prepared(self.encoder, list(prepared), reading))
