@@ -79,11 +79,40 @@ def test_hidden_files_and_empty_sub_folders_do_not_count(tree):
     assert found.notes == ("sub-folders without images are no classes: empty",)
 
 
+def test_folders_that_link_to_each_other_hold_each_file_once(tmp_path):
+    """Seven folders of one picture each, linked both ways, used to be 13,699 pictures."""
+    names = [f"{number}" for number in range(7)]
+    write_images(tmp_path, [f"{name}/a.jpg" for name in names])
+    for one in names:
+        for other in set(names) - {one}:
+            (tmp_path / one / f"to{other}").symlink_to(tmp_path / other)
+    assert sample_files(tmp_path) == [f"{name}/a.jpg" for name in names]
+    assert [sample.key for sample in open_samples(tmp_path).samples] == [f"{name}/a.jpg" for name in names]
+
+
+def test_a_file_of_several_paths_has_the_one_with_the_fewest_links_then_folders_then_the_first(tmp_path):
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    write_images(outside, ["deep/a.jpg", "deep/b.jpg"])
+    write_images(inside, ["z/real.jpg", "m/other.jpg"])
+    (inside / "a.jpg").symlink_to(inside / "z" / "real.jpg")  # the real path wins, however long
+    (inside / "y").symlink_to(outside)  # y/deep/a.jpg, y/deep/b.jpg
+    (inside / "x").symlink_to(outside)  # x/deep/…: the first in sorted order
+    (inside / "w.jpg").symlink_to(outside / "deep" / "a.jpg")  # shorter
+    (inside / "xx").symlink_to(inside / "y")  # a link to a link
+    os.link(inside / "m" / "other.jpg", inside / "m" / "hard.jpg")  # a file of its own
+    assert sample_files(inside) == ["m/hard.jpg", "m/other.jpg", "w.jpg", "x/deep/b.jpg", "z/real.jpg"]
+
+
+def test_too_many_files_are_refused(tree, monkeypatch):
+    monkeypatch.setattr("pta.datasets.trees._MOST_ENTRIES", 3)
+    assert "holds more than 3 files and folders; give a part of it" in message(sample_files, tree)
+
+
 def test_links_are_followed_but_not_in_circles(tree):
     (tree / "cat" / "up").symlink_to(tree)
     (tree / "cow").symlink_to(tree / "dog")
     (tree / "cat" / "broken.jpg").symlink_to(tree / "gone.jpg")
-    assert sample_files(tree) == sorted([*KEYS, "cow/1.jpg", "cat/broken.jpg"])
+    assert sample_files(tree) == sorted([*KEYS, "cat/broken.jpg"])
     broken = SampleFile(tree / "cat" / "broken.jpg", "cat/broken.jpg")
     assert broken.stamp == (-1, -1)
     with pytest.raises(UnreadableSample, match="no such file"):
@@ -252,7 +281,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path):
 
 def test_an_absurdly_large_member_is_not_read(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"x")
-    with pytest.raises(UnreadableSample, match="at most 256 are read"):
+    with pytest.raises(UnreadableSample, match="at most 268,435,456 are read"):
         TarMember(tmp_path / "a.tar", "a.tar/a.jpg", 0, 2**30).read()
     with pytest.raises(UnreadableSample, match="ends too early"):
         TarMember(tmp_path / "a.tar", "a.tar/a.jpg", 0, 2).read()

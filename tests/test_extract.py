@@ -138,7 +138,7 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
     bad = sorted(photos.glob("*/*.jpg"))[5]
     bad.write_bytes(b"no picture")
     out = tmp_path / "f.safetensors"
-    with pytest.raises(UnreadableSample, match=rf"{bad.name} is no image.*--on-error skip"):
+    with pytest.raises(UnreadableSample, match=rf"{bad.name}: no image.*--on-error skip"):
         run(encoder, photos, out)
     assert not out.exists()
     done = run(encoder, photos, out, on_error="skip")
@@ -147,7 +147,7 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
     data, images = load_features(out), open_samples(photos)
     assert data.labels.tolist() == np.delete(images.labels, 5).tolist()
     assert run(encoder, photos, out, on_error="skip") == done.__class__(out, 39, 0, done.skipped)
-    with pytest.raises(UnreadableSample, match=rf"{bad.name} is no image"):
+    with pytest.raises(UnreadableSample, match=rf"{bad.name}: no image"):
         run(encoder, photos, out)  # what was skipped then is not silently missing now
 
 

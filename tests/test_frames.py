@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pta.errors import UnreadableSample
-from pta.images.frames import split_frames
+from pta.images.frames import _Incoming, split_frames
 
 
 def frame(seed, format, **how):
@@ -59,6 +59,60 @@ def test_a_frame_is_given_before_the_next_one_arrives():
             assert next(frames) == sent  # would wait for ever if it looked ahead
 
 
+class CountedPipe(io.RawIOBase):
+    """Gives at most so many bytes at a time, and counts how often it is asked."""
+
+    def __init__(self, content, at_once):
+        self.content, self.at_once, self.asked, self.given = content, at_once, 0, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        part = self.content[self.given : self.given + min(self.at_once, len(buffer))]
+        buffer[: len(part)] = part
+        self.asked, self.given = self.asked + 1, self.given + len(part)
+        return len(part)
+
+
+FILLED = {
+    "padding between frames": lambda one: one + bytes(2**21) + one,
+    "fill bytes in a header": lambda one: one[:2] + b"\xff" * 2**21 + one[2:] + one,
+    "escaped bytes in a scan": lambda one: one[:-2] + b"\xff\0" * 2**20 + one[-2:] + one,
+}
+
+
+@pytest.mark.parametrize("where", FILLED)
+def test_bytes_without_meaning_are_read_in_blocks(where, monkeypatch):
+    content = FILLED[where](frame(1, "JPEG"))
+    pipe, steps = CountedPipe(content, 2**20), []
+    taken = _Incoming.take
+    monkeypatch.setattr(_Incoming, "take", lambda *given: steps.append(1) or taken(*given))
+    frames = list(split_frames(io.BufferedReader(pipe)))
+    assert len(frames) == 2
+    assert pipe.asked < 600  # 2 MiB by the buffer of a BufferedReader
+    assert len(steps) < 200
+
+
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_frames_come_out_whole_however_small_the_pieces_are_in_which_they_arrive(at_once):
+    sent = [frame(seed, format, **how) for seed, (format, how) in enumerate(KINDS)]
+    pipe = CountedPipe(b"\n".join(sent), at_once)
+    for expected, got in zip(sent, split_frames(io.BufferedReader(pipe)), strict=True):
+        assert got == expected
+        assert pipe.content[: pipe.given].endswith(expected) or at_once > 1  # not one byte further
+
+
+def test_a_frame_of_too_many_bytes_or_parts_is_refused():
+    with pytest.raises(UnreadableSample, match="more than 99 bytes"):
+        list(split_frames(io.BufferedReader(io.BytesIO(frame(1, "JPEG"))), 99))
+    endless = b"\xff\xd8\xff\xda\0\2" + bytes(5000)
+    with pytest.raises(UnreadableSample, match="more than 999 bytes"):
+        list(split_frames(io.BufferedReader(io.BytesIO(endless)), 999))
+    with pytest.raises(UnreadableSample, match="too many parts"):
+        list(split_frames(io.BufferedReader(io.BytesIO(b"\xff\xd8" + b"\xff\xfe\0\2" * 2**17))))
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
@@ -68,7 +122,7 @@ def test_a_frame_is_given_before_the_next_one_arrives():
         (frame(1, "PNG")[:-1], "ended in the middle"),
         (b"\xff\xd8\x00\x00", "damaged"),
         (b"\xff\xd8\xff\xe0\x00\x01" + b"x" * 9, "damaged"),
-        (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIDAT", "more than 256 MiB"),
+        (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIDAT", "more than 268,435,456 bytes"),
     ],
 )
 def test_what_is_no_stream_of_frames_is_refused(content, complaint):

@@ -17,7 +17,7 @@ from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
 from pta.files import read_sample
 from pta.images import CLIP_PREPROCESSING, Preprocessing, decode_image
-from pta.images.reading import MAX_PIXELS
+from pta.limits import USUAL_LIMITS
 
 
 def picture(width, height, mode="RGB", seed=0):
@@ -108,10 +108,10 @@ def bomb(side):
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("side", [math.isqrt(MAX_PIXELS) + 1, 60_000])
+@pytest.mark.parametrize("side", [math.isqrt(USUAL_LIMITS.max_pixels) + 1, 60_000])
 def test_a_decompression_bomb_is_refused_before_it_is_decoded(side, monkeypatch):
     monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("it was decoded"))
-    with pytest.raises(UnreadableSample, match=r"^x\.png (has|would decode to) .*pixels"):
+    with pytest.raises(UnreadableSample, match=r"^x\.png: .*pixels"):
         decode_image(bomb(side), "x.png")
 
 
@@ -135,9 +135,9 @@ def test_a_thin_picture_is_refused_before_it_is_blown_up():
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"hello", "is no image that pta reads"),
-        (b"", "is no image that pta reads"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is no image that pta reads"),
+        (b"hello", "no image that pta reads"),
+        (b"", "no image that pta reads"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no image that pta reads"),
         (encoded(picture(90, 90))[:500], "cannot be decoded"),
         (encoded(picture(90, 90), "PNG")[:-300], "cannot be decoded"),
     ],
@@ -158,7 +158,7 @@ def test_a_missing_or_huge_file_is_refused(tmp_path):
         read_sample(Path("a.jpg\0b.jpg"))
     with (tmp_path / "huge.jpg").open("wb") as file:
         file.truncate(2**40)  # sparse
-    with pytest.raises(UnreadableSample, match="MiB; at most"):
+    with pytest.raises(UnreadableSample, match="bytes; at most"):
         read_sample(tmp_path / "huge.jpg")
 
 

@@ -18,10 +18,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
+from pta.limits import USUAL_LIMITS
 from pta.memory import require_memory
 
 _LARGEST_TEXT = 64 * 2**20
-MAX_SAMPLE_BYTES = 256 * 2**20
 
 
 def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
@@ -84,19 +84,24 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
         raise UnreadableFile(f"{path} is not UTF-8 text") from None
 
 
-def read_sample(path: Path) -> bytes:
-    """The content of a file that is one sample, unless it is absurdly large."""
+def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+    """The content of a file that is one sample and has at most so many bytes."""
     if "\0" in str(path):
         raise UnreadableSample(f"{str(path)[:100]!a}… is no path: it holds a zero byte (paths stand one per line)")
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableSample(f"{path} is no file")
-        if status.st_size > MAX_SAMPLE_BYTES:
-            raise UnreadableSample(f"{path} has {status.st_size >> 20} MiB; at most {MAX_SAMPLE_BYTES >> 20} are read")
+        require_short(str(path), status.st_size, most)
         return path.read_bytes()
     except OSError as error:
         raise UnreadableSample(f"{path} cannot be read: {reason(error)}") from None
+
+
+def require_short(name: str, size: int, most: int) -> None:
+    """Refuse a sample of more bytes than are to be read."""
+    if size > most:
+        raise UnreadableSample(f"{name} has {size:,} bytes; at most {most:,} are read")
 
 
 def read_json(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> Any:

@@ -14,6 +14,7 @@ from pta.inference.encoding import Reading, Views
 from pta.inference.extract import extract as extract_features
 from pta.inference.extract import require_feature_file
 from pta.inference.open_source import open_source
+from pta.limits import USUAL_LIMITS, Limits
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.views import Mode
 
@@ -50,6 +51,8 @@ def extract(
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
+    max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
     json: Annotated[Path | None, typer.Option(help="Write what was done as JSON; - for stdout.")] = None,
 ) -> None:
     """Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice."""
@@ -58,7 +61,7 @@ def extract(
     load_templates(templates)  # mistakes are found before the work begins
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
-    reading = Reading(batch, workers, fast_decode, drawn, pixels)
+    reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels))
     encoder = load_encoder(model, device=device, dtype=dtype)
     names = None if classes is None else options.read_classes(classes)
     images = open_source(source, root=data, class_names=names, modality=encoder.modality)

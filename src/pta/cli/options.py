@@ -41,6 +41,8 @@ FastDecode = Annotated[
     bool,
     typer.Option("--fast-decode", help="Decode large JPEG files at a fraction of their size: nearly the same pixels."),
 ]
+MaxPixels = Annotated[int, typer.Option(min=1, help="Images of more pixels are not decoded.")]
+MaxBytes = Annotated[int, typer.Option(min=1, help="Files and frames of more bytes are not read.")]
 Features = Annotated[
     list[Path], typer.Option(help="Feature file (.npz or .safetensors), or a folder of them; may be repeated.")
 ]

@@ -21,6 +21,7 @@ from pta.inference.encoding import Reading
 from pta.inference.live_classifier import Classifier
 from pta.inference.predict import Tally, predict_stream
 from pta.inference.sources import open_places
+from pta.limits import USUAL_LIMITS, Limits
 
 
 def predict(
@@ -53,15 +54,17 @@ def predict(
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
+    max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
 ) -> None:
     """Label images and learn from them on the way; rows are written as each batch is done."""
     if classes is None:
         needed = "a file with one name per line, or a list, e.g. --classes cat,dog,bird"
         raise InvalidParameter(f"--classes is required: {needed}")
     names = options.read_classes(classes)
-    top = min(top, len(names))
+    top, limits = min(top, len(names)), Limits(max_bytes, max_pixels)
     encoder = load_encoder(model, device=device, dtype=dtype)
-    source, total = open_places(images, encoder.modality, frames=frames)
+    source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
     require_row_file(out, append, csv, top)
     parameters = _parameters(method or "pta", set_ or [])
     if state is not None:
@@ -78,7 +81,7 @@ def predict(
     )
     if state is not None and state.exists():
         _resume(classifier, state, method)
-    reading = classifier.reading(Reading(batch, workers, fast_decode))
+    reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits))
     if classifier.adapter.scope == "batch":
         say(f"{classifier.adapter.name} answers a batch at a time: its answers depend on --batch {batch}")
     tally = Tally(classifier.adapter.name)

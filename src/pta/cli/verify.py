@@ -14,6 +14,7 @@ from pta.files import make_folder
 from pta.inference.encoding import Reading
 from pta.inference.verify import Verdict, find_reference
 from pta.inference.verify import verify as verify_model
+from pta.limits import USUAL_LIMITS, Limits
 
 
 def verify(
@@ -36,6 +37,8 @@ def verify(
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
+    max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
     json: Annotated[Path | None, typer.Option(help="Write the table as JSON; - for stdout.")] = None,
 ) -> None:
     """Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."""
@@ -51,7 +54,8 @@ def verify(
         def move(name: str, total: int, done: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
-        given = (encoder, reference, data, features, chosen, Reading(batch, workers, fast_decode))
+        reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels))
+        given = (encoder, reference, data, features, chosen, reading)
         verdicts = list(verify_model(*given, descriptions=descriptions, on_progress=move))
     if write_json(json, [verdict.record() for verdict in verdicts]):
         tables().print(_table(verdicts, f"{model} as {reference.architecture}, templates {templates}", tolerance))

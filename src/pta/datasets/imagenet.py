@@ -1,6 +1,7 @@
 """Sets that are a tree of class folders: ImageNet and its relatives, by wnid or, in V2, by number."""
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path, PurePosixPath
 
 from pta.datasets.catalogue import Entry, Listing, Watch
@@ -40,17 +41,19 @@ def _listing(entry: Entry, root: Path, labels: dict[str, int], names: Sequence[s
 
 
 def _keys(entry: Entry, folder: Path, labels: dict[str, int], watch: Watch) -> list[str]:
-    keys: list[str] = []
-    folders = sub_folders(folder)
-    for done, name in enumerate(folders, start=1):
-        inside = sample_files(folder / name)
-        if inside and name not in labels:
-            raise UnreadableFile(
-                f"{folder / name} is none of the {len(labels)} class folders of {entry.id}; is it another dataset?"
-            )
-        keys.extend(f"{name}/{image}" for image in inside)
-        watch(done, len(folders))
-    return sorted(keys)
+    folders, entered = sub_folders(folder), count(1)
+
+    def tell(path: str) -> None:
+        if path.count("/") == 1:
+            watch(next(entered), len(folders))
+
+    keys = sample_files(folder, entered=tell)
+    strange = sorted({key.partition("/")[0] for key in keys} - labels.keys())
+    if strange:
+        raise UnreadableFile(
+            f"{folder / strange[0]} is none of the {len(labels)} class folders of {entry.id}; is it another dataset?"
+        )
+    return keys
 
 
 def _filtered(entry: Entry, keys: list[str]) -> tuple[list[str], tuple[str, ...]]:

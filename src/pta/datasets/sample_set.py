@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import InvalidSamples, UnreadableSample, reason
-from pta.files import MAX_SAMPLE_BYTES, read_sample
+from pta.files import read_sample, require_short
+from pta.limits import USUAL_LIMITS
 from pta.modality import IMAGES, Modality
 
 
@@ -22,8 +23,8 @@ class SampleReference(Protocol):
     def key(self) -> str:
         """What users see and tables hold."""
 
-    def read(self) -> bytes:
-        """The content, still encoded."""
+    def read(self, most: int = ...) -> bytes:
+        """The content, still encoded; refused if it has more than so many bytes."""
 
 
 class ListedSample(SampleReference, Protocol):
@@ -41,9 +42,9 @@ class SampleFile:
     path: Path
     key: str
 
-    def read(self) -> bytes:
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The content, still encoded."""
-        return read_sample(self.path)
+        return read_sample(self.path, most)
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -64,10 +65,9 @@ class TarMember:
     offset: int
     size: int
 
-    def read(self) -> bytes:
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The content, still encoded."""
-        if self.size > MAX_SAMPLE_BYTES:
-            raise UnreadableSample(f"{self.key} has {self.size >> 20} MiB; at most {MAX_SAMPLE_BYTES >> 20} are read")
+        require_short(self.key, self.size, most)
         try:
             with self.archive.open("rb") as file:
                 file.seek(self.offset)

@@ -1,31 +1,51 @@
-"""Finding samples in folders: always in the same order, without hidden files, through links but not in circles."""
+"""Finding samples in folders: always in the same order, without hidden files, through links, and no file twice."""
 
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from pathlib import Path
 
 from pta.errors import UnreadableFile, reason
 from pta.modality import IMAGES, Modality
 
+_MOST_ENTRIES = 2**24  # files and folders; ImageNet-21k has 13 million
 
-def sample_files(folder: Path, modality: Modality = IMAGES) -> list[str]:
-    """The samples in a folder and all its sub-folders, as sorted paths relative to it."""
-    found: list[str] = []
-    waiting = [("", frozenset[tuple[int, int]]())]
+
+def sample_files(
+    folder: Path, modality: Modality = IMAGES, entered: Callable[[str], None] = lambda name: None
+) -> list[str]:
+    """The samples in a folder and all its sub-folders, as sorted paths relative to it, each real file once.
+
+    A file that can be reached by several paths has the one with the fewest links, of these the one with the fewest
+    folders, of these the first in sorted order. Hard links are files of their own. `entered` is told the path of each
+    folder that is listed.
+    """
+    found: dict[str, tuple[int, int, str]] = {}  # real path → links, folders, path
+    seen: set[tuple[int, int]] = set()
+    waiting, entries = [(0, 0, "")], 0
     while waiting:
-        prefix, above = waiting.pop()
+        links, depth, prefix = heappop(waiting)
         here = folder / prefix
-        entries = list(_entries(here))
-        status = here.stat()
-        if (status.st_dev, status.st_ino) in above:
-            continue  # a link to a folder that it lies in
-        for entry in entries:
+        identity = _identity(here)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        entered(prefix)
+        real = os.path.realpath(here)
+        for entry in _entries(here):
+            entries += 1
+            if entries > _MOST_ENTRIES:
+                raise UnreadableFile(f"{folder} holds more than {_MOST_ENTRIES:,} files and folders; give a part of it")
+            linked = links + entry.is_symlink()
             if _is_folder(entry):
-                waiting.append((f"{prefix}{entry.name}/", above | {(status.st_dev, status.st_ino)}))
+                heappush(waiting, (linked, depth + 1, f"{prefix}{entry.name}/"))
             elif modality.takes(entry.name) and (entry.is_symlink() or entry.is_file()):  # no pipe, no device
-                found.append(prefix + entry.name)  # a broken link, too: reading it will say so
-    return sorted(found)
+                # a broken link, too: reading it will say so
+                target = os.path.realpath(entry.path) if entry.is_symlink() else f"{real}/{entry.name}"
+                path = (linked, depth, prefix + entry.name)
+                found[target] = min(path, found.get(target, path))
+    return sorted(path for _, _, path in found.values())
 
 
 def sub_folders(folder: Path) -> list[str]:
@@ -46,6 +66,14 @@ def is_inside(path: str) -> bool:
     """
     first = posixpath.normpath(path).partition("/")[0]
     return bool(path) and "\0" not in path and first not in ("", ".", "..")
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        status = folder.stat()
+    except OSError as error:
+        raise UnreadableFile(f"cannot list {folder}: {reason(error)}") from None
+    return status.st_dev, status.st_ino
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
 from pta.errors import InvalidParameter, UnreadableSample
-from pta.files import read_sample
+from pta.files import read_sample, require_short
+from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import Modality
 from pta.towers import ImageTower, Model, PromptTower
 
@@ -104,12 +105,14 @@ class Encoder(nn.Module, Model, ABC):
             raise UnreadableSample(f"expected a path or bytes of a {self.modality.name}, got {type(given).__name__}")
         return self.prepare(given, key)
 
-    def preparer(self, *, fast_decode: bool = False, views: ViewMaker | None = None) -> Prepare:
+    def preparer(
+        self, *, fast_decode: bool = False, views: ViewMaker | None = None, limits: Limits = USUAL_LIMITS
+    ) -> Prepare:
         """What makes raw samples with these options; a modality that does not know one of them refuses it."""
         if fast_decode or views is not None:
             option = "fast decoding" if fast_decode else "views"
             raise InvalidParameter(f"{self.architecture} reads {self.modality.name}s, for which there is no {option}")
-        return lambda given, key, number: self.as_raw(given, key)
+        return lambda given, key, number: self.as_raw(*content_of(given, key, limits))
 
     # -- prompts that are tuned ----------------------------------------------------------------------------------------
 
@@ -222,9 +225,13 @@ class Encoder(nn.Module, Model, ABC):
         return nn.functional.normalize(torch.cat([part.float() for part in parts]), dim=-1)
 
 
-def content_of(given: object, key: str) -> tuple[object, str]:
-    """The content of a file and its name, if a path is given; anything else as it is."""
-    return (read_sample(Path(given)), str(given)) if isinstance(given, str | Path) else (given, key)
+def content_of(given: object, key: str, limits: Limits = USUAL_LIMITS) -> tuple[object, str]:
+    """The content of a file and its name, if a path is given; anything else as it is, unless it is too long."""
+    if isinstance(given, str | Path):
+        return read_sample(Path(given), limits.max_bytes), str(given)
+    if isinstance(given, bytes):
+        require_short(key, len(given), limits.max_bytes)
+    return given, key
 
 
 def at_end(hidden: Tensor, mask: Tensor) -> Tensor:

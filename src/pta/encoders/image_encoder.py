@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from pta.encoders.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
-from pta.errors import InvalidSamples, PtaError, UnreadableSample
-from pta.images import Preprocessing, as_picture, decode_image
+from pta.errors import InvalidSamples, UnreadableSample, naming
+from pta.images import Preprocessing, as_picture, load_image, open_image
+from pta.images.room import ROOM
+from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import IMAGES
 
 FAST_MARGIN = 2
@@ -23,19 +25,28 @@ class ImageEncoder(Encoder):
     modality = IMAGES
     preprocess: Preprocessing
 
-    def preparer(self, *, fast_decode: bool = False, views: ViewMaker | None = None) -> Prepare:
-        """What makes the pixels, or the normalised pixels of the views, of an image."""
+    def preparer(
+        self, *, fast_decode: bool = False, views: ViewMaker | None = None, limits: Limits = USUAL_LIMITS
+    ) -> Prepare:
+        """What makes the pixels, or the normalised pixels of the views, of an image within the limits."""
         at_least = FAST_MARGIN * self.preprocess.size if fast_decode else None
 
         def prepare(given: object, key: str, number: int) -> Raw:
-            one, name = content_of(given, key)
-            picture = decode_image(one, name, at_least=at_least) if isinstance(one, bytes) else as_picture(one)
-            try:
-                if views is None:
-                    return self.preprocess.pixels(picture)
-                return views.of(picture, number, self.preprocess)
-            except (PtaError, MemoryError) as error:
-                raise UnreadableSample(f"{key} cannot be used: {str(error) or 'it needs too much memory'}") from None
+            one, name = content_of(given, key, limits)
+            with naming(name):
+                if isinstance(one, bytes):
+                    picture = open_image(one, limits=limits, at_least=at_least)
+                else:
+                    picture = as_picture(one)
+                (width, height), _ = self.preprocess.geometry(*picture.size)  # refuses what would be blown up too far
+                with ROOM.of(picture.width * picture.height + width * height):
+                    load_image(picture)
+                    try:
+                        if views is None:
+                            return self.preprocess.pixels(picture)
+                        return views.of(picture, number, self.preprocess)
+                    except MemoryError:
+                        raise UnreadableSample("it needs too much memory") from None
 
         return prepare
 

@@ -2,6 +2,14 @@
 
 from pta.images.device import DevicePreprocessing
 from pta.images.preprocessing import CLIP_PREPROCESSING, Preprocessing
-from pta.images.reading import as_picture, decode_image
+from pta.images.reading import as_picture, decode_image, load_image, open_image
 
-__all__ = ["CLIP_PREPROCESSING", "DevicePreprocessing", "Preprocessing", "as_picture", "decode_image"]
+__all__ = [
+    "CLIP_PREPROCESSING",
+    "DevicePreprocessing",
+    "Preprocessing",
+    "as_picture",
+    "decode_image",
+    "load_image",
+    "open_image",
+]

@@ -1,20 +1,23 @@
 """Frames out of a pipe: JPEG or PNG pictures with nothing between them, as camera programs send them."""
 
+import re
 from collections.abc import Iterator
 from io import BufferedReader
 
 from pta.errors import UnreadableSample
-from pta.files import MAX_SAMPLE_BYTES
+from pta.images import jpeg
+from pta.limits import USUAL_LIMITS
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8"
-_END_OF_IMAGE, _START_OF_SCAN = 0xD9, 0xDA
-_PADDING = b"\0\r\n"  # what some cameras put between pictures
-_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD8)}  # TEM and the restart markers stand alone
+_BLOCK = 2**16  # bytes that are asked for at once; fewer are taken as soon as they come
+_MOST_STEPS = 2**18  # from part to part of one picture
+_NO_PADDING = re.compile(rb"[^\0\r\n]")  # some cameras put these between pictures
+_NO_FILL = re.compile(rb"[^\xff]")
 
 
-def split_frames(pipe: BufferedReader) -> Iterator[bytes]:
-    """The pictures in a pipe, each as soon as its last byte has come.
+def split_frames(pipe: BufferedReader, most: int = USUAL_LIMITS.max_bytes) -> Iterator[bytes]:
+    """The pictures in a pipe, of at most so many bytes, each as soon as its last byte has come.
 
     >>> import io
     >>> from PIL import Image
@@ -25,91 +28,106 @@ def split_frames(pipe: BufferedReader) -> Iterator[bytes]:
     >>> [Image.open(io.BytesIO(frame)).size for frame in frames]
     [(8, 8), (16, 16)]
     """
-    frame = _Frame(pipe)
-    while start := frame.begin():
+    incoming = _Incoming(pipe, most)
+    while incoming.begin():
+        start = incoming.take(2)
         if start == _JPEG:
-            _read_jpeg(frame)
-        elif start == _PNG[:2] and start + frame.take(6) == _PNG:
-            _read_png(frame)
+            _read_jpeg(incoming)
+        elif start == _PNG[:2] and incoming.take(6) == _PNG[2:]:
+            _read_png(incoming)
         else:
             raise UnreadableSample(
                 "the frames on standard input are neither JPEG nor PNG; with ffmpeg use -f image2pipe -c:v mjpeg -"
             )
-        yield bytes(frame.content)
+        yield incoming.frame()
 
 
-class _Frame:
-    """One picture while it is read."""
+class _Incoming:
+    """What has come through a pipe since the picture began that is being read, and how much of it belongs to it.
 
-    def __init__(self, pipe: BufferedReader) -> None:
-        self.pipe = pipe
-        self.content = bytearray()
+    It never waits for a byte after the picture's last.
+    """
 
-    def begin(self) -> bytes:
-        """The first two bytes of the next picture, after any padding; nothing when the pipe is at its end."""
-        first = self.pipe.read(1)
-        while first in _PADDING and first:
-            first = self.pipe.read(1)
-        self.content = bytearray(first + self.pipe.read(1) if first else b"")
-        return bytes(self.content)
+    def __init__(self, pipe: BufferedReader, most: int) -> None:
+        self._pipe, self._most = pipe, most
+        self._bytes = bytearray()
+        self._read = self._steps = 0  # bytes of the picture, and in how many steps they were read
+
+    def begin(self) -> bool:
+        """Go to the start of the next picture, after any padding; False where the pipe ends."""
+        while not (found := _NO_PADDING.search(self._bytes)):
+            self._bytes.clear()
+            if not self._wait():
+                return False
+        del self._bytes[: found.start()]
+        return True
 
     def take(self, count: int) -> bytes:
-        """More bytes of this picture."""
-        if len(self.content) + count > MAX_SAMPLE_BYTES:
-            raise UnreadableSample(f"a frame on standard input has more than {MAX_SAMPLE_BYTES >> 20} MiB")
-        more = self.pipe.read(count)
-        if len(more) < count:
+        """The next bytes of the picture."""
+        start, self._read, self._steps = self._read, self._read + count, self._steps + 1
+        if self._steps > _MOST_STEPS:
+            raise UnreadableSample("a frame on standard input has far too many parts")
+        while len(self._bytes) < self._read:
+            self._wait_for_rest(self._read)
+        return bytes(self._bytes[start : self._read])
+
+    def take_through(self, wanted: re.Pattern[bytes]) -> int:
+        """Go behind the next occurrence of something of one or two bytes, and give its last one."""
+        start = self._read
+        while not (found := wanted.search(self._bytes, start)):
+            start = max(start, len(self._bytes) - 1)
+            self._wait_for_rest(len(self._bytes) + 1)
+        self._read = found.end()
+        return self._bytes[self._read - 1]
+
+    def frame(self) -> bytes:
+        """The picture, which is complete."""
+        self._require_short(self._read)
+        content = bytes(self._bytes[: self._read])
+        del self._bytes[: self._read]
+        self._read = self._steps = 0
+        return content
+
+    def _wait(self) -> bool:
+        """Wait for more bytes; False where the pipe ends."""
+        arrived = self._pipe.read1(_BLOCK)
+        self._bytes += arrived
+        return bool(arrived)
+
+    def _wait_for_rest(self, length: int) -> None:
+        """Wait for more of a picture that has at least this length."""
+        self._require_short(length)
+        if not self._wait():
             raise UnreadableSample("standard input ended in the middle of a frame")
-        self.content += more
-        return more
 
-    def take_until(self, byte: bytes) -> None:
-        """More bytes of this picture, to the next such byte and with it."""
-        found = -1
-        while found < 0:
-            arrived = self.pipe.peek(1)
-            found = arrived.find(byte)
-            self.take(max(len(arrived), 1) if found < 0 else found + 1)
+    def _require_short(self, length: int) -> None:
+        if length > self._most:
+            raise UnreadableSample(f"a frame on standard input has more than {self._most:,} bytes")
 
 
-def _read_png(frame: _Frame) -> None:
+def _read_png(incoming: _Incoming) -> None:
     kind = b""
     while kind != b"IEND":
-        head = frame.take(8)
+        head = incoming.take(8)
         kind = head[4:]
-        frame.take(int.from_bytes(head[:4], "big") + 4)  # the data and their checksum
+        incoming.take(int.from_bytes(head[:4]) + 4)  # the data and their checksum
 
 
-def _read_jpeg(frame: _Frame) -> None:
+def _read_jpeg(incoming: _Incoming) -> None:
     """Go from marker to marker: a thumbnail inside a segment also has an end-of-image, which is not ours."""
-    marker = _next_marker(frame)
-    while marker != _END_OF_IMAGE:
-        if marker not in _WITHOUT_LENGTH:
-            length = int.from_bytes(frame.take(2), "big")  # counts its own two bytes
+    marker = _next_marker(incoming)
+    while marker != jpeg.END_OF_IMAGE:
+        if marker not in jpeg.WITHOUT_LENGTH:
+            length = int.from_bytes(incoming.take(2))  # counts its own two bytes
             _require_sound(length >= 2)
-            frame.take(length - 2)
-        marker = _marker_after_scan(frame) if marker == _START_OF_SCAN else _next_marker(frame)
+            incoming.take(length - 2)
+        scan = marker == jpeg.START_OF_SCAN
+        marker = incoming.take_through(jpeg.MARKER) if scan else _next_marker(incoming)
 
 
-def _next_marker(frame: _Frame) -> int:
-    _require_sound(frame.take(1) == b"\xff")
-    return _marker_byte(frame)
-
-
-def _marker_byte(frame: _Frame) -> int:
-    marker = 0xFF
-    while marker == 0xFF:  # padding
-        marker = frame.take(1)[0]
-    return marker
-
-
-def _marker_after_scan(frame: _Frame) -> int:
-    """Skip compressed data, in which FF is followed by 00 or a restart marker."""
-    marker = 0
-    while marker == 0 or marker in _WITHOUT_LENGTH:
-        frame.take_until(b"\xff")
-        marker = _marker_byte(frame)
-    return marker
+def _next_marker(incoming: _Incoming) -> int:
+    _require_sound(incoming.take(1) == b"\xff")
+    return incoming.take_through(_NO_FILL)
 
 
 def _require_sound(sound: bool) -> None:

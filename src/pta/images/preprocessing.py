@@ -11,11 +11,11 @@ from PIL import Image
 from torch import Tensor
 
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
-from pta.images.reading import MAX_PIXELS
 
 Pixels = npt.NDArray[np.uint8]
 
 _COLOURS = {1: "L", 3: "RGB"}
+_MOST_RESIZED = 89_478_485  # pixels, before the centre is cut out: bounds how thin a picture may be
 FILTERS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -74,8 +74,9 @@ class Preprocessing:
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.mode in ("I", "F"):
             raise UnreadableSample("its values have 32 bits, of which nobody knows the range; save it with 8 or 16")
+        colours = _COLOURS[len(self.mean)]
         try:
-            return image.convert(_COLOURS[len(self.mean)])
+            return image if image.mode == colours else image.convert(colours)  # which would copy it
         except ValueError as error:
             raise UnreadableSample(str(error)) from None
 
@@ -92,8 +93,10 @@ class Preprocessing:
 
     def geometry(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The width and height that a picture is resized to, and the left and top of what is then cut out."""
+        if min(width, height) < 1:
+            raise UnreadableSample(f"{width}×{height} pixels are no picture")
         resized = self._resized_to(width, height)
-        if resized[0] * resized[1] > MAX_PIXELS:
+        if resized[0] * resized[1] > _MOST_RESIZED:
             raise UnreadableSample(f"{width}×{height} pixels are too thin a picture to be resized")
         return resized, (round((resized[0] - self.size) / 2), round((resized[1] - self.size) / 2))
 

@@ -1,42 +1,68 @@
-"""Decoding image files that may be damaged, hostile or no images at all."""
+"""Opening and decoding image files that may be damaged, hostile or no images at all.
+
+What a picture costs is known from its header. It is refused before it is decoded if it has too many pixels, or takes
+too many passes over them. The files of the formats that Pillow decodes in Python count as files of many passes.
+"""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from pta.errors import UnreadableSample
+from pta.errors import UnreadableSample, first_line, naming
+from pta.images.bare import FORMATS, bare_image
+from pta.limits import USUAL_LIMITS, Limits
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""What is decoded; other formats that Pillow knows have been a source of trouble."""
+_USUAL_PASSES = 16  # a progressive JPEG has about ten scans
+_PASSES_IN_PYTHON = 256  # measured: 1.6 µs per pixel, where a JPEG takes 6 ns
+_TEXT_CODEC = "ppm_plain"  # takes time by the square of the comments in it
+_SHORTEST_ROW = 64  # pixels that take about as much memory and time as any row does beside its pixels
 
-MAX_PIXELS = 89_478_485  # where Pillow begins to warn
 
+def open_image(content: bytes, *, limits: Limits = USUAL_LIMITS, at_least: int | None = None) -> Image.Image:
+    """A picture that is not decoded yet; what would take too many pixels or too much time is refused.
 
-def decode_image(content: bytes, name: str = "the image", *, at_least: int | None = None) -> Image.Image:
-    """Decode an image, after its size was found to be sane; `name` is what messages call it.
-
-    With `at_least`, a JPEG file is decoded at ½, ¼ or ⅛ of its size where that leaves both sides at least so long:
+    With `at_least`, a JPEG file will be decoded at ½, ¼ or ⅛ of its size where that leaves both sides at least so long:
     faster, and a slightly different picture.
     """
-    try:
-        image = Image.open(io.BytesIO(content), formats=FORMATS)
-        if image.width * image.height > MAX_PIXELS:
-            raise UnreadableSample(
-                f"{name} has {image.width}×{image.height} pixels; at most {MAX_PIXELS // 10**6} million are decoded"
-            )
+    with _in_words():
+        found = bare_image(content)
+        if found is None:
+            raise UnidentifiedImageError
+        format, bare = found
+        image = Image.open(io.BytesIO(bare.content), formats=[format])
+        size = f"{image.width}×{image.height} pixels"
+        pixels = max(max(image.width, _SHORTEST_ROW) * image.height, bare.pixels)
+        if pixels > limits.max_pixels:
+            thin = f", where a row counts as at least {_SHORTEST_ROW}" if image.width < _SHORTEST_ROW else ""
+            raise UnreadableSample(f"{size} are too many; at most {limits.max_pixels:,} are decoded{thin}")
+        codecs = {tile[0] for tile in image.tile}
+        if _TEXT_CODEC in codecs:
+            raise UnreadableSample("its pixels are written as text, which is not read; save it as PNG")
+        passes = _PASSES_IN_PYTHON if codecs & Image.DECODERS.keys() else bare.passes
+        if passes > _USUAL_PASSES and passes * max(pixels, len(content)) > _USUAL_PASSES * limits.max_pixels:
+            raise UnreadableSample(f"{passes:,} passes over {size} are too slow to decode; save it anew, as PNG")
         if at_least is not None:
             image.draft("RGB", (at_least, at_least))
+        return image
+
+
+def load_image(image: Image.Image) -> None:
+    """Decode a picture that is open."""
+    with _in_words():
         image.load()
-    except UnreadableSample:
-        raise
-    except Image.DecompressionBombError:
-        raise UnreadableSample(f"{name} would decode to far too many pixels (a decompression bomb?)") from None
-    except UnidentifiedImageError:
-        raise UnreadableSample(f"{name} is no image that pta reads ({', '.join(FORMATS)})") from None
-    except Exception as error:  # decoders of damaged files raise whatever they like
-        raise UnreadableSample(f"{name} cannot be decoded: {str(error) or type(error).__name__}") from None
-    return image
+
+
+def decode_image(
+    content: bytes, name: str = "the image", *, limits: Limits = USUAL_LIMITS, at_least: int | None = None
+) -> Image.Image:
+    """Open a picture and decode it; `name` is what messages call it. For the options see `open_image`."""
+    with naming(name):
+        image = open_image(content, limits=limits, at_least=at_least)
+        load_image(image)
+        return image
 
 
 def as_picture(image: object) -> Image.Image:
@@ -47,3 +73,15 @@ def as_picture(image: object) -> Image.Image:
         return Image.fromarray(image)
     what = f"{image.dtype} array of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
     raise UnreadableSample(f"expected a path, bytes, a Pillow image or a uint8 array rows×columns×3, got {what}")
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except UnreadableSample:
+        raise
+    except UnidentifiedImageError:
+        raise UnreadableSample(f"no image that pta reads ({', '.join(FORMATS)})") from None
+    except Exception as error:  # decoders of damaged files raise whatever they like
+        raise UnreadableSample(f"it cannot be decoded: {first_line(error)}") from None

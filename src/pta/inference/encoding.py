@@ -17,6 +17,7 @@ from pta.encoders.encoder import Raw
 from pta.errors import InvalidParameter, PtaError, UnreadableSample
 from pta.images import Preprocessing
 from pta.inference.feed import prepare_in_batches
+from pta.limits import USUAL_LIMITS, Limits
 from pta.samples import Samples
 from pta.views import Mode, make_views
 
@@ -56,6 +57,7 @@ class Reading:
     fast_decode: bool = False  # large JPEG files at a fraction of their size (`pta.encoders.image_encoder.FAST_MARGIN`)
     views: Views | None = None  # augmented views of every sample, instead of the sample alone
     raw: bool = False  # give out raw samples beside the features, for methods that look inside a tower
+    limits: Limits = USUAL_LIMITS  # what is larger cannot be read
 
     def __post_init__(self) -> None:
         if self.batch < 1 or (self.workers is not None and self.workers < 1):
@@ -96,11 +98,11 @@ def encode_files(
     `skip` it is among the failures of its batch.
     """
     views = reading.views
-    prepare = encoder.preparer(fast_decode=reading.fast_decode, views=views)
+    prepare = encoder.preparer(fast_decode=reading.fast_decode, views=views, limits=reading.limits)
 
     def prepare_item(item: tuple[int, Reference]) -> Raw:
         number, sample = item
-        return prepare(sample.read(), sample.key, number)
+        return prepare(sample.read(reading.limits.max_bytes), sample.key, number)
 
     size = reading.batch if views is None else max(1, reading.batch // views.count)
     low_priority = encoder.device.type == "cpu"

@@ -11,6 +11,7 @@ from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
 from pta.inference.answers import Answer, answers_from
 from pta.inference.encoding import Reading, Views, encode_prepared, samples_of
+from pta.limits import USUAL_LIMITS, Limits
 from pta.parameters import require_count
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
@@ -31,6 +32,7 @@ class Classifier:
         views: how many views are made of every sample, for a method that needs them.
         expected: how many samples will come, for a method that must know it.
         raw_probability: give the softmax of the method's logits as they are (see `Adapter.logit_factor`).
+        limits: how large a sample may be; what is larger is refused before it is decoded.
 
     >>> from PIL import Image
     >>> from pta.datasets.fashion import load_fashion_test
@@ -57,6 +59,7 @@ class Classifier:
         views: int = 64,
         expected: int | None = None,
         raw_probability: bool = False,
+        limits: Limits = USUAL_LIMITS,
         **parameters: Any,
     ) -> None:
         prompts = load_templates(templates) if isinstance(templates, str) else tuple(templates)
@@ -65,8 +68,8 @@ class Classifier:
         self.classifier = build_classifier(
             self.encoder, classes, prompts, descriptions=descriptions, cache=None if folder is None else Path(folder)
         )
-        self.views = Views(views, "crops", seed=None)
         self.raw_probability = raw_probability
+        self.views, self.limits = Views(views, "crops", seed=None), limits
         adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
         self.adapter = self._checked(adapter)
 
@@ -126,7 +129,7 @@ class Classifier:
 
     def _encoded(self, given: Sequence[object]) -> Samples:
         reading = self.reading(Reading())
-        prepare = self.encoder.preparer(views=reading.views)
+        prepare = self.encoder.preparer(views=reading.views, limits=self.limits)
         prepared = (prepare(one, "the sample", number) for number, one in enumerate(given))
         if reading.views is None:
             return samples_of(encode_prepared(self.encoder, list(prepared), reading))

@@ -21,6 +21,7 @@ from pta.datasets.fashion import load_fashion_test
 from pta.datasets.open import open_samples
 from pta.datasets.sample_set import SampleSet
 from pta.errors import InvalidParameter, UnreadableFile
+from pta.limits import USUAL_LIMITS
 from pta.modality import IMAGES, Modality
 from pta.plugins import load_plugin
 
@@ -36,8 +37,8 @@ class PackagedImage:
     key: str
     pixels: NDArray[np.uint8]
 
-    def read(self) -> bytes:
-        """The image as PNG, which loses nothing."""
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+        """The image as PNG, which loses nothing and is small."""
         encoded = BytesIO()
         Image.fromarray(self.pixels).save(encoded, "png")
         return encoded.getvalue()

@@ -10,6 +10,7 @@ from pta.datasets.sample_set import SampleFile
 from pta.datasets.trees import sample_files
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.images.frames import split_frames
+from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import IMAGES, Modality
 
 _STDIN = "-"
@@ -22,13 +23,13 @@ class Frame:
     key: str
     content: bytes
 
-    def read(self) -> bytes:
-        """The picture, still encoded."""
+    def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
+        """The picture, still encoded; how long it may be was decided when it came."""
         return self.content
 
 
 def open_places(
-    places: Sequence[str], modality: Modality = IMAGES, *, frames: bool = False
+    places: Sequence[str], modality: Modality = IMAGES, *, frames: bool = False, limits: Limits = USUAL_LIMITS
 ) -> tuple[Iterable[SampleFile | Frame], int | None]:
     """The samples of folders and files, or of standard input for `-`, and how many there are, if that can be known.
 
@@ -48,7 +49,7 @@ def open_places(
     # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
     stdin = os.dup(sys.stdin.fileno())
     if frames:
-        pictures = split_frames(os.fdopen(stdin, "rb"))
+        pictures = split_frames(os.fdopen(stdin, "rb"), limits.max_bytes)
         return (Frame(f"frame {number}", content) for number, content in enumerate(pictures)), None
     lines = os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")
     return (SampleFile(Path(path), path) for line in lines if (path := line.rstrip("\r\n"))), None
