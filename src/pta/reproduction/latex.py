@@ -54,8 +54,8 @@ def _cell(view: CellView) -> str:
     starred = paper + ("$^{*}$" if view.star else "") if view.paper else ""
     beside = ", ".join(filter(None, (starred, f"${view.difference}$" if view.difference else "")))
     small = f" {{\\scriptsize ({beside})}}" if beside else ""
-    partial = f" {escape(view.partial)}" if view.partial else ""
-    return (f"\\textbf{{{ours}}}" if view.is_best else ours) + small + partial
+    remark = f" {escape(view.remark)}" if view.remark else ""
+    return (f"\\textbf{{{ours}}}" if view.is_best else ours) + small + remark
 
 
 def escape(given: str) -> str:
