@@ -111,7 +111,7 @@ def test_an_extraction_of_another_process_is_waited_for(tmp_path):
         assert not file.exists()
     finally:
         holder.communicate("go on\n")
-    waiting.join(60)
+    waiting.join()
     assert len(found[0].samples) == 6
 
 

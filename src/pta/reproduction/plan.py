@@ -79,6 +79,7 @@ def place(experiment: Experiment, world: World, papers: World | None = None) -> 
     if papers is None and not experiment.place:
         papers = world = replace(world, comparable=True)
     papers = papers or load_world("paper")
+    world = replace(world, awaited_methods=set(world.awaited_methods) - set(list_adapters()))
     with naming(f"experiment {experiment.id}"):
         columns = _place_columns(experiment, world)
         jobs = {
@@ -155,7 +156,7 @@ def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
 
 def _awaited(row: Row, dataset: str, world: World) -> Iterator[str]:
     for method in dict.fromkeys((row.method, row.params.get("base", row.method))):
-        if method in world.awaited_methods and method not in list_adapters():
+        if method in world.awaited_methods:
             yield method
         else:
             adapter_class(method)  # says what is wrong with the name
