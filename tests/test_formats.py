@@ -168,8 +168,8 @@ def unescaped(sign, text):
 
 
 def assert_sound(text):
-    """What TeX would stumble over: braces, mathematics, special signs and anything beyond ASCII."""
-    assert text.isascii()
+    """What TeX would stumble over: braces, mathematics, special signs and anything beyond Latin letters."""
+    assert all(sign.isascii() or (sign.isalpha() and sign < "ſ") for sign in text)
     bare = text.replace(r"\\", "")
     assert unescaped("{", bare) == unescaped("}", bare)
     assert unescaped("$", bare) % 2 == 0
@@ -213,7 +213,7 @@ def test_latex_has_every_cell():
         ("λ Λ Α ο", r"$\lambda$ $\Lambda$ $A$ $o$"),
         ("a–b—c--d", r"a\textendash{}b\textemdash{}c-{}-d"),
         ("[x] *", "{[}x{]} {*}"),
-        ("Gödel, café, Å", r"G\"{o}del, caf\'{e}, \r{A}"),
+        ("Gödel, café, Å", "Gödel, café, Å"),
         ("日", r"\texttt{U+65E5}"),
         ("a\n\x00b", "a b"),
         (r"50 % & c_1 {#} $ ^ ~ \ ", r"50 \% \& c\_1 \{\#\} \$ \textasciicircum{} \textasciitilde{} \textbackslash{}"),

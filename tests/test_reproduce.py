@@ -1,13 +1,7 @@
-"""`pta reproduce`: what it fills in, that it does nothing twice, and that a kill changes nothing."""
+"""`pta reproduce`: what it fills in, and that it does nothing twice, whoever interrupts it."""
 
-import importlib
 import json
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,8 +10,8 @@ import pytest
 from miniatures import build
 
 from pta import Samples, ZeroShotClassifier
-from pta.adapters import registry
 from pta.datasets.features import FeatureFile
+from pta.evaluation.cached_evaluation import evaluate_once
 from pta.evaluation.result_store import ResultStore
 from pta.reproduction.declaration import packaged_experiments, parse_experiment
 from pta.reproduction.library import Library
@@ -27,26 +21,6 @@ from pta.reproduction.world import load_world, world_with
 
 CROSS_DOMAIN = load_world("paper").members("cross-domain")
 WRITTEN = ("md", "csv", "tex")
-
-COUNTED = '''
-import time
-from pathlib import Path
-from pta.adapters import CLIP, register
-
-
-@register
-class Counted(CLIP):
-    """CLIP that takes its time, and writes a line for every stream."""
-
-    name = "counted"
-
-    def _step(self, samples):
-        if len(samples) > 16:  # more than a warm-up
-            with Path(__file__).with_suffix(".lines").open("a") as file:
-                file.write("a stream\\n")
-            time.sleep(0.05)
-        return super()._step(samples)
-'''
 
 OWN = """
 title = "Two methods"
@@ -65,10 +39,8 @@ figure = { kind = "bars", columns = "Average" }
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    """A cache of texts and one thread, for this process and those that it starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("OMP_NUM_THREADS", "1")
         yield
 
 
@@ -112,13 +84,6 @@ def results(out):
     with sqlite3.connect(out / "results.sqlite") as store:
         rows = store.execute("SELECT key, made, json_extract(inputs, '$.method') FROM results").fetchall()
     return {key: (made, method) for key, made, method in rows}
-
-
-def count_of(out):
-    try:
-        return len(results(out))
-    except sqlite3.OperationalError:  # not there yet, or just being made
-        return 0
 
 
 def refused(done, *words):
@@ -236,52 +201,28 @@ def test_a_table_of_ones_own_features_is_headed_by_what_made_them(tmp_path):
 # -- once, whatever happens --------------------------------------------------------------------------------------------
 
 
-def test_two_processes_share_the_work_and_when_one_is_killed_the_other_ends_it(
-    pta, features, own, tmp_path, monkeypatch
-):
-    (tmp_path / "counted.py").write_text(COUNTED)
-    own.write_text(OWN.replace('"pta", params = { h = 3 }', '"counted"'))
-    call, out = ("reproduce", own, "--features", features / "dtd.npz", "--out"), tmp_path / "out"
-    command = [sys.executable, "-c", "import counted; from pta.cli import main; main()", *map(str, (*call, out))]
-    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
-    killed, other = (subprocess.Popen(command, **options) for _ in range(2))
-    while count_of(out) < 25 and killed.poll() is None:  # half of them are CLIP's
-        time.sleep(0.002)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    made = results(out)
-    _, complaint = other.communicate()
-    assert other.returncode == 0, complaint
-    streams = (tmp_path / "counted.lines").read_text().count("\n")
-    assert len(results(out)) == 40  # the spread's are those of the row above it
-    assert streams in (20, 21)  # none twice, but perhaps the one under way at the kill
-    assert 25 <= len(made) < 40
-    assert made.items() <= results(out).items()
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("counted")
-    try:  # the same in one go, and again
-        assert pta(*call, tmp_path / "whole").returncode == 0
-        assert pta(*call, out).returncode == 0
-    finally:
-        del registry._registered["counted"], sys.modules["counted"]
-    assert tables(out) == tables(tmp_path / "whole")
-    assert results(out).keys() == results(tmp_path / "whole").keys()
-    assert (tmp_path / "counted.lines").read_text().count("\n") == streams + 20
+def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, features, own, tmp_path, monkeypatch):
+    call = ("reproduce", own, "--features", features / "dtd.npz", "--out")
+    assert pta(*call, tmp_path / "whole").returncode == 0
 
+    def interrupted(*arguments, **options):
+        for count, record in enumerate(evaluate_once(*arguments, **options)):
+            if count == 5:
+                raise KeyboardInterrupt
+            yield record
 
-def test_another_parameter_makes_its_own_cells_again_and_no_others(pta, features, own, tmp_path):
-    out = tmp_path / "out"
-    call = ("reproduce", own, "--features", features / "dtd.npz", "--out", out, "--seeds", 2)
-    assert pta(*call).returncode == 0
-    first = results(out)
-    own.write_text(OWN.replace("params = { h = 3 }", "params = { h = 4 }", 1))
-    assert pta(*call).returncode == 0
-    second = results(out)
-    assert first.items() <= second.items()
-    assert [second[key][1] for key in second.keys() - first.keys()] == ["pta", "pta"]
-    own.write_text(OWN)
-    assert pta(*call).returncode == 0
-    assert results(out) == second
+    with monkeypatch.context() as patch:
+        patch.setattr("pta.reproduction.measure.evaluate_once", interrupted)
+        stopped = pta(*call, tmp_path / "stopped")
+    assert stopped.returncode == 130
+    assert "what was measured is kept, and the same command goes on" in stopped.stderr
+    assert not (tmp_path / "stopped" / "own.md").exists()
+    made = results(tmp_path / "stopped")
+    assert len(made) == 6
+    assert pta(*call, tmp_path / "stopped").returncode == 0
+    assert tables(tmp_path / "stopped") == tables(tmp_path / "whole")
+    assert made.items() <= results(tmp_path / "stopped").items()  # nothing that was there has been made again
+    assert len(results(tmp_path / "stopped")) == 40  # the spread's are those of the row above it
 
 
 # -- options and mistakes ----------------------------------------------------------------------------------------------
