@@ -177,3 +177,15 @@ def test_a_speed_is_the_median_of_its_rounds_and_shows_the_least_and_the_most(li
     shown = [[cell.lines for cell in row.cells] for row in view.rows]
     assert shown == [[["1.00"], ["100.00"]], [["0.56 [0.25 to 0.80]"], ["56.25 [25.00 to 80.00]"]]]
     assert any("medians of rounds" in note for note in view.notes)
+
+
+def test_the_memory_of_a_method_is_that_of_the_model_and_of_its_own_state(library, monkeypatch):
+    mib, model, own, peak, made = 2**20, 50, 100, 7, []
+    monkeypatch.setattr(speed._Turn, "_is_cuda", property(lambda turn: True))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: mib * (model + own * len(made)))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: mib * (model + own * len(made) + peak))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    create = speed.create_adapter
+    monkeypatch.setattr(speed, "create_adapter", lambda *given, **more: made.append(given) or create(*given, **more))
+    for record in timed(library, FEW, "tda", "pta"):  # which are there at once, beside zero-shot
+        assert record["memory_mib"] == model + own + peak
