@@ -1,4 +1,4 @@
-"""Filled tables as words, Markdown, CSV and LaTeX."""
+"""Filled tables as words, Markdown, CSV, JSON and LaTeX."""
 
 import csv
 import io
@@ -100,13 +100,9 @@ WRITERS = {
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_offline_none_of_the_papers_numbers_are_written_but_gains(write):
     written = write(offline_table())
-    assert "69.38" not in written
-    assert "66.87" not in written
+    assert not any(said in written for said in ("69.38", "66.87", "the row's mean"))
     assert "5.19" in written
-    assert "69.38" in write(paper_table())
-
-
-# -- Markdown -------------------------------------------------------------------------------------------------------
+    assert all(said in write(paper_table()) for said in ("69.38", "66.87"))
 
 
 def markdown_rows(text):
@@ -120,8 +116,7 @@ def test_markdown_has_every_cell():
     head, rule, *rows = markdown_rows(text)
     above = "## Table 1: Ten datasets\n\nWith &amp; without training.\n\nmodel: ViT-B/16 &lt;b&gt;; seeds"
     assert text.startswith(above)
-    assert head == ["accuracy in %", "DTD", "Cars", "Mean", "gain over CLIP"]
-    assert rule == [":--", "--:", "--:", "--:", "--:"]
+    assert (head, rule) == (["accuracy in %", "DTD", "Cars", "Mean", "gain over CLIP"], [":--", *["--:"] * 4])
     of_pta = ["**70.12** (69.38, +0.74)", "**70.95** (71.00, -0.05)", "**70.53** (70.19, +0.34)"]
     assert rows[:5] == [
         ["CLIP", r"60.50 (60.00\*, +0.50)", "70.00 (70.00, 0.00)", "65.25 (65.00, +0.25)", ""],
@@ -136,40 +131,30 @@ def test_markdown_has_every_cell():
     assert "- No training: PTA: As it is.\n" in text
 
 
-# -- CSV ------------------------------------------------------------------------------------------------------------
-
-
-def read(text):
-    return {(row["row"], row["dataset"]): row for row in csv.DictReader(io.StringIO(text))}
-
-
-def test_csv_gives_the_numbers_back():
+def test_csv_and_json_give_the_numbers_back_and_say_where_they_come_from():
     table = paper_table()
-    rows = read(to_csv(table))
+    written = csv.DictReader(io.StringIO(to_csv(table)))
+    rows = {(row["row"], row["dataset"]): row for row in written}
+    cells = {row["label"]: row["cells"] for row in to_json(table)["rows"]}
     assert len(rows) == 5 * 3 + 3
     for line in table.lines:
         for heading, cell in zip(table.headings, line.cells, strict=True):
-            row = rows[line.row.label, heading]
+            row, of_json = rows[line.row.label, heading], cells[line.row.label][heading]
             for name in ("ours", "paper", "printed", "difference"):
                 assert row[name] == ("" if getattr(cell, name) is None else repr(getattr(cell, name)))
+                assert of_json[name] == getattr(cell, name)
             assert (row["missing"], row["partial"]) == (cell.missing, cell.partial)
+            assert of_json["results"] == [record["made"]["key"] for record in cell.records]
+            assert row["keys"] == ";".join(of_json["results"])
     cars, gain = rows["TPT", "Cars"], rows["PTA", "gain over CLIP"]
-    assert (cars["printed"], cars["paper"]) == ("68.5", "66.87")
-    assert cars["erratum"] == "the row's mean needs another number"
+    assert cars["erratum"] == cells["TPT"]["Cars"]["erratum"] == "the row's mean needs another number"
     assert rows["± over seeds", "DTD"]["statistic"] == "deviation"
     assert (gain["ours"], gain["paper"]) == ("5.285", "5.19")
     assert rows[HOSTILE, "DTD"]["ours"] == "50.0"
-
-
-def test_csv_says_where_numbers_come_from():
-    table = paper_table()
-    rows = read(to_csv(table))
     dtd, mean, awaited = rows["PTA", "DTD"], rows["PTA", "Mean"], rows["TPT", "DTD"]
     assert json.loads(dtd["params"]) == {"h": 20.0, "anchor": "recursive"}
-    assert dtd["seeds"] == "1 2"
-    assert json.loads(dtd["per_seed"]) == {"DTD": {"1": 70.0, "2": 70.24}}
+    assert (dtd["seeds"], json.loads(dtd["per_seed"])) == ("1 2", {"DTD": {"1": 70.0, "2": 70.24}})
     assert json.loads(mean["per_seed"]) == {"DTD": {"1": 70.0, "2": 70.24}, "Cars": {"1": 70.9, "2": 71.0}}
-    assert mean["keys"].split(";") == [record["made"]["key"] for record in table.lines[2].cells[2].records]
     assert len(mean["features"].split(";")) == 2
     assert (dtd["version"], dtd["hardware"]) == ("0.1.0+abcdef012345", "Some CPU, 2 thread(s), torch 2.9")
     assert awaited["keys"] == awaited["seeds"] == awaited["per_seed"] == ""
@@ -183,8 +168,8 @@ def unescaped(sign, text):
 
 
 def assert_sound(text):
-    """What TeX would stumble over: braces, mathematics, special signs and anything beyond ASCII."""
-    assert text.isascii()
+    """What TeX would stumble over: braces, mathematics, special signs and anything beyond Latin letters."""
+    assert all(sign.isascii() or (sign.isalpha() and sign < "ſ") for sign in text)
     bare = text.replace(r"\\", "")
     assert unescaped("{", bare) == unescaped("}", bare)
     assert unescaped("$", bare) % 2 == 0
@@ -228,7 +213,7 @@ def test_latex_has_every_cell():
         ("λ Λ Α ο", r"$\lambda$ $\Lambda$ $A$ $o$"),
         ("a–b—c--d", r"a\textendash{}b\textemdash{}c-{}-d"),
         ("[x] *", "{[}x{]} {*}"),
-        ("Gödel, café, Å", r"G\"{o}del, caf\'{e}, \r{A}"),
+        ("Gödel, café, Å", "Gödel, café, Å"),
         ("日", r"\texttt{U+65E5}"),
         ("a\n\x00b", "a b"),
         (r"50 % & c_1 {#} $ ^ ~ \ ", r"50 \% \& c\_1 \{\#\} \$ \textasciicircum{} \textasciitilde{} \textbackslash{}"),

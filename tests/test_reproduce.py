@@ -1,13 +1,7 @@
-"""`pta reproduce` as a real command: what it fills in, that it does nothing twice, and that a kill changes nothing."""
+"""`pta reproduce`: what it fills in, and that it does nothing twice, whoever interrupts it."""
 
-import csv
 import json
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,46 +9,24 @@ import numpy as np
 import pytest
 from miniatures import build
 
-from pta.reproduction.declaration import packaged_experiments
-from pta.reproduction.world import load_world
+from pta import Samples, ZeroShotClassifier
+from pta.datasets.features import FeatureFile
+from pta.evaluation.cached_evaluation import evaluate_once
+from pta.evaluation.result_store import ResultStore
+from pta.reproduction.declaration import packaged_experiments, parse_experiment
+from pta.reproduction.library import Library
+from pta.reproduction.plan import place
+from pta.reproduction.reproduce import reproduce
+from pta.reproduction.world import load_world, world_with
 
 CROSS_DOMAIN = load_world("paper").members("cross-domain")
 WRITTEN = ("md", "csv", "tex")
-
-PTA = [sys.executable, "-c", "from pta.cli import main; main()"]
-
-COUNTED = '''
-import sys, time
-from pathlib import Path
-from pta.adapters import CLIP, register
-from pta.cli import main
-from pta.parameters import number
-
-
-@register
-class Counted(CLIP):
-    """CLIP that takes its time, and writes a line for every stream."""
-
-    name = "counted"
-
-    bias: float = number(0.0, 0.0, 9.0, "not used")
-
-    def _step(self, samples):
-        if len(samples) > 16:  # more than a warm-up
-            with Path(sys.argv[0]).with_suffix(".lines").open("a") as file:
-                file.write(f"{samples.features[0, 0].item():.9g}\\n")
-            time.sleep(0.05)
-        return super()._step(samples)
-
-
-main()
-'''
 
 OWN = """
 title = "Two methods"
 place = "Table 0"
 baseline = "CLIP"
-usual = { seeds = 40 }
+usual = { seeds = 20 }
 columns = [{ each = "cross-domain" }, { label = "Average", mean_of = "all" }]
 rows = [
     { label = "CLIP", method = "clip" },
@@ -67,10 +39,8 @@ figure = { kind = "bars", columns = "Average" }
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    """A cache of texts and one thread, for this process and those that it starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("OMP_NUM_THREADS", "1")
         yield
 
 
@@ -116,38 +86,28 @@ def results(out):
     return {key: (made, method) for key, made, method in rows}
 
 
-def count_of(out):
-    try:
-        return len(results(out))
-    except sqlite3.OperationalError:  # not there yet, or just being made
-        return 0
-
-
 def refused(done, *words):
     """Exit code 2 and one line on stderr that holds the words."""
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    for word in words:
-        assert word in done.stderr
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert all(word in done.stderr for word in words)
     return True
 
 
 # -- the paper's world, from images ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def table1(root, tmp_path_factory):
-    """A real process that fills in Table 1 from the two sets that are there."""
-    out = tmp_path_factory.mktemp("table1") / "out"
-    command = [*PTA, "reproduce", "table1", "--data", root, "--model", "embedded", "--out", out, "--seeds", 1]
-    done = subprocess.run([*map(str, command), "--json", "-"], capture_output=True, text=True, timeout=120)
+@pytest.fixture
+def table1(root, pta, tmp_path):
+    """Table 1, filled in from the two sets that are there."""
+    out = tmp_path / "table1"
+    options = ("--data", root, "--model", "embedded", "--out", out)
+    done = pta("reproduce", "table1", *options, "--seeds", 1, "--json", "-")
     assert done.returncode == 0, done.stderr
     (table,) = json.loads(done.stdout)
-    return SimpleNamespace(out=out, table=table, err=done.stderr)
+    return SimpleNamespace(out=out, table=table, err=done.stderr, options=options)
 
 
-def test_a_table_is_filled_in_where_there_is_data_and_says_what_there_is_not(table1):
+def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(table1, pta, own):
     rows = {row["label"]: row for row in table1.table["rows"]}
     for label in ("CLIP", "PTA", "MTA", "TCA"):
         cells = rows[label]["cells"]
@@ -158,36 +118,27 @@ def test_a_table_is_filled_in_where_there_is_data_and_says_what_there_is_not(tab
         assert (cells["Flowers"]["ours"], cells["Flowers"]["missing"]) == (None, "no data")
         assert cells["Average"]["partial"] == "2 of 10"
     assert rows["PTA"]["cells"]["Average"]["paper"] == pytest.approx((47.70 + 61.57) / 2)
-    assert rows["TPT"]["cells"]["DTD"] | {"paper": 0, "printed": 0} == {
-        **dict.fromkeys(("ours", "difference", "erratum", "partial")),
-        **{"paper": 0, "printed": 0, "missing": "not yet", "results": []},
-    }
+    assert (rows["TPT"]["cells"]["DTD"]["missing"], rows["TPT"]["cells"]["DTD"]["results"]) == ("not yet", [])
     assert set(table1.table["absent"]) == set(CROSS_DOMAIN) - {"dtd", "eurosat"}
     assert table1.table["comparable"] is True
     assert "At most 1 seeds a row, of 3." in table1.table["notes"]
     assert "Made with embedded; the paper's numbers are those of ViT-B/16." in table1.table["notes"]
-
-
-def test_every_format_and_the_report_are_written_and_nothing_else_is_left(table1):
+    # every format and the report are written, and nothing else is left
     names = {path.name for path in table1.out.iterdir()}
     assert names == {*(f"table1.{one}" for one in WRITTEN), "report.html", "results.sqlite", "features", "claims"}
     kinds = sorted(path.stem.split("-", 2)[2:] for path in (table1.out / "features").glob("dtd-*.safetensors"))
     assert kinds == [[], ["64-crops"], ["pixels"]]
     assert not list((table1.out / "features").glob("*.parts"))
     assert str(table1.out / "report.html") in table1.err
-
-
-def test_a_second_call_does_nothing_and_another_experiment_shares_what_is_there(table1, root, pta, own):
+    # a second call does nothing, and another experiment shares what is there
     before, made = tables(table1.out, "table1"), results(table1.out)
     extracted = {path: path.stat().st_mtime_ns for path in (table1.out / "features").glob("*.safetensors")}
-    options = ("--data", root, "--model", "embedded", "--out", table1.out)
-    again = pta("reproduce", "table1", *options, "--seeds", 1)
+    again = pta("reproduce", "table1", *table1.options, "--seeds", 1)
     assert again.returncode == 0
     assert "no data" in again.stdout
     assert "not yet" in again.stdout
-    assert tables(table1.out, "table1") == before
-    assert results(table1.out) == made
-    assert pta("reproduce", own, *options, "--seeds", 2).returncode == 0
+    assert (tables(table1.out, "table1"), results(table1.out)) == (before, made)
+    assert pta("reproduce", own, *table1.options, "--seeds", 2).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in (table1.out / "features").glob("*.safetensors")} == extracted
     new = [method for key, (_, method) in results(table1.out).items() if key not in made]
     assert sorted(new) == ["clip"] * 2 + ["pta"] * 4  # CLIP's seed 1 was there, PTA's with the paper's parameters was
@@ -198,17 +149,16 @@ def test_a_second_call_does_nothing_and_another_experiment_shares_what_is_there(
 
 
 def test_feature_files_of_the_papers_datasets_fill_its_columns(pta, features, own, tmp_path):
-    out = tmp_path / "out"
     files = ("--features", features / "dtd.npz", "--features", features / "eurosat.npz")
-    done = pta("reproduce", own, *files, "--out", out, "--seeds", 1, "--json", "-")
+    done = pta("reproduce", own, *files, "--out", tmp_path / "out", "--seeds", 1, "--json", "-")
     assert done.returncode == 0, done.stderr
     (table,) = json.loads(done.stdout)
     clip, moved, spread = table["rows"]
-    assert clip["cells"]["DTD"]["ours"] == clip["cells"]["EuroSAT"]["ours"] == clip["cells"]["Average"]["ours"] == 70.0
+    assert {clip["cells"][name]["ours"] for name in ("DTD", "EuroSAT", "Average")} == {70.0}
     assert moved["gain"]["ours"] == pytest.approx(moved["cells"]["Average"]["ours"] - 70.0)
     assert spread["cells"]["DTD"]["missing"] == "one seed"
-    assert table["about"] == {"model": "none was needed", "feature files": "dtd, eurosat"}
-    assert len(results(out)) == 4
+    assert table["about"] == {"feature files": "dtd (by an unknown model), eurosat (by an unknown model)"}
+    assert len(results(tmp_path / "out")) == 4
 
 
 def test_other_feature_files_are_refused_with_advice(pta, features, tmp_path):
@@ -237,70 +187,49 @@ def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features
     assert set(table["about"]) == {"model", "architecture", "model fingerprint", "feature files"}
 
 
+def test_a_table_of_ones_own_features_is_headed_by_what_made_them(tmp_path):
+    features, classifier = np.eye(2), ZeroShotClassifier(np.eye(2), ["cat", "dog"])
+    mine = FeatureFile("mine", Samples.of(features), classifier, np.arange(2), architecture="ViT-L/14")
+    library = Library(tmp_path / "features", model="embedded", own={"mine": mine})
+    assert library.encoder.architecture == "embedded"  # loaded, as --offline does, and not used
+    world = world_with([mine], offline=True, most_seeds=1)
+    text = "title = 't'\ncolumns = [{ each = 'own' }]\nrows = [{ label = 'CLIP', method = 'clip' }]"
+    (table,) = reproduce([place(parse_experiment("own", text), world)], library, ResultStore(tmp_path))
+    assert table.about == {"feature files": "mine (by ViT-L/14)"}
+
+
 # -- once, whatever happens --------------------------------------------------------------------------------------------
 
 
-def started(*arguments):
-    return subprocess.Popen(list(map(str, arguments)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, features, own, tmp_path, monkeypatch):
+    call = ("reproduce", own, "--features", features / "dtd.npz", "--out")
+    assert pta(*call, tmp_path / "whole").returncode == 0
 
+    def interrupted(*arguments, **options):
+        for count, record in enumerate(evaluate_once(*arguments, **options)):
+            if count == 5:
+                raise KeyboardInterrupt
+            yield record
 
-def test_a_killed_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, features, own, tmp_path):
-    files = ("--features", features / "dtd.npz", "--features", features / "eurosat.npz")
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert pta("reproduce", own, *files, "--out", whole).returncode == 0
-    process = started(*PTA, "reproduce", own, *files, "--out", killed)
-    while count_of(killed) < 5 and process.poll() is None:
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    made = results(killed)
-    assert 5 <= len(made) < len(results(whole)) == 160
-    assert not (killed / "own.md").exists()
-    assert pta("reproduce", own, *files, "--out", killed).returncode == 0
-    assert tables(killed) == tables(whole)
-    assert made.items() <= results(killed).items()  # nothing that was there has been made again
-    assert results(killed).keys() == results(whole).keys()
-
-
-def test_two_processes_share_the_work_and_write_the_same_tables(features, own, tmp_path):
-    own.write_text(OWN.replace("seeds = 40", "seeds = 15").replace('"pta", params = { h = 3 }', '"counted"'))
-    script, out = tmp_path / "counted.py", tmp_path / "out"
-    script.write_text(COUNTED)
-    command = [sys.executable, script, "reproduce", own, "--features", features / "dtd.npz", "--out", out, "--json"]
-    both = [started(*command, tmp_path / f"{number}.json") for number in range(2)]
-    for process in both:
-        _, complaint = process.communicate(timeout=120)
-        assert process.returncode == 0, complaint
-    lines = (tmp_path / "counted.lines").read_text().splitlines()
-    assert len(lines) == 15  # the spread's are those of the row above it
-    assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()
-    with (out / "own.csv").open() as file:
-        accuracies = {line["row"]: line["ours"] for line in csv.DictReader(file) if line["dataset"] == "DTD"}
-    assert float(accuracies["PTA"]) == 70.0
-    assert float(accuracies["spread"]) == 0.0
-
-
-def test_another_parameter_makes_its_own_cells_again_and_no_others(pta, features, own, tmp_path):
-    out = tmp_path / "out"
-    call = ("reproduce", own, "--features", features / "dtd.npz", "--out", out, "--seeds", 2)
-    assert pta(*call).returncode == 0
-    first = results(out)
-    own.write_text(OWN.replace("params = { h = 3 }", "params = { h = 4 }", 1))
-    assert pta(*call).returncode == 0
-    second = results(out)
-    assert first.items() <= second.items()
-    assert [second[key][1] for key in second.keys() - first.keys()] == ["pta", "pta"]
-    own.write_text(OWN)
-    assert pta(*call).returncode == 0
-    assert results(out) == second
+    with monkeypatch.context() as patch:
+        patch.setattr("pta.reproduction.measure.evaluate_once", interrupted)
+        stopped = pta(*call, tmp_path / "stopped")
+    assert stopped.returncode == 130
+    assert "what was measured is kept, and the same command goes on" in stopped.stderr
+    assert not (tmp_path / "stopped" / "own.md").exists()
+    made = results(tmp_path / "stopped")
+    assert len(made) == 6
+    assert pta(*call, tmp_path / "stopped").returncode == 0
+    assert tables(tmp_path / "stopped") == tables(tmp_path / "whole")
+    assert made.items() <= results(tmp_path / "stopped").items()  # nothing that was there has been made again
+    assert len(results(tmp_path / "stopped")) == 40  # the spread's are those of the row above it
 
 
 # -- options and mistakes ----------------------------------------------------------------------------------------------
 
 
 def test_the_list_is_whole_and_says_what_is_awaited(pta):
-    done = pta("reproduce", "--list", "--json", "-")
-    listed = json.loads(done.stdout)
+    listed = json.loads(pta("reproduce", "--list", "--json", "-").stdout)
     assert [one["id"] for one in listed] == list(packaged_experiments())
     assert "tpt" in listed[packaged_experiments().index("table1")]["not_yet"]
     assert all(one["rows"] for one in listed)
@@ -337,9 +266,9 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
 
 
 def test_a_model_that_is_not_here_stops_the_run_and_not_a_table_of_feature_files(pta, root, features, own, tmp_path):
-    missing = ("--model", "hf:nobody/nothing", "--seeds", 1)
+    missing = ("--model", "file:nowhere.pt", "--seeds", 1)
     assert pta("reproduce", own, "--features", features / "dtd.npz", *missing, "--out", tmp_path / "a").returncode == 0
-    assert refused(pta("reproduce", own, "--data", root, *missing, "--out", tmp_path / "b"), "nobody/nothing")
+    assert refused(pta("reproduce", own, "--data", root, *missing, "--out", tmp_path / "b"), "nowhere.pt")
     assert not (tmp_path / "b" / "own.md").exists()
 
 

@@ -1,4 +1,4 @@
-"""Speed one image at a time: the method that is timed is the one that has seen the stream, and answers as it would."""
+"""Speed one image at a time: the methods that are timed have seen the stream, take turns, and answer as they would."""
 
 import pytest
 import torch
@@ -10,14 +10,23 @@ from pta.images import decode_image
 from pta.inference.encoding import Views
 from pta.reproduction import speed
 from pta.reproduction.declaration import parse_experiment
+from pta.reproduction.fill import fill
 from pta.reproduction.library import Library
-from pta.reproduction.measure import measure as measure_plans
+from pta.reproduction.measure import measure
 from pta.reproduction.plan import place
-from pta.reproduction.speed import TIMED, measure_speed
+from pta.reproduction.speed import Contender, measure_speeds
 from pta.reproduction.table import CANNOT
+from pta.reproduction.view import view_of
 from pta.reproduction.world import World
 
-MANY, FEW = "fashion/gaussian_noise/3/125", "fashion/gaussian_noise/3/4"
+MANY, FEW = "fashion/gaussian_noise/3/14", "fashion/gaussian_noise/3/4"
+TABLE = """
+title = "t"
+columns = [
+    { label = "it/s", datasets = "few", metric = "images_per_second" },
+    { label = "of CLIP", datasets = "few", metric = "share_of_clip" },
+]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +36,23 @@ def library(tmp_path_factory):
         yield Library(tmp_path_factory.mktemp("features"), model="embedded")
 
 
+@pytest.fixture(autouse=True)
+def ten_images(monkeypatch):
+    monkeypatch.setattr(speed, "TIMED", 10)
+
+
 @pytest.fixture
 def steps(monkeypatch):
-    """What every adapter of the measurement was given and answered, a pair a step."""
+    """What every adapter of the measurement was given and answered: method, samples, logits."""
     seen = []
 
-    def create(*arguments, **options):
-        adapter = create_adapter(*arguments, **options)
+    def create(name, *arguments, **options):
+        adapter = create_adapter(name, *arguments, **options)
         step = adapter.step
 
         def watched(samples):
-            seen.append((samples, step(samples)))
-            return seen[-1][1]
+            seen.append((name, samples, step(samples)))
+            return seen[-1][2]
 
         adapter.step = watched
         return adapter
@@ -48,111 +62,130 @@ def steps(monkeypatch):
     return seen
 
 
-def measure(library, dataset, method, views=None, **parameters):
-    images, data = library.images(dataset), library.features(dataset)
-    return measure_speed(library.encoder, images, data, method, parameters, views)
+@pytest.fixture
+def clock(monkeypatch):
+    """How long an answer takes, by method and round."""
+    takes = {}
+    answer = speed._Turn.answer
+
+    def timed(turn, pixels):
+        answer(turn, pixels)
+        turn.rounds[-1][-1] = takes[turn.contender.method][len(turn.rounds) - 1]
+
+    monkeypatch.setattr(speed._Turn, "answer", timed)
+    return takes
 
 
-def test_the_record_says_what_was_timed_and_is_consistent(library):
-    record = measure(library, MANY, "pta", h=3.0)
-    assert (record["n"], record["learnt_before"], record["seed"]) == (TIMED, 125 - TIMED, 1)
+def timed(library, dataset, *methods, views=None, **parameters):
+    data = library.features(dataset)
+    contenders = [Contender(method, parameters, data, views) for method in methods]
+    return measure_speeds(library.encoder, library.images(dataset), contenders)
+
+
+def plan_of(*methods):
+    rows = "".join(f"[[rows]]\nlabel = '{one}'\nmethod = '{one}'\n" for one in methods)
+    return place(parse_experiment("mine", TABLE + rows), World(True, {"few": (FEW,)}, {}, (), ()))
+
+
+def test_the_record_says_what_was_timed_and_is_consistent(library, clock):
+    clock |= {"clip": [2.0] * 5, "pta": [8.0] * 5}
+    (record,) = timed(library, MANY, "pta", h=3.0)
+    assert (record["n"], record["learnt_before"], record["accuracy"]) == (10, 4, None)
     assert (record["dataset"], record["method"], record["params"]["h"]) == (library.features(MANY).name, "pta", 3.0)
-    assert record["images_per_second"] == pytest.approx(1 / record["seconds"])
-    assert record["stream_seconds"] == pytest.approx(125 * record["seconds"])
+    speeds = {"seconds": 8.0, "images_per_second": 0.125, "share_of_clip": 25.0, "stream_seconds": 14 * 8.0}
+    assert record["rounds"] == [speeds] * 5
     assert record["memory_mib"] is None  # there is none to ask for on a CPU
-    assert record["accuracy"] is None
     assert record["state_bytes"] > 0
 
 
-def test_the_share_of_clip_is_of_the_same_images_in_turn(library, monkeypatch):
-    timed = []
-
-    def answer_in(encoder, pixels, adapter, *, takes_views):
-        timed.append(adapter.name)
-        return {"clip": 2.0, "pta": 8.0}[adapter.name]
-
-    monkeypatch.setattr(speed, "_answer_in", answer_in)
-    record = measure(library, FEW, "pta")
-    assert (record["n"], record["learnt_before"]) == (4, 0)  # where there are few images, all of them are timed
-    assert (record["share_of_clip"], record["images_per_second"]) == (25.0, 0.125)
-    assert timed == ["pta", "clip", "clip", "pta"] * 2
+def test_every_image_goes_through_zero_shot_and_each_method_in_an_order_that_changes(library, steps):
+    clip, _ = timed(library, FEW, "clip", "pta")
+    answers = [(name, samples.features) for name, samples, _ in steps]
+    turns = [answers[at : at + 2] for at in range(0, 8, 2)]
+    assert {tuple(name for name, _ in turn) for turn in turns} == {("clip", "pta"), ("pta", "clip")}
+    assert all(torch.equal(*(features for _, features in turn)) for turn in turns)
+    assert len(clip["rounds"]) == 4  # where there are few images, all of them are timed
+    assert {one["share_of_clip"] for one in clip["rounds"]} == {100.0}  # it is the zero-shot that others are beside
 
 
 @pytest.mark.parametrize("method", ["pta", "onzeta"])
 def test_the_timed_method_is_given_the_stream_in_order(library, steps, method):
-    record = measure(library, MANY, method)
+    (record,) = timed(library, MANY, method)
     data = library.features(MANY)
-    order = Stream().order(data, 1, 256)
-    given = torch.cat([samples.features for samples, _ in steps])
-    assert [len(samples) for samples, _ in steps] == [record["learnt_before"], *[1] * TIMED]
-    torch.testing.assert_close(given, data.samples.features[order], rtol=0, atol=1e-5)
-    timed = list(steps)
+    own = [(samples, logits) for name, samples, logits in steps if name == method]
+    assert [len(samples) for samples, _ in own] == [record["learnt_before"], *[1] * 10]
+    given = torch.cat([samples.features for samples, _ in own])
+    torch.testing.assert_close(given, data.samples.features[Stream().order(data, 1, 256)], rtol=0, atol=1e-5)
     again = speed.create_adapter(method, data.classifier, source=data.samples)
-    for samples, logits in timed:  # OnZeta magnifies rounding, so it is asked about the very same features
+    for samples, logits in own:  # OnZeta magnifies rounding, so it is asked about the very same features
         torch.testing.assert_close(again.step(samples), logits, rtol=0, atol=1e-3)
     assert record["state_bytes"] == again.state_bytes
 
 
 def test_a_method_that_takes_views_is_given_those_of_the_image(library, steps):
-    record = measure(library, FEW, "mta", Views(8, "crops"))
+    (record,) = timed(library, FEW, "mta", views=Views(8, "crops"))
     assert (record["n"], record["learnt_before"]) == (4, 0)
     images, order = library.images(FEW).samples, Stream().order(library.features(FEW), 1, 256)
-    for number, (samples, _) in zip(order, steps, strict=True):
-        assert samples.views.shape == (1, 8, library.encoder.dim)
-        torch.testing.assert_close(samples.views[:, 0], samples.features)
+    for number, samples in zip(order, [samples for name, samples, _ in steps if name == "mta"], strict=True):
         picture = decode_image(images[number].read(), "")
         views = Views(8, "crops").of(picture, int(number), library.encoder.preprocess)
         expected = library.encoder.encode(torch.from_numpy(views))
         torch.testing.assert_close(samples.views[0], expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(samples.views[:, 0], samples.features)
 
 
-def test_a_method_that_cannot_be_timed_in_this_way_is_refused(library):
-    with pytest.raises(InvalidParameter, match="tca runs the model itself"):
-        measure(library, FEW, "tca")
-    with pytest.raises(InvalidParameter, match="transclip answers a whole stream at once"):
-        measure(library, FEW, "transclip")
+def test_what_cannot_be_timed_in_this_way_is_refused(library):
+    for method, complaint in (("tca", "tca runs the model itself"), ("transclip", "answers a whole stream at once")):
+        with pytest.raises(InvalidParameter, match=complaint):
+            timed(library, FEW, method)
     with pytest.raises(InvalidSamples, match="views"):
-        measure(library, FEW, "mta")
-
-
-def test_speed_is_measured_once_and_what_cannot_be_timed_stops_nothing(library, tmp_path, steps):
-    text = "title = 'x'\n[usual]\nmetric = 'images_per_second'\n[[columns]]\nlabel = 'it/s'\ndatasets = 'few'\n"
-    text += "".join(f"[[rows]]\nlabel = '{one}'\nmethod = '{one}'\n" for one in ("tca", "pta", "mta"))
-    plan = place(parse_experiment("mine", text), World(True, {"few": (FEW,)}, {}, (), ()))
-    jobs = list(plan.all_jobs)
-    first = measure_plans([plan], library, ResultStore(tmp_path))
-    assert first[jobs[0].key].missing == CANNOT
-    assert "tca runs the model itself" in first[jobs[0].key].why
-    (record,) = first[jobs[1].key].records
-    assert record["images_per_second"] > 0
-    assert record["made"]["key"]
-    assert len(steps) == 8  # four images by each of two methods
-    assert steps[4][0].views.shape[1] == 64
-    assert measure_plans([plan], library, ResultStore(tmp_path)) == first
-    assert len(steps) == 8
-
-
-def test_a_speed_is_measured_again_on_another_machine_or_by_other_code(library, tmp_path, monkeypatch):
-    row = 'label = "r", method = "clip", seeds = [2], metric = "images_per_second"'
-    text = f'title = "t"\ncolumns = [{{ label = "A", datasets = "a" }}]\nrows = [{{ {row} }}]'
-    plan = place(parse_experiment("mine", text), World(False, {"a": (FEW,)}, {}, (), ()))
-    store = ResultStore(tmp_path)
-
-    def measured():
-        (outcome,) = measure_plans([plan], library, store).values()
-        (record,) = outcome.records
-        return record["made"]["key"]
-
-    first = measured()
-    assert measured() == first
-    monkeypatch.setattr("pta.reproduction.measure.hardware", lambda device: "another machine")
-    elsewhere = measured()
-    monkeypatch.setattr("pta.reproduction.measure.code_version", lambda files: "another version")
-    assert len({first, elsewhere, measured()}) == 3
-    assert len(store) == 3
-
-
-def test_images_that_were_left_out_make_speed_unknown(library):
-    data = library.features(FEW)
+        timed(library, FEW, "mta")
     with pytest.raises(InvalidSamples, match="some pictures could not be read"):
-        measure_speed(library.encoder, library.images(MANY), data, "clip", {})
+        measure_speeds(library.encoder, library.images(MANY), [Contender("clip", {}, library.features(FEW))])
+
+
+def test_methods_of_a_table_are_timed_together_once_and_what_cannot_be_stops_nothing(library, tmp_path, steps):
+    plan, store = plan_of("tca", "pta", "mta"), ResultStore(tmp_path)
+    of_tca, _, of_pta, _, of_mta, _ = plan.all_jobs
+    first = measure([plan], library, store)
+    assert first[of_tca.key].missing == CANNOT
+    assert "tca runs the model itself" in first[of_tca.key].why
+    assert [record["seed"] for record in first[of_pta.key].records] == [1, 2, 3, 4]  # the rounds
+    keys = {record["made"]["key"] for job in (of_pta, of_mta) for record in first[job.key].records}
+    assert len(keys) == len(store) == 1  # measured in turn, so one result
+    assert {name: samples.views is not None for name, samples, _ in steps} == {"clip": 0, "pta": 0, "mta": 1}
+    count = len(steps)
+    assert measure([plan], library, store) == first
+    assert len(steps) == count == 4 * 3  # four images by each of the two, and by zero-shot
+
+
+def test_speeds_are_measured_again_beside_others_on_another_machine_or_by_other_code(library, tmp_path, monkeypatch):
+    store = ResultStore(tmp_path)
+    for count, methods in enumerate((["clip"], ["clip"], ["clip", "pta"])):
+        measure([plan_of(*methods)], library, store)
+        assert len(store) == (1, 1, 2)[count]
+    for count, changed in enumerate(("hardware", "code_version"), 3):
+        monkeypatch.setattr(f"pta.reproduction.measure.{changed}", lambda given: "another")
+        measure([plan_of("clip")], library, store)
+        assert len(store) == count
+
+
+def test_a_speed_is_the_median_of_its_rounds_and_shows_the_least_and_the_most(library, tmp_path, clock):
+    clock |= {"clip": [1.0, 1.0, 1.0, 1.0], "pta": [2.0, 1.25, 4.0, 1.6]}
+    plan = plan_of("clip", "pta")
+    view = view_of(fill(plan, measure([plan], library, ResultStore(tmp_path)), {}))
+    shown = [[cell.lines for cell in row.cells] for row in view.rows]
+    assert shown == [[["1.00"], ["100.00"]], [["0.56 [0.25 to 0.80]"], ["56.25 [25.00 to 80.00]"]]]
+    assert any("medians of rounds" in note for note in view.notes)
+
+
+def test_the_memory_of_a_method_is_that_of_the_model_and_of_its_own_state(library, monkeypatch):
+    mib, model, own, peak, made = 2**20, 50, 100, 7, []
+    monkeypatch.setattr(speed._Turn, "_is_cuda", property(lambda turn: True))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: mib * (model + own * len(made)))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: mib * (model + own * len(made) + peak))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    create = speed.create_adapter
+    monkeypatch.setattr(speed, "create_adapter", lambda *given, **more: made.append(given) or create(*given, **more))
+    for record in timed(library, FEW, "tda", "pta"):  # which are there at once, beside zero-shot
+        assert record["memory_mib"] == model + own + peak

@@ -17,9 +17,8 @@ from pta.evaluation.result_store import ResultStore
 from pta.files import make_folder
 from pta.reproduction.data_files import to_json
 from pta.reproduction.declaration import load_experiments
-from pta.reproduction.job import Job
 from pta.reproduction.library import Library
-from pta.reproduction.plan import place
+from pta.reproduction.plan import Job, place
 from pta.reproduction.reproduce import list_experiments
 from pta.reproduction.reproduce import reproduce as reproduce_plans
 from pta.reproduction.table_files import write_results

@@ -5,9 +5,8 @@ import io
 import json
 from typing import Any
 
-from pta.reproduction import origins
 from pta.reproduction.declaration import Row
-from pta.reproduction.table import Table
+from pta.reproduction.table import Table, said
 from pta.reproduction.view import CellView, view_of
 
 FIELDS = (
@@ -33,8 +32,8 @@ def to_csv(table: Table) -> str:
 
 
 def _csv_line(row: Row, view: CellView) -> dict[str, Any]:
-    cell = view.cell
-    ran = origins.said(cell.records, "params")
+    cell, sources, records = view.cell, view.cell.sources, view.cell.records
+    ran = said(records, "params")
     params = ran[0] if len(ran) == 1 else dict(row.params)  # what was run, if it was the same on every dataset
     line = {
         "section": row.section,
@@ -44,62 +43,50 @@ def _csv_line(row: Row, view: CellView) -> dict[str, Any]:
         "dataset": view.heading,
         "metric": "gain" if view.is_gain else cell.metric,
         "statistic": row.statistic,
-        "ours": cell.ours,
-        "missing": cell.missing,
-        "partial": cell.partial,
+        **_numbers(view),
     }
-    if view.is_comparable:
-        line |= {"paper": cell.paper, "printed": cell.printed, "difference": cell.difference}
-        line |= {"erratum": cell.erratum.why if cell.erratum else ""}
-    return line | _origin(view) if cell.records else line
-
-
-def _origin(view: CellView) -> dict[str, str]:
-    sources, records = view.cell.sources, view.cell.records
-    per_seed = {source.dataset: origins.by_seed(source.records, view.cell.metric) for source in sources}
-    return {
+    if not records:
+        return line
+    per_seed = {source.dataset: source.by_seed(cell.metric) for source in sources}
+    return line | {
         "prompts": ";".join(dict.fromkeys(source.prompts for source in sources)),
         "views": ";".join(dict.fromkeys(source.views for source in sources)),
-        "seeds": " ".join(str(seed) for seed in origins.said(records, "seed")),
+        "seeds": " ".join(map(str, said(records, "seed"))),
         "per_seed": json.dumps(per_seed, ensure_ascii=False),
-        "keys": ";".join(origins.made(records, "key")),
-        "features": ";".join(origins.made(records, "features")),
-        "version": ";".join(origins.made(records, "version")),
-        "hardware": ";".join(one.replace(";", ",") for one in origins.made(records, "on")),
+        "keys": ";".join(said(records, "key")),
+        "features": ";".join(said(records, "features")),
+        "version": ";".join(said(records, "version")),
+        "hardware": ";".join(one.replace(";", ",") for one in said(records, "on")),
     }
 
 
 def to_json(table: Table) -> dict[str, Any]:
     """All that a program may want to know of a table; numbers of other data do not stand beside ours here either."""
     experiment = table.experiment
+    about = {name: getattr(experiment, name) for name in ("place", "title", "unit")}
     rows = []
     for row in view_of(table).rows:
         shown = {view.heading: _json_cell(view) for view in row.cells if not view.is_gain}
         gain = next((_json_cell(view) for view in row.cells if view.is_gain and view.ours), None)
-        about = {"section": row.row.section, "label": row.row.label, "method": row.row.method}
-        rows.append({**about, "cells": shown, "gain": gain})
-    return {
-        "experiment": experiment.id,
-        "place": experiment.place,
-        "title": experiment.title,
-        "unit": experiment.unit,
-        "comparable": table.comparable,
-        "about": table.about,
-        "notes": list(table.notes),
-        "absent": table.absent,
-        "rows": rows,
-    }
+        declared = {name: getattr(row.row, name) for name in ("section", "label", "method")}
+        rows.append({**declared, "cells": shown, "gain": gain})
+    made = {"about": table.about, "notes": list(table.notes), "absent": table.absent}
+    return {"experiment": experiment.id, **about, "comparable": table.comparable, **made, "rows": rows}
 
 
 def _json_cell(view: CellView) -> dict[str, Any]:
-    cell, shown = view.cell, view.is_comparable
+    numbers = {name: None if value == "" else value for name, value in _numbers(view).items()}
+    return {**numbers, "results": said(view.cell.records, "key")}
+
+
+def _numbers(view: CellView) -> dict[str, Any]:
+    cell = view.cell
     return {
         "ours": cell.ours,
-        "paper": cell.paper if shown else None,
-        "printed": cell.printed if shown and cell.paper is not None else None,
-        "difference": cell.difference if shown else None,
-        "erratum": cell.erratum.why if cell.erratum else None,
-        "missing": cell.missing or None,
-        "partial": cell.partial or None,
-        "results": [record["made"]["key"] for record in cell.records],
+        "paper": cell.paper,
+        "printed": cell.printed,
+        "difference": cell.difference,
+        "erratum": cell.erratum.why if cell.erratum else "",
+        "missing": cell.missing,
+        "partial": cell.partial,
     }

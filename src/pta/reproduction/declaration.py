@@ -5,7 +5,7 @@ describes the file; everything in it is checked here, before any work is done.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -17,7 +17,10 @@ from pta.evaluation.stream import Stream
 from pta.files import read_text
 from pta.reproduction.from_toml import make, pop_table, pop_tables
 
-SPEED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds", "memory_mib", "state_kb")
+TIMED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds")
+"""What is timed in several rounds; a number is their median."""
+
+SPEED_METRICS = (*TIMED_METRICS, "memory_mib", "state_kb")
 """What is measured with the model, one image at a time."""
 
 METRICS = (
@@ -209,8 +212,7 @@ def parse_experiment(id: str, text: str) -> Experiment:
             raise UnreadableFile(f"not TOML: {error}") from None
         if "id" in content:
             raise InvalidParameter("an experiment is called as its file; leave out id")
-        usual = pop_table(content, "usual")
-        rows = [_row(usual | row) for row in pop_tables(content, "rows")]
+        rows = [_row(row) for row in _rows(pop_table(content, "usual"), pop_tables(content, "rows"))]
         columns = [make(Column, column) for column in pop_tables(content, "columns")]
         errata = [make(Erratum, erratum) for erratum in pop_tables(content, "errata")]
         figure = make(Figure, pop_table(content, "figure")) if "figure" in content else None
@@ -218,6 +220,13 @@ def parse_experiment(id: str, text: str) -> Experiment:
             raise InvalidParameter("there must be [[rows]] and [[columns]]")
         parts = {"rows": rows, "columns": columns, "errata": errata, "figure": figure}
         return make(Experiment, {**content, **parts, "id": id})
+
+
+def _rows(usual: dict[str, Any], rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows with what is usual; rows within a row share what that says."""
+    for row in rows:
+        within = pop_tables(row, "rows")
+        yield from _rows(usual | row, within) if within else [usual | row]
 
 
 def _row(content: dict[str, Any]) -> Row:

@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
-from pta.reproduction.declaration import Row
+from pta.reproduction.declaration import TIMED_METRICS, Row
 from pta.reproduction.measure import Outcome
-from pta.reproduction.origins import mean_of, measured
 from pta.reproduction.plan import Plan
-from pta.reproduction.table import NO_DATA, Cell, Line, Source, Table
+from pta.reproduction.table import NO_DATA, Cell, Line, Source, Table, measured
 
 
-def fill(plan: Plan, outcomes: Mapping[str, Outcome], *, about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
+def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
     """The table of a plan whose jobs are done."""
     experiment, absent = plan.experiment, dict[str, str]()
     cells = {row.name: _cells(plan, row, outcomes, absent) for row in experiment.rows}
@@ -57,7 +56,8 @@ def _measured(plan: Plan, row: Row, at: int, outcomes: Mapping[str, Outcome], ab
         elif row.statistic == "deviation" and len(known) == 1:
             missing = missing or "one seed"
         else:
-            values.append(fmean(known) if row.statistic == "mean" else stdev(known))
+            summary = stdev if row.statistic == "deviation" else median if metric in TIMED_METRICS else fmean
+            values.append(summary(known))
             prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
             sources.append(Source(plan.world.title(dataset), outcome.records, prompts, job.views or ""))
     if not values:
@@ -86,8 +86,8 @@ def _mean(parts: Sequence[Cell]) -> Cell:
 def _gain_over(plan: Plan, row: Row, base: Row, cells: Mapping[str, Sequence[Cell]]) -> Cell | None:
     """How far a row is above the baseline, on what both have of the columns that count; beside it the paper's gain.
 
-    The columns that count are those of the last mean, or all. Where the data are the paper's and some are missing, its
-    gain is over the same columns, else the one it printed. Only accuracies have gains.
+    The columns that count are those of the last mean, or all. Where some are missing, the paper's gain is over the same
+    columns, which other data do not have; else it is the one it printed. Only accuracies have gains.
     """
     if any(cell.metric != "accuracy" for cell in cells[row.name]):
         return None
@@ -100,8 +100,10 @@ def _gain_over(plan: Plan, row: Row, base: Row, cells: Mapping[str, Sequence[Cel
         return replace(_printed_gain(plan, row, base), missing=missing)
     there = sum(map(len, common.values()))
     of = sum(max(len(columns[part].datasets), 1) for part in parts)
-    is_same = there == of or not plan.world.comparable
-    papers = _printed_gain(plan, row, base) if is_same else _paper_gain([pairs[part] for part in common])
+    if there == of:
+        papers = _printed_gain(plan, row, base)
+    else:
+        papers = _paper_gain([pairs[part] for part in common]) if plan.world.comparable else Cell()
     ours = fmean(fmean(mine - theirs for mine, theirs in values) for values in common.values())
     return replace(papers, ours=ours, partial="" if there == of else f"{there} of {of}")
 
@@ -127,6 +129,6 @@ def _paper_gain(pairs: Sequence[tuple[Cell, Cell]]) -> Cell:
 
 def _common(own: Cell, base: Cell) -> list[tuple[float, float]]:
     """The values of two cells for every dataset that both have."""
-    theirs = {source.dataset: mean_of(source.records, base.metric) for source in base.sources}
-    pairs = [(mean_of(source.records, own.metric), theirs.get(source.dataset)) for source in own.sources]
+    theirs = {source.dataset: source.mean(base.metric) for source in base.sources}
+    pairs = [(source.mean(own.metric), theirs.get(source.dataset)) for source in own.sources]
     return [(one, other) for one, other in pairs if one is not None and other is not None]

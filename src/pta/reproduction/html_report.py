@@ -2,26 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from statistics import fmean
-from typing import Any
 
 from pta.evaluation.html_page import facts, fill, mood, packaged_text, page, tiles
 from pta.evaluation.number_text import number, with_minus
-from pta.reproduction.origins import by_seed, made, mean_of, said
-from pta.reproduction.table import NO_DATA, NOT_YET, Source, Table
+from pta.reproduction.table import NO_DATA, NOT_YET, Source, Table, said
 from pta.reproduction.view import NOTHING, CellView, RowView, TableView, view_of, words
 
 _SHORT = 12  # digits of a fingerprint, enough to find it by
-_ORIGIN = (
-    "row|column|dataset|method|parameters|prompts|views|stream|"
-    "seed: value|samples|features|version|hardware|made|result"
-)
-_METRICS = "row|dataset|accuracy|worst class|calibration error|raw|fixed|broken|seconds|state"
-_PARAMETERS = 2  # their place among the facts; they are long, and may break
+_DIGITS = {"fixed": 1, "broken": 1, "seconds": 3}  # of what is counted, where it is not what the experiment declares
 
 
-def render_report(tables: Sequence[Table], figures: Mapping[str, str], *, made: Mapping[str, str]) -> str:
-    """The whole page, which loads nothing: figures are SVG by experiment, `made` is what the report was made with."""
+def render_report(tables: Sequence[Table], figures: Mapping[str, Sequence[str]], *, made: Mapping[str, str]) -> str:
+    """The whole page, which loads nothing.
+
+    Figures are SVG by experiment, drawn for a phone and for a desktop; `made` is what the report was made with.
+    """
     views = [view_of(table) for table in tables]
     cells = [cell for table in tables for line in table.lines for cell in line.cells]
     cells = [cell for cell in cells if cell.ours is not None or cell.missing or cell.printed is not None]
@@ -48,9 +43,9 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, str], *, made: 
     return page("PTA, reproduced", body.rstrip(), style=packaged_text("reproduction-report.css"))
 
 
-def _section(at: int, table: Table, view: TableView, figures: Mapping[str, str]) -> str:
+def _section(at: int, table: Table, view: TableView, figures: Mapping[str, Sequence[str]]) -> str:
     experiment = table.experiment
-    figure = figures.get(experiment.id, "")
+    figure = "".join(figures.get(experiment.id, ()))
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in view.notes)
     headings = [experiment.unit, *view.headings]
     parts = (
@@ -61,8 +56,11 @@ def _section(at: int, table: Table, view: TableView, figures: Mapping[str, str])
         f"<figure>{figure}</figure>" if figure else "",
         _scrolling(view.title, headings, _rows(view, experiment.digits)),
         f'<ul class="notes">\n{notes}\n</ul>' if notes else "",
-        _origin_details(table, view),
-        _metrics_details(table, view),
+        _details("Where these numbers come from", [one for row in view.rows for one in _origins(table, row)]),
+        _details(
+            "Worst class, calibration, changes against zero-shot, time and state",
+            [one for row in view.rows for one in _counted(row, experiment.digits)],
+        ),
     )
     return f'<section id="part-{at}">\n' + "\n".join(filter(None, parts)) + "\n</section>"
 
@@ -87,7 +85,7 @@ def _cell(view: CellView, digits: int) -> str:
     if view.difference and difference is not None:
         kind = mood(difference, digits) if view.is_accuracy else ""
         below.append(f'<span class="{kind}">{with_minus(view.difference)}</span>')
-    small = (f"<small>{text}</small>" for text in (" ".join(below), escape(view.cell.partial)) if text)
+    small = (f"<small>{text}</small>" for text in (" ".join(below), escape(view.remark)) if text)
     return (f"<b>{ours}</b>" if view.is_best else ours) + "".join(small)
 
 
@@ -104,90 +102,77 @@ def _scrolling(name: str, headings: Sequence[str], rows: str) -> str:
 </div>"""
 
 
-def _origin_details(table: Table, view: TableView) -> str:
-    """For every number of ours, all that it was made from."""
-    rows = [_origin_row(row, *origin) for row in view.rows for origin in _origins(table, row)]
-    return _details("Where these numbers come from", _ORIGIN, rows)
+def _details(summary: str, rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows of named texts, folded; the last text of a row that has fewer than others spans the rest."""
+    if not rows:
+        return ""
+    headings = max(map(list, rows), key=len)
+    written = []
+    for row in rows:
+        name, *texts = row.values()
+        rest = f' colspan="{len(headings) - len(row) + 1}"' if len(row) < len(headings) else ""
+        cells = [f"<td>{escape(text)}</td>" for text in texts[:-1]] + [f"<td{rest}>{escape(texts[-1])}</td>"]
+        written.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>')
+    inside = _scrolling(summary, headings, "\n".join(written))
+    return f"<details><summary>{summary}</summary>\n{inside}\n</details>"
 
 
-def _metrics_details(table: Table, view: TableView) -> str:
-    """What else was counted wherever accuracy was measured, means over seeds, each row and dataset once."""
-    rows = []
-    for row in view.rows:
-        counted = {source.dataset: source for one in row.cells if one.is_accuracy for source in one.cell.sources}
-        rows += [_metrics_row(row, source, table.experiment.digits) for source in counted.values()]
-    return _details("Worst class, calibration, changes against zero-shot, time and state", _METRICS, rows)
-
-
-def _details(summary: str, headings: str, rows: Sequence[str]) -> str:
-    inside = _scrolling(summary, headings.split("|"), "\n".join(rows))
-    return f"<details><summary>{summary}</summary>\n{inside}\n</details>" if rows else ""
-
-
-def _origins(table: Table, row: RowView) -> Iterator[tuple[str, list[str]]]:
-    """Heading and facts for each dataset's share in each number; what is listed already is named and not repeated."""
+def _origins(table: Table, row: RowView) -> Iterator[dict[str, str]]:
+    """All that each number of ours was made from, by dataset; what is listed already is named and not repeated."""
     listed: list[tuple[str, Source]] = []
     for view in row.cells:
-        cell = view.cell
+        cell, place = view.cell, {"row": row.row.name, "column": view.heading}
         if cell.ours is None:
             continue
         if view.is_gain:
             baseline = table.experiment.baseline_of(row.row)
-            yield view.heading, [f"this row’s numbers less those of {baseline.name if baseline else 'the baseline'}"]
+            yield place | {"": f"this row’s numbers less those of {baseline.name if baseline else 'the baseline'}"}
             continue
         new = [source for source in cell.sources if (cell.metric, source) not in listed]
         listed += [(cell.metric, source) for source in new]
-        for source in new:
-            yield view.heading, _facts(source, cell.metric)
+        yield from (place | _facts(source, cell.metric) for source in new)
         if len(new) < len(cell.sources) or len(cell.sources) > 1:
-            yield view.heading, [f"mean of {', '.join(dict.fromkeys(source.dataset for source in cell.sources))}"]
+            yield place | {"": f"mean of {', '.join(dict.fromkeys(source.dataset for source in cell.sources))}"}
         elif not cell.sources:
-            yield view.heading, ["no records"]
+            yield place | {"": "no records"}
 
 
-def _facts(source: Source, metric: str) -> list[str]:
-    records = source.records
-    values = ", ".join(
-        f"{seed}: {NOTHING if value is None else f'{value:.4g}' if abs(value) < 1 else f'{value:.3f}'}"
-        for seed, value in by_seed(records, metric).items()
-    )
-    return [
-        source.dataset,
-        _all(said(records, "method")),
-        _all(said(records, "params")),
-        source.prompts,
-        source.views,
-        _all(said(records, "stream")),
-        values,
-        _all(said(records, "n")),
-        _all(one[:_SHORT] for one in made(records, "features")),
-        _all(made(records, "version")),
-        _all(made(records, "on")),
-        _all(made(records, "at")),
-        _all(one[:_SHORT] for one in made(records, "key")),
-    ]
+def _facts(source: Source, metric: str) -> dict[str, str]:
+    def all_said(key: str, letters: int | None = None) -> str:
+        return "; ".join(words(one)[:letters] for one in said(source.records, key))
+
+    values = {seed: NOTHING if value is None else _exact(value) for seed, value in source.by_seed(metric).items()}
+    return {
+        "dataset": source.dataset,
+        "method": all_said("method"),
+        "parameters": all_said("params"),
+        "prompts": source.prompts,
+        "views": source.views,
+        "stream": all_said("stream"),
+        "seed: value": ", ".join(f"{seed}: {value}" for seed, value in values.items()),
+        "samples": all_said("n"),
+        "features": all_said("features", _SHORT),
+        "version": all_said("version"),
+        "hardware": all_said("on"),
+        "made": all_said("at"),
+        "result": all_said("key", _SHORT),
+    }
 
 
-def _all(values: Any) -> str:
-    return "; ".join(map(words, values))
+def _exact(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1 else f"{value:.3f}"
 
 
-def _origin_row(row: RowView, heading: str, facts: Sequence[str]) -> str:
-    span = f' colspan="{_ORIGIN.count("|") - 1}"' if len(facts) == 1 else ""
-    cells = "".join(
-        f'<td class="{"wide" if at == _PARAMETERS else ""}"{span}>{escape(fact)}</td>' for at, fact in enumerate(facts)
-    )
-    return f'<tr><th scope="row">{escape(row.row.name)}</th><td>{escape(heading)}</td>{cells}</tr>'
-
-
-def _metrics_row(row: RowView, source: Source, digits: int) -> str:
-    metrics = {"accuracy": digits, "worst_class": digits, "calibration_error": digits}
-    metrics |= {"raw_calibration_error": digits, "fixed": 1, "broken": 1, "seconds": 3}
-    means = {metric: mean_of(source.records, metric) for metric in metrics}
-    shown = {name: NOTHING if mean is None else number(mean, metrics[name]) for name, mean in means.items()}
-    worst = {record["worst_class"]["name"] for record in source.records if "worst_class" in record}
-    shown["worst_class"] += f" ({worst.pop()})" if len(worst) == 1 else ""
-    sizes = [record["state_bytes"] for record in source.records if "state_bytes" in record]
-    shown["state"] = f"{fmean(sizes):,.0f} bytes" if sizes else NOTHING
-    numbers = "".join(f'<td class="number">{escape(one)}</td>' for one in shown.values())
-    return f'<tr><th scope="row">{escape(row.row.name)}</th><td>{escape(source.dataset)}</td>{numbers}</tr>'
+def _counted(row: RowView, digits: int) -> Iterator[dict[str, str]]:
+    """What else was counted wherever accuracy was measured, means over seeds, each dataset once."""
+    sources = {source.dataset: source for one in row.cells if one.is_accuracy for source in one.cell.sources}
+    for source in sources.values():
+        shown = {"row": row.row.name, "dataset": source.dataset}
+        for metric in ("accuracy", "worst_class", "calibration_error", "raw_calibration_error", *_DIGITS):
+            mean = source.mean(metric)
+            written = NOTHING if mean is None else number(mean, _DIGITS.get(metric, digits))
+            shown[metric.replace("_", " ")] = written
+        worst = {record["worst_class"]["name"] for record in source.records if "worst_class" in record}
+        shown["worst class"] += f" ({worst.pop()})" if len(worst) == 1 else ""
+        size = source.mean("state_bytes")
+        yield shown | {"state": NOTHING if size is None else f"{size:,.0f} bytes"}

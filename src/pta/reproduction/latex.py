@@ -10,7 +10,7 @@ from pta.reproduction.view import CellView, view_of
 _SIGN_TEXT = r"""
     \ \textbackslash{}  { \{  } \}  & \&  % \%  $ \$  # \#  _ \_  ~ \textasciitilde{}  ^ \textasciicircum{}
     < \textless{}  > \textgreater{}  | \textbar{}  ` \textasciigrave{}  " ''  [ {[}  ] {]}  * {*}  – \textendash{}
-    — \textemdash{}  … \dots{}  ‘ `  ’ '  “ ``  ” ''  ß \ss{}  ø \o{}  Ø \O{}  æ \ae{}  Æ \AE{}  ł \l{}  Ł \L{}
+    — \textemdash{}  … \dots{}  ‘ `  ’ '  “ ``  ” ''  ß ß  ø ø  Ø Ø  æ æ  Æ Æ  ł ł  Ł Ł
     · $\cdot$  ± $\pm$  × $\times$  − $-$  ≈ $\approx$  ≠ $\neq$  ≤ $\leq$  ≥ $\geq$  → $\rightarrow$
     ← $\leftarrow$  ↑ $\uparrow$  ↓ $\downarrow$  ∞ $\infty$  ∈ $\in$  √ $\surd$  ° $^{\circ}$  ² $^{2}$  ³ $^{3}$
     µ $\mu$
@@ -21,8 +21,6 @@ _SIGN_TEXT = r"""
     Μ $M$  Ν $N$  Ο $O$  Ρ $P$  Τ $T$  Χ $X$
 """  # each sign and what sets it
 _SIGNS = dict(zip(_SIGN_TEXT.split()[::2], _SIGN_TEXT.split()[1::2], strict=True))
-_ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030a": "r", "\u030c": "v"}
-_ACCENTS |= {"\u0327": "c", "\u0304": "=", "\u0306": "u", "\u030b": "H", "\u0307": "."}
 
 
 def to_latex(table: Table) -> str:
@@ -54,15 +52,15 @@ def _cell(view: CellView) -> str:
     starred = paper + ("$^{*}$" if view.star else "") if view.paper else ""
     beside = ", ".join(filter(None, (starred, f"${view.difference}$" if view.difference else "")))
     small = f" {{\\scriptsize ({beside})}}" if beside else ""
-    partial = f" {escape(view.partial)}" if view.partial else ""
-    return (f"\\textbf{{{ours}}}" if view.is_best else ours) + small + partial
+    remark = f" {escape(view.remark)}" if view.remark else ""
+    return (f"\\textbf{{{ours}}}" if view.is_best else ours) + small + remark
 
 
 def escape(given: str) -> str:
     r"""A text that LaTeX sets as it is; signs it does not have are named by their number.
 
     >>> print(escape("50 % of β_t – é"))
-    50 \% of $\beta$\_t \textendash{} \'{e}
+    50 \% of $\beta$\_t \textendash{} é
     """
     written = "".join(map(_sign, " ".join(given.split())))
     return re.sub("-(?=-)", "-{}", written)  # or hyphens would run together to a dash
@@ -73,14 +71,5 @@ def _sign(sign: str) -> str:
         return _SIGNS[sign]
     if sign.isascii():
         return sign if sign.isprintable() else ""
-    return _accented(sign) or f"\\texttt{{U+{ord(sign):04X}}}"
-
-
-def _accented(sign: str) -> str:
-    base, *marks = list(unicodedata.normalize("NFKD", sign))
-    if not base.isascii() or not all(mark in _ACCENTS for mark in marks):
-        return ""
-    written = _SIGNS.get(base, base)
-    for mark in marks:
-        written = f"\\{_ACCENTS[mark]}{{{written}}}"
-    return written
+    is_accented = sign < "ſ" and unicodedata.normalize("NFD", sign)[0].isascii()
+    return sign if is_accented else f"\\texttt{{U+{ord(sign):04X}}}"

@@ -29,7 +29,7 @@ def _cell(view: CellView) -> str:
     ours = f"**{_plain(view.ours)}**" if view.is_best else _plain(view.ours)
     paper = f"{'paper: ' if view.is_gain else ''}{view.paper}{view.star}" if view.paper else ""
     beside = ", ".join(filter(None, (paper, view.difference)))
-    return " ".join(filter(None, (ours, _plain(f"({beside})") if beside else "", _plain(view.partial))))
+    return " ".join(filter(None, (ours, _plain(f"({beside})") if beside else "", _plain(view.remark))))
 
 
 def _plain(given: str) -> str:

@@ -1,12 +1,13 @@
 """Measuring: every job once, whatever plans want it; what cannot be done says why and stops nothing else."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pta import encoders
 from pta.adapters import needs_model
 from pta.datasets.features import FeatureFile
+from pta.datasets.sample_set import SampleSet
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.evaluation.cached_evaluation import evaluate_once, inputs_of, made_from
 from pta.evaluation.machine import hardware
@@ -15,16 +16,17 @@ from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import code_version, files_of
 from pta.reproduction import speed
-from pta.reproduction.job import Job
 from pta.reproduction.library import Library, drawn_views
-from pta.reproduction.plan import Plan
-from pta.reproduction.speed import TIMED, measure_speed
+from pta.reproduction.plan import Job, Plan
+from pta.reproduction.speed import ROUNDS, TIMED, Contender, measure_speeds
 from pta.reproduction.table import CANNOT, NO_DATA, NOT_YET
+
+_REFUSALS = (InvalidParameter, InvalidSamples, UnreadableSample, UnavailableModel)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: the record of every seed, or in a word why there is none, and the whole reason."""
+    """What came of a job: the record of every seed or round, or in a word why there is none, and the whole reason."""
 
     records: tuple[Record, ...] = ()
     missing: str = ""
@@ -44,64 +46,93 @@ def measure(
     once = {job.key: job for plan in plans for job in plan.all_jobs}.values()
     datasets = list(dict.fromkeys(job.dataset for job in once))  # in this order, the library loads each once
     jobs = sorted(once, key=lambda job: (datasets.index(job.dataset), job.views or "", job.templates, job.descriptions))
-    total, done, outcomes = sum(len(job.seeds) for job in jobs), 0, {}
+    total, done, outcomes = sum(len(job.seeds) for job in jobs), 0, dict[str, Outcome]()
     for job in jobs:
         on_progress(job, done, total)
-        outcomes[job.key] = _do(job, library, store, lambda runs: on_progress(job, done + runs, total))  # noqa: B023
+        if job.speed and job.key not in outcomes:
+            outcomes |= _time([one for one in jobs if one.speed and one.dataset == job.dataset], library, store)
+        elif not job.speed:
+            outcomes[job.key] = _evaluate(job, library, store, lambda runs: on_progress(job, done + runs, total))  # noqa: B023
         done += len(job.seeds)
     return outcomes
 
 
-def _do(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], None]) -> Outcome:
-    if job.awaits:
-        return Outcome(missing=NOT_YET)
-    try:
-        data = _data_of(job, library)
-    except UnavailableModel:
-        raise
-    except PtaError as error:
-        return Outcome(missing=NO_DATA if isinstance(error, UnreadableFile) else CANNOT, why=_why(error, job))
+def _evaluate(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], None]) -> Outcome:
+    data = _data_of(job, library)
+    if isinstance(data, Outcome):
+        return data
     records: list[Record] = []
     try:
-        for record in (_measured_speed if job.speed else _evaluated)(job, data, library, store):
+        model = library.encoder if needs_model(job.method, job.params) else None
+        for record in evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, model=model):
             records.append(record)
             on_run(len(records))
-    except (InvalidParameter, InvalidSamples, UnreadableSample, UnavailableModel) as error:
-        return Outcome(missing=CANNOT, why=_why(error, job))
+    except _REFUSALS as error:
+        return _refused(job, error)
     return Outcome(tuple(sorted(records, key=lambda record: job.seeds.index(record["seed"]))))
 
 
-def _why(error: PtaError, job: Job) -> str:
+def _data_of(job: Job, library: Library) -> FeatureFile | Outcome:
+    """The data of a job, or why there are none."""
+    if job.awaits:
+        return Outcome(missing=NOT_YET)
+    try:
+        if job.speed:  # what is encoded while the clock runs is not needed before
+            return library.features(job.dataset, templates=job.templates)
+        return library.features(
+            job.dataset, templates=job.templates, descriptions=job.descriptions, views=job.views, needs=job.needs
+        )
+    except UnavailableModel:
+        raise
+    except PtaError as error:
+        return _refused(job, error, NO_DATA if isinstance(error, UnreadableFile) else CANNOT)
+
+
+def _refused(job: Job, error: PtaError, missing: str = CANNOT) -> Outcome:
     """The reason, without the dataset's name, so that what is missing for the same reason can be told together."""
-    return str(error).removeprefix(f"{job.dataset}: ")
+    return Outcome(missing=missing, why=str(error).removeprefix(f"{job.dataset}: "))
 
 
-def _data_of(job: Job, library: Library) -> FeatureFile:
-    if job.speed:  # what is encoded while the clock runs is not needed before
-        return library.features(job.dataset, templates=job.templates)
-    return library.features(
-        job.dataset, templates=job.templates, descriptions=job.descriptions, views=job.views, needs=job.needs
-    )
+def _time(jobs: Sequence[Job], library: Library, store: ResultStore) -> dict[str, Outcome]:
+    """The speeds of methods on one dataset, which they are given in turn."""
+    outcomes: dict[str, Outcome] = {}
+    contenders: dict[str, Contender] = {}
+    for job in jobs:
+        data = _data_of(job, library)
+        if isinstance(data, Outcome):
+            outcomes[job.key] = data
+            continue
+        try:
+            images = library.images(job.dataset)
+            mode = "" if "views" not in job.needs else (job.views or "crops").partition("-")[0]
+            contenders[job.key] = Contender(job.method, job.params, data, drawn_views(mode))
+        except _REFUSALS as error:
+            outcomes[job.key] = _refused(job, error)
+    if contenders:
+        try:
+            timed = _timed(list(contenders.values()), images, library, store)
+            outcomes |= {key: Outcome(records) for key, records in zip(contenders, timed, strict=True)}
+        except _REFUSALS as error:
+            outcomes |= {job.key: _refused(job, error) for job in jobs if job.key in contenders}
+    return outcomes
 
 
-def _evaluated(job: Job, data: FeatureFile, library: Library, store: ResultStore) -> Iterator[Record]:
-    model = library.encoder if needs_model(job.method, job.params) else None
-    return evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, model=model)
-
-
-def _measured_speed(job: Job, data: FeatureFile, library: Library, store: ResultStore) -> Iterator[Record]:
-    images = library.images(job.dataset)
-    views = drawn_views("crops" if job.views is None else job.views.split("-")[0]) if "views" in job.needs else None
+def _timed(
+    contenders: Sequence[Contender], images: SampleSet, library: Library, store: ResultStore
+) -> list[tuple[Record, ...]]:
+    """The records of all rounds of each; what was measured in turn is one result."""
+    each = [inputs_of(one.data, one.method, one.parameters, 1, Stream(), 1, library.encoder) for one in contenders]
     inputs = {
-        **inputs_of(data, job.method, job.params, 1, Stream(), 1, library.encoder),
-        "speed_of": TIMED,
-        "speed_version": code_version({Path(speed.__file__), *files_of(encoders)}),
-        "views": None if views is None else views.mode,
+        "in_turn": [own | {"views": one.views and one.views.mode} for own, one in zip(each, contenders, strict=True)],
+        "rounds": [ROUNDS, TIMED],
+        "version": code_version({Path(speed.__file__), *files_of(encoders)}),
         "hardware": hardware(library.encoder.device),
     }
-    with store.claim(result_key(inputs), wait=True):
-        record = store.get(result_key(inputs))
-        if record is None:
-            record = measure_speed(library.encoder, images, data, job.method, job.params, views)
-            record = store.put(inputs, record | {"made": made_from(inputs, data)})
-    yield record
+    key = result_key(inputs)
+    with store.claim(key, wait=True):
+        found = store.get(key)
+        if found is None:
+            records = measure_speeds(library.encoder, images, contenders)
+            made = [made_from(own, one.data) | {"key": key} for own, one in zip(each, contenders, strict=True)]
+            found = store.put(inputs, {"in_turn": [one | {"made": of} for one, of in zip(records, made, strict=True)]})
+    return [tuple(one | {"seed": at, **of} for at, of in enumerate(one["rounds"], 1)) for one in found["in_turn"]]

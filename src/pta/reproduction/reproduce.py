@@ -1,6 +1,6 @@
 """Plans to tables, with what must be said about the data and the model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pta.datasets.catalogue import find_entry
@@ -8,10 +8,9 @@ from pta.datasets.features import FeatureFile
 from pta.evaluation.result_store import ResultStore
 from pta.reproduction.declaration import Experiment, load_experiment, packaged_experiments
 from pta.reproduction.fill import fill
-from pta.reproduction.job import Job
 from pta.reproduction.library import Library
-from pta.reproduction.measure import measure
-from pta.reproduction.plan import Plan, place
+from pta.reproduction.measure import Outcome, measure
+from pta.reproduction.plan import Job, Plan, place
 from pta.reproduction.table import Table
 from pta.reproduction.world import load_world
 
@@ -29,8 +28,7 @@ def reproduce(
 ) -> list[Table]:
     """Measure what the plans want and the store does not have, and fill in their tables."""
     outcomes = measure(plans, library, store, on_progress)
-    about = _about(library)
-    return [fill(plan, outcomes, about=about, notes=_notes(plan, library)) for plan in plans]
+    return [fill(plan, outcomes, _about(plan, library, outcomes), _notes(plan, library)) for plan in plans]
 
 
 def list_experiments() -> list[dict[str, Any]]:
@@ -43,12 +41,20 @@ def list_experiments() -> list[dict[str, Any]]:
     return listed
 
 
-def _about(library: Library) -> dict[str, str]:
-    about = {"model": library.model if library.is_model_loaded else "none was needed"}
-    if library.is_model_loaded:
+def _about(plan: Plan, library: Library, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+    """What made the features of a table: the model, if images were encoded for it, and that of each feature file."""
+    about = {}
+    done = {job.dataset for job in plan.all_jobs if outcomes[job.key].records}
+    if done - set(library.own):
         encoder = library.encoder
-        about |= {"architecture": encoder.architecture, "model fingerprint": encoder.fingerprint[:12]}
-    return about | ({"feature files": ", ".join(sorted(library.own))} if library.own else {})
+        about = {"model": library.model, "architecture": encoder.architecture}
+        about["model fingerprint"] = encoder.fingerprint[:12]
+    files = [
+        f"{name} (by {library.own[name].architecture or 'an unknown model'})"
+        for name in sorted(library.own)
+        if name in done
+    ]
+    return about | ({"feature files": ", ".join(files)} if files else {}) or {"model": "none was needed"}
 
 
 def _notes(plan: Plan, library: Library) -> list[str]:

@@ -11,8 +11,7 @@ from pta.reproduction.figures import draw
 from pta.reproduction.html_report import render_report
 from pta.reproduction.latex import to_latex
 from pta.reproduction.markdown import to_markdown
-from pta.reproduction.origins import made
-from pta.reproduction.table import Table
+from pta.reproduction.table import Table, said
 
 FORMATS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 """What writes each, by the ending of its file's name."""
@@ -27,12 +26,12 @@ def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
             write_atomically(folder / f"{id}.{ending}", written_as(table).encode())
         try:
             if table.experiment.figure is not None:
-                figures[id] = draw(table)
-                write_atomically(folder / f"{id}.svg", figures[id].encode())
+                figures[id] = [draw(table, across=across) for across in (1, 2)]
+                write_atomically(folder / f"{id}.svg", figures[id][0].encode())
         except MissingPackage as error:
             without = str(error)
     records = [record for table in tables for line in table.lines for cell in line.cells for record in cell.records]
-    origin = {"pta": __version__, "measured on": "; ".join(made(records, "on")) or "nothing was measured"}
+    origin = {"pta": __version__, "measured on": "; ".join(said(records, "on")) or "nothing was measured"}
     report = folder / "report.html"
     write_atomically(report, render_report(tables, figures, made=origin).encode())
     return report, without

@@ -1,6 +1,6 @@
 """One view of a filled table behind all writers: the texts of every cell, and what stands above and below them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +16,14 @@ class CellView:
     """What a cell shows; a text is empty where there is nothing to show."""
 
     heading: str
-    cell: Cell
-    is_comparable: bool = True  # whether the paper's number may stand beside ours: numbers of other data may not
+    cell: Cell  # without the paper's number where that is one of other data
     is_gain: bool = False  # over the baseline; the baseline's own shows nothing
     is_accuracy: bool = False  # so that more is better
     is_best: bool = False  # of its column
     ours: str = ""  # our number, or why there is none
     paper: str = ""
     difference: str = ""
+    remark: str = ""  # in brackets: of how many parts a mean is, if not of all, or between what several rounds were
 
     @property
     def star(self) -> str:
@@ -31,15 +31,10 @@ class CellView:
         return "*" if self.cell.erratum or self.cell.rests_on_errata else ""
 
     @property
-    def partial(self) -> str:
-        """Of how many parts a mean is, if not of all."""
-        return f"[{self.cell.partial}]" if self.cell.partial else ""
-
-    @property
     def lines(self) -> list[str]:
         """Ours, the paper's and the difference below each other, where there is room for a few letters only."""
         paper = f"{'paper ' if self.is_gain else ''}{self.paper}{self.star}" if self.paper else ""
-        return [f"{self.ours} {self.partial}".rstrip(), *filter(None, (paper, self.difference))]
+        return [" ".join(filter(None, (self.ours, self.remark))), *filter(None, (paper, self.difference))]
 
 
 @dataclass(frozen=True)
@@ -69,24 +64,29 @@ def view_of(table: Table) -> TableView:
     gains = [f"gain over {experiment.baseline or 'the baseline'}"] if any(line.gain for line in table.lines) else []
     rows, section = [], ""
     for at, line in enumerate(table.lines):
-        views = [
-            CellView(heading, cell, table.comparable, False, _is_accuracy(line.row, cell), (at, column) in best)
+        cells = [
+            _view_of(table, heading, cell, is_accuracy=_is_accuracy(line.row, cell), is_best=(at, column) in best)
             for column, (heading, cell) in enumerate(zip(table.headings, line.cells, strict=True))
         ]
-        views += [CellView(heading, line.gain or Cell(), is_gain=True) for heading in gains]
-        cells = [view if view.is_gain and not line.gain else _written(view, table) for view in views]
+        for heading in gains:
+            shown = _view_of(table, heading, line.gain, is_gain=True) if line.gain else None
+            cells.append(shown or CellView(heading, Cell(), is_gain=True))
         rows.append(RowView(line.row, line.row.section if line.row.section != section else None, cells))
         section = line.row.section
     return TableView(title_of(table), about, [*table.headings, *gains], rows, _notes(table))
 
 
-def _written(view: CellView, table: Table) -> CellView:
-    cell, digits, write = view.cell, digits_of(table, view.cell), signed if view.is_gain else number
-    ours = cell.missing or NOTHING if cell.ours is None else write(cell.ours, digits)
-    if cell.paper is None or not view.is_comparable:
-        return replace(view, ours=ours)
-    difference = "" if view.is_gain or cell.difference is None else signed(cell.difference, digits)
-    return replace(view, ours=ours, paper=write(cell.paper, digits), difference=difference)
+def _view_of(table: Table, heading: str, cell: Cell, *, is_gain: bool = False, **kind: bool) -> CellView:
+    """A cell's texts: the paper's number stands beside ours if it is of the same data, or a gain."""
+    if not (table.comparable or is_gain):
+        cell = replace(cell, printed=None, erratum=None)
+    digits, write = digits_of(table, cell), signed if is_gain else number
+    ours = ours_text(table, cell, write)
+    paper = "" if cell.paper is None else write(cell.paper, digits)
+    difference = "" if is_gain or cell.difference is None else signed(cell.difference, digits)
+    spread = " to ".join(number(value, digits) for value in cell.spread or ())
+    remark = f"[{cell.partial or spread}]" if cell.partial or spread else ""
+    return CellView(heading, cell, is_gain, **kind, ours=ours, paper=paper, difference=difference, remark=remark)
 
 
 def title_of(table: Table) -> str:
@@ -95,9 +95,9 @@ def title_of(table: Table) -> str:
     return f"{experiment.place}: {experiment.title}" if experiment.place else experiment.title
 
 
-def ours_text(table: Table, cell: Cell) -> str:
+def ours_text(table: Table, cell: Cell, write: Callable[[float, int], str] = number) -> str:
     """Our number, or why there is none."""
-    return cell.missing or NOTHING if cell.ours is None else number(cell.ours, digits_of(table, cell))
+    return cell.missing or NOTHING if cell.ours is None else write(cell.ours, digits_of(table, cell))
 
 
 def digits_of(table: Table, cell: Cell) -> int:
@@ -146,9 +146,14 @@ def _within(value: Any) -> str:
 
 
 def _notes(table: Table) -> list[str]:
-    """Errata, what is said of rows and of the table, and the data that were not there."""
+    """Errata, what is said of rows and of the table, how speeds were measured, and the data that were not there."""
     notes = [*_errata(table), *(f"{line.row.name}: {line.row.note}" for line in table.lines if line.row.note)]
     notes += table.notes
+    if any(cell.spread for line in table.lines for cell in line.cells):
+        notes.append(
+            "Speeds are medians of rounds in which all methods are given the same images in turn, on the machine of "
+            "this run; the least and the most of the rounds are in brackets."
+        )
     by_reason: dict[str, list[str]] = {}
     for dataset, reason in table.absent.items():
         by_reason.setdefault(reason, []).append(dataset)
