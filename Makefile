@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check format benchmark train-embedded clean
+.PHONY: demo test test-kills check format benchmark train-embedded clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
 
 test: .venv/installed-dev
 	$(BIN)/pytest -n auto --dist loadfile
+
+test-kills: .venv/installed-dev
+	PTA_KILLS=200 $(BIN)/pytest tests/test_kills.py
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .

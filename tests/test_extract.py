@@ -18,7 +18,7 @@ from safetensors import safe_open
 from pta.datasets.features import load_features, read_about
 from pta.datasets.open import open_samples
 from pta.encoders import EmbeddedEncoder
-from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
+from pta.errors import FileInUse, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.images import decode_image
 from pta.inference.encoding import Reading, Views
 from pta.inference.extract import extract
@@ -154,7 +154,7 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
 def test_a_shard_of_nothing_but_unreadable_images_is_no_obstacle(encoder, photos, tmp_path):
     for path in sorted(photos.glob("*/*.jpg"))[8:16]:
         path.write_bytes(b"no picture")
-    done = run(encoder, photos, tmp_path / "f.safetensors", on_error="skip", shard=8)
+    done = run(encoder, photos, tmp_path / "f.safetensors", on_error="skip", shard=8, reading=Reading(batch=4))
     assert done.samples == len(load_features(done.path).samples) == 32
 
 
@@ -281,11 +281,38 @@ def test_names_that_are_no_text_are_no_obstacle(encoder, photos, tmp_path):
 
 
 def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, photos, tmp_path):
-    next(photos.glob("bag/*.jpg")).write_bytes(b"no picture")
+    sorted(photos.glob("*/*.jpg"))[35].write_bytes(b"no picture")
     with pytest.raises(UnreadableSample):
-        run(encoder, photos, tmp_path / "f.safetensors", shard=8)
-    with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
-        run(encoder, photos, tmp_path / "f.safetensors", shard=8, reading=Reading(fast_decode=True))
+        run(encoder, photos, tmp_path / "f.safetensors", reading=Reading(batch=8), shard=8)
+    parts = tmp_path / "f.safetensors.parts"
+    for record in (None, b"{}", b"[1]", b"no JSON"):  # as it is, and damaged
+        if record is not None:
+            (parts / "inputs.json").write_bytes(record)
+        before = {path: path.read_bytes() for path in parts.iterdir()}
+        with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
+            run(encoder, photos, tmp_path / "f.safetensors", shard=8, reading=Reading(fast_decode=True))
+        assert {path: path.read_bytes() for path in parts.iterdir()} == before
+
+
+def test_an_extraction_that_has_finished_nothing_begins_anew(encoder, photos, tmp_path):
+    sorted(photos.glob("*/*.jpg"))[3].write_bytes(b"no picture")
+    with pytest.raises(UnreadableSample):
+        run(encoder, photos, tmp_path / "f.safetensors")
+    out = tmp_path / "f.safetensors"
+    assert run(encoder, photos, out, reading=Reading(batch=16), on_error="skip").encoded == 40
+    assert read_about(out)["batch"] == 16
+
+
+def test_batches_lie_on_a_grid_of_sample_numbers(encoder, photos, tmp_path, monkeypatch):
+    sorted(photos.glob("*/*.jpg"))[22].write_bytes(b"no picture")
+    sizes = []
+    monkeypatch.setattr(encoder, "encode", lambda raw: sizes.append(len(raw)) or EmbeddedEncoder.encode(encoder, raw))
+    reading = Reading(batch=6)
+    with pytest.raises(UnreadableSample):
+        run(encoder, photos, tmp_path / "f.safetensors", reading=reading, shard=13)
+    sizes.clear()
+    run(encoder, photos, tmp_path / "f.safetensors", reading=reading, shard=13, on_error="skip")
+    assert sizes == [6, 5, 6, 6, 4]  # 12 were done, and what cannot be read keeps its place
 
 
 def test_a_feature_file_has_a_proper_name_and_place(encoder, photos, tmp_path):
@@ -327,7 +354,7 @@ def test_two_processes_do_not_write_into_one_extraction(encoder, photos, tmp_pat
     def interfere(done):
         if not seen:
             seen.append(done)
-            with pytest.raises(StateMismatch, match="another process"):
+            with pytest.raises(FileInUse, match=rf"another process is writing {out}"):
                 run(encoder, photos, out)
 
     run(encoder, photos, out, on_progress=interfere)

@@ -28,8 +28,52 @@ def test_results_come_in_order_and_mistakes_beside_them(count, batch, workers, l
     assert [str(one.error) for one in done if one.error] == [f"{n} is bad" for n in range(count) if n % 3 == 1]
     assert all(0 < len(part) <= batch for part in batches)
     if not live:
-        assert all(len(part) == batch for part in batches[1:-1])
-        assert len(batches) < 2 or len(batches[0]) == max(1, batch // 8)
+        assert all(len(part) == batch for part in batches[:-1])
+
+
+def test_a_batch_ends_where_it_is_told_to():
+    batches = prepare_in_batches(range(3, 30), lambda number: number, batch=10, ends=lambda number: number % 10 == 9)
+    assert [[part[0].item, part[-1].item] for part in batches] == [[3, 9], [10, 19], [20, 29]]
+
+
+def abandoned_at_once(batches):
+    batches.close()
+
+
+def abandoned_by_a_break(batches):
+    for _ in batches:
+        break
+
+
+def abandoned_by_an_error(batches):
+    def use(batches):
+        for _ in batches:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use(batches)
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("abandon", [abandoned_at_once, abandoned_by_a_break, abandoned_by_an_error])
+def test_a_stream_that_is_abandoned_leaves_no_thread(abandon, live):
+    before = set(threading.enumerate())
+    more = threading.Event()
+
+    def items():
+        yield from range(20)
+        more.wait()  # as a camera does
+        yield from range(1000)
+
+    batches = prepare_in_batches(items(), lambda number: number, batch=4, workers=3, live=live)
+    next(batches)
+    assert len(set(threading.enumerate()) - before) >= 2
+    abandon(batches)
+    del batches
+    more.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_no_more_than_two_batches_are_prepared_ahead():
@@ -81,6 +125,18 @@ def test_stopping_ends_the_stream_even_while_it_waits():
     assert [one.item for one in next(batches)] == [1]
     threading.Timer(0.2, stop.set).start()
     assert list(batches) == []
+
+
+def test_a_batch_that_is_not_full_is_left_out_when_the_stream_is_stopped():
+    stop = threading.Event()
+
+    def slow():
+        yield from range(5)
+        stop.set()
+        threading.Event().wait()
+
+    batches = prepare_in_batches(slow(), lambda number: number, batch=3, stopping=stop.is_set)
+    assert [one.item for part in batches for one in part] in ([0, 1, 2], [])
 
 
 def test_an_error_of_the_source_comes_after_what_was_before_it():

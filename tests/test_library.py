@@ -5,10 +5,10 @@ import threading
 import numpy as np
 import pytest
 import torch
-from filelock import FileLock
 
 from pta import Samples, ZeroShotClassifier
 from pta.adapters import adapter_class
+from pta.claims import sole_writer
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.reproduction.library import VIEWS, Library
@@ -86,12 +86,11 @@ def test_a_damaged_file_is_made_again(tmp_path):
 
 def test_an_extraction_that_is_under_way_is_waited_for(tmp_path):
     Library(tmp_path, model="embedded").features(SIX)
-    (lock,) = tmp_path.glob("*.lock")
     (file,) = tmp_path.glob("*.safetensors")
     file.unlink()
     found = []
     waiting = threading.Thread(target=lambda: found.append(Library(tmp_path, model="embedded").features(SIX)))
-    with FileLock(lock):
+    with sole_writer(file):
         waiting.start()
         waiting.join(0.7)
         assert waiting.is_alive()

@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -19,15 +21,26 @@ from PIL import Image
 
 import pta
 from pta.adapters import create_adapter
+from pta.claims import sole_writer
 from pta.cli.options import read_classes
 from pta.encoders import EmbeddedEncoder
 from pta.encoders.clip_encoder import ClipEncoder
-from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableSample
+from pta.errors import (
+    InvalidClassifier,
+    InvalidParameter,
+    PtaError,
+    StateMismatch,
+    UnreadableFile,
+    UnreadableSample,
+)
 from pta.files import load_tensors
 from pta.inference.answers import answers_from
 from pta.inference.encoding import Reading
 from pta.inference.predict import predict_stream
+from pta.inference.row_file import RowFile
+from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import find_samples
+from pta.inference.stream_progress import Progress
 from pta.samples import Samples
 from pta.views import make_views
 
@@ -69,6 +82,10 @@ def run(pta, place):
 
 def rows_of(text):
     return [json.loads(line) for line in text.splitlines()]
+
+
+def about(state):
+    return load_tensors(state, kind="state")[1]
 
 
 def by_hand(place, method="pta", count=60, views=None):
@@ -143,15 +160,18 @@ def test_paths_and_frames_from_a_pipe_give_what_the_folder_gives(run, place):
     assert [row["path"] for row in rows_of(frames)[:2]] == ["frame 0", "frame 1"]
 
 
-def test_a_row_comes_while_the_pipe_is_still_open(place):
-    process = start(place, "-")
+def test_rows_come_and_the_state_is_saved_while_the_pipe_is_still_open(place, tmp_path):
+    state = tmp_path / "state.safetensors"
+    process = start(place, "-", "--state", state, "--save-every", 0)
     path = next((place / "photos").glob("bag/*.jpg"))
     for _ in range(2):
         process.stdin.write(f"{path}\n".encode())
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["path"] == str(path)
+    while about(state)["position"] < 2:  # nothing more comes
+        assert process.poll() is None
     process.stdin.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait() == 0
 
 
 def test_yesterdays_state_goes_on_today(run, place, tmp_path):
@@ -169,8 +189,10 @@ def test_yesterdays_state_goes_on_today(run, place, tmp_path):
     assert state.read_bytes() == frozen
 
 
-@pytest.mark.parametrize("frames", [False, True])
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("by", "frames"),
+    [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGHUP, False), (signal.SIGQUIT, True)],
+)
 def test_an_interrupted_stream_is_saved_as_far_as_it_was_answered(by, frames, place, tmp_path, classifier):
     state = tmp_path / "state.safetensors"
     process = start(place, "-", "--state", state, *(["--frames"] if frames else []))
@@ -183,7 +205,7 @@ def test_an_interrupted_stream_is_saved_as_far_as_it_was_answered(by, frames, pl
         process.stdin.write(files[0].read_bytes()[:300])  # half a picture, and no more
         process.stdin.flush()
     process.send_signal(by)  # the pipe stays open: it is still waiting
-    assert process.wait(timeout=60) == 128 + by
+    assert process.wait() == 128 + by
     assert f"state saved to {state}" in process.stderr.read().decode()
     expected = [f"frame {number}" for number in range(3)] if frames else [str(path) for path in files]
     assert [row["path"] for row in answered] == expected
@@ -224,7 +246,7 @@ def test_whoever_reads_the_rows_may_stop_early(place):
     process = start(place, "photos", "--batch", 1)
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait() == 0
     assert b"Traceback" not in process.stderr.read()
 
 
@@ -249,13 +271,217 @@ def test_rows_are_added_to_a_file_only_when_asked(run, tmp_path):
     assert len(out.read_text().splitlines()) == len(lines) + 1 + 60
 
 
-def test_rows_that_cannot_be_written_end_the_work_with_one_line(place):
+def test_rows_that_cannot_be_printed_end_the_work_with_one_line_and_a_saved_state(place, tmp_path):
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-c", "from pta.cli import main; main()", *call("photos")]
-        done = subprocess.run(command, cwd=place, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        arguments = call("photos", "--batch", 16, "--state", tmp_path / "state.safetensors")
+        command = [sys.executable, "-c", "from pta.cli import main; main()", *arguments]
+        done = subprocess.run(command, cwd=place, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
-    assert "rows cannot be written: no space left" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[1:] == ["pta: standard output cannot be written: no space left on device"]
+    assert about(tmp_path / "state.safetensors")["position"] == 2  # the first batch has been learnt
+
+
+def test_rows_that_do_not_fit_on_the_disk_are_kept_in_the_state_and_written_by_the_next_run(run, place, tmp_path):
+    def stream(name):
+        return ["photos", "--batch", 8, "--top", 10, "--state", tmp_path / name, "--out", tmp_path / f"{name}.jsonl"]
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    process = start(place, *stream("cut"), preexec_fn=limit)
+    assert process.wait() == 2
+    said = process.stderr.read().decode().splitlines()
+    assert said[-1] == "pta: rows cannot be written: file too large"
+    assert len(said) == 2  # the other says what was done until then
+    written = len(rows_of((tmp_path / "cut.jsonl").read_text()))
+    assert written % 8 == 1  # whole batches, of which the first is small
+    assert about(tmp_path / "cut")["position"] == written + 8
+    code, _, err = run(*stream("cut"), "--resume")
+    assert code == 0, err
+    assert "8 rows that could not be written before are written now" in err
+    assert run(*stream("whole"))[0] == 0
+    found, expected = (rows_of((tmp_path / f"{name}.jsonl").read_text()) for name in ("cut", "whole"))
+    assert [(row["path"], row["label"]) for row in found] == [(row["path"], row["label"]) for row in expected]
+    assert about(tmp_path / "cut")["position"] == 60
+
+
+# -- going on after a stop --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(run, place, tmp_path):
+    """A stream of 60 photographs that ended after 20: the call that goes on, its rows, its state, and all 60 rows."""
+    paths = sorted(str(path.relative_to(place)) for path in (place / "photos").glob("*/*.jpg"))
+    rows, state = tmp_path / "rows.csv", tmp_path / "state.safetensors"
+    assert run(*paths[:20], "--state", state, "--out", rows)[0] == 0
+    assert run("photos", "--out", tmp_path / "whole.csv")[0] == 0
+    whole = [line.split(",")[:2] for line in (tmp_path / "whole.csv").read_text().splitlines()]
+    return ["photos", "--state", state, "--out", rows, "--resume"], rows, state, whole
+
+
+def paths_and_labels(rows):
+    return [line.split(",")[:2] for line in rows.read_text().splitlines()]
+
+
+def test_a_resumed_stream_skips_what_was_seen_and_writes_each_row_once(run, stopped):
+    call, rows, state, whole = stopped
+    code, _, err = run(*call)
+    assert code == 0, err
+    assert "images: 40, " in err
+    assert paths_and_labels(rows) == whole
+    assert about(state)["position"] == about(state)["stream"]["taken"] == 60
+    assert about(state)["stream"]["last"] == whole[-1][0]
+    before = rows.read_bytes(), state.read_bytes()
+    assert run(*call)[0] == 0
+    assert (rows.read_bytes(), state.read_bytes()) == before
+
+
+def test_a_stream_without_a_state_begins_anew_with_resume(run, stopped, tmp_path):
+    code, _, err = run("photos", "--state", tmp_path / "new.safetensors", "--out", tmp_path / "new.csv", "--resume")
+    assert code == 0, err
+    assert paths_and_labels(tmp_path / "new.csv") == stopped[3]
+
+
+def test_rows_after_the_last_saved_state_are_written_again(run, stopped):
+    call, rows, state, whole = stopped
+    with rows.open("a") as file:
+        file.write(f"{whole[21][0]},bag,1,bag,1,0\n{whole[22][0]},ba")  # as a kill leaves them
+    code, _, err = run(*call)
+    assert code == 0, err
+    assert "pta: 2 rows after the last saved state are written again\n" in err
+    assert paths_and_labels(rows) == whole
+    assert about(state)["position"] == 60
+
+
+def test_rows_that_the_state_has_not_learnt_from_are_named_when_more_are_added(run, stopped):
+    call, rows, state, whole = stopped
+    with rows.open("a") as file:
+        file.write(f"{whole[21][0]},bag,1,bag,1,0\n")
+    code, _, err = run(*call[:-1], "--append")
+    assert code == 0, err
+    assert f"{rows} has 1 rows that were written after {state} was saved; it has not learned from them" in err
+    assert len(paths_and_labels(rows)) == 1 + 21 + 60
+
+
+def test_a_list_of_paths_can_be_piped_again(run, stopped):
+    call, rows, _, whole = stopped
+    listed = "\n".join(path for path, _ in whole[1:]).encode()
+    code, _, err = run("-", *call[1:], stdin=listed)
+    assert code == 0, err
+    assert paths_and_labels(rows) == whole
+
+
+def lose_rows(rows, state, photos):
+    rows.write_bytes(rows.read_bytes()[:-50])
+
+
+def lose_all_rows(rows, state, photos):
+    rows.unlink()
+
+
+def write_other_rows(rows, state, photos):
+    rows.write_text(rows.read_text().replace("bag", "hat") + "\n")
+
+
+def add_rows_of_others(rows, state, photos):
+    rows.write_text(rows.read_text() + "elsewhere.jpg,bag,1,bag,1,0\n")
+
+
+def remove_a_picture(rows, state, photos):
+    sorted(photos.glob("*/*.jpg"))[3].unlink()
+
+
+def replace_a_picture(rows, state, photos):
+    path = sorted(photos.glob("*/*.jpg"))[3]
+    path.rename(path.with_name(path.stem + "b.jpg"))
+
+
+def remove_most_pictures(rows, state, photos):
+    for path in sorted(photos.glob("*/*.jpg"))[5:]:
+        path.unlink()
+
+
+def forget_the_state(rows, state, photos):
+    state.unlink()
+
+
+def forget_the_stream(rows, state, photos):
+    classifier = pta.Classifier("embedded", FASHION.class_names, cache=None)
+    classifier.load(state)
+    classifier.save(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lose_rows, r"rows\.csv has .* bytes, not the .* that .* was saved with: rows are missing"),
+        (lose_all_rows, r"rows\.csv has 0 bytes, not the .*: rows are missing"),
+        (write_other_rows, r"rows\.csv is not the file that .*state\.safetensors was saved with"),
+        (add_rows_of_others, r"holds a row for elsewhere\.jpg, which is none of the samples that come next"),
+        (remove_a_picture, r"has seen \S+\.jpg as sample 20, which now is \S+\.jpg"),
+        (replace_a_picture, r"has seen other samples before \S+\.jpg"),
+        (remove_most_pictures, r"has seen 20 samples, but there are 5"),
+        (forget_the_state, r"rows\.csv holds rows, but there is no .*state\.safetensors"),
+        (forget_the_stream, r"state\.safetensors records no stream with rows in a file"),
+    ],
+)
+def test_a_stream_that_cannot_go_on_is_refused_in_one_line_and_left_as_it_is(run, tmp_path, change, complaint):
+    photos, rows, state = tmp_path / "photos", tmp_path / "rows.csv", tmp_path / "state.safetensors"
+    write_photos(photos, 30)
+    first = sorted(photos.glob("*/*.jpg"))[:20]
+    assert run(*first, "--state", state, "--out", rows)[0] == 0
+    change(rows, state, photos)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    code, out, err = run(photos, "--state", state, "--out", rows, "--resume")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert re.search(complaint, err)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_one_process_writes_a_state_and_one_a_file_of_rows(run, tmp_path):
+    state, rows = tmp_path / "state.safetensors", tmp_path / "rows.csv"
+    for file in (state, rows):
+        with sole_writer(file):
+            code, out, err = run("photos", "--state", state, "--out", rows)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert f"another process is writing {file} now" in err
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".state.safetensors.4711.0123abcd").touch()  # as a killed process leaves it
+    assert run("photos/bag", "--state", state, "--out", rows)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "state.safetensors"]
+
+
+def test_a_state_that_can_no_longer_be_saved_stops_the_stream_and_says_what_is_lost(place, tmp_path, classifier):
+    (tmp_path / "kept").mkdir()
+    rows = RowFile(tmp_path / "rows.csv", top=1)
+    stream = SavedStream(classifier, tmp_path / "kept" / "state.safetensors", rows, Progress(), every=0)
+    batches = predict_stream(
+        classifier, find_samples([place / "photos"]), Reading(batch=8), stopping=stream.save_if_due
+    )
+
+    def label():
+        with stream:
+            for number, part in enumerate(batches):
+                stream.add(part)
+                if number == 2:
+                    (tmp_path / "kept").rename(tmp_path / "gone")
+
+    complaint = r"cannot write .*: the folder .* does not exist; what was learned from the last 8 samples is not saved$"
+    with pytest.raises(UnreadableFile, match=complaint):
+        label()
+    assert about(tmp_path / "gone" / "state.safetensors")["position"] == 1 + 8
+    assert len(paths_and_labels(tmp_path / "rows.csv")) == 1 + 1 + 8 + 8  # and the header
+    rows.close()
+
+
+def test_batches_end_at_the_same_samples_wherever_a_stream_goes_on(place, classifier):
+    samples = find_samples([place / "photos"])
+    whole = [part.keys for part in predict_stream(classifier, samples, Reading(batch=16))]
+    assert list(map(len, whole)) == [2, 16, 16, 16, 10]
+    for first in (2, 5, 18, 34):
+        rest = [part.keys for part in predict_stream(classifier, samples[first:], Reading(batch=16), first=first)]
+        assert rest[1:] == whole[-len(rest) + 1 :]
+        assert rest[0] == whole[-len(rest)][-len(rest[0]) :]
 
 
 @pytest.mark.parametrize(
@@ -276,6 +502,10 @@ def test_rows_that_cannot_be_written_end_the_work_with_one_line(place):
         (["", "photos"], "empty name"),
         (["photos", "--csv", "--out", "rows.csv"], "--csv is for standard output"),
         (["photos", "--append"], "--append adds to a file"),
+        (["photos", "--resume", "--out", "r.csv"], "say which with --state"),
+        (["photos", "--resume", "--state", "s.safetensors"], "say which with --out"),
+        (["-", "--frames", "--resume", "--state", "s.safetensors", "--out", "r.csv"], "--frames cannot"),
+        (["photos", "--resume", "--freeze", "--state", "s.safetensors", "--out", "r.csv"], "leave one of them out"),
         (["photos", "--out", "same.csv", "--state", "same.csv"], "must be two files"),
         (["photos", "--device", "mps"], "torch cannot use the device 'mps' here"),
         (["photos", "--templates", "photo"], "photo"),
@@ -403,6 +633,18 @@ def test_a_refusal_learns_nothing(given, how, mistake, classifier):
     with pytest.raises(PtaError):
         classifier.answer(torch.ones(2, 7))
     assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
+    assert classifier.adapter.position == 0
+
+
+@pytest.mark.parametrize("top", [0, -1, "x", 1.5, None])
+def test_a_number_of_answers_that_makes_no_sense_is_refused_at_once(top, place, classifier):
+    for call in (
+        lambda: classifier.pipeline(top_k=top),
+        lambda: classifier.pipeline()(FASHION.images[0], top_k=top),
+        lambda: predict_stream(classifier, find_samples([place / "photos"]), top=top),
+    ):
+        with pytest.raises(InvalidParameter, match="must be a whole number"):
+            call()
     assert classifier.adapter.position == 0
 
 

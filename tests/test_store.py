@@ -174,11 +174,11 @@ def test_a_transaction_that_was_cut_off_is_undone(tmp_path):
     assert len(ResultStore(tmp_path / "store")) == 2
 
 
-def test_thousands_of_claims_leave_a_bounded_number_of_files(store, tmp_path):
-    for number in range(5000):
+def test_a_claim_that_has_ended_leaves_no_file(store, tmp_path):
+    for number in range(50):
         with store.claim(result_key({"number": number}), wait=False) as mine:
             assert mine
-    assert len(list((tmp_path / "store" / "claims").iterdir())) <= 16**3
+    assert list((tmp_path / "store" / "claims").iterdir()) == []
 
 
 # -- what cannot be used ----------------------------------------------------------------------------------------------
@@ -257,5 +257,5 @@ def test_a_store_that_may_not_be_written_can_be_read():
     assert record == {"value": 1}
     assert len(lines) == 2
     assert "cannot be used: attempt to write a readonly database" in lines[0]
-    assert "cannot claim a result" in lines[1]
+    assert "cannot claim" in lines[1]
     assert "permission denied" in lines[1]

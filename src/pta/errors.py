@@ -36,6 +36,10 @@ class UnreadableFile(PtaError):
     """A file is missing, truncated or not what it should be."""
 
 
+class FileInUse(PtaError):
+    """Another process is writing the file."""
+
+
 class UnreadableSample(PtaError):
     """A sample, such as an image, cannot be read or decoded, or is too large to try."""
 

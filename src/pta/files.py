@@ -25,7 +25,10 @@ _LARGEST_TEXT = 64 * 2**20
 
 
 def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part, even after a kill."""
+    """Write a file so that a reader sees the old one or the new one, never a part, even after a kill.
+
+    When it is written, it lasts through a power failure.
+    """
     target = Path(path)
     temporary = _beside(target)
     try:
@@ -34,6 +37,7 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
+        _sync_folder(target.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None
@@ -52,7 +56,7 @@ def make_folder(folder: Path) -> None:
 
 def require_writable(path: str | Path) -> None:
     """Refuse a place that `write_atomically` could not write to, before any work is done for it."""
-    _beside(Path(path)).unlink()
+    _beside(Path(path)).unlink(missing_ok=True)
 
 
 def _beside(target: Path) -> Path:
@@ -67,6 +71,16 @@ def _beside(target: Path) -> Path:
     except OSError as error:
         raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None
     return temporary
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in a folder last; a folder that may not be read, or a system without this, cannot do it."""
+    with suppress(PermissionError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:

@@ -218,9 +218,9 @@ class Adapter(ABC):
         self._state_replaced()
         return self
 
-    def save(self, path: str | Path) -> None:
-        """Write parameters and state to a safetensors file, atomically."""
-        save_state(path, Snapshot(self.name, self.parameters, self.classifier, self.state()), self.model)
+    def save(self, path: str | Path, *, stream: Mapping[str, Any] | None = None) -> None:
+        """Write parameters and state to a safetensors file, atomically; `read_stream` gives back the last argument."""
+        save_state(path, Snapshot(self.name, self.parameters, self.classifier, self.state()), self.model, stream)
 
     def state(self) -> dict[str, Tensor]:
         """Every declared piece of state by name; the tensors themselves, not copies."""

@@ -29,8 +29,10 @@ class Snapshot:
     tensors: Mapping[str, Tensor]
 
 
-def save_state(path: str | Path, snapshot: Snapshot, model: Model | None) -> None:
-    """Write the file, atomically."""
+def save_state(
+    path: str | Path, snapshot: Snapshot, model: Model | None, stream: Mapping[str, Any] | None = None
+) -> None:
+    """Write the file, atomically, with what is to be recorded about the stream, if anything is."""
     classifier = snapshot.classifier
     about = {
         "kind": "state",
@@ -41,6 +43,8 @@ def save_state(path: str | Path, snapshot: Snapshot, model: Model | None) -> Non
         "scale": classifier.scale,
         "bias": classifier.bias,
         "model": None if model is None else model.fingerprint,
+        "position": int(snapshot.tensors["seen"]),
+        **({} if stream is None else {"stream": stream}),
     }
     save_tensors(path, {**snapshot.tensors, _ANCHORS: classifier.anchors.half()}, about)
 
@@ -60,6 +64,11 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier, model: Model | 
     if tower_of is not None and model is not None and tower_of != model.fingerprint:
         raise StateMismatch(f"{path} was saved for the towers of another model")
     return Snapshot(method, parameters, classifier, tensors)
+
+
+def read_stream(path: str | Path) -> Any:
+    """What was recorded about the stream, not checked; None if nothing was."""
+    return load_tensors(path, kind="state", only=[])[1].get("stream")
 
 
 def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:

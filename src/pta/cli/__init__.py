@@ -1,5 +1,6 @@
 """The command `pta`: one file per subcommand. Exit codes: 0 done, 2 the user's mistake, 1 anything else."""
 
+import errno
 import sys
 import warnings
 from typing import Annotated
@@ -8,8 +9,8 @@ import typer
 
 from pta import __version__
 from pta.cli.commands import LazyGroup, register
-from pta.cli.messages import say
-from pta.errors import PtaError
+from pta.cli.messages import ReaderLeft, say, writing_stdout
+from pta.errors import PtaError, reason
 
 app = typer.Typer(
     name="pta",
@@ -20,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 register(app)
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _show_version(wanted: bool) -> None:
@@ -41,12 +44,20 @@ def main() -> None:
     """Run the command; a user's mistake becomes one line on stderr and exit code 2."""
     warnings.showwarning = lambda message, *where, **more: say(f"warning: {message}")
     try:
-        code = app(standalone_mode=False)
+        try:
+            code = app(standalone_mode=False)
+        finally:
+            with writing_stdout():
+                pass
+    except ReaderLeft:
+        sys.exit(0)
     except PtaError as error:
         _complain(str(error))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _complain(f"what was printed cannot be written: {reason(error)}")
         # the parser's own complaints, whichever class this release of typer gives them
         if not hasattr(error, "format_message"):
             raise

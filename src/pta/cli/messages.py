@@ -1,8 +1,32 @@
-"""What is said to the person at the terminal."""
+"""What is said to the person at the terminal, and what happens where that cannot be written."""
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from pta.errors import UnreadableFile, reason
+
+
+class ReaderLeft(Exception):
+    """Nobody reads standard output any more, which is no mistake."""
 
 
 def say(message: str) -> None:
-    """One line on stderr, beside whatever goes to stdout."""
-    print(f"pta: {' '.join(message.split())}", file=sys.stderr)
+    """One line on stderr, beside whatever goes to stdout; none where the terminal is gone."""
+    with suppress(OSError):
+        print(f"pta: {' '.join(message.split())}", file=sys.stderr)
+
+
+@contextmanager
+def writing_stdout() -> Iterator[None]:
+    """Write out what was printed so far, also inside the block, or say in one line why that cannot be done."""
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would be tried again at the end
+        if isinstance(error, BrokenPipeError):
+            raise ReaderLeft from None
+        raise UnreadableFile(f"standard output cannot be written: {reason(error)}") from None

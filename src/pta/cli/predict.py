@@ -9,19 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from pta.adapters import adapter_class
+from pta.claims import sole_writers
 from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import STDOUT, progress
-from pta.cli.row_files import open_row_file, require_row_file, write_batches
+from pta.cli.resuming import Start, find_start, require_resumable
+from pta.cli.row_files import open_rows, require_row_file
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
-from pta.files import require_writable
 from pta.inference.encoding import Reading
 from pta.inference.live_classifier import Classifier
 from pta.inference.predict import Tally, predict_stream
+from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import open_places
 from pta.limits import USUAL_LIMITS, Limits
+
+_ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 
 
 def predict(
@@ -39,6 +43,10 @@ def predict(
         int, typer.Option(help="Views made of every image, if the method needs them; no other does.")
     ] = 64,
     state: Annotated[Path | None, typer.Option(help="Go on from this file if it exists, and save to it.")] = None,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between two saves of the state.")] = 30,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Skip the images that the state has seen, and add the missing rows.")
+    ] = False,
     freeze: Annotated[bool, typer.Option("--freeze", help="Answer from the state and learn nothing.")] = False,
     top: Annotated[int, typer.Option(min=1, help="How many classes to give for each image.")] = 1,
     raw_probability: Annotated[
@@ -63,56 +71,71 @@ def predict(
         raise InvalidParameter(f"--classes is required: {needed}")
     names = options.read_classes(classes)
     top, limits = min(top, len(names)), Limits(max_bytes, max_pixels)
+    if resume:
+        require_resumable(state, out, frames=frames, freeze=freeze)
     encoder = load_encoder(model, device=device, dtype=dtype)
     source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
-    require_row_file(out, append, csv, top)
     parameters = _parameters(method or "pta", set_ or [])
     if state is not None:
         _require_state(state, out, freeze, bool(set_))
-    classifier = Classifier(
-        *(encoder, names),
-        templates=templates,
-        descriptions=options.read_descriptions(descriptions),
-        method=method or "pta",
-        views=views,
-        expected=total or None,
-        raw_probability=raw_probability,
-        **parameters,
-    )
-    if state is not None and state.exists():
-        _resume(classifier, state, method)
-    reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits))
-    if classifier.adapter.scope == "batch":
-        say(f"{classifier.adapter.name} answers a batch at a time: its answers depend on --batch {batch}")
-    tally = Tally(classifier.adapter.name)
     kept = None if freeze else state
-    with stopping_on_interrupt() as interrupted, open_row_file(out, csv, top) as (rows, file), progress() as bar:
-        task = bar.add_task("reading", total=total)
-        batches = predict_stream(
-            *(classifier, source, reading),
-            learn=not freeze,
-            top=top,
-            on_error=on_error,
-            live=total is None,
-            stopping=lambda: interrupted() is not None,
+    with sole_writers(kept, None if str(out) == STDOUT else out):
+        require_row_file(out, append or resume, csv, top)
+        classifier = Classifier(
+            *(encoder, names),
+            templates=templates,
+            descriptions=options.read_descriptions(descriptions),
+            method=method or "pta",
+            views=views,
+            expected=total or None,
+            raw_probability=raw_probability,
+            **parameters,
         )
+        if state is not None and state.exists():
+            _load(classifier, state, method)
+        reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits))
+        start = find_start(source, kept, out, resume=resume)
+        with open_rows(out, csv, top, start.after) as rows:
+            stream = SavedStream(classifier, kept, rows, start.progress, save_every)
+            how = {"learn": not freeze, "top": top, "on_error": on_error, "live": total is None}
+            _label(classifier, start, total, reading, stream, **how)
+
+
+def _label(
+    classifier: Classifier, start: Start, total: int | None, reading: Reading, stream: SavedStream, **how: Any
+) -> None:
+    """Answer the samples, and say what was done."""
+    tally = Tally(classifier.adapter.name)
+    if classifier.adapter.scope == "batch":
+        say(f"{tally.method} answers a batch at a time: its answers depend on --batch {reading.batch}")
+    with stopping_on_interrupt() as interrupted, progress() as bar:
+        task = bar.add_task("reading", total=total, completed=start.progress.taken)
+
+        def stopping() -> bool:
+            stream.save_if_due()
+            return interrupted() is not None
+
         try:
-            for part in write_batches(batches, rows, file):
-                for failure in part.failures:
-                    say(f"skipped: {failure}")
-                tally.add(part)
-                bar.update(task, completed=tally.images + tally.skipped, description=tally.sentence())
-        except Exception:
-            _finish(classifier, kept, tally)
-            raise
-        _finish(classifier, kept, tally)
+            with stream:
+                first = start.progress.taken
+                for part in predict_stream(classifier, start.samples, reading, first=first, stopping=stopping, **how):
+                    stream.add(part)
+                    for failure in part.failures:
+                        say(f"skipped: {failure}")
+                    tally.add(part)
+                    bar.update(task, completed=start.progress.taken, description=tally.sentence())
+        finally:
+            say(tally.sentence() + (f"; state saved to {stream.saved_to}" if stream.saved_to else ""))
         if number := interrupted():
             raise typer.Exit(128 + number)
 
 
 @contextmanager
 def stopping_on_interrupt() -> Iterator[Callable[[], int | None]]:
-    """On SIGINT and SIGTERM finish what is under way. Gives a function that says which came; a second stops at once."""
+    """On a signal that ends a process finish what is under way.
+
+    Gives a function that says which came. A second one stops at once.
+    """
     caught: list[int] = []
 
     def note(number: int, frame: object) -> None:
@@ -120,12 +143,16 @@ def stopping_on_interrupt() -> Iterator[Callable[[], int | None]]:
             raise KeyboardInterrupt
         caught.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in _ENDING if not _is_for_nohup(number)}
     try:
         yield lambda: caught[0] if caught else None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_for_nohup(number: signal.Signals) -> bool:
+    return number.name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
@@ -147,20 +174,11 @@ def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> 
         raise InvalidParameter(f"{state} was learnt with parameters of its own; leave --set out")
     if state.resolve() == out.resolve():
         raise InvalidParameter("--out and --state must be two files")
-    if not freeze:
-        require_writable(state)
-    elif not state.exists():
+    if freeze and not state.exists():
         raise UnreadableFile(f"--freeze answers from a state, but there is none: {state}")
 
 
-def _resume(classifier: Classifier, state: Path, method: str | None) -> None:
+def _load(classifier: Classifier, state: Path, method: str | None) -> None:
     classifier.load(state)
     if method not in (None, classifier.adapter.name):
         raise StateMismatch(f"{state} was learnt by {classifier.adapter.name}, not by {method}; leave --method out")
-
-
-def _finish(classifier: Classifier, state: Path | None, tally: Tally) -> None:
-    """Save what was learned, and say what was done."""
-    if state is not None:
-        classifier.save(state)
-    say(tally.sentence() + (f"; state saved to {state}" if state is not None else ""))

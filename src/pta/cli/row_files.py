@@ -5,13 +5,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
+from pta.cli.messages import writing_stdout
 from pta.cli.output import STDOUT
-from pta.errors import InvalidParameter, UnreadableFile, reason
-from pta.files import require_writable
-from pta.inference.predict import Predicted
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.inference.answers import Answer
+from pta.inference.row_file import RowFile, RowMark
 from pta.inference.rows import CsvRows, JsonLines, Rows, columns
+from pta.inference.saved_stream import RowSink
 
 
 def require_row_file(out: Path, append: bool, csv: bool, top: int) -> None:
@@ -24,11 +25,10 @@ def require_row_file(out: Path, append: bool, csv: bool, top: int) -> None:
         raise InvalidParameter("--csv is for standard output; the format of a file follows from its name")
     if out.suffix not in (".jsonl", ".csv"):
         raise UnreadableFile(f"--out {out}: rows go to a file that ends in .jsonl or .csv")
-    require_writable(out)
-    if out.exists():
+    if out.is_file():
         if not append:
             raise UnreadableFile(f"{out} exists; --append adds to it, or choose another --out")
-        if not os.access(out, os.W_OK):
+        if not os.access(out, os.R_OK | os.W_OK):
             raise UnreadableFile(f"cannot write {out}: permission denied")
         _require_same_rows(out, top)
 
@@ -43,37 +43,29 @@ def _require_same_rows(out: Path, top: int) -> None:
 
 
 @contextmanager
-def open_row_file(out: Path, csv: bool, top: int) -> Iterator[tuple[Rows, TextIO]]:
-    """Something to write rows to; names of files in them may hold bytes that are not text."""
+def open_rows(out: Path, csv: bool, top: int, after: RowMark | None = None) -> Iterator[RowSink]:
+    """Something to write rows to; in a file, what comes after a mark is cut off."""
     if str(out) == STDOUT:
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-        yield (CsvRows(sys.stdout, top) if csv else JsonLines(sys.stdout)), sys.stdout
+        yield _StandardOutput(CsvRows(sys.stdout, top) if csv else JsonLines(sys.stdout))
         return
-    ending = _last_byte(out)
-    with out.open("a", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        if ending not in (b"", b"\n"):  # a kill cut the last row off
-            file.write("\n")
-        yield (CsvRows(file, top, header=not ending) if out.suffix == ".csv" else JsonLines(file)), file
+    file = RowFile(out, top, after)
+    try:
+        yield file
+    finally:
+        file.close()
 
 
-def write_batches(batches: Iterable[Predicted], rows: Rows, file: TextIO) -> Iterator[Predicted]:
-    """The batches, each after its rows are written; they end early where nobody reads them any more."""
-    for part in batches:
-        try:
-            for path, answer in part.answers:
-                rows.write(path, answer)
-            file.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return
-        except OSError as error:
-            raise UnreadableFile(f"rows cannot be written: {reason(error)}") from None
-        yield part
+class _StandardOutput:
+    """Rows on standard output, which nobody can go back to."""
 
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
 
-def _last_byte(path: Path) -> bytes:
-    if not path.exists() or not path.stat().st_size:
-        return b""
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read()
+    def write(self, answers: Iterable[tuple[str, Answer]]) -> None:
+        with writing_stdout():
+            for key, answer in answers:
+                self._rows.write(key, answer)
+
+    def mark(self) -> None:
+        return None

@@ -9,13 +9,12 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from pta.errors import InvalidParameter, UnreadableFile, first_line, reason
+from pta.claims import claimed
+from pta.errors import InvalidParameter, UnreadableFile, first_line
 from pta.evaluation.record import Record
 from pta.files import make_folder
 
@@ -70,21 +69,9 @@ class ResultStore:
         with self._connected() as connection:
             return int(connection.execute("SELECT COUNT(*) FROM results").fetchone()[0])
 
-    @contextmanager
-    def claim(self, key: str, *, wait: bool) -> Iterator[bool]:
+    def claim(self, key: str, *, wait: bool) -> AbstractContextManager[bool]:
         """Claim a key for as long as the block lasts; without `wait`, False if another process has it."""
-        lock = FileLock(self._locks / key[:3], timeout=-1 if wait else 0)  # a few thousand files at most
-        try:
-            lock.acquire()
-        except Timeout:
-            yield False
-            return
-        except OSError as error:
-            raise UnreadableFile(f"cannot claim a result in {self._locks}: {reason(error)}") from None
-        try:
-            yield True
-        finally:
-            lock.release()
+        return claimed(self._locks / key, wait=wait)
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:

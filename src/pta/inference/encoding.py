@@ -23,6 +23,7 @@ from pta.views import Mode, make_views
 
 OnError = Literal["stop", "skip"]
 
+_FIRST_SHARE = 8
 
 Reference = TypeVar("Reference", bound=SampleReference)
 
@@ -69,6 +70,11 @@ class Reading:
         if self.raw and self.views is not None:
             raise InvalidParameter("pixels are those of the plain image; they cannot be kept together with views")
 
+    @property
+    def samples_at_once(self) -> int:
+        """How many samples a batch holds."""
+        return self.batch if self.views is None else max(1, self.batch // self.views.count)
+
     def for_needs(self, needs: frozenset[str], views: Views) -> "Reading":
         """The same for a method that needs this; `views` says how they are drawn if it needs them."""
         return replace(self, views=views if "views" in needs else None, raw="raw" in needs)
@@ -78,6 +84,7 @@ class Reading:
 class Encoded(Generic[Reference]):
     """A batch: the numbered samples that could be read with their features, and those that could not be read."""
 
+    taken: list[tuple[int, Reference]]  # both kinds, in order
     samples: list[tuple[int, Reference]]
     tensors: dict[str, Tensor]  # `features` N×d, and `views` N×V×d or `raw` if asked for; on the CPU; none if N is 0
     failures: list[tuple[int, PtaError]]
@@ -89,35 +96,43 @@ def encode_files(
     reading: Reading,
     *,
     on_error: OnError = "stop",
+    quick_start: bool = False,
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Encoded[Reference]]:
     """Batches of features in the order of the numbered samples; for `live` and `stopping` see `prepare_in_batches`.
 
+    The last bits of features depend on the batch. So that resumed work gives those of work that was never interrupted,
+    batches end at fixed numbers, wherever the numbers begin: at multiples of the batch size. With `quick_start`, the
+    first batch is an eighth, so that nobody waits long for it, and the others follow it.
+
     With `on_error="stop"`, everything before a sample that cannot be read is given out, then its error is raised; with
     `skip` it is among the failures of its batch.
     """
-    views = reading.views
-    prepare = encoder.preparer(fast_decode=reading.fast_decode, views=views, limits=reading.limits)
+    prepare = encoder.preparer(fast_decode=reading.fast_decode, views=reading.views, limits=reading.limits)
 
     def prepare_item(item: tuple[int, Reference]) -> Raw:
         number, sample = item
         return prepare(sample.read(reading.limits.max_bytes), sample.key, number)
 
-    size = reading.batch if views is None else max(1, reading.batch // views.count)
-    low_priority = encoder.device.type == "cpu"
+    size = reading.samples_at_once
+    first = max(1, size // _FIRST_SHARE) if quick_start else 0
     for prepared in prepare_in_batches(
-        numbered, prepare_item, size, reading.workers, live=live, low_priority=low_priority, stopping=stopping
+        *(numbered, prepare_item, size, reading.workers),
+        ends=lambda item: (item[0] + 1 - first) % size == 0,
+        live=live,
+        low_priority=encoder.device.type == "cpu",
+        stopping=stopping,
     ):
-        good = [(one.item, one.result) for one in prepared if one.result is not None]
-        failures = [(one.item[0], one.error) for one in prepared if one.error is not None]
-        stop = failures[0] if failures and on_error == "stop" else None
-        if stop is not None:
-            good, failures = [(item, raw) for item, raw in good if item[0] < stop[0]], []
+        unread = next((i for i, one in enumerate(prepared) if one.error is not None), None)
+        stop = None if unread is None or on_error == "skip" else prepared[unread].error
+        done = prepared if stop is None else prepared[:unread]
+        good = [(one.item, one.result) for one in done if one.result is not None]
+        failures = [(one.item[0], one.error) for one in done if one.error is not None]
         tensors = encode_prepared(encoder, [raw for _, raw in good], reading) if good else {}
-        yield Encoded([item for item, _ in good], tensors, failures)
+        yield Encoded([one.item for one in done], [item for item, _ in good], tensors, failures)
         if stop is not None:
-            raise unless_skipped(str(stop[1]))
+            raise unless_skipped(str(stop))
 
 
 def unless_skipped(complaint: str) -> UnreadableSample:

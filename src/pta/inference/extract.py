@@ -8,7 +8,7 @@ import json
 import platform
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from pta.claims import sole_writer
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.features import read_about
 from pta.datasets.sample_set import SampleSet
@@ -24,7 +25,7 @@ from pta.encoders import Encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
 from pta.files import join_tensors, require_writable
 from pta.inference.encoding import OnError, Reading, encode_files, unless_skipped
-from pta.inference.shards import Shards, claim_shards, discard_shards
+from pta.inference.shards import Shards, discard_shards, open_shards
 
 _STORED_AS = {"features": "image_features", "views": "view_features", "raw": "pixels"}
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
@@ -53,11 +54,14 @@ def extract(
     replace: bool = False,
     on_error: OnError = "stop",
     on_progress: Callable[[int], None] = lambda done: None,
+    wait: bool = False,
 ) -> Extraction:
     """Encode the samples and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
 
-    `about` is recorded, too, for example how model and templates are called. A kill costs at most `shard` samples.
-    `replace` overwrites a file that holds something else. `on_progress` is told how many samples are done.
+    `about` is recorded, too, for example how model and templates are called. A kill costs at most `shard` samples, or
+    one batch; the next call goes on, with the batches that the first began with, to the same file bit for bit.
+    `replace` overwrites a file that holds something else. `on_progress` is told how many samples are done. If another
+    process is making the file, `wait` for it.
     """
     require_feature_file(out)
     if samples.modality != encoder.modality:
@@ -67,33 +71,18 @@ def extract(
         )
     reading = reading or Reading()
     inputs = _inputs(samples, encoder, reading)
-    known = read_about(out)
-    if out.exists() and not replace and (known is None or known["images"] != inputs):
-        what = "no feature file of pta extract" if known is None else "the features of other images or by other means"
-        raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
-    if known is not None and known["images"] == inputs:
-        _refuse_skipped(known["skipped"], on_error)
-        discard_shards(out, inputs)
-        renew = known["classifier"] != classifier.fingerprint
-        if renew:
-            with safe_open(out, framework="pt") as file:
-                names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
-                described = {name: file.get_tensor(name) for name in names}
-            _write(out, [out], described, classifier, {**known, **(about or {})})
-        return Extraction(out, known["count"], 0, tuple(known["skipped"]), renew)
-    with claim_shards(out, inputs, len(samples), shard) as shards:
-        encoded = _fill(shards, samples, encoder, reading, on_error, on_progress)
-        contents = [shards.contents(numbers) for numbers in shards.ranges]
-        kept = [number for numbers, _ in contents for number in numbers]
-        skipped = [line for _, lines in contents for line in lines]
-        _refuse_skipped(skipped, on_error)
-        if not kept:
-            raise UnreadableSample(f"none of the {len(samples)} samples of {samples.name} could be read: {skipped[0]}")
-        record: dict[str, Any] = {"dataset": samples.name, "notes": samples.notes, "images": inputs}
-        record |= {"count": len(kept), "skipped": skipped, "versions": _versions(), **(about or {})}
-        parts = [shards.path(own) for own, (inside, _) in zip(shards.ranges, contents, strict=True) if inside]
-        _write(out, parts, _described(samples, kept), classifier, record)
-    return Extraction(out, len(kept), encoded, tuple(skipped))
+    with sole_writer(out, wait=wait):
+        known = read_about(out)
+        if known is not None and known["images"] == inputs:
+            return _renewed(out, known, classifier, about or {}, on_error)
+        if out.exists() and not replace:
+            what = "no feature file of pta extract" if known is None else "features of other images or by other means"
+            raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
+        record = {"dataset": samples.name, "notes": samples.notes, "images": inputs, **(about or {})}
+        with open_shards(out, inputs, len(samples), size=shard, batch=reading.samples_at_once) as shards:
+            encoded = _fill(shards, samples, encoder, reading, on_error, on_progress)
+            kept, skipped = _join(out, shards, samples, classifier, record, on_error)
+    return Extraction(out, kept, encoded, tuple(skipped))
 
 
 def require_feature_file(out: Path) -> None:
@@ -101,6 +90,42 @@ def require_feature_file(out: Path) -> None:
     if out.suffix != ".safetensors":
         raise UnreadableFile(f"a feature file that pta writes ends in .safetensors, not {out.name!r}")
     require_writable(out)
+
+
+def _renewed(
+    out: Path, known: Mapping[str, Any], classifier: ZeroShotClassifier, about: Mapping[str, Any], on_error: OnError
+) -> Extraction:
+    """The file whose samples are there already, with the classifier's anchors if it had others."""
+    _refuse_skipped(known["skipped"], on_error)
+    discard_shards(out, known["images"])
+    renew = known["classifier"] != classifier.fingerprint
+    if renew:
+        with safe_open(out, framework="pt") as file:
+            names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
+            described = {name: file.get_tensor(name) for name in names}
+        _write(out, [out], described, classifier, {**known, **about})
+    return Extraction(out, known["count"], 0, tuple(known["skipped"]), renew)
+
+
+def _join(
+    out: Path,
+    shards: Shards,
+    samples: SampleSet,
+    classifier: ZeroShotClassifier,
+    record: Mapping[str, Any],
+    on_error: OnError,
+) -> tuple[int, list[str]]:
+    """Make one file of finished shards; gives how many samples are in it, and what was skipped."""
+    contents = [shards.contents(numbers) for numbers in shards.ranges]
+    kept = [number for numbers, _ in contents for number in numbers]
+    skipped = [line for _, lines in contents for line in lines]
+    _refuse_skipped(skipped, on_error)
+    if not kept:
+        raise UnreadableSample(f"none of the {len(samples)} samples of {samples.name} could be read: {skipped[0]}")
+    made = {"count": len(kept), "skipped": skipped, "batch": shards.batch, "versions": _versions()}
+    parts = [shards.path(own) for own, (inside, _) in zip(shards.ranges, contents, strict=True) if inside]
+    _write(out, parts, _described(samples, kept), classifier, {**made, **record})
+    return len(kept), skipped
 
 
 def _refuse_skipped(skipped: Sequence[str], on_error: str) -> None:
@@ -133,6 +158,7 @@ def _fill(
     on_progress: Callable[[int], None],
 ) -> int:
     """Encode what the shards still miss, in one go, finishing each as soon as its last sample is done."""
+    reading = replace(reading, batch=shards.batch * (reading.views.count if reading.views else 1))
     missing = deque(shards.missing())
     to_do = [number for numbers in missing for number in numbers]
     done = len(samples) - len(to_do)

@@ -16,7 +16,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _NICENESS = 19
-_FIRST_SHARE = 8  # the first batch is an eighth, so that nobody waits long for the first results
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 
 
@@ -52,20 +51,24 @@ def prepare_in_batches(
     batch: int,
     workers: int | None = None,
     *,
+    ends: Callable[[Item], bool] = lambda item: False,
     live: bool = False,
     low_priority: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[Prepared[Item, Result]]]:
     """Batches of prepared items, in the order of the items, prepared by threads up to two batches ahead.
 
-    The first batch is small. Items are taken in a thread of its own, so that they may wait for a camera or a pipe.
+    Items are taken in a thread of its own, so that they may wait for a camera or a pipe. All threads end when the
+    iterator is closed or forgotten; the one that waits for an item ends when that comes.
 
     Args:
         prepare: called in worker threads; a `PtaError` becomes the item's `error`.
+        ends: whether a batch ends with this item, although it is not full.
         live: give what has arrived instead of waiting for a full batch.
         low_priority: prepare at the lowest priority, for a caller that computes on the same processors: all its threads
             wait for the one that is disturbed.
-        stopping: checked between batches and while waiting; True ends the stream.
+        stopping: called between batches and while waiting; True ends the stream, and a batch that is not full is left
+            out unless the stream is live.
     """
     threads = workers or default_workers()
     ahead = 2 * max(batch, threads)  # no thread is idle, however small the batches
@@ -91,10 +94,9 @@ def prepare_in_batches(
 
     threading.Thread(target=produce, name="produce", daemon=True).start()
     try:
-        end, size = None, max(1, batch // _FIRST_SHARE)
+        end = None
         while end is None and not stopping():
-            entries, end = _collect(waiting, size, live, stopping)
-            size = batch
+            entries, end = _collect(waiting, batch, ends, live, stopping)
             if entries:
                 yield [_finish(item, future) for item, future in entries]
         if end is not None and end.error is not None:
@@ -105,7 +107,11 @@ def prepare_in_batches(
 
 
 def _collect(
-    waiting: "queue.Queue[tuple[Item, Future[Result]] | _End]", batch: int, live: bool, stopping: Callable[[], bool]
+    waiting: "queue.Queue[tuple[Item, Future[Result]] | _End]",
+    batch: int,
+    ends: Callable[[Item], bool],
+    live: bool,
+    stopping: Callable[[], bool],
 ) -> tuple[list[tuple[Item, Future[Result]]], _End | None]:
     """The next entries in order, and the end if it was among them."""
     entries: list[tuple[Item, Future[Result]]] = []
@@ -113,12 +119,16 @@ def _collect(
         try:
             entry = waiting.get(block=not (live and entries), timeout=_POLL)
         except queue.Empty:
-            if stopping() or (live and entries):
+            if live and entries:
                 break
+            if stopping():
+                return [], None
             continue
         if isinstance(entry, _End):
             return entries, entry
         entries.append(entry)
+        if ends(entry[0]):
+            break
     return entries, None
 
 

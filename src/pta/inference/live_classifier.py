@@ -16,7 +16,7 @@ from pta.parameters import require_count
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
 
-_MOST_ANSWERS = 2**20
+MOST_ANSWERS = 2**20
 
 
 class Classifier:
@@ -84,7 +84,7 @@ class Classifier:
 
     def __call__(self, given: object, *, learn: bool = True, top: int = 1) -> Answer | list[Answer]:
         """What a sample is, or each of several in a list; each is learned from in turn, unless `learn` is False."""
-        require_count("top", top, 1, _MOST_ANSWERS)
+        require_count("top", top, 1, MOST_ANSWERS)
         if not isinstance(given, Sequence) or isinstance(given, str | bytes):
             return self.answer(self._encoded([given]), learn=learn, top=top)[0]
         return self.answer(self._encoded(given), learn=learn, top=top) if given else []
@@ -94,7 +94,7 @@ class Classifier:
 
         Learning is the last thing that can fail: what was learned is answered.
         """
-        require_count("top", top, 1, _MOST_ANSWERS)
+        require_count("top", top, 1, MOST_ANSWERS)
         if not len(samples):
             return []
         known = self.adapter._checked(samples)
@@ -103,9 +103,9 @@ class Classifier:
         probabilities = self.adapter.probabilities(logits, raw=self.raw_probability)
         return answers_from(logits, probabilities, zero_shot, self.classifier.class_names, top)
 
-    def save(self, path: str | Path) -> None:
-        """Write what was learned to a file."""
-        self.adapter.save(path)
+    def save(self, path: str | Path, *, stream: Mapping[str, Any] | None = None) -> None:
+        """Write what was learned to a file, and what is to be recorded about the stream it was learned from."""
+        self.adapter.save(path, stream=stream)
 
     def load(self, path: str | Path) -> None:
         """Go on with what was saved, by the method and with the parameters it was saved with."""
@@ -147,6 +147,7 @@ class Classifier:
         >>> [one["label"] for one in classify(Image.fromarray(fashion.images[0]))]
         ['ankle boot', 'sneaker']
         """
+        require_count("top_k", top_k, 1, MOST_ANSWERS)
 
         def scores(answer: Answer) -> list[dict[str, Any]]:
             return [{"label": label, "score": value} for label, value in answer.top]

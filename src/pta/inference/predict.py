@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from pta.datasets.sample_set import SampleReference
 from pta.errors import PtaError
 from pta.inference.answers import Answer
-from pta.inference.encoding import OnError, Reading, encode_files, samples_of
-from pta.inference.live_classifier import Classifier
+from pta.inference.encoding import Encoded, OnError, Reading, encode_files, samples_of
+from pta.inference.live_classifier import MOST_ANSWERS, Classifier
+from pta.parameters import require_count
 
 
 @dataclass(frozen=True)
 class Predicted:
     """A batch of answers by the keys of their samples, and the samples that could not be read."""
 
+    keys: list[str]  # of all samples of the batch, in order
     answers: list[tuple[str, Answer]]
     failures: list[PtaError]
 
@@ -55,19 +57,32 @@ def predict_stream(
     samples: Iterable[SampleReference],
     reading: Reading | None = None,
     *,
+    first: int = 0,
     learn: bool = True,
     top: int = 1,
     on_error: OnError = "stop",
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Predicted]:
-    """Batches of answers in the order of the samples.
+    """Batches of answers in the order of the samples, of which `first` is the number of the first.
 
     When a batch is given out, the classifier has learned exactly what was given out so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
-    encoder, reading = classifier.encoder, classifier.reading(reading or Reading())
-    for part in encode_files(encoder, enumerate(samples), reading, on_error=on_error, live=live, stopping=stopping):
-        answers = classifier.answer(samples_of(part.tensors), learn=learn, top=top) if part.samples else []
-        keys = [sample.key for _, sample in part.samples]
-        yield Predicted(list(zip(keys, answers, strict=True)), [error for _, error in part.failures])
+    require_count("top", top, 1, MOST_ANSWERS)
+    reading = classifier.reading(reading or Reading())
+    parts = encode_files(
+        *(classifier.encoder, enumerate(samples, first), reading),
+        on_error=on_error,
+        quick_start=True,
+        live=live,
+        stopping=stopping,
+    )
+    return (_predicted(classifier, part, learn, top) for part in parts)
+
+
+def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> Predicted:
+    answers = classifier.answer(samples_of(part.tensors), learn=learn, top=top) if part.samples else []
+    keys = [sample.key for _, sample in part.samples]
+    answered = list(zip(keys, answers, strict=True))
+    return Predicted([sample.key for _, sample in part.taken], answered, [error for _, error in part.failures])

@@ -1,6 +1,6 @@
 """A folder of finished shards: what a killed extraction leaves behind, and where the next one goes on.
 
-A shard is written whole or not at all. One process works in a folder at a time.
+A shard is written whole or not at all. Whoever works in the folder is the only writer of the file it is for.
 """
 
 import json
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from pta.errors import StateMismatch, UnreadableFile
 from pta.files import load_tensors, make_folder, read_json, save_tensors, write_atomically
+
+_RECORD = "inputs.json"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Shards:
     """Consecutive ranges of samples, one file each."""
 
     folder: Path
+    batch: int  # samples that are encoded at once, which decides the last bits of their features
     ranges: Sequence[range]
 
     def path(self, numbers: range) -> Path:
@@ -49,52 +51,50 @@ class Shards:
 
 
 @contextmanager
-def claim_shards(out: Path, inputs: Mapping[str, Any], count: int, size: int) -> Iterator[Shards]:
-    """The shards of `count` samples made from `inputs` for the file `out`, for this process alone.
+def open_shards(out: Path, inputs: Mapping[str, Any], count: int, *, size: int, batch: int) -> Iterator[Shards]:
+    """The shards of `count` samples made from `inputs` for the file `out`, of about `size` samples each.
 
-    They are kept if something goes wrong, and removed when the work is done.
+    Size and batch are those that an unfinished extraction was begun with, if there is one. The shards are kept if
+    something goes wrong, and removed when the work is done.
     """
-    folder = folder_of_shards(out)
+    folder = _folder_of_shards(out)
     make_folder(folder)
-    lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise StateMismatch(f"another process is extracting into {folder} right now") from None
-    try:
-        size = _shard_size(folder, inputs, size)
-        for leftover in (*folder.glob(".*"), *out.parent.glob(f".{out.name}.*")):  # of writes that were killed
-            leftover.unlink()
-        yield Shards(folder, [range(start, min(start + size, count)) for start in range(0, count, size)])
-        shutil.rmtree(folder)
-    finally:
-        lock.release()
+    size, batch = _begun(folder, inputs) or _begin(folder, inputs, max(1, size // batch) * batch, batch)
+    for leftover in folder.glob(".*"):  # of writes that were killed
+        leftover.unlink()
+    yield Shards(folder, batch, [range(start, min(start + size, count)) for start in range(0, count, size)])
+    for shard in folder.glob("*.safetensors"):
+        shard.unlink()  # before the record that says whose they are
+    shutil.rmtree(folder)
 
 
 def discard_shards(out: Path, inputs: Mapping[str, Any]) -> None:
     """Remove what a process left behind that was killed just after it had finished."""
-    if folder_of_shards(out).exists():
-        with suppress(StateMismatch), claim_shards(out, inputs, 0, 1):
+    if _folder_of_shards(out).exists():
+        with suppress(StateMismatch), open_shards(out, inputs, 0, size=1, batch=1):
             pass
 
 
-def folder_of_shards(out: Path) -> Path:
-    """Where the shards for a file are collected."""
+def _folder_of_shards(out: Path) -> Path:
     return out.with_name(f"{out.name}.parts")
 
 
-def _shard_size(folder: Path, inputs: Mapping[str, Any], wanted: int) -> int:
-    """The size that a new extraction is to have, or that of the one which is to go on."""
-    record = folder / "inputs.json"
-    if not record.exists():
-        write_atomically(record, json.dumps({"shard": wanted, "images": inputs}, indent=2).encode())
-    try:
-        begun = read_json(record, "record")
-    except UnreadableFile:
-        begun = None  # damaged: then it is not known to be the same
-    if not isinstance(begun, dict) or begun.get("images") != inputs:
-        raise StateMismatch(
-            f"{folder} holds an unfinished extraction of other images or by other means; "
-            "delete that folder, or write to another file"
-        )
-    return int(begun["shard"])
+def _begin(folder: Path, inputs: Mapping[str, Any], size: int, batch: int) -> tuple[int, int]:
+    record = {"shard": size, "batch": batch, "images": inputs}
+    write_atomically(folder / _RECORD, json.dumps(record, indent=2).encode())
+    return size, batch
+
+
+def _begun(folder: Path, inputs: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Size and batch of the extraction that is to go on; None if it has not finished any shard."""
+    if not any(folder.glob("*.safetensors")):
+        return None
+    with suppress(UnreadableFile, KeyError, TypeError):  # damaged: then it is not known to be the same
+        begun = read_json(folder / _RECORD, "record")
+        size, batch = begun["shard"], begun["batch"]
+        if begun["images"] == inputs and batch > 0 and size > 0 and size % batch == 0:
+            return size, batch
+    raise StateMismatch(
+        f"{folder} holds an unfinished extraction of other images or by other means; "
+        "delete that folder, or write to another file"
+    )

@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from filelock import FileLock
-
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.features import FeatureFile, load_features
 from pta.datasets.sample_set import SampleSet
@@ -115,14 +113,14 @@ class Library:
         if out not in self._stored:
             make_folder(self.folder)
             reading = Reading(self.batch, self.workers, views=drawn_views(mode), raw=raw)
-            with FileLock(out.with_suffix(".lock")):  # a second process waits, and then finds all of it done
-                done = extract(
-                    *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
-                    about={"model": self.model},
-                    replace=True,
-                    on_error=self.on_error,
-                    on_progress=lambda done: self.on_progress(images.name, done, len(images)),
-                )
+            done = extract(
+                *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
+                about={"model": self.model},
+                replace=True,
+                on_error=self.on_error,
+                on_progress=lambda done: self.on_progress(images.name, done, len(images)),
+                wait=True,  # a second process waits, and then finds all of it done
+            )
             if done.skipped:
                 self.skipped[images.name] = len(done.skipped)
             self._stored = {out: load_features(out)}

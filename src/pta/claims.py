@@ -1,0 +1,84 @@
+"""One writer per file: a process claims what it is going to write, and a second one is refused or waits.
+
+A claim is a lock on a file. The system ends it with the process, however that ends.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from filelock import lock_descriptor
+
+from pta.errors import FileInUse, UnreadableFile, reason
+from pta.files import require_writable
+
+
+@contextmanager
+def sole_writer(path: str | Path, *, wait: bool = False) -> Iterator[None]:
+    """Be the only process that writes a file, for as long as the block lasts, and remove what killed writers left.
+
+    Raises:
+        FileInUse: another process writes it, and this one is not to `wait`.
+    """
+    require_writable(path)
+    target = Path(path).resolve()
+    with claimed(target.with_name(f".{target.name}.lock"), wait=wait) as mine:
+        if not mine:
+            raise FileInUse(f"another process is writing {path} now; wait for its end, or choose another file")
+        _remove_temporary_files(target)
+        yield
+
+
+@contextmanager
+def sole_writers(*paths: Path | None) -> Iterator[None]:
+    """The same for several files; None is no file."""
+    with ExitStack() as stack:
+        for path in paths:
+            if path is not None:
+                stack.enter_context(sole_writer(path))
+        yield
+
+
+@contextmanager
+def claimed(lock: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold a lock file for as long as the block lasts; without `wait`, False if another process holds it."""
+    try:
+        descriptor = _hold(lock, wait)
+    except OSError as error:
+        raise UnreadableFile(f"cannot claim {lock}: {reason(error)}") from None
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            with suppress(OSError):  # where an open file cannot be removed, or its folder is gone
+                lock.unlink()
+            os.close(descriptor)
+
+
+def _hold(lock: Path, wait: bool) -> int | None:
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
+        if not lock_descriptor(descriptor, blocking=wait):
+            os.close(descriptor)
+            return None
+        if _is_at(lock, descriptor):
+            return descriptor
+        os.close(descriptor)  # the last holder removed it, so that another process would lock a new file
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_temporary_files(target: Path) -> None:
+    """Remove what `write_atomically` leaves behind where a process is killed."""
+    ours = re.compile(rf"\.{re.escape(target.name)}\.\d+\.[0-9a-f]{{8}}")
+    for path in target.parent.iterdir():
+        if ours.fullmatch(path.name):
+            with suppress(OSError):
+                path.unlink()

@@ -1,0 +1,84 @@
+"""Where `pta predict` starts: at the beginning of its samples, or after those that a state has seen."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pta.cli.messages import say
+from pta.cli.output import STDOUT
+from pta.datasets.sample_set import SampleReference
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
+from pta.inference.row_file import RowMark
+from pta.inference.stream_progress import Progress, StreamRecord, read_record, skip_taken
+
+
+@dataclass(frozen=True)
+class Start:
+    """The samples that are to be answered, how far the stream is before them, and where their rows go in the file."""
+
+    samples: Iterable[SampleReference]
+    progress: Progress = field(default_factory=Progress)
+    after: RowMark | None = None
+
+
+def require_resumable(state: Path | None, out: Path, *, frames: bool, freeze: bool) -> None:
+    """Refuse --resume where there is nothing that could be gone on with."""
+    if state is None:
+        raise InvalidParameter("--resume goes on where a state was saved; say which with --state")
+    if str(out) == STDOUT:
+        raise InvalidParameter("--resume adds the rows that are missing to a file; say which with --out")
+    if frames:
+        raise InvalidParameter("--resume reads its samples again, and --frames cannot; leave one of them out")
+    if freeze:
+        raise InvalidParameter("--resume goes on with what --freeze does not do; leave one of them out")
+
+
+def find_start(samples: Iterable[SampleReference], state: Path | None, out: Path, *, resume: bool) -> Start:
+    """Where to start, said to the user where it is not simply the beginning."""
+    record = read_record(state) if state is not None and state.exists() else None
+    if resume and state is not None:
+        return _after(samples, record, state, out) if state.exists() else _from_nothing(samples, state, out)
+    if record is None or record.rows is None or not record.rows.is_in(out):
+        return Start(samples)
+    if surplus := record.rows.keys_after(out):
+        say(f"{out} has {len(surplus):,} rows that were written after {state} was saved; it has not learned from them")
+        return Start(samples)
+    return Start(samples, after=_with_unwritten(record.rows))
+
+
+def _from_nothing(samples: Iterable[SampleReference], state: Path, out: Path) -> Start:
+    if out.is_file() and out.stat().st_size:
+        raise UnreadableFile(f"{out} holds rows, but there is no {state}; choose another --out, or leave --resume out")
+    return Start(samples)
+
+
+def _after(samples: Iterable[SampleReference], record: StreamRecord | None, state: Path, out: Path) -> Start:
+    if record is None or record.rows is None:
+        raise StateMismatch(
+            f"{state} records no stream with rows in a file; without --resume it goes on with what was learned"
+        )
+    rest, progress = skip_taken(samples, record, state)
+    if not record.rows.is_in(out):
+        size = out.stat().st_size if out.is_file() else 0
+        what = f"has {size:,} bytes, not the {record.rows.bytes:,}" if size < record.rows.bytes else "is not the file"
+        raise UnreadableFile(f"{out} {what} that {state} was saved with: rows are missing; choose another --out")
+    if surplus := record.rows.keys_after(out):
+        _require_own(surplus, samples, record.taken, record.rows, out)
+        say(f"{len(surplus):,} rows after the last saved state are written again")
+    return Start(rest, progress, _with_unwritten(record.rows))
+
+
+def _require_own(surplus: Sequence[str | None], samples: Any, taken: int, mark: RowMark, out: Path) -> None:
+    """Refuse to cut off rows of other samples than those whose rows come next, where these are known."""
+    if isinstance(samples, Sequence):
+        coming = {None, *mark.keys_unwritten(), *(sample.key for sample in samples[taken:])}
+        for key in surplus:
+            if key not in coming:
+                raise UnreadableFile(f"{out} holds a row for {key}, which is none of the samples that come next")
+
+
+def _with_unwritten(mark: RowMark) -> RowMark:
+    if mark.unwritten:
+        say(f"{mark.unwritten.count(chr(10)):,} rows that could not be written before are written now")
+    return mark

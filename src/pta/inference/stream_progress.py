@@ -1,0 +1,83 @@
+"""How far a stream is: what a state records about it, so that the stream can go on after any stop."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pta.adapters.state_file import read_stream
+from pta.datasets.sample_set import SampleReference
+from pta.errors import StateMismatch
+from pta.inference.row_file import RowMark
+
+Reference = TypeVar("Reference", bound=SampleReference)
+
+
+@dataclass(frozen=True)
+class StreamRecord:
+    """A place in a stream, and in the file of its rows."""
+
+    taken: int  # samples before it, answered or skipped
+    last: str | None  # key of the last of them
+    keys: str  # sha256 of all their keys, in order
+    rows: RowMark | None  # where their rows end; None if rows are not kept in a file
+
+    def __post_init__(self) -> None:
+        texts = isinstance(self.keys, str) and isinstance(self.last, str | None)
+        if not texts or not isinstance(self.taken, int) or not 0 <= self.taken <= sys.maxsize:
+            raise TypeError("not a place in a stream")
+
+    def as_json(self) -> dict[str, Any]:
+        """What `read_record` makes the record from."""
+        return asdict(self)
+
+
+def read_record(state: Path) -> StreamRecord | None:
+    """The record in a state file, if it has one."""
+    found = read_stream(state)
+    if found is None:
+        return None
+    try:
+        rows = found["rows"]
+        return StreamRecord(**{**found, "rows": None if rows is None else RowMark(**rows)})
+    except (TypeError, KeyError):
+        raise StateMismatch(f"{state}: what it records about its stream is damaged") from None
+
+
+class Progress:
+    """How many samples of a stream were taken, and which."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.last: str | None = None
+        self._keys = hashlib.sha256()
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Count samples that were taken, in order."""
+        for key in keys:
+            self.taken += 1
+            self.last = key
+            self._keys.update(json.dumps(key).encode() + b"\n")
+
+    def record(self, rows: RowMark | None) -> StreamRecord:
+        """The place that the stream has reached, with the end of its rows."""
+        return StreamRecord(self.taken, self.last, self._keys.hexdigest(), rows)
+
+
+def skip_taken(samples: Iterable[Reference], record: StreamRecord, state: Path) -> tuple[Iterator[Reference], Progress]:
+    """The samples after those of a record, and how far that is; refused if those before are others than recorded."""
+    rest, progress = iter(samples), Progress()
+    progress.add(sample.key for sample in islice(rest, record.taken))
+    if progress.record(record.rows) == record:
+        return rest, progress
+    if progress.taken < record.taken:
+        found = f"{state} has seen {record.taken:,} samples, but there are {progress.taken:,}"
+    elif progress.last != record.last:
+        found = f"{state} has seen {record.last} as sample {record.taken:,}, which now is {progress.last}"
+    else:
+        found = f"{state} has seen other samples before {record.last}"
+    raise StateMismatch(f"{found}; without --resume it goes on with what was learned and answers all of them")
