@@ -12,7 +12,7 @@ from pta import Samples, ZeroShotClassifier
 from pta.datasets.features import FeatureFile
 from pta.evaluation.cached_evaluation import evaluate_once
 from pta.evaluation.result_store import ResultStore
-from pta.reproduction.declaration import packaged_experiments, parse_experiment
+from pta.reproduction.declaration import PACKAGED, parse_experiment
 from pta.reproduction.library import Library
 from pta.reproduction.plan import place
 from pta.reproduction.reproduce import reproduce
@@ -217,8 +217,8 @@ def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, fea
 
 def test_the_list_is_whole_and_says_what_is_awaited(pta):
     listed = json.loads(pta("reproduce", "--list", "--json", "-").stdout)
-    assert [one["id"] for one in listed] == list(packaged_experiments())
-    assert "tpt" in listed[packaged_experiments().index("table1")]["not_yet"]
+    assert [one["id"] for one in listed] == list(PACKAGED)
+    assert "tpt" in listed[PACKAGED.index("table1")]["not_yet"]
     assert all(one["rows"] for one in listed)
     assert pta("reproduce", "--list").stdout.count("\n") > len(listed)
 
@@ -242,7 +242,7 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
         (("table1", "--features", "none"), "no feature files"),
         (("table1", "--features", features), "kitchen is not one of the paper's datasets; --offline runs"),
         (("table1", *dtd, *dtd), "two feature files are called dtd"),
-        (("table1", "table1.toml", *dtd), "two experiments are called table1"),
+        (("table1", "table1.toml", *dtd), "two experiments are called 'table1'"),
         (("wrong.toml", *dtd), "experiment wrong: CLIP has 2 printed numbers for 11 columns"),
         ((own, *dtd, "--out", damaged), "cannot make the folder"),
         ((own, *dtd, "--out", "/proc/none"), "cannot make the folder /proc/none"),
