@@ -14,10 +14,7 @@ from pta.reproduction.table import Cell
 
 pytest.importorskip("matplotlib")
 SVG = "{http://www.w3.org/2000/svg}"
-EVERY = [
-    *((drawn("bars"), 1), (drawn("curves"), 2), (drawn("bars", offline_table()), 1)),
-    *((over_x(), 2), (over_x(comparable=False), 1)),
-]
+EVERY = [(drawn("bars"), 1), (drawn("curves"), 2), (over_x(), 1)]
 
 
 def parsed(svg):

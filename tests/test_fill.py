@@ -109,60 +109,62 @@ def test_the_paper_is_compared_with_and_its_errata_are_used_for_differences():
     assert lines["CLIP"].cells[1].erratum is None
 
 
-def test_a_mean_of_some_columns_is_compared_with_the_papers_mean_of_the_same():
-    _, lines = filled(EXPERIMENT, lambda method, dataset: NO_DOGS if dataset == "dog" else [60.0])
-    mean = lines["PTA"].cells[4]
-    assert (mean.ours, mean.partial) == (60.0, "3 of 4")
-    assert mean.paper == pytest.approx((44 + 66 + 76) / 3)
-    assert lines["CLIP"].cells[4].paper == pytest.approx((40 + 60 + 70) / 3)
+THREE = """
+title = "A table"
+baseline = "CLIP"
+columns = [
+    { label = "Three", datasets = "three" },
+    { label = "Water", datasets = "one" },
+    { label = "Mean", mean_of = "all" },
+]
+rows = [
+    { label = "CLIP", method = "clip", printed = [50, 70, 60] },
+    { label = "PTA", method = "pta", printed = [56, 76, 66] },
+]
+"""
 
 
-def test_a_mean_that_lacks_part_of_a_part_is_compared_with_nothing():
-    text = EXPERIMENT.replace('each = "three"', 'label = "Three", datasets = "three"')
-    text = text.replace("[40, 50, 60, 70, 55]", "[50, 70, 60]").replace("[44, 58, 66, 76, 61]", "[56, 76, 66]")
-    text = text.replace("[41, 51, 61, 71, 56]", "[51, 71, 61]").split("errata")[0]
-    _, lines = filled(text, lambda method, dataset: NO_DOGS if dataset == "dog" else [60.0])
-    three, water, mean = lines["PTA"].cells
-    assert (three.partial, three.paper, water.partial, water.paper) == ("2 of 3", None, "", 76)
-    assert (mean.ours, mean.partial, mean.paper) == (60.0, "in part", None)
-    assert lines["PTA"].gain.paper is None
+def without(*gone, **accuracy):
+    """60 everywhere, PTA as said by dataset, and nothing on these datasets or of these methods on datasets."""
 
-
-def test_what_cannot_be_right_is_in_no_mean_and_no_gain_of_the_papers():
-    text = EXPERIMENT.replace("instead = 55, ", "")
-    _, lines = filled(text, lambda method, dataset: Outcome(missing=NO_DATA) if dataset == "sea" else [60.0])
-    mean, gain = lines["PTA"].cells[4], lines["PTA"].gain
-    assert (mean.partial, mean.paper, gain.paper) == ("3 of 4", None, None)
-    assert (gain.ours, gain.partial) == (0.0, "3 of 4")
-
-
-# -- gains -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_gain_is_over_the_columns_that_both_have():
     def found(method, dataset):
-        if (method, dataset) in (("pta", "cow"), ("clip", "dog")):
+        if dataset in gone or (method, dataset) in gone:
             return Outcome(missing=CANNOT, why="it cannot")
-        return [{"cat": 70.0, "dog": 1.0, "cow": 2.0, "sea": 64.0}[dataset] if method == "pta" else 60.0]
+        return [accuracy.get(dataset, 60.0) if method == "pta" else 60.0]
 
-    _, lines = filled(EXPERIMENT, found)
-    gain = lines["PTA"].gain
-    assert (gain.ours, gain.partial) == (pytest.approx((10 + 4) / 2), "2 of 4")
-    assert gain.paper == pytest.approx(((44 - 40) + (76 - 70)) / 2)
+    return found
 
 
-def test_a_gain_in_a_column_of_a_group_is_over_the_datasets_that_both_have():
-    text = "title = 't'\nbaseline = 'CLIP'\ncolumns = [{ label = 'Three', datasets = 'three' }]\n"
-    text += "rows = [{ label = 'CLIP', method = 'clip' }, { label = 'PTA', method = 'pta' }]"
-    accuracy = {"cat": 10.0, "dog": 50.0, "cow": 90.0}
-
-    def found(method, dataset):
-        return NO_DOGS if method == "pta" and dataset != "cow" else [accuracy[dataset] + (method == "pta")]
-
-    _, lines = filled(text, found)
-    (cell,), gain = lines["PTA"].cells, lines["PTA"].gain
-    assert (cell.ours, cell.partial) == (91.0, "1 of 3")
-    assert (gain.ours, gain.partial) == (pytest.approx(1.0), "1 of 3")
+@pytest.mark.parametrize(
+    ("text", "world", "found", "column", "expected"),
+    [
+        # a mean of some columns is compared with the paper's mean of the same
+        (EXPERIMENT, WORLD, without("dog"), 4, (60.0, "3 of 4", (44 + 66 + 76) / 3)),
+        # one that lacks part of a part with nothing
+        (THREE, WORLD, without("dog"), 0, (60.0, "2 of 3", None)),
+        (THREE, WORLD, without("dog"), 1, (60.0, "", 76)),
+        (THREE, WORLD, without("dog"), 2, (60.0, "in part", None)),
+        (THREE, WORLD, without("dog"), "gain", (0.0, "3 of 4", None)),
+        # what cannot be right is in no mean and no gain of the paper's
+        (EXPERIMENT.replace("instead = 55, ", ""), WORLD, without("sea"), 4, (60.0, "3 of 4", None)),
+        (EXPERIMENT.replace("instead = 55, ", ""), WORLD, without("sea"), "gain", (0.0, "3 of 4", None)),
+        # a gain is over the columns, and in a column of a group over the datasets, that both have
+        (EXPERIMENT, WORLD, without(("pta", "cow"), ("clip", "dog"), cat=70.0, sea=64.0), "gain", (7.0, "2 of 4", 5.0)),
+        (
+            THREE,
+            WORLD,
+            without(("pta", "cat"), ("clip", "dog"), "sea", dog=1.0, cow=63.0),
+            "gain",
+            (3.0, "1 of 4", None),
+        ),
+        # on other data, the paper has no gain over the same columns
+        (EXPERIMENT, OFFLINE, without(("pta", "ant"), bee=62.0), "gain", (1.0, "2 of 3", None)),
+    ],
+)
+def test_what_is_there_of_a_mean_or_gain_is_compared_with_the_same_of_the_papers(text, world, found, column, expected):
+    line = filled(text, found, world)[1]["PTA"]
+    cell = line.gain if column == "gain" else line.cells[column]
+    assert (cell.ours, cell.partial, cell.paper) == pytest.approx(expected)
 
 
 def test_the_papers_gain_of_a_whole_row_is_that_of_the_means_it_printed(accuracies):
@@ -178,7 +180,7 @@ def test_a_row_that_is_not_there_yet_still_has_the_papers_gain(accuracies):
         assert (gain.ours, gain.paper, gain.missing) == (None, pytest.approx(1), NOT_YET)
 
 
-def test_on_other_data_the_printed_gain_stands_beside_ours_unless_that_is_over_some_columns_only(accuracies):
+def test_on_other_data_only_the_printed_gain_stands_beside_ours(accuracies):
     table, lines = filled(EXPERIMENT, accuracies, OFFLINE)
     assert not table.comparable
     assert table.headings == ("ant", "bee", "Water", "Mean")
@@ -186,9 +188,6 @@ def test_on_other_data_the_printed_gain_stands_beside_ours_unless_that_is_over_s
     gains = [np.mean(accuracies("pta", one)) - np.mean(accuracies("clip", one)) for one in ("ant", "bee", "lake")]
     assert lines["PTA"].gain.ours == pytest.approx(np.mean(gains))
     assert (lines["PTA"].gain.paper, lines["PTA"].gain.partial) == (61 - 55, "")
-    gone = Outcome(missing=CANNOT, why="no views")
-    _, lines = filled(EXPERIMENT, lambda *which: gone if which == ("pta", "ant") else accuracies(*which), OFFLINE)
-    assert (lines["PTA"].gain.paper, lines["PTA"].gain.partial) == (None, "2 of 3")
 
 
 def test_without_a_mean_the_gain_is_over_all_columns_and_so_is_the_papers(accuracies):

@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from pta import Samples, ZeroShotClassifier
 from pta.datasets.features import FeatureFile
 from pta.evaluation.cached_evaluation import evaluate_once
 from pta.evaluation.result_store import ResultStore
-from pta.reproduction.declaration import packaged_experiments, parse_experiment
+from pta.reproduction.declaration import PACKAGED, parse_experiment
 from pta.reproduction.library import Library
 from pta.reproduction.plan import place
 from pta.reproduction.reproduce import reproduce
@@ -96,19 +95,13 @@ def refused(done, *words):
 # -- the paper's world, from images ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def table1(root, pta, tmp_path):
-    """Table 1, filled in from the two sets that are there."""
+def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta, root, own, tmp_path):
     out = tmp_path / "table1"
     options = ("--data", root, "--model", "embedded", "--out", out)
     done = pta("reproduce", "table1", *options, "--seeds", 1, "--json", "-")
     assert done.returncode == 0, done.stderr
     (table,) = json.loads(done.stdout)
-    return SimpleNamespace(out=out, table=table, err=done.stderr, options=options)
-
-
-def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(table1, pta, own):
-    rows = {row["label"]: row for row in table1.table["rows"]}
+    rows = {row["label"]: row for row in table["rows"]}
     for label in ("CLIP", "PTA", "MTA", "TCA"):
         cells = rows[label]["cells"]
         for there in ("DTD", "EuroSAT"):
@@ -119,30 +112,30 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(tabl
         assert cells["Average"]["partial"] == "2 of 10"
     assert rows["PTA"]["cells"]["Average"]["paper"] == pytest.approx((47.70 + 61.57) / 2)
     assert (rows["TPT"]["cells"]["DTD"]["missing"], rows["TPT"]["cells"]["DTD"]["results"]) == ("not yet", [])
-    assert set(table1.table["absent"]) == set(CROSS_DOMAIN) - {"dtd", "eurosat"}
-    assert table1.table["comparable"] is True
-    assert "At most 1 seeds a row, of 3." in table1.table["notes"]
-    assert "Made with embedded; the paper's numbers are those of ViT-B/16." in table1.table["notes"]
+    assert set(table["absent"]) == set(CROSS_DOMAIN) - {"dtd", "eurosat"}
+    assert table["comparable"] is True
+    assert "At most 1 seeds a row, of 3." in table["notes"]
+    assert "Made with embedded; the paper's numbers are those of ViT-B/16." in table["notes"]
     # every format and the report are written, and nothing else is left
-    names = {path.name for path in table1.out.iterdir()}
+    names = {path.name for path in out.iterdir()}
     assert names == {*(f"table1.{one}" for one in WRITTEN), "report.html", "results.sqlite", "features", "claims"}
-    kinds = sorted(path.stem.split("-", 2)[2:] for path in (table1.out / "features").glob("dtd-*.safetensors"))
+    kinds = sorted(path.stem.split("-", 2)[2:] for path in (out / "features").glob("dtd-*.safetensors"))
     assert kinds == [[], ["64-crops"], ["pixels"]]
-    assert not list((table1.out / "features").glob("*.parts"))
-    assert str(table1.out / "report.html") in table1.err
+    assert not list((out / "features").glob("*.parts"))
+    assert str(out / "report.html") in done.stderr
     # a second call does nothing, and another experiment shares what is there
-    before, made = tables(table1.out, "table1"), results(table1.out)
-    extracted = {path: path.stat().st_mtime_ns for path in (table1.out / "features").glob("*.safetensors")}
-    again = pta("reproduce", "table1", *table1.options, "--seeds", 1)
+    before, made = tables(out, "table1"), results(out)
+    extracted = {path: path.stat().st_mtime_ns for path in (out / "features").glob("*.safetensors")}
+    again = pta("reproduce", "table1", *options, "--seeds", 1)
     assert again.returncode == 0
     assert "no data" in again.stdout
     assert "not yet" in again.stdout
-    assert (tables(table1.out, "table1"), results(table1.out)) == (before, made)
-    assert pta("reproduce", own, *table1.options, "--seeds", 2).returncode == 0
-    assert {path: path.stat().st_mtime_ns for path in (table1.out / "features").glob("*.safetensors")} == extracted
-    new = [method for key, (_, method) in results(table1.out).items() if key not in made]
+    assert (tables(out, "table1"), results(out)) == (before, made)
+    assert pta("reproduce", own, *options, "--seeds", 2).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in (out / "features").glob("*.safetensors")} == extracted
+    new = [method for key, (_, method) in results(out).items() if key not in made]
     assert sorted(new) == ["clip"] * 2 + ["pta"] * 4  # CLIP's seed 1 was there, PTA's with the paper's parameters was
-    assert (table1.out / "own.svg").read_text().startswith("<svg")
+    assert (out / "own.svg").read_text().startswith("<svg")
 
 
 # -- feature files -----------------------------------------------------------------------------------------------------
@@ -159,12 +152,6 @@ def test_feature_files_of_the_papers_datasets_fill_its_columns(pta, features, ow
     assert spread["cells"]["DTD"]["missing"] == "one seed"
     assert table["about"] == {"feature files": "dtd (by an unknown model), eurosat (by an unknown model)"}
     assert len(results(tmp_path / "out")) == 4
-
-
-def test_other_feature_files_are_refused_with_advice(pta, features, tmp_path):
-    done = pta("reproduce", "table1", "--features", features, "--out", tmp_path / "out")
-    assert refused(done, "kitchen is not one of the paper's datasets; --offline runs the experiments on it")
-    assert not (tmp_path / "out").exists()
 
 
 def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features, own, tmp_path, monkeypatch):
@@ -230,8 +217,8 @@ def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, fea
 
 def test_the_list_is_whole_and_says_what_is_awaited(pta):
     listed = json.loads(pta("reproduce", "--list", "--json", "-").stdout)
-    assert [one["id"] for one in listed] == list(packaged_experiments())
-    assert "tpt" in listed[packaged_experiments().index("table1")]["not_yet"]
+    assert [one["id"] for one in listed] == list(PACKAGED)
+    assert "tpt" in listed[PACKAGED.index("table1")]["not_yet"]
     assert all(one["rows"] for one in listed)
     assert pta("reproduce", "--list").stdout.count("\n") > len(listed)
 
@@ -253,8 +240,9 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
         (("table1", "--data", damaged), "no such folder"),
         (("table1", "--features", damaged), "pets.npz cannot be read"),
         (("table1", "--features", "none"), "no feature files"),
+        (("table1", "--features", features), "kitchen is not one of the paper's datasets; --offline runs"),
         (("table1", *dtd, *dtd), "two feature files are called dtd"),
-        (("table1", "table1.toml", *dtd), "two experiments are called table1"),
+        (("table1", "table1.toml", *dtd), "two experiments are called 'table1'"),
         (("wrong.toml", *dtd), "experiment wrong: CLIP has 2 printed numbers for 11 columns"),
         ((own, *dtd, "--out", damaged), "cannot make the folder"),
         ((own, *dtd, "--out", "/proc/none"), "cannot make the folder /proc/none"),

@@ -7,7 +7,6 @@ describes the file; everything in it is checked here, before any work is done.
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,14 @@ METRICS = (
 """What a cell can hold."""
 
 
+PACKAGED = (
+    *("figure1", "figure2", "table1", "table2", "non-iid", "table3", "figure4", "table4", "table5", "figure5"),
+    *("poisoning", "rn50", "orthogonality", "ordering", "latency", "beta", "templates", "imagenet-c"),
+    *("table12", "table13", "table14", "table15"),
+)
+"""The ids of the experiments that ship with the package, in the order of the paper."""
+
 _MOST_DIGITS = 6
-_PACKAGED = resources.files("pta") / "data" / "experiments"
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,6 @@ class Experiment:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     place: str = ""  # where in the paper it is, e.g. `Table 1`; empty for one's own
-    position: int = 0  # in the order of the paper
     backbone: str = "ViT-B/16"  # the model that the printed numbers were made with
     baseline: str = ""  # the label of the row that others are compared with
     unit: str = "accuracy in %"  # what the numbers are
@@ -166,23 +170,16 @@ class Experiment:
         return next((one for one in self.errata if (one.row, one.column) == (row.name, column)), None)
 
 
-@cache
-def packaged_experiments() -> tuple[str, ...]:
-    """The ids of the experiments that ship with the package, in the order of the paper."""
-    files = [file for file in _PACKAGED.iterdir() if file.name.endswith(".toml")]
-    positions = {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8"))["position"] for file in files}
-    return tuple(sorted(positions, key=positions.__getitem__))
-
-
 def load_experiment(source: str) -> Experiment:
     """An experiment by its id, or from a .toml file of one's own."""
     if source.endswith(".toml"):
         return parse_experiment(Path(source).stem, read_text(Path(source), "experiment"))
-    if source not in packaged_experiments():
+    if source not in PACKAGED:
         raise InvalidParameter(
-            f"no experiment is called {source!r}; {nearest(source, packaged_experiments())} (pta reproduce --list)"
+            f"no experiment is called {source!r}; {nearest(source, PACKAGED)} (pta reproduce --list)"
         )
-    return parse_experiment(source, (_PACKAGED / f"{source}.toml").read_text(encoding="utf-8"))
+    packaged = resources.files("pta") / "data" / "experiments" / f"{source}.toml"
+    return parse_experiment(source, packaged.read_text(encoding="utf-8"))
 
 
 def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Experiment]:
@@ -192,14 +189,11 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
     ['table2', 'table1']
     """
     if every:
-        sources = [*packaged_experiments(), *(source for source in sources if source.endswith(".toml"))]
+        sources = [*PACKAGED, *(source for source in sources if source.endswith(".toml"))]
     if not sources:
         raise InvalidParameter("which experiment? pta reproduce --list shows them, --all runs them all")
     chosen = [load_experiment(source) for source in dict.fromkeys(sources)]
-    ids = [experiment.id for experiment in chosen]
-    for id in ids:
-        if ids.count(id) > 1:
-            raise InvalidParameter(f"two experiments are called {id}, and so would their tables be; rename your file")
+    require_different("experiments", [experiment.id for experiment in chosen])  # their tables are called as they are
     return chosen
 
 

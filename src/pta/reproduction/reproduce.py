@@ -6,7 +6,7 @@ from typing import Any
 from pta.datasets.catalogue import find_entry
 from pta.datasets.features import FeatureFile
 from pta.evaluation.result_store import ResultStore
-from pta.reproduction.declaration import Experiment, load_experiment, packaged_experiments
+from pta.reproduction.declaration import PACKAGED, Experiment, load_experiment
 from pta.reproduction.fill import fill
 from pta.reproduction.library import Library
 from pta.reproduction.measure import Outcome, measure
@@ -34,7 +34,7 @@ def reproduce(
 def list_experiments() -> list[dict[str, Any]]:
     """The packaged experiments, ready for JSON, each with the methods and data that are not there yet."""
     listed = []
-    for experiment in map(load_experiment, packaged_experiments()):
+    for experiment in map(load_experiment, PACKAGED):
         awaited = {what for job in place(experiment, load_world("paper")).all_jobs for what in job.awaits}
         about = {"id": experiment.id, "place": experiment.place, "title": experiment.title}
         listed.append({**about, "rows": len(experiment.rows), "not_yet": ", ".join(sorted(awaited))})

@@ -47,8 +47,10 @@ def load_world(name: str) -> World:
     """
     text = (resources.files("pta") / "data" / "worlds" / f"{name}.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
-    groups = {group: tuple(members) for group, members in content.pop("groups").items()}
-    return World(groups=groups, **content)
+    groups, titles = content.pop("groups"), content.pop("titles", {})
+    for members in groups.values():
+        titles |= members if isinstance(members, dict) else {}  # a title for each, or ids alone
+    return World(groups={group: tuple(members) for group, members in groups.items()}, titles=titles, **content)
 
 
 def world_with(own: Sequence[FeatureFile], *, offline: bool, most_seeds: int | None = None) -> World:
