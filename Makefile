@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check format benchmark train-embedded clean
+.PHONY: demo test test-fuzz check format benchmark train-embedded clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
 
 test: .venv/installed-dev
 	$(BIN)/pytest -n auto --dist loadfile
+
+# 20,000 random and mutated inputs; PTA_FUZZ_CALLS, PTA_FUZZ_SEED and PTA_FUZZ_CALL choose others.
+test-fuzz: .venv/installed-dev
+	cd tests && PYTHONPATH=.:../benchmarks ../$(BIN)/python -m fuzzing
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .
