@@ -40,7 +40,7 @@ def main() -> None:
 def _show(seed: int, number: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         found = numbered_call(seed, number, Path(scratch))
-    print("clean" if found is None else f"{found.target}: {found.kind} at {found.where}\n{found.detail}")
+    print("clean" if found is None else found)
     sys.exit(found is not None)
 
 

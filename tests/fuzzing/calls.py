@@ -92,6 +92,9 @@ class Violation:
     where: str  # the innermost line of the package
     detail: str
 
+    def __str__(self) -> str:
+        return f"{self.target}: {self.kind} {self.where}\n{self.detail}"
+
     @property
     def group(self) -> tuple[str, str, str]:
         """Equal for violations that have one cause; those of all methods count together."""
