@@ -158,7 +158,8 @@ def _left_behind(
         if thread.is_alive():
             yield "a thread is left", thread.name
     for warning in caught:
-        if not str(warning.message).startswith(_OWN_WARNINGS):
+        # what an earlier call has left open is told whenever memory is collected, so it says nothing about this call
+        if not str(warning.message).startswith(_OWN_WARNINGS) and warning.category is not ResourceWarning:
             yield f"{warning.category.__name__}: {str(warning.message)[:60]}", str(warning)
     if printed:
         yield "something is printed", printed[:500]
