@@ -134,6 +134,14 @@ def require_text(name: str, value: object) -> str:
     return value
 
 
+def require_texts(name: str, values: object) -> list[str]:
+    """The values as a list, if they are texts."""
+    listed = list(values) if isinstance(values, Sequence) and not isinstance(values, str | bytes) else None
+    if listed is None or not all(isinstance(value, str) for value in listed):
+        raise InvalidParameter(f"{name} must be a list of texts, got {shown(values)}")
+    return listed
+
+
 def require_mapping(name: str, value: object) -> Mapping[str, Any]:
     """The value, if it is a dictionary whose keys are texts."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
