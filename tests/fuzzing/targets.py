@@ -18,6 +18,7 @@ from fuzzing import valid
 from fuzzing.calls import Broken, Scene, Target
 from fuzzing.files import odd_argument
 from fuzzing.sessions import adapter_session, live_session, program_session
+from fuzzing.values import TEXTS
 from pta import list_adapters
 from pta.errors import PtaError
 
@@ -362,12 +363,12 @@ def _rows(scene: Scene) -> Callable[[], Any]:
     from pta.inference.answers import answers_from
     from pta.inference.rows import CsvRows, JsonLines
 
-    path = scene.odd("1.png")
+    path = "1.png" if scene.exact else scene.random.choice(TEXTS)
     logits = torch.randn(3, len(valid.NAMES), generator=torch.Generator().manual_seed(1))
 
     def call() -> None:
         for rows in (JsonLines(io.StringIO()), CsvRows(io.StringIO(), 2)):
-            for answer in answers_from(logits, logits, valid.NAMES, 2):
+            for answer in answers_from(logits, logits.softmax(dim=1), logits, valid.NAMES, 2):
                 rows.write(path, answer)
 
     return call
@@ -883,6 +884,7 @@ NOT_CALLED = {
     "pta:Adapter.complete": "through create_adapter",
     "pta:Adapter.needs_with": "through create_adapter",
     "pta:Adapter.refined": "for the author of a method",
+    "pta:Adapter.probabilities": "for logits that were computed",
     "pta:Adapter.require": "through step",
     "pta:Adapter.require_model": "through create_adapter",
     "pta:Adapter.stands_on": "through create_adapter",
@@ -920,7 +922,9 @@ NOT_CALLED = {
     "pta.towers": "called by methods",
     "pta.views.augmix": "through make_views",
     "pta.views.crops": "through make_views",
+    "pta.adapters.adapter:require_classifier": "through create_adapter",
     "pta.adapters.checks": "the laws of check_adapter",
+    "pta.adapters.state_bounds": "declared by methods; through restore and load_adapter",
     "pta.adapters.state_file": "through save and load_adapter",
     "pta.datasets.class_index": "through open_samples",
     "pta.datasets.csv_list": "through open_samples",
@@ -946,7 +950,14 @@ NOT_CALLED = {
     "pta.evaluation.sweep_figure": "through pta sweep --plot",
     "pta.evaluation.version": "reads the package's own files",
     "pta.files": "through every reader and writer",
+    "pta.memory": "says how much there is",
+    "pta.plain": "through everything that takes numbers",
+    "pta.samples:longest_unit": "given a precision",
+    "pta.images.bare": "through decode_image",
+    "pta.images.jpeg": "through decode_image",
     "pta.images.preprocessing:require_bytes": "through compile and preprocess",
+    "pta.images.reading:load_image": "through decode_image",
+    "pta.images.reading:open_image": "through decode_image",
     "pta.inference.encoding": "through predict_stream and extract",
     "pta.inference.feed": "through predict_stream and extract",
     "pta.inference.recordable": "asked by compile",

@@ -13,7 +13,8 @@ from pta.datasets.own_folder import open_folder
 from pta.datasets.sample_set import SampleSet
 from pta.datasets.shard_names import is_shards
 from pta.datasets.webdataset import open_shards
-from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
+from pta.errors import InvalidParameter, UnreadableFile, nearest
+from pta.files import as_path, exists
 from pta.modality import IMAGES, Modality
 from pta.parameters import require_texts
 
@@ -35,14 +36,11 @@ def open_samples(
         class_names: in the order of the labels. For a catalogued set they replace its own; the sub-folders of a folder
             and the names in a CSV must be among them; shards with labels need them.
     """
-    if not isinstance(source, str | Path) or "\0" in str(source):
-        raise UnreadableFile(f"a source of samples is a name or a path, not {shown(source)}")
-    if root is not None and not isinstance(root, str | Path):
-        raise UnreadableFile(f"the folder of all datasets is a path, not {shown(root)}")
+    as_path(source)
     if class_names is not None:
         require_texts("class names", class_names)
     if isinstance(source, str) and is_catalogued(source):
-        return _open_catalogued(source, None if root is None else Path(root), class_names)
+        return _open_catalogued(source, None if root is None else as_path(root), class_names)
     return replace(_open_own(source, class_names, modality), modality=modality)
 
 
@@ -52,7 +50,7 @@ def _open_own(source: str | Path, class_names: Sequence[str] | None, modality: M
         return open_folder(path, class_names, modality)
     if is_shards(str(source)):
         return open_shards(str(source), class_names, modality)
-    if not _exists(path):
+    if not exists(path):
         raise UnreadableFile(_no_such(str(source)))
     if path.suffix.lower() == ".csv":
         return open_csv(path, class_names)
@@ -95,13 +93,6 @@ def _shortage(entry: Entry, listing: Listing) -> list[str]:
     if occurring < entry.classes:
         notes.append(f"{entry.classes - occurring:,} of {entry.classes:,} classes have no images here")
     return notes
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # too long to be a path
-        return False
 
 
 def _no_such(source: str) -> str:

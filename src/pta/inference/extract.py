@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors import safe_open
@@ -22,11 +22,13 @@ from pta.datasets.features import read_about
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
-from pta.files import join_tensors, require_writable
+from pta.files import as_path, join_tensors, require_writable
 from pta.inference.encoding import OnError, Reading, encode_files, unless_skipped
 from pta.inference.shards import Shards, claim_shards, discard_shards
+from pta.parameters import require_choice, require_count, require_mapping
 
 _STORED_AS = {"features": "image_features", "views": "view_features", "raw": "pixels"}
+_LARGEST_SHARD = 2**20
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
 
@@ -59,7 +61,10 @@ def extract(
     `about` is recorded, too, for example how model and templates are called. A kill costs at most `shard` samples.
     `replace` overwrites a file that holds something else. `on_progress` is told how many samples are done.
     """
-    require_feature_file(out)
+    out = require_feature_file(out)
+    require_count("shard", shard, 1, _LARGEST_SHARD)
+    require_choice("on_error", on_error, get_args(OnError))
+    about = require_mapping("about", {} if about is None else about)
     if samples.modality != encoder.modality:
         raise InvalidParameter(
             f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
@@ -79,7 +84,7 @@ def extract(
             with safe_open(out, framework="pt") as file:
                 names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
                 described = {name: file.get_tensor(name) for name in names}
-            _write(out, [out], described, classifier, {**known, **(about or {})})
+            _write(out, [out], described, classifier, {**known, **about})
         return Extraction(out, known["count"], 0, tuple(known["skipped"]), renew)
     with claim_shards(out, inputs, len(samples), shard) as shards:
         encoded = _fill(shards, samples, encoder, reading, on_error, on_progress)
@@ -90,17 +95,19 @@ def extract(
         if not kept:
             raise UnreadableSample(f"none of the {len(samples)} samples of {samples.name} could be read: {skipped[0]}")
         record: dict[str, Any] = {"dataset": samples.name, "notes": samples.notes, "images": inputs}
-        record |= {"count": len(kept), "skipped": skipped, "versions": _versions(), **(about or {})}
+        record |= {"count": len(kept), "skipped": skipped, "versions": _versions(), **about}
         parts = [shards.path(own) for own, (inside, _) in zip(shards.ranges, contents, strict=True) if inside]
         _write(out, parts, _described(samples, kept), classifier, record)
     return Extraction(out, len(kept), encoded, tuple(skipped))
 
 
-def require_feature_file(out: Path) -> None:
-    """Refuse a place that a feature file cannot be written to."""
+def require_feature_file(place: str | Path) -> Path:
+    """The path of a feature file, if one can be written there."""
+    out = as_path(place)
     if out.suffix != ".safetensors":
         raise UnreadableFile(f"a feature file that pta writes ends in .safetensors, not {out.name!r}")
     require_writable(out)
+    return out
 
 
 def _refuse_skipped(skipped: Sequence[str], on_error: str) -> None:
