@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-kills check format benchmark train-embedded clean
+.PHONY: demo test test-fuzz test-kills check format benchmark train-embedded clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -13,6 +13,10 @@ test: .venv/installed-dev
 
 test-kills: .venv/installed-dev
 	PTA_KILLS=200 $(BIN)/pytest tests/test_kills.py
+
+# 20,000 random and mutated inputs; PTA_FUZZ_CALLS, PTA_FUZZ_SEED and PTA_FUZZ_CALL choose others.
+test-fuzz: .venv/installed-dev
+	cd tests && PYTHONPATH=.:../benchmarks ../$(BIN)/python -m fuzzing
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .

@@ -3,11 +3,13 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pta.errors import InvalidClassifier, shown
+from pta.errors import InvalidClassifier, first_line, shown
 from pta.plain import plain_number, plain_tensor
 
 _LARGEST = 1e4  # of scale and bias; logits then stay far from where float32 ends
@@ -81,7 +83,10 @@ class ZeroShotClassifier:
 
     def to(self, *, device: torch.device | None = None, dtype: torch.dtype | None = None) -> "ZeroShotClassifier":
         """The same classifier on another device or in another precision."""
-        anchors = self.anchors.to(device=device, dtype=dtype)
+        try:
+            anchors = self.anchors.to(device=device, dtype=dtype)
+        except (TypeError, RuntimeError, AssertionError) as error:  # torch asserts that it was built for a device
+            raise InvalidClassifier(f"anchors cannot be moved: {first_line(error)}") from None
         return ZeroShotClassifier(anchors, self.class_names, self.scale, self.bias, prompts=self.prompts)
 
 
@@ -108,13 +113,21 @@ def _unit_anchors(anchors: object) -> Tensor:
 
 
 def _texts(what: str, given: object) -> tuple[str, ...]:
-    texts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None
+    texts = _listed(given)
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise InvalidClassifier(f'{what} must be a list of texts, for example ["cat", "dog"], got {shown(given)}')
     return tuple(map(str, texts))
 
 
 def _prompts(given: object) -> tuple[tuple[str, ...], ...]:
-    if not isinstance(given, Iterable):
+    listed = _listed(given)
+    if listed is None:
         raise InvalidClassifier(f"prompts must be a list of texts for each class, got {shown(given)}")
-    return tuple(_texts("the prompts of a class", texts) for texts in given)
+    return tuple(_texts("the prompts of a class", texts) for texts in listed)
+
+
+def _listed(given: object) -> tuple[Any, ...] | None:
+    """What a list, an array or another collection holds; None for a single value."""
+    if isinstance(given, np.ndarray):
+        given = given.tolist()
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes | Tensor) else None

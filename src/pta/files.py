@@ -29,7 +29,7 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
 
     When it is written, it lasts through a power failure.
     """
-    target = Path(path)
+    target = as_path(path)
     temporary = _beside(target)
     try:
         with temporary.open("wb") as file:
@@ -46,6 +46,24 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
         raise
 
 
+def as_path(given: object) -> Path:
+    """A path that a system can have, there or not."""
+    try:
+        if isinstance(given, str | Path) and b"\0" not in os.fsencode(given):
+            return Path(given)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        pass
+    raise UnreadableFile(f"{shown(given)} is no path")
+
+
+def exists(path: Path) -> bool:
+    """Whether a file or folder is there; a path that is too long for the system is not."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder, with those above it, unless it is there."""
     try:
@@ -56,17 +74,17 @@ def make_folder(folder: Path) -> None:
 
 def require_writable(path: str | Path) -> None:
     """Refuse a place that `write_atomically` could not write to, before any work is done for it."""
-    _beside(Path(path)).unlink(missing_ok=True)
+    _beside(as_path(path)).unlink(missing_ok=True)
 
 
 def _beside(target: Path) -> Path:
     """A new empty file in the folder of the target, with the permissions a new file there should have."""
-    if target.exists() and not target.is_file():
-        raise UnreadableFile(f"cannot write {target}: it is not a file")
-    if not target.parent.is_dir():
-        raise UnreadableFile(f"cannot write {target}: the folder {target.parent} does not exist")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
+        if not target.name or (target.exists() and not target.is_file()):
+            raise UnreadableFile(f"cannot write {target}: it is not a file")
+        if not target.parent.is_dir():
+            raise UnreadableFile(f"cannot write {target}: the folder {target.parent} does not exist")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
         temporary.touch(exist_ok=False)
     except OSError as error:
         raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None

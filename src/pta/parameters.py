@@ -6,7 +6,7 @@ plain value.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -118,3 +118,44 @@ def require_count(name: str, value: object, low: int, high: int) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or not low <= int(value) <= high:
         raise InvalidParameter(f"{name} must be a whole number from {low} to {high}, got {shown(value)}")
     return int(value)
+
+
+def require_switch(name: str, value: object) -> bool:
+    """The value, if it is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidParameter(f"{name} must be True or False, got {shown(value)}")
+    return value
+
+
+def require_text(name: str, value: object) -> str:
+    """The value, if it is a text."""
+    if not isinstance(value, str):
+        raise InvalidParameter(f"{name} must be a text, got {shown(value)}")
+    return value
+
+
+def require_texts(name: str, values: object) -> list[str]:
+    """The values as a list, if they are texts."""
+    listed = list(values) if isinstance(values, Sequence) and not isinstance(values, str | bytes) else None
+    if listed is None or not all(isinstance(value, str) for value in listed):
+        raise InvalidParameter(f"{name} must be a list of texts, got {shown(values)}")
+    return listed
+
+
+def require_mapping(name: str, value: object) -> Mapping[str, Any]:
+    """The value, if it is a dictionary whose keys are texts."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InvalidParameter(f"{name} must be a dictionary with texts as keys, got {shown(value)}")
+    return value
+
+
+def require_seeds(seeds: object) -> list[int]:
+    """Seeds as ints, at least one."""
+    if not isinstance(seeds, Sequence) or isinstance(seeds, str | bytes) or not len(seeds):
+        raise InvalidParameter(f"seeds must be a list of whole numbers, got {shown(seeds)}")
+    return [require_seed(seed) for seed in seeds]
+
+
+def require_seed(seed: object) -> int:
+    """A seed as an int."""
+    return require_count("seed", seed, 0, 2**63 - 1)

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from pta.errors import PtaError, first_line
+from pta.memory import available_memory
 
 _INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+_LARGE = 2**30  # bytes, below which nobody asks how much memory there is
 _DTYPES = FLOATS | _INTEGERS | {torch.bool}
 
 
@@ -47,8 +49,8 @@ def require_plain(name: str, given: object, refusal: type[PtaError]) -> None:
 
 
 def _native(given: object) -> object:
-    """Arrays in the byte order of this machine and without negative strides, which torch does not read."""
-    return np.asarray(given, given.dtype.newbyteorder("="), order="C") if isinstance(given, np.ndarray) else given
+    """Arrays in the byte order of this machine, without negative strides and writable, as torch wants them."""
+    return np.require(given, given.dtype.newbyteorder("="), ["C", "W"]) if isinstance(given, np.ndarray) else given
 
 
 def _oddity(tensor: Tensor) -> str | None:
@@ -58,7 +60,15 @@ def _oddity(tensor: Tensor) -> str | None:
         return f"one of layout {tensor.layout}"
     if tensor.dtype not in _DTYPES:
         return f"{tensor.dtype}"
-    return None if _is_in_memory(tensor) else "one without numbers"
+    if not _is_in_memory(tensor):
+        return "one without numbers"
+    return "one that is expanded to more numbers than there is memory for" if _is_too_large(tensor) else None
+
+
+def _is_too_large(tensor: Tensor) -> bool:
+    """Whether a copy would not fit; a tensor that lies in memory as it is does."""
+    size = tensor.numel() * tensor.element_size()
+    return size > _LARGE and size > tensor.untyped_storage().nbytes() and size > available_memory()
 
 
 def _is_in_memory(tensor: Tensor) -> bool:

@@ -93,6 +93,8 @@ class Samples:
     def of(cls, features: object, *, normalise: bool = True, **others: object) -> "Samples":
         """Samples from tensors, arrays or lists; features are copied, what is beside them is not."""
         tensor = plain_tensor("features", features, InvalidSamples)
+        if not isinstance(normalise, bool):
+            raise InvalidSamples(f"normalise must be True or False, got {shown(normalise)}")
         if tensor.dtype == torch.bool:
             raise InvalidSamples("features must be real numbers, got True and False")
         copied = tensor.to(tensor.dtype if tensor.dtype == torch.float64 else torch.float32, copy=True)
@@ -181,7 +183,7 @@ def _checked_norms(features: Tensor, longest: float) -> Tensor:
     norms = _norms(features)
     least, most = map(float, norms.aminmax())
     if not (least >= SMALLEST_NORM and most <= longest):
-        row = int(torch.nonzero(~((norms >= SMALLEST_NORM) & (norms <= longest)))[0])
+        row = int(torch.nonzero(~((norms >= SMALLEST_NORM) & (norms.double() <= longest)))[0])
         raise InvalidSamples(f"row {row} of the features is {_lack_of_direction(norms[row], longest)}")
     return norms
 

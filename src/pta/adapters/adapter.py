@@ -175,8 +175,11 @@ class Adapter(ABC):
         """Be as the adapter was when the snapshot was taken, of this one or of one made in the same way."""
         if not isinstance(snapshot, Snapshot):
             raise StateMismatch(f"only a Snapshot can be restored, not {type(snapshot).__name__}")
-        if (snapshot.method, snapshot.parameters) != (self.name, self.parameters):
-            raise StateMismatch(f"the snapshot is of {snapshot.method} with other parameters than this {self.name}")
+        known = isinstance(snapshot.method, str) and isinstance(snapshot.parameters, Mapping)
+        if not known or (snapshot.method, snapshot.parameters) != (self.name, self.parameters):
+            raise StateMismatch(
+                f"the snapshot is of {shown(snapshot.method)} with other parameters than this {self.name}"
+            )
         theirs, own = snapshot.classifier, self.classifier
         if theirs is not own and (not isinstance(theirs, ZeroShotClassifier) or theirs.fingerprint != own.fingerprint):
             raise StateMismatch("the snapshot is of an adapter with another classifier")

@@ -9,6 +9,7 @@ from typing import Any
 
 from pta.errors import InvalidParameter, nearest
 from pta.files import packaged_json
+from pta.parameters import require_text
 
 _LIKE_OTHERS = ("adapt-transductive", "combined")  # their own values for single datasets are not known
 
@@ -24,10 +25,14 @@ def preset_names() -> list[str]:
 
 def require_preset(name: str, dataset: str | None = None) -> None:
     """Refuse a preset that no method has, or a dataset that none of that preset's values are for."""
-    if name not in preset_names():
+    if require_text("the name of a preset", name) not in preset_names():
         raise InvalidParameter(f"no preset is called {name!r}; {nearest(name, preset_names())}")
     known = sorted({data for method in _methods() for data in _presets(method).get(name, {})})
-    if dataset is not None and dataset.split("/")[0] not in known and "*" not in known:
+    if (
+        dataset is not None
+        and require_text("the name of a dataset", dataset).split("/")[0] not in known
+        and "*" not in known
+    ):
         raise InvalidParameter(f"the preset {name!r} has nothing for a dataset {dataset!r}; {nearest(dataset, known)}")
 
 
@@ -44,8 +49,8 @@ def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
     >>> load_preset("pta", "paper", "my_photos") is None
     True
     """
-    known = _presets(method).get(name, {})
-    found = known.get(dataset.split("/")[0], known.get("*"))
+    known = _presets(method).get(require_text("the name of a preset", name), {})
+    found = known.get(require_text("the name of a dataset", dataset).split("/")[0], known.get("*"))
     return None if found is None else dict(found)
 
 
@@ -53,9 +58,11 @@ def _methods() -> list[str]:
     return [file.name.removesuffix(".json") for file in (resources.files("pta") / "data" / "presets").iterdir()]
 
 
-@cache
 def _presets(method: str) -> dict[str, dict[str, dict[str, Any]]]:
-    if not (resources.files("pta") / "data" / "presets" / f"{method}.json").is_file():
-        return {}
+    return _read_presets(method) if require_text("the name of a method", method) in _methods() else {}
+
+
+@cache
+def _read_presets(method: str) -> dict[str, dict[str, dict[str, Any]]]:
     content = packaged_json(f"presets/{method}.json")
     return {name: values for name, values in content.items() if not name.startswith("_")}

@@ -44,6 +44,8 @@ AdapterClass = TypeVar("AdapterClass", bound=type[Adapter])
 
 def register(adapter: AdapterClass) -> AdapterClass:
     """Make a method of this program known by its `name`; a class decorator."""
+    if not isinstance(adapter, type) or not issubclass(adapter, Adapter) or not isinstance(adapter.name, str):
+        raise UnknownAdapter(f"{shown(adapter)} is no method: it must be a subclass of pta.Adapter with a name")
     _registered[adapter.name] = adapter
     return adapter
 

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
-from pta.errors import InvalidParameter, nearest
+from pta.errors import InvalidParameter, nearest, shown
+from pta.parameters import require_seed, require_text
 
 Images = npt.NDArray[np.uint8]
 Random = np.random.Generator
@@ -80,17 +81,19 @@ def apply_shift(images: Images, name: str, severity: int, seed: int) -> Images:
     >>> apply_shift(half_lit, "contrast", severity=2, seed=1)[0, :, 0]
     array([150, 150,  50,  50], dtype=uint8)
     """
-    if name not in _BY_NAME:
+    if require_text("the name of a shift", name) not in _BY_NAME:
         raise InvalidParameter(f"unknown shift {name!r}; {nearest(name, SHIFTS)}")
     if not isinstance(severity, Integral) or not 1 <= severity <= 5:
-        raise InvalidParameter(f"severity must be a whole number from 1 to 5, not {severity!r}")
+        raise InvalidParameter(f"severity must be a whole number from 1 to 5, not {shown(severity)}")
+    if not isinstance(images, np.ndarray):
+        raise InvalidParameter(f"images must be a uint8 array N×H×W, not {type(images).__name__}")
     if images.dtype != np.uint8 or images.ndim != 3 or 0 in images.shape[1:]:
         shape = "×".join(map(str, images.shape))
         raise InvalidParameter(
             f"images must be a uint8 array N×H×W, not {images.dtype} of shape {shape}; "
             "convert grey values to 0 … 255 and add the axis of a single image with images[None]"
         )
-    return _BY_NAME[name](images, severity, np.random.default_rng(seed))
+    return _BY_NAME[name](images, severity, np.random.default_rng(require_seed(seed)))
 
 
 def _each(images: Images, change: Callable[[Image.Image, int], Image.Image]) -> Images:

@@ -9,6 +9,7 @@ from typing import Any
 from pta.datasets.sample_set import SampleFile
 from pta.errors import InvalidParameter, nearest
 from pta.files import packaged_json
+from pta.parameters import require_text
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def catalogue() -> dict[str, Entry]:
 
 def is_catalogued(source: str) -> bool:
     """Whether a name is that of a set, or of a variant of one."""
-    return source.split("/")[0] in catalogue()
+    return require_text("the name of a dataset", source).split("/")[0] in catalogue()
 
 
 def find_entry(source: str) -> Entry:
@@ -121,7 +122,7 @@ def find_entry(source: str) -> Entry:
     >>> find_entry("imagenet_c/fog/5").images
     ('imagenet-c/fog/5',)
     """
-    id, *chosen = source.split("/")
+    id, *chosen = require_text("the name of a dataset", source).split("/")
     if id not in catalogue():
         raise InvalidParameter(f"no dataset is called {id!r}; {nearest(id, catalogue())}")
     entry = catalogue()[id]

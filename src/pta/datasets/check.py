@@ -8,7 +8,7 @@ from typing import Any
 
 from pta.datasets.catalogue import Entry, Listing, Watch, find_entry
 from pta.datasets.folder_layouts import list_images, missing_places
-from pta.errors import PtaError, UnreadableFile
+from pta.errors import PtaError, UnreadableFile, shown
 
 _SHOWN = 3
 
@@ -42,10 +42,10 @@ def check(name: str | Entry, root: str | Path, watch: Watch = lambda done, total
 
     A set with many parts, such as `imagenet_c`, is checked in those parts that are there.
     """
-    entry = find_entry(name) if isinstance(name, str) else name
+    entry = name if isinstance(name, Entry) else find_entry(name)
+    if not isinstance(root, str | Path) or not Path(root).is_dir():
+        raise UnreadableFile(f"no such folder: {shown(root)}; it should be the one that holds the datasets")
     root = Path(root)
-    if not root.is_dir():
-        raise UnreadableFile(f"no such folder: {root}; it should be the one that holds the datasets")
     return _check_parts(entry, root, watch) if entry.parts else _check_one(entry, root, watch)
 
 

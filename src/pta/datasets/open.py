@@ -14,7 +14,9 @@ from pta.datasets.sample_set import SampleSet
 from pta.datasets.shard_names import is_shards
 from pta.datasets.webdataset import open_shards
 from pta.errors import InvalidParameter, UnreadableFile, nearest
+from pta.files import as_path, exists
 from pta.modality import IMAGES, Modality
+from pta.parameters import require_texts
 
 
 def open_samples(
@@ -34,8 +36,11 @@ def open_samples(
         class_names: in the order of the labels. For a catalogued set they replace its own; the sub-folders of a folder
             and the names in a CSV must be among them; shards with labels need them.
     """
+    as_path(source)
+    if class_names is not None:
+        require_texts("class names", class_names)
     if isinstance(source, str) and is_catalogued(source):
-        return _open_catalogued(source, root, class_names)
+        return _open_catalogued(source, None if root is None else as_path(root), class_names)
     return replace(_open_own(source, class_names, modality), modality=modality)
 
 
@@ -45,7 +50,7 @@ def _open_own(source: str | Path, class_names: Sequence[str] | None, modality: M
         return open_folder(path, class_names, modality)
     if is_shards(str(source)):
         return open_shards(str(source), class_names, modality)
-    if not path.exists():
+    if not exists(path):
         raise UnreadableFile(_no_such(str(source)))
     if path.suffix.lower() == ".csv":
         return open_csv(path, class_names)

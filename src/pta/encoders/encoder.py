@@ -17,6 +17,7 @@ from pta.errors import InvalidParameter, UnreadableSample
 from pta.files import read_sample, require_short
 from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import Modality
+from pta.parameters import require_texts
 from pta.towers import ImageTower, Model, PromptTower
 
 RECIPE = 1
@@ -159,7 +160,8 @@ class Encoder(nn.Module, Model, ABC):
         """Texts to N×dim unit rows."""
         if isinstance(texts, str):
             raise InvalidParameter(f"texts must be a list of strings; for one text pass [{texts!r}]")
-        if not len(texts):
+        texts = require_texts("texts", texts)
+        if not texts:
             return torch.empty(0, self.dim, device=self.device)
         starts = range(0, len(texts), _TEXTS_AT_ONCE)
         return self._rows([self.text_features(texts[start : start + _TEXTS_AT_ONCE]) for start in starts])

@@ -12,6 +12,7 @@ import torch
 from pta.encoders.embedded import EmbeddedEncoder
 from pta.encoders.encoder import Encoder
 from pta.errors import InvalidParameter, UnavailableModel, nearest
+from pta.parameters import require_text
 from pta.plugins import load_plugin, plugin_names
 
 DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"
@@ -38,13 +39,13 @@ def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> E
     >>> load_encoder("embedded").dim
     128
     """
-    if dtype not in DTYPES:
+    if require_text("the precision", dtype) not in DTYPES:
         raise InvalidParameter(f"unknown precision {dtype!r}; {nearest(dtype, DTYPES)}")
     return _load(name).ready(find_device(device), DTYPES[dtype])
 
 
 def _load(name: str) -> Encoder:
-    kind, _, rest = name.partition(":")
+    kind, _, rest = require_text("the name of a model", name).partition(":")
     if name == "embedded":
         return EmbeddedEncoder.load()
     if kind in _LOADERS and rest:
@@ -61,7 +62,7 @@ def _load(name: str) -> Encoder:
 
 def find_device(name: str) -> torch.device:
     """The device of that name, tried; `auto` is a GPU if there is one."""
-    if name == "auto":
+    if require_text("the name of a device", name) == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)

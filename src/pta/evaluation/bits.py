@@ -6,7 +6,7 @@ import binascii
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import UnreadableFile
+from pta.errors import UnreadableFile, shown
 
 
 def write_bits(values: NDArray[np.bool_]) -> str:
@@ -28,8 +28,9 @@ def read_bits(text: str, count: int) -> NDArray[np.bool_]:
         packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
     except (binascii.Error, ValueError, TypeError):
         raise UnreadableFile("the record of right answers is not base64 (truncated or damaged?)") from None
-    if len(packed) != -(-count // 8):
-        raise UnreadableFile(f"the record of right answers has {8 * len(packed)} bits where there are {count} samples")
+    if not isinstance(count, int) or len(packed) != -(-count // 8):
+        there = f"{8 * len(packed)} bits where there are {shown(count)} samples"
+        raise UnreadableFile(f"the record of right answers has {there}")
     values = np.unpackbits(packed, count=count).astype(np.bool_)
     if write_bits(values) != text:
         raise UnreadableFile(f"the record of right answers says something beyond its {count} samples (damaged?)")

@@ -13,6 +13,7 @@ from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import method_version
+from pta.parameters import require_seed, require_seeds
 from pta.towers import Model
 
 Inputs = dict[str, Any]
@@ -28,7 +29,7 @@ def inputs_of(
     model: Model | None = None,
 ) -> Inputs:
     """Everything that an evaluation depends on; every parameter is written out with its value."""
-    batch = batch or stream.usual_batch
+    batch = stream.usual_batch if batch is None else batch
     origin = Origin(data.classifier, model, stream.length(data, batch))
     given = adapter_class(method).complete(parameters, origin)
     tower_of = model if needs_model(method, given) else None
@@ -37,7 +38,7 @@ def inputs_of(
         "params": given,
         "features": data.fingerprint,
         "stream": stream.record(batch),
-        "seed": int(seed),
+        "seed": require_seed(seed),
         "version": method_version(method),
         "base_versions": [method_version(base) for base in adapter_class(method).stands_on(given)],
         "model": None if tower_of is None else [tower_of.fingerprint, str(tower_of.dtype)],
@@ -60,9 +61,9 @@ def evaluate_once(
 
     What another process is just making is waited for after everything else is done.
     """
-    stream = stream or Stream()
+    stream, seeds = stream or Stream(), require_seeds(seeds)
     run = partial(evaluate, data, {method: parameters}, stream=stream, batch=batch, model=model, on_batch=on_batch)
-    wanted = {int(seed): inputs_of(data, method, parameters, seed, stream, batch, model) for seed in seeds}
+    wanted = {seed: inputs_of(data, method, parameters, seed, stream, batch, model) for seed in seeds}
     for wait in (False, True):
         for seed, inputs in list(wanted.items()):
             record = store.get(result_key(inputs))

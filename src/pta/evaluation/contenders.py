@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import InvalidParameter
+from pta.parameters import require_mapping
 
 BySeed = dict[int, NDArray[np.bool_]]
 
@@ -46,6 +47,9 @@ class Choice:
 
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_mapping("settings", self.settings)
 
     def fits(self, one: Contender) -> bool:
         """Whether a contender may be meant."""

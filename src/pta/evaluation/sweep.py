@@ -12,13 +12,14 @@ from typing import Any
 
 from pta.adapters import create_adapter, needs_model
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, InvalidSamples, naming
+from pta.errors import InvalidParameter, InvalidSamples, naming, shown
 from pta.evaluation.cached_evaluation import evaluate_once
 from pta.evaluation.contenders import as_given
 from pta.evaluation.evaluate import OnBatch
 from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
+from pta.parameters import require_mapping, require_seeds
 
 Setting = dict[str, Any]
 
@@ -37,6 +38,9 @@ class Grid:
     values: Mapping[str, Sequence[Any]]
 
     def __post_init__(self) -> None:
+        for name, values in require_mapping("a grid", self.values).items():
+            if not isinstance(values, Sequence) or isinstance(values, str | bytes) or not len(values):
+                raise InvalidParameter(f"a grid must have a list of values for {name}, got {shown(values)}")
         if (count := prod(map(len, self.values.values()))) > _MOST_POINTS:
             raise InvalidParameter(f"the grid has {count:,} points; at most {_MOST_POINTS:,} are swept")
         if any(needs_model(self.method, setting) for setting in self.settings):
@@ -104,6 +108,7 @@ def sweep(
     on_batch: OnBatch | None = None,
 ) -> Iterator[Point]:
     """Measure the points of the grid in their order; what the store has is not measured again."""
+    seeds = require_seeds(seeds)
     for setting in grid.settings:
         found = evaluate_once(store, data, grid.method, setting, seeds, stream=stream, batch=batch, on_batch=on_batch)
         by_seed = {record["seed"]: record for record in found}

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, shown
 from pta.images.preprocessing import FILTERS, Preprocessing, require_bytes
 
 _BITS = 22  # of a weight, behind the point
@@ -34,8 +34,8 @@ class DevicePreprocessing(nn.Module):
 
     def __init__(self, preprocess: Preprocessing, height: int, width: int) -> None:
         super().__init__()
-        if min(height, width) < 1:
-            raise InvalidParameter(f"frames must have at least one pixel, not {height}×{width}")
+        if not all(isinstance(side, int) and side >= 1 for side in (height, width)):
+            raise InvalidParameter(f"frames must have at least one pixel, not {shown(height)}×{shown(width)}")
         self.expected = (len(preprocess.mean), height, width)
         resized, (left, top) = preprocess.geometry(width, height)
         resample, size = FILTERS[preprocess.resample], preprocess.size

@@ -14,16 +14,18 @@ from torch import Tensor
 from pta.datasets.sample_set import SampleReference
 from pta.encoders import Encoder
 from pta.encoders.encoder import Raw
-from pta.errors import InvalidParameter, PtaError, UnreadableSample
+from pta.errors import InvalidParameter, PtaError, UnreadableSample, shown
 from pta.images import Preprocessing
 from pta.inference.feed import prepare_in_batches
 from pta.limits import USUAL_LIMITS, Limits
+from pta.parameters import require_choice, require_count, require_seed
 from pta.samples import Samples
-from pta.views import Mode, make_views
+from pta.views import MODES, MOST_VIEWS, Mode, make_views
 
 OnError = Literal["stop", "skip"]
 
 _FIRST_SHARE = 8
+_LARGEST_BATCH, _MOST_WORKERS = 2**20, 1024
 
 Reference = TypeVar("Reference", bound=SampleReference)
 
@@ -40,8 +42,11 @@ class Views:
     seed: int | None = 1
 
     def __post_init__(self) -> None:
-        if not 2 <= self.count <= 1024:
-            raise InvalidParameter(f"from 2 to 1024 views can be made of an image, not {self.count}")
+        if not isinstance(self.count, int) or not 2 <= self.count <= MOST_VIEWS:
+            raise InvalidParameter(f"from 2 to {MOST_VIEWS} views can be made of an image, not {shown(self.count)}")
+        require_choice("mode", self.mode, MODES)
+        if self.seed is not None:
+            require_seed(self.seed)
 
     def of(self, picture: Image.Image, number: int, preprocess: Preprocessing) -> NDArray[np.float32]:
         """The normalised pixels of the views of an image, count×channels×size×size."""
@@ -61,8 +66,9 @@ class Reading:
     limits: Limits = USUAL_LIMITS  # what is larger cannot be read
 
     def __post_init__(self) -> None:
-        if self.batch < 1 or (self.workers is not None and self.workers < 1):
-            raise InvalidParameter(f"batch and workers must be whole numbers from 1, not {self.batch}, {self.workers}")
+        require_count("batch", self.batch, 1, _LARGEST_BATCH)
+        if self.workers is not None:
+            require_count("workers", self.workers, 1, _MOST_WORKERS)
         if self.fast_decode and self.views is not None:
             raise InvalidParameter(
                 "views are cut out of the whole picture, so it cannot be decoded at a fraction of its size"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors import safe_open
@@ -23,11 +23,13 @@ from pta.datasets.features import read_about
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
-from pta.files import join_tensors, require_writable
+from pta.files import as_path, join_tensors, require_writable
 from pta.inference.encoding import OnError, Reading, encode_files, unless_skipped
 from pta.inference.shards import Shards, discard_shards, open_shards
+from pta.parameters import require_choice, require_count, require_mapping
 
 _STORED_AS = {"features": "image_features", "views": "view_features", "raw": "pixels"}
+_LARGEST_SHARD = 2**20
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
 
@@ -63,7 +65,10 @@ def extract(
     `replace` overwrites a file that holds something else. `on_progress` is told how many samples are done. If another
     process is making the file, `wait` for it.
     """
-    require_feature_file(out)
+    out = require_feature_file(out)
+    require_count("shard", shard, 1, _LARGEST_SHARD)
+    require_choice("on_error", on_error, get_args(OnError))
+    about = require_mapping("about", {} if about is None else about)
     if samples.modality != encoder.modality:
         raise InvalidParameter(
             f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
@@ -74,22 +79,24 @@ def extract(
     with sole_writer(out, wait=wait):
         known = read_about(out)
         if known is not None and known["images"] == inputs:
-            return _renewed(out, known, classifier, about or {}, on_error)
+            return _renewed(out, known, classifier, about, on_error)
         if out.exists() and not replace:
             what = "no feature file of pta extract" if known is None else "features of other images or by other means"
             raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
-        record = {"dataset": samples.name, "notes": samples.notes, "images": inputs, **(about or {})}
+        record = {"dataset": samples.name, "notes": samples.notes, "images": inputs, **about}
         with open_shards(out, inputs, len(samples), size=shard, batch=reading.samples_at_once) as shards:
             encoded = _fill(shards, samples, encoder, reading, on_error, on_progress)
             kept, skipped = _join(out, shards, samples, classifier, record, on_error)
     return Extraction(out, kept, encoded, tuple(skipped))
 
 
-def require_feature_file(out: Path) -> None:
-    """Refuse a place that a feature file cannot be written to."""
+def require_feature_file(place: str | Path) -> Path:
+    """The path of a feature file, if one can be written there."""
+    out = as_path(place)
     if out.suffix != ".safetensors":
         raise UnreadableFile(f"a feature file that pta writes ends in .safetensors, not {out.name!r}")
     require_writable(out)
+    return out
 
 
 def _renewed(

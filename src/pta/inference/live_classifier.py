@@ -9,10 +9,11 @@ from torch import Tensor
 
 from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
+from pta.files import as_path
 from pta.inference.answers import Answer, answers_from
 from pta.inference.encoding import Reading, Views, encode_prepared, samples_of
 from pta.limits import USUAL_LIMITS, Limits
-from pta.parameters import require_count
+from pta.parameters import require_count, require_switch
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
 
@@ -62,13 +63,11 @@ class Classifier:
         limits: Limits = USUAL_LIMITS,
         **parameters: Any,
     ) -> None:
-        prompts = load_templates(templates) if isinstance(templates, str) else tuple(templates)
-        self.encoder = load_encoder(model, device=device, dtype=dtype) if isinstance(model, str) else model
-        folder = default_cache() if cache == "default" else cache
-        self.classifier = build_classifier(
-            self.encoder, classes, prompts, descriptions=descriptions, cache=None if folder is None else Path(folder)
-        )
-        self.raw_probability = raw_probability
+        prompts = load_templates(templates) if isinstance(templates, str) else templates
+        self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
+        folder = None if cache is None else default_cache() if str(cache) == "default" else as_path(cache)
+        self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
+        self.raw_probability = require_switch("raw_probability", raw_probability)
         self.views, self.limits = Views(views, "crops", seed=None), limits
         adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
         self.adapter = self._checked(adapter)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pta.adapters.adapter import Adapter
 from pta.encoders import ImageEncoder
-from pta.errors import InvalidParameter, InvalidSamples, first_line
+from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.images import DevicePreprocessing
 from pta.images.preprocessing import require_bytes
 from pta.inference.recordable import is_recordable
@@ -228,5 +228,5 @@ class PendingPredictions:
 
 def _checked_frame(frame: object) -> tuple[int, int]:
     if not isinstance(frame, tuple | list) or len(frame) != 2:
-        raise InvalidParameter(f"frame must be (height, width) in pixels, not {frame!r}")
+        raise InvalidParameter(f"frame must be (height, width) in pixels, not {shown(frame)}")
     return require_count("height", frame[0], 1, _LARGEST_SIDE), require_count("width", frame[1], 1, _LARGEST_SIDE)

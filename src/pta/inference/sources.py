@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pta.datasets.sample_set import SampleFile
 from pta.datasets.trees import sample_files
-from pta.errors import InvalidParameter, UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile, shown
+from pta.files import as_path, exists
 from pta.images.frames import split_frames
 from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import IMAGES, Modality
@@ -57,12 +58,12 @@ def open_places(
 
 def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[SampleFile]:
     """The given files, and all samples in the given folders and below them, sorted by path within each."""
-    if not all(map(str, places)):
-        raise UnreadableFile("one of the given places has an empty name")
+    if not isinstance(places, Sequence) or isinstance(places, str) or not all(map(str, places)):
+        raise UnreadableFile("places must be a list of paths, none of them empty")
     found: list[Path] = []
-    for place in map(Path, places):
-        if not place.exists():
-            raise UnreadableFile(f"no such file or folder: {place}")
+    for place in map(as_path, places):
+        if not exists(place):
+            raise UnreadableFile(f"no such file or folder: {shown(str(place))}")
         inside = [place / name for name in sample_files(place, modality)] if place.is_dir() else [place]
         if not inside:
             raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")

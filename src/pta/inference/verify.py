@@ -12,6 +12,7 @@ from pta.errors import InvalidParameter, PtaError, nearest
 from pta.files import packaged_json
 from pta.inference.encoding import Reading
 from pta.inference.extract import extract
+from pta.parameters import require_text
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 
 
@@ -65,7 +66,8 @@ def find_reference(architecture: str, templates: str) -> Reference:
     """
     rows = [Reference(**row) for row in packaged_json("acceptance.json")["rows"]]
     known = {f"{one.architecture} with {one.templates}": one for one in rows}
-    if found := known.get(f"{architecture} with {templates}"):
+    chosen = f"{require_text('architecture', architecture)} with {require_text('templates', templates)}"
+    if found := known.get(chosen):
         return found
     listed = ", ".join(known)
     raise InvalidParameter(f"no published accuracies of {architecture} with templates {templates}; there are {listed}")

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter
+from pta.parameters import require_mapping, require_texts
 from pta.prompts.cache import anchors_key, read_anchors, write_anchors
 from pta.prompts.descriptions import sentences_of
 from pta.prompts.names import DuplicateClassNames, clean_name, cleaned, repeated
@@ -46,13 +47,14 @@ def class_texts(
     [['a photo of a cat.', 'It purrs.'], ['a photo of a sea lion.', 'It barks.']]
     """
     names, templates = cleaned(class_names), require_templates(templates)
-    if not templates and not descriptions:
+    if not templates and descriptions is None:
         raise InvalidParameter("there must be at least one template or description, there is none")
     filled = [[template.replace("{}", name) for template in templates] for name in names]
     if descriptions is None:
         return filled
-    known = {clean_name(key): sentences for key, sentences in descriptions.items()}
-    return [texts + list(sentences_of(name, known)) for name, texts in zip(names, filled, strict=True)]
+    known = {clean_name(key): sentences for key, sentences in require_mapping("descriptions", descriptions).items()}
+    described = [require_texts(f"the description of {name!r}", sentences_of(name, known)) for name in names]
+    return [texts + sentences for texts, sentences in zip(filled, described, strict=True)]
 
 
 def build_classifier(

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pta.errors import InvalidClassifier
+from pta.errors import InvalidClassifier, shown
 
 
 class DuplicateClassNames(UserWarning):
@@ -21,14 +21,14 @@ def clean_name(name: str) -> str:
 
 def cleaned(class_names: Sequence[str]) -> list[str]:
     """The names of at least two classes, cleaned."""
-    if isinstance(class_names, str):
-        raise InvalidClassifier(f"class names must be a list of strings, not the string {class_names!r}")
+    if isinstance(class_names, str) or not isinstance(class_names, Sequence):
+        raise InvalidClassifier(f"class names must be a list of strings, not {shown(class_names)}")
     names = list(class_names)
     if len(names) < 2:
         raise InvalidClassifier(f"a classifier needs at least two class names, got {len(names)}")
     for number, name in enumerate(names):
         if not isinstance(name, str):
-            raise InvalidClassifier(f"class name {number} must be a string, not {name!r}")
+            raise InvalidClassifier(f"class name {number} must be a string, not {shown(name)}")
         if not clean_name(name).strip():
             raise InvalidClassifier(f"class name {number} is blank")
         if any("\ud800" <= sign <= "\udfff" for sign in name):  # lone surrogates: undecodable bytes of a file name

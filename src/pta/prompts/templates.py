@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
 from pta.files import packaged_json, read_json, read_text
+from pta.parameters import require_text, require_texts
 
 _ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
 _MIXTURES = {"clip": "clip7", "coop": "vanilla", "dpe": "clip7"}  # what each is for classes of no known dataset
@@ -23,7 +24,7 @@ def load_templates(name: str, dataset: str | None = None) -> tuple[str, ...]:
     >>> len(load_templates("clip")), load_templates("a sketch of a {}.")
     (7, ('a sketch of a {}.',))
     """
-    if name in _ENSEMBLES:
+    if require_text("the name of templates", name) in _ENSEMBLES:
         return _ensemble(name)
     if name in _MIXTURES:
         return _ensemble(_MIXTURES[name]) if dataset is None else _of_dataset(name, dataset)
@@ -41,9 +42,7 @@ def require_templates(templates: Sequence[str]) -> tuple[str, ...]:
     """The same templates, if each of them has exactly one place for a class name."""
     if isinstance(templates, str):
         raise InvalidParameter(f"templates must be a list of strings; for one template pass [{templates!r}]")
-    for template in templates:
-        if not isinstance(template, str):
-            raise InvalidParameter(f"a template must be a string, not {template!r}")
+    for template in require_texts("templates", templates):
         if "{}" not in template or template.count("{") != 1 or template.count("}") != 1:
             raise InvalidParameter(
                 f"the template {template!r} must contain {{}} exactly once, where the class name goes, "
@@ -59,7 +58,7 @@ def _ensemble(name: str) -> tuple[str, ...]:
 def _of_dataset(mixture: str, dataset: str) -> tuple[str, ...]:
     packaged = packaged_json("templates.json")
     ensembles, own = packaged[mixture], packaged["dataset"]
-    if dataset in own:
+    if require_text("the name of a dataset", dataset) in own:
         return (own[dataset],)
     if dataset not in ensembles:
         known = nearest(dataset, sorted({**own, **ensembles}))

@@ -14,6 +14,7 @@ from typing import Any
 from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
 from pta.evaluation.stream import Stream
 from pta.files import read_text
+from pta.parameters import require_text
 from pta.reproduction.from_toml import make, pop_table, pop_tables
 
 TIMED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds")
@@ -199,9 +200,9 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
 
 def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
-    with naming(f"experiment {id}"):
+    with naming(f"experiment {require_text('the name of an experiment', id)}"):
         try:
-            content = tomllib.loads(text)
+            content = tomllib.loads(require_text("an experiment", text))
         except tomllib.TOMLDecodeError as error:
             raise UnreadableFile(f"not TOML: {error}") from None
         if "id" in content:

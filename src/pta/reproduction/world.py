@@ -9,6 +9,9 @@ from importlib import resources
 from pta.datasets.catalogue import is_catalogued
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, nearest
+from pta.parameters import require_count
+
+_MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -68,5 +71,5 @@ def world_with(own: Sequence[FeatureFile], *, offline: bool, most_seeds: int | N
         if not offline and not is_catalogued(name):
             raise InvalidParameter(f"{name} is not one of the paper's datasets; --offline runs the experiments on it")
     joined = {"own": tuple(names), world.own: (*world.groups[world.own], *names)} if offline else {}
-    most = world.most_seeds if most_seeds is None else most_seeds
+    most = world.most_seeds if most_seeds is None else require_count("most_seeds", most_seeds, 1, _MOST_SEEDS)
     return replace(world, groups={**world.groups, **joined}, most_seeds=most)

@@ -1,6 +1,6 @@
 """Augmented views of one picture, and what is made of the features of many."""
 
-from pta.views.making import MODES, Mode, make_views
+from pta.views.making import MODES, MOST_VIEWS, Mode, make_views
 from pta.views.selection import confident_mean
 
-__all__ = ["MODES", "Mode", "confident_mean", "make_views"]
+__all__ = ["MODES", "MOST_VIEWS", "Mode", "confident_mean", "make_views"]

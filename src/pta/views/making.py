@@ -8,13 +8,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pta.errors import InvalidParameter, nearest
+from pta.errors import InvalidParameter, nearest, shown
 from pta.images import Preprocessing
+from pta.parameters import require_seed, require_text
 from pta.views.augmix import CHAINS, mix, random_chain, random_weights
 from pta.views.crops import random_crop
 
 Mode = Literal["augmix", "crops"]
 MODES: tuple[str, ...] = get_args(Mode)
+MOST_VIEWS = 1024
 
 
 def make_views(
@@ -28,11 +30,11 @@ def make_views(
     >>> make_views(Image.new("RGB", (64, 48)), Preprocessing(32), count=4, mode="augmix", seed=(1, 7)).shape
     torch.Size([4, 3, 32, 32])
     """
-    if count < 1:
-        raise InvalidParameter(f"there must be at least one view, not {count!r}")
-    if mode not in MODES:
+    if not isinstance(count, int) or not 1 <= count <= MOST_VIEWS:
+        raise InvalidParameter(f"there must be at least one view, and at most {MOST_VIEWS}, not {shown(count)}")
+    if require_text("the mode of views", mode) not in MODES:
         raise InvalidParameter(f"no views are called {mode!r}; {nearest(mode, MODES)}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([require_seed(one) for one in (seed if isinstance(seed, tuple) else (seed,))])
     first = preprocessing(image)
     picture = preprocessing.coloured(image)
     make: Callable[..., Tensor] = _augmixed if mode == "augmix" else _cropped

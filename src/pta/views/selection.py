@@ -5,7 +5,8 @@ from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.engines.zero_shot import entropy_of
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples, shown
+from pta.plain import plain_number
 from pta.samples import Samples
 
 _LOGITS_AT_ONCE = 2**24  # bounds memory, changes no result
@@ -25,8 +26,8 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
     >>> confident_mean(Samples.of(views[:, 0], views=views), classifier, keep=0.7).features
     tensor([[0.7000, 0.7000]])
     """
-    if not 0 < keep <= 1:
-        raise InvalidParameter(f"keep must be a share above 0 and up to 1, not {keep!r}")
+    if not 0 < plain_number(keep) <= 1:
+        raise InvalidParameter(f"keep must be a share above 0 and up to 1, not {shown(keep)}")
     views = samples.views
     if views is None:
         raise InvalidSamples("the samples have no views; make them with pta extract --views 64")

@@ -1,0 +1,283 @@
+"""Valid input: an object or a small file of every kind, made when it is first asked for."""
+
+import csv
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from miniatures import build
+from PIL import Image
+from safetensors.torch import save_file
+
+from pta import Adapter, Classifier, Samples, Segment, ZeroShotClassifier, create_adapter
+from pta.adapters.toy_model import SIZE, ToyModel
+from pta.datasets.features import FeatureFile
+from pta.datasets.sample_set import SampleSet
+from pta.encoders import Encoder, load_encoder
+from pta.evaluation.evaluate import evaluate
+from pta.evaluation.record import Record
+from pta.evaluation.result_store import ResultStore
+
+NAMES = ("cat", "dog", "newt", "owl", "sea_lion")
+COUNT, VIEWS, DIM = 24, 12, 8
+_RNG = np.random.default_rng(7)
+LABELS = _RNG.integers(len(NAMES), size=COUNT)
+ANCHORS = _RNG.standard_normal((len(NAMES), DIM)).astype(np.float32)
+FEATURES = (ANCHORS[LABELS] + _RNG.standard_normal((COUNT, DIM))).astype(np.float32)
+FEATURES /= np.linalg.norm(FEATURES, axis=1, keepdims=True)
+VIEW_FEATURES = (FEATURES[:, None] + 0.3 * _RNG.standard_normal((COUNT, VIEWS, DIM))).astype(np.float32)
+VIEW_FEATURES[:, 0] = FEATURES
+PIXELS = _RNG.integers(256, size=(COUNT, 3, SIZE, SIZE), dtype=np.uint8)
+PICTURE = _RNG.integers(256, size=(9, 7, 3), dtype=np.uint8)
+CLOTHES = ("coat", "bag", "sneaker")
+
+
+@cache
+def classifier() -> ZeroShotClassifier:
+    """Five classes."""
+    return ZeroShotClassifier(ANCHORS, NAMES, 20.0, prompts=[[f"a {name}."] for name in NAMES])
+
+
+@cache
+def samples() -> Samples:
+    """With everything that a method may need."""
+    raw = torch.from_numpy(PIXELS).float() / 255
+    return Samples.of(FEATURES, views=torch.from_numpy(VIEW_FEATURES), raw=raw)
+
+
+@cache
+def toy() -> ToyModel:
+    """A tiny model with both towers."""
+    return ToyModel(DIM, torch.float32)
+
+
+@cache
+def learnt(method: str) -> Adapter:
+    """An adapter that has learnt something; take a clone of it."""
+    small = {"slots": 2} if method == "tca" else {}
+    adapter = create_adapter(method, classifier(), model=toy(), source=samples(), **small)
+    adapter.step(samples()[:12])
+    return adapter
+
+
+@cache
+def segment() -> Segment:
+    """What some samples teach."""
+    adapter: Any = create_adapter("pta", classifier())
+    return adapter.summarise(samples()[12:20])
+
+
+@cache
+def encoder() -> Encoder:
+    """The model that ships with the package."""
+    return load_encoder("embedded")
+
+
+@cache
+def live() -> Classifier:
+    """A classifier for pictures."""
+    return Classifier(encoder(), CLOTHES, cache=None)
+
+
+@cache
+def data() -> FeatureFile:
+    """A feature file in memory."""
+    return FeatureFile("made", samples(), classifier(), LABELS.astype(np.int64))
+
+
+@cache
+def records() -> tuple[Record, ...]:
+    """Of two methods on two orders."""
+    methods: dict[str, dict[str, Any]] = {"clip": {}, "pta": {}}
+    return tuple(one.record() for one in evaluate(data(), methods, [1, 2]))
+
+
+@cache
+def sample_set(folder: Path) -> SampleSet:
+    """The pictures of the folder `classes`."""
+    from pta.datasets.open import open_samples
+
+    return open_samples(file(folder, "classes"))
+
+
+def picture(kind: str = "PNG", **options: Any) -> bytes:
+    """A small picture of a kind that Pillow writes."""
+    written = io.BytesIO()
+    Image.fromarray(PICTURE).save(written, kind, **options)
+    return written.getvalue()
+
+
+def frames() -> bytes:
+    """Pictures with nothing between them."""
+    return picture("JPEG") + picture("PNG") + b"\r\n" + picture("JPEG", progressive=True)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def file(folder: Path, name: str) -> Path:
+    """The valid file or folder of that name, made once in the folder."""
+    path = folder / name
+    if not path.exists():
+        maker = _FILES[name]
+        try:
+            maker(path)
+        except BaseException:  # half a file would be found the next time
+            shutil.rmtree(path, ignore_errors=True)
+            path.unlink(missing_ok=True)
+            raise
+    return path
+
+
+def _features_npz(path: Path) -> None:
+    arrays = {"image_features": FEATURES, "text_features": ANCHORS, "classnames": np.array(NAMES), "labels": LABELS}
+    np.savez(path, **arrays, scale=np.array(20.0), bias=np.array(0.5), view_features=VIEW_FEATURES)
+
+
+def _features(path: Path) -> None:
+    arrays = {"image_features": FEATURES, "text_features": ANCHORS, "labels": LABELS, "pixels": PIXELS}
+    about = {"kind": "features", "dataset": "made", "images": {"architecture": "x"}, "count": COUNT, "skipped": []}
+    metadata = {"classnames": json.dumps(NAMES), "about": json.dumps(about)}
+    save_file({name: torch.from_numpy(array) for name, array in arrays.items()}, path, metadata)
+
+
+def _tar(path: Path) -> None:
+    with tarfile.open(path, "w") as archive:
+        for number, kind in enumerate(("JPEG", "PNG", "JPEG")):
+            for suffix, content in ((kind.lower(), picture(kind)), ("cls", b"%d" % number)):
+                member = tarfile.TarInfo(f"{number:03d}.{suffix}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
+def _classes(path: Path) -> None:
+    for name, kind in (("cat", "JPEG"), ("dog", "PNG"), ("owl", "GIF")):
+        (path / name).mkdir(parents=True)
+        (path / name / f"1.{kind.lower()}").write_bytes(picture(kind))
+
+
+def _list(path: Path) -> None:
+    _classes(path)
+    with (path / "list.csv").open("w", newline="") as listed:
+        csv.writer(listed).writerows(
+            [["path", "label"], ["cat/1.jpeg", "cat"], ["dog/1.png", "dog"], ["owl/1.gif", "owl"]]
+        )
+
+
+def _datasets(path: Path) -> None:
+    for source in ("dtd", "fgvc_aircraft", "imagenet_a", "imagenet_v2", "imagenet_c/fog/5"):
+        build(source, path)
+
+
+def _store(path: Path) -> None:
+    ResultStore(path).put({"method": "pta", "seed": 1}, {"accuracy": 60.0})
+
+
+def _hf_clip(path: Path) -> None:
+    from hf_models import write_hf_clip
+
+    write_hf_clip(path)
+
+
+def _hf_siglip(path: Path) -> None:
+    from hf_models import write_hf_siglip
+
+    write_hf_siglip(path)
+
+
+def _openai_archive(path: Path) -> None:
+    from openai_checkpoints import random_state, write_openai_archive
+
+    write_openai_archive(path, random_state("ViT"))
+
+
+def _state_dict(path: Path) -> None:
+    from openai_checkpoints import random_state
+
+    state = random_state("ViT")
+    torch.save(state, path) if path.suffix == ".pt" else save_file(state, path, {"about": "{}"})
+
+
+def _rows(path: Path) -> None:
+    row = {"path": "1.png", "label": "cat", "probability": 0.5, "zero_shot_label": "cat", "zero_shot_probability": 0.5}
+    path.write_text(json.dumps(row | {"entropy": 0.1}) + "\n")
+
+
+EXPERIMENT = """\
+title = "Mine"
+baseline = "CLIP"
+
+[usual]
+seeds = 2
+
+[[columns]]
+each = "own"
+
+[[columns]]
+label = "mean"
+mean_of = "all"
+
+[[rows]]
+label = "CLIP"
+method = "clip"
+
+[[rows]]
+label = "PTA"
+method = "pta"
+params = { h = 5.0 }
+stream = { kind = "dirichlet", gamma = 0.1 }
+printed = [60.5, 60.5]
+
+[figure]
+kind = "bars"
+"""
+DESCRIPTIONS = {name: [f"A {name} is an animal.", "It lives."] for name in NAMES}
+
+_FILES: dict[str, Callable[[Path], Any]] = {
+    "features.npz": _features_npz,
+    "features.safetensors": _features,
+    "segment.safetensors": lambda path: segment().save(path),
+    "shard.tar": _tar,
+    "classes": _classes,
+    "listed": _list,
+    "datasets": _datasets,
+    "store": _store,
+    "hf-clip": _hf_clip,
+    "hf-siglip": _hf_siglip,
+    "openai.pt": _openai_archive,
+    "weights.pt": _state_dict,
+    "weights.safetensors": _state_dict,
+    "live.safetensors": lambda path: live().save(path),
+    "rows.jsonl": _rows,
+    "records.json": lambda path: path.write_text(json.dumps(records())),
+    "mine.toml": lambda path: path.write_text(EXPERIMENT),
+    "templates.txt": lambda path: path.write_text("a photo of a {}.\na sketch of a {}.\n"),
+    "templates.json": lambda path: path.write_text(json.dumps(["a photo of a {}.", "a sketch of a {}."])),
+    "descriptions.json": lambda path: path.write_text(json.dumps(DESCRIPTIONS)),
+    "names.txt": lambda path: path.write_text("\n".join(NAMES) + "\n"),
+    "frames.bin": lambda path: path.write_bytes(frames()),
+    "paths.txt": lambda path: path.write_text("classes/cat/1.jpeg\nclasses/dog/1.png\n"),
+    **{
+        f"picture.{kind.lower()}": lambda path, kind=kind: path.write_bytes(picture(kind))
+        for kind in ("PNG", "JPEG", "GIF")
+    },
+    **{
+        f"picture.{kind.lower()}": lambda path, kind=kind: path.write_bytes(picture(kind))
+        for kind in ("WEBP", "BMP", "TIFF", "PPM")
+    },
+}
+
+
+def state_file(folder: Path, method: str) -> Path:
+    """What an adapter that has learnt something saves."""
+    path = folder / f"state-{method}.safetensors"
+    if not path.exists():
+        learnt(method).save(path)
+    return path
