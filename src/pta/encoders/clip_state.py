@@ -12,10 +12,10 @@ State = Mapping[str, Tensor]
 def shape_of(state: State, name: str, dimensions: int) -> tuple[int, ...]:
     """The shape of a weight that has to be there, with that many dimensions."""
     if name not in state:
-        raise UnavailableModel(f"these are not the weights of a CLIP model: '{name}' is missing")
+        raise UnavailableModel(f"these are not the weights of a CLIP model: {name!r} is missing")
     shape = tuple(state[name].shape)
     if len(shape) != dimensions or 0 in shape:
-        raise UnavailableModel(f"these are not the weights of a CLIP model: '{name}' has shape {_times(shape)}")
+        raise UnavailableModel(f"these are not the weights of a CLIP model: {name!r} has shape {_times(shape)}")
     return shape
 
 
@@ -42,12 +42,12 @@ def fill(model: nn.Module, state: State) -> None:
     for name, weight in expected.items():
         if shape_of(state, name, weight.ndim) != weight.shape:
             raise UnavailableModel(
-                f"the weights do not fit together: '{name}' has shape {_times(state[name].shape)}, "
+                f"the weights do not fit together: {name!r} has shape {_times(state[name].shape)}, "
                 f"the others ask for {_times(weight.shape)}"
             )
     for name in state:
         if name not in expected:
-            raise UnavailableModel(f"these are not the weights of a plain CLIP model: it has no '{name}'")
+            raise UnavailableModel(f"these are not the weights of a plain CLIP model: it has no {name!r}")
     model.load_state_dict(dict(state), assign=True)
 
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from pta.errors import UnreadableFile
 
-MOST_STEPS = 2_000_000
-"""A model of ten thousand weights, with all that its training kept of them, takes less than half of it."""
+MOST_STEPS = 1_000_000
+"""Enough for 30,000 tensors; CLIP models have some hundreds, and three times as many while they are trained."""
 
 PERSISTENT = "persistent id"
 """The name of what lies outside the pickle; its argument says where."""
+
+_LONGEST_NAME = 200  # of a module or class; one long string could be used in any number of names
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -84,7 +86,7 @@ def _result(name: str, argument: Any, taken: list[Any]) -> Any:
         case "GLOBAL":
             return Inert(argument)
         case "STACK_GLOBAL":
-            return Inert(" ".join(part for part in taken if isinstance(part, str)))
+            return Inert(" ".join(part[:_LONGEST_NAME] for part in taken if isinstance(part, str)))
         case "REDUCE" | "NEWOBJ":
             return _call(*taken)
         case "BUILD":

@@ -28,7 +28,8 @@ _TENSORS = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor"}
 _PARAMETERS = {"torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state"}
 
 _MOST_DIMENSIONS, _LARGEST_NUMBER = 16, 2**62
-_MOST_MODULES, _LONGEST_NAME = 100_000, 1_000  # modules may be shared, so a short pickle can name any number of them
+_MOST_ATTRIBUTES = 100_000  # modules may be shared, so a short pickle can have any number of them
+_LONGEST_NAME = 1_000
 
 
 @dataclass(frozen=True)
@@ -60,24 +61,25 @@ def state_dict_in(root: Any) -> dict[str, StoredTensor]:
         found = {name: tensor for name, value in named if (tensor := _tensor(value))}
     if not found:
         raise UnreadableFile("it holds no state dict (names and tensors)")
+    if max(map(len, found)) > _LONGEST_NAME:
+        raise UnreadableFile(f"a tensor in it has a name of more than {_LONGEST_NAME:,} letters")
     return found
 
 
 def _tensors_of_module(root: Inert) -> Iterator[tuple[str, StoredTensor]]:
     """The tensors that a module and the modules within it have as attributes, by their names joined with dots."""
-    pending = [("", root)]
-    for _ in range(_MOST_MODULES):
-        if not pending:
-            return
+    pending, left = [("", root)], _MOST_ATTRIBUTES
+    while pending:
         prefix, module = pending.pop()
-        for name, value in module.state.items() if isinstance(module.state, dict) else ():
-            if len(prefix) + len(name) > _LONGEST_NAME:
-                raise UnreadableFile(f"a weight in it has a name of more than {_LONGEST_NAME:,} letters")
+        attributes = module.state if isinstance(module.state, dict) else {}
+        left -= len(attributes)
+        if left < 0:
+            raise UnreadableFile(f"its modules have more than {_MOST_ATTRIBUTES:,} attributes")
+        for name, value in attributes.items():
             if tensor := _tensor(value):
                 yield prefix + name, tensor
-            elif isinstance(value, Inert):
+            elif isinstance(value, Inert) and len(prefix) + len(name) < _LONGEST_NAME:
                 pending.append((f"{prefix}{name}.", value))
-    raise UnreadableFile(f"it has more than {_MOST_MODULES:,} modules")
 
 
 def _tensor(value: Any) -> StoredTensor | None:
@@ -93,7 +95,7 @@ def _tensor(value: Any) -> StoredTensor | None:
             tuple(size),
             tuple(stride),
             *_,
-        ) if found == PERSISTENT and kind in _DTYPES:
+        ) if found == PERSISTENT and kind in _DTYPES and len(record) <= _LONGEST_NAME:
             tensor = StoredTensor(record, _DTYPES[kind], numbers, offset, size, stride)
             if _lies_within(tensor):
                 return tensor

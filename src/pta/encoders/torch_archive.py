@@ -89,7 +89,7 @@ class _Records:
 def _require_bounded(tensors: Collection[StoredTensor], records: _Records, file_bytes: int) -> None:
     """Refuse tensors that are larger than their records or the file, before anything is allocated."""
     lengths = {tensor.record: records.entry(f"data/{tensor.record}").file_size for tensor in tensors}
-    if any(tensor.numbers * tensor.dtype.itemsize > lengths[tensor.record] for tensor in tensors):
+    if any(tensor.record_bytes > lengths[tensor.record] for tensor in tensors):
         raise UnreadableFile("a tensor in it is larger than its record")
     named = sum(prod(tensor.size) * tensor.dtype.itemsize for tensor in tensors)
     if sum(lengths.values()) > file_bytes or named > _MOST_SHARING * file_bytes:
@@ -97,6 +97,6 @@ def _require_bounded(tensors: Collection[StoredTensor], records: _Records, file_
 
 
 def _view(storage: Tensor, tensor: StoredTensor) -> Tensor:
-    numbers = storage[: tensor.numbers * tensor.dtype.itemsize]
+    numbers = storage[: tensor.record_bytes]
     typed = numbers.bool() if tensor.dtype == torch.bool else numbers.view(tensor.dtype)
     return typed.as_strided(tensor.size, tensor.stride, tensor.offset)
