@@ -8,6 +8,8 @@ from pta.errors import UnavailableModel
 
 State = Mapping[str, Tensor]
 
+_MOST_LAYERS = 1000  # the deepest CLIP model has 48
+
 
 def shape_of(state: State, name: str, dimensions: int) -> tuple[int, ...]:
     """The shape of a weight that has to be there, with that many dimensions."""
@@ -25,7 +27,10 @@ def count_in(state: State, prefix: str) -> int:
     >>> count_in(dict.fromkeys(["layer1.0.a", "layer1.0.b", "layer1.1.a"]), "layer1.")
     2
     """
-    return len({name[len(prefix) :].partition(".")[0] for name in state if name.startswith(prefix)})
+    count = len({name[len(prefix) :].partition(".")[0] for name in state if name.startswith(prefix)})
+    if count > _MOST_LAYERS:
+        raise UnavailableModel(f"these are not the weights of a CLIP model: it has {count:,} layers under {prefix!r}")
+    return count
 
 
 def heads_of(width: int, head_width: int) -> int:

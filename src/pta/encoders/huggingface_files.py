@@ -20,6 +20,7 @@ from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 _SMALL_FILES = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = "model.safetensors", "pytorch_model.bin"
+_LARGEST_TOKEN = 2**24  # 64 times the largest vocabulary there is
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
 
@@ -100,8 +101,9 @@ def _model(folder: Path, name: str, config: Any) -> Any:
     with _reading(name, f"its weights ({' or '.join(_WEIGHTS)}) are"):
         weights = _weights(folder)
     with _reading(name, "its config.json is"):
-        if max(tower.num_hidden_layers for tower in (config.text_config, config.vision_config)) > len(weights):
-            raise UnavailableModel("it asks for more layers than there are weights")
+        for tower in (config.text_config, config.vision_config):
+            if tower.num_attention_heads < 1 or tower.num_hidden_layers > len(weights):
+                raise UnavailableModel("no attention heads, or more layers than weights")
         with torch.device("meta"):
             model = (CLIPModel if config.model_type == "clip" else SiglipModel)(config)
     expected = model.state_dict().keys()
@@ -134,8 +136,11 @@ def _tokenizer(folder: Path, name: str) -> Any:
     needed = f"the tokenizer of hf:{name} needs sentencepiece and protobuf; pip install 'pta-vlm[hf]'"
     with _reading(name, "its tokenizer is", if_not_installed=needed):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        largest = max(tokenizer.get_vocab().values(), default=0)
     if tokenizer.eos_token_id is None:
         raise UnavailableModel(f"the tokenizer of hf:{name} has no token that ends a text")
+    if largest > _LARGEST_TOKEN:  # tokenizers makes lists as long as that
+        raise UnavailableModel(f"the tokenizer of hf:{name} has a token of the number {largest}")
     return tokenizer
 
 
@@ -144,6 +149,8 @@ def _preprocessing(folder: Path, name: str, config: Any) -> Preprocessing:
 
     with _reading(name, "its preprocessor_config.json is"):
         settings, _ = ImageProcessingMixin.get_image_processor_dict(folder)
+        if not isinstance(settings, dict):
+            raise UnreadableFile("no JSON object")
     try:
         return preprocessing_from(settings, config.vision_config.image_size, square=config.model_type == "siglip")
     except (InvalidParameter, TypeError, ValueError) as error:

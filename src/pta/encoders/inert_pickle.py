@@ -62,7 +62,8 @@ _TAKES = {
     for opcode in opcodes
     for kinds in [[kind.name for kind in opcode.stack_before]]
 }
-_PLAIN = {opcode.name for opcode in opcodes if [kind.name for kind in opcode.stack_after] in (["int"], ["str"])}
+_PLAIN_KINDS = {"int", "int_or_bool", "str", "bytes_or_str"}
+_PLAIN = {opcode.name for opcode in opcodes if {kind.name for kind in opcode.stack_after} & _PLAIN_KINDS}
 
 
 def _take(name: str, stack: list[Any], marks: list[int]) -> list[Any]:
