@@ -3,7 +3,6 @@
 import json
 import pickle
 import warnings
-import zipfile
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from safetensors.torch import save_file
 from pta.encoders import load_encoder
 from pta.encoders.checkpoint import load_checkpoint
 from pta.encoders.clip_encoder import ClipEncoder
+from pta.encoders.clip_settings import settings_beside
 from pta.encoders.state_dict_layouts import in_openai_layout
 from pta.errors import InvalidParameter, PtaError, UnavailableModel, UnreadableFile
 
@@ -54,47 +54,6 @@ def test_an_archive_of_openai_is_its_weights_with_quickgelu(tmp_path, kind):
     assert encoder.fingerprint == ClipEncoder(rounded, quick_gelu=True).fingerprint
 
 
-class RunsWhenLoaded(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("weight", torch.zeros(2))
-
-    @torch.jit.export
-    def __getstate__(self):
-        return self.weight, self.training
-
-    @torch.jit.export
-    def __setstate__(self, state: tuple[torch.Tensor, bool]):
-        print("the code in the archive ran")
-        self.weight, self.training = state[0], state[1]
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_archive_whose_code_would_run_at_loading_is_refused_and_its_code_does_not_run(tmp_path, capfd):
-    path = tmp_path / "model.pt"
-    torch.jit.script(torch.nn.ModuleDict({"deep": RunsWhenLoaded()})).save(str(path))
-    capfd.readouterr()
-    torch.jit.load(path)
-    assert "ran" in capfd.readouterr().out, "nothing runs at loading, so this shows nothing"
-    with pytest.raises(
-        UnavailableModel, match=r"model\.pt is .* code might run when it is loaded; save .* safetensors"
-    ):
-        load_checkpoint(str(path))
-    assert capfd.readouterr().out == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "content"), [("code/more.py", b" " * (16 * 2**20)), ("model.json", b"{}")], ids=["too long", "too old"]
-)
-def test_an_archive_whose_code_cannot_be_checked_is_refused(tmp_path, state, name, content):
-    path = tmp_path / "model.pt"
-    write_openai_archive(path, state)
-    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"model/{name}", content)
-    with pytest.raises(UnavailableModel, match="code might run"):
-        load_checkpoint(str(path))
-
-
 # -- open_clip -------------------------------------------------------------------------------------------------------
 
 
@@ -111,9 +70,8 @@ def with_its_own_text_tower(state):
 
 
 @pytest.mark.parametrize("layout", [as_it_is, of_a_training_run, with_its_own_text_tower])
-@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "before zip"])
-def test_every_form_of_an_open_clip_checkpoint_gives_the_same_model(tmp_path, state, gelu, layout, legacy):
-    torch.save(layout(state), tmp_path / "weights.pt", _use_new_zipfile_serialization=not legacy)
+def test_every_form_of_an_open_clip_checkpoint_gives_the_same_model(tmp_path, state, gelu, layout):
+    torch.save(layout(state), tmp_path / "weights.pt")
     write_json(tmp_path / "open_clip_config.json", OPEN_CLIP)
     assert load_checkpoint(str(tmp_path / "weights.pt")).fingerprint == gelu.fingerprint
 
@@ -221,7 +179,7 @@ class Malice:
 def damaged_archive(path):
     write_openai_archive(path, random_state("ViT"))
     content = bytearray(path.read_bytes())
-    start = content.index(b"constants.pkl")  # its local entry: the list of files at the end stays readable
+    start = content.index(b"data.pkl")  # its local entry: the list of files at the end stays readable
     content[start - 20 : start + 60] = bytes(80)
     path.write_bytes(content)
 
@@ -229,16 +187,13 @@ def damaged_archive(path):
 REFUSED = {
     "no such checkpoint": ("nothing.pt", lambda path: None),
     "is a folder": ("folder", lambda path: path.mkdir()),
-    "no readable safetensors": ("half.safetensors", lambda path: path.write_bytes(b"\x10" + bytes(30))),
-    "damaged or holds Python objects": (
-        "malice.pt",
-        lambda path: path.write_bytes(pickle.dumps({"a": Malice()}, protocol=2)),
-    ),
-    "holds Python objects": ("malice.bin", lambda path: torch.save({"a": Malice()}, path)),
-    "truncated or damaged|Python objects": ("text.pt", lambda path: path.write_text("version https://git-lfs")),
+    "no readable checkpoint": ("half.safetensors", lambda path: path.write_bytes(b"\x10" + bytes(30))),
+    "is a pickle": ("malice.pt", lambda path: path.write_bytes(pickle.dumps({"a": Malice()}, protocol=2))),
+    "holds no state dict": ("malice.bin", lambda path: torch.save({"a": Malice()}, path)),
+    "neither a safetensors file nor a zip": ("text.pt", lambda path: path.write_text("version https://git-lfs")),
     "truncated or damaged": ("empty.pt", lambda path: path.touch()),
-    "no readable TorchScript archive": ("damaged.pt", damaged_archive),
-    "holds no state dict": ("numbers.pt", lambda path: torch.save({"epoch": 3}, path)),
+    r"damaged\.pt is no readable checkpoint": ("damaged.pt", damaged_archive),
+    "it holds no state dict": ("numbers.pt", lambda path: torch.save({"epoch": 3}, path)),
     "no state dict": ("list.pt", lambda path: torch.save([1, 2], path)),
     "'text_projection' is missing": ("other.pt", lambda path: torch.save({"fc.weight": torch.zeros(3, 3)}, path)),
     "is a SigLIP model": ("siglip.pt", lambda path: torch.save({"logit_bias": torch.zeros(1)}, path)),
@@ -265,7 +220,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path, state):
         for end in (1, 100, len(content) // 2, len(content) - 10):
             part = (tmp_path / "part").with_suffix((tmp_path / whole).suffix)
             part.write_bytes(content[:end])
-            with pytest.raises(PtaError, match=r"truncated or damaged|damaged or holds"):
+            with pytest.raises(PtaError, match="truncated or damaged"):
                 load_checkpoint(f"{part}#gelu")
 
 
@@ -276,12 +231,12 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path, state):
         ("open_clip_config.json", "[]", "holds no JSON object"),
         ("open_clip_config.json", '{"model_cfg": 3}', "model_cfg is not an object"),
         ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 0}}}', "does not describe a CLIP model"),
-        ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 900}}}', "more attention heads than channels"),
+        ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"heads": 900}}}', "must have 1 to 4096 channels"),
         ("open_clip_config.json", '{"preprocess_cfg": {"resize_mode": "longest"}}', "does not describe a CLIP model"),
-        ("open_clip_config.json", '{"model_cfg": {"vision_cfg": {"pool_type": "avg"}}}', "asks for pool_type 'avg'"),
-        ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"no_causal_mask": true}}}', "asks for no_causal_mask"),
+        ("open_clip_config.json", '{"model_cfg": {"vision_cfg": {"pool_type": "avg"}}}', "asks for 'pool_type': 'avg'"),
+        ("open_clip_config.json", '{"model_cfg": {"text_cfg": {"no_causal_mask": true}}}', "asks for 'no_causal_mask'"),
         ("config.json", '{"model_type": "siglip"}', "of type 'siglip'"),
-        ("config.json", '{"model_type": "clip", "text_config": {"hidden_act": "gelu"}}', "quick_gelu and gelu"),
+        ("config.json", '{"model_type": "clip", "text_config": {"hidden_act": "gelu"}}', "'quick_gelu' and 'gelu'"),
         ("config.json", '{"model_type": "clip", "text_config": {"layer_norm_eps": 1e-6}}', "another layer_norm_eps"),
     ],
 )
@@ -298,3 +253,78 @@ def test_weights_of_transformers_without_a_key_matrix_are_refused_by_its_name(tm
     torch.save(weights, tmp_path / "weights.bin")
     with pytest.raises(UnavailableModel, match=r"'transformer\.resblocks\.1\.attn\.k_proj\.weight' is missing"):
         load_checkpoint(f"{tmp_path / 'weights.bin'}#gelu")
+
+
+ABSURD = [10**9, 10**400, -1, 0, 1e39, -0.5, float("nan"), float("inf"), None, True, "x", "", [], {}, [[]], [1e39] * 3]
+DESCRIPTIONS = {
+    "open_clip_config.json": {
+        "model_cfg": {"quick_gelu": 0, "vision_cfg": {"head_width": 64}, "text_cfg": {"width": 64, "heads": 1}},
+        "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "squash"},
+    },
+    "config.json": {
+        "model_type": "clip",
+        "vision_config": {"hidden_size": 64, "num_attention_heads": 1, "layer_norm_eps": 1e-5},
+        "text_config": {"hidden_size": 64, "num_attention_heads": 1, "hidden_act": "quick_gelu"},
+    },
+    "preprocessor_config.json": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+}
+
+
+def variants(description):
+    """A description with each of its values replaced by each absurd one."""
+    yield from ABSURD
+    for name, value in description.items() if isinstance(description, dict) else ():
+        yield from ({**description, name: other} for other in variants(value))
+
+
+@pytest.mark.parametrize("name", DESCRIPTIONS)
+def test_a_description_with_absurd_values_gives_a_model_or_one_line(tmp_path, name):
+    descriptions = ["[" * 100_000, '{"model_cfg": ' * 100_000, "\0\x80", *map(json.dumps, variants(DESCRIPTIONS[name]))]
+    if name == "preprocessor_config.json":
+        write_json(tmp_path / "config.json", DESCRIPTIONS["config.json"])
+    loaded = 0
+    for description in descriptions:
+        (tmp_path / name).write_text(description)
+        try:
+            found = settings_beside(tmp_path / "weights.pt", prefer=name)
+            assert 0 < found.image_head_width <= 4096
+            assert torch.tensor([*found.preprocess.mean, *found.preprocess.std]).isfinite().all()
+            loaded += 1
+        except PtaError as error:
+            assert "\n" not in str(error)
+            assert len(str(error)) < 500
+    assert loaded < len(descriptions) / 2
+
+
+@pytest.mark.parametrize("value", [1e39, 710.0, 9.3, -200.0, float("nan"), float("-inf")])
+def test_a_scale_that_no_classifier_can_have_is_refused(tmp_path, state, value):
+    torch.save({**state, "logit_scale": torch.tensor(value, dtype=torch.float64)}, tmp_path / "weights.pt")
+    with pytest.raises(UnavailableModel, match="has scale|is not finite"):
+        load_encoder(f"file:{tmp_path / 'weights.pt'}#gelu")
+
+
+def test_weights_that_are_not_finite_are_refused_by_name_in_the_precision_asked_for(tmp_path, state):
+    large = {**state, "ln_final.bias": torch.full_like(state["ln_final.bias"], 1e6)}
+    torch.save(large, tmp_path / "weights.pt")
+    name = f"file:{tmp_path / 'weights.pt'}#gelu"
+    load_encoder(name)
+    with pytest.raises(UnavailableModel, match=r"weight ln_final\.bias .* is not finite in torch\.float16"):
+        load_encoder(name, dtype="float16")
+
+
+def test_absurdly_many_layers_are_not_built(tmp_path, state):
+    names = {f"transformer.resblocks.{n}.x": torch.zeros(1) for n in range(2000)}
+    torch.save({**state, **names}, tmp_path / "weights.pt")
+    with pytest.raises(UnavailableModel, match="layers under"):
+        load_checkpoint(f"{tmp_path / 'weights.pt'}#gelu")
+
+
+def test_on_the_command_line_a_bad_model_file_is_one_line_and_exit_code_2(pta, tmp_path, state):
+    write_openai_archive(tmp_path / "archive.pt", state)
+    whole = (tmp_path / "archive.pt").read_bytes()
+    for content in (whole[:-1000], whole[:100], b"", b"\x80\x04.", b"PK\3\4" * 100):
+        (tmp_path / "bad.pt").write_bytes(content)
+        done = pta("predict", "x.png", "--classes", "cat,dog", "--model", "file:bad.pt")
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert "bad.pt" in done.stderr

@@ -4,11 +4,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line
 from pta.files import read_json
 from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 OPEN_CLIP, TRANSFORMERS = "open_clip_config.json", "config.json"
+
+_WIDEST_HEAD = 4096  # in CLIP models it is 64 to 128
 
 # Settings of open_clip that change no result, beside the weights; any other has to be off.
 _READ = {"vision_cfg", "text_cfg", "quick_gelu", "head_width", "heads", "width"}
@@ -27,8 +29,8 @@ class ClipSettings:
     preprocess: Preprocessing = CLIP_PREPROCESSING
 
     def __post_init__(self) -> None:
-        if min(self.image_head_width, self.text_head_width) < 1:
-            raise InvalidParameter("more attention heads than channels")
+        if not all(1 <= width <= _WIDEST_HEAD for width in (self.image_head_width, self.text_head_width)):
+            raise InvalidParameter(f"an attention head must have 1 to {_WIDEST_HEAD} channels")
 
 
 def settings_beside(weights: Path, *, prefer: str) -> ClipSettings | None:
@@ -41,8 +43,8 @@ def settings_beside(weights: Path, *, prefer: str) -> ClipSettings | None:
                 return readers[name](path)
             except (UnavailableModel, UnreadableFile):
                 raise
-            except (TypeError, ValueError, ZeroDivisionError) as error:
-                raise UnreadableFile(f"{path} does not describe a CLIP model: {error}") from None
+            except (TypeError, ValueError, ArithmeticError) as error:
+                raise UnreadableFile(f"{path} does not describe a CLIP model: {first_line(error)}") from None
     return None
 
 
@@ -52,7 +54,8 @@ def _of_open_clip(path: Path) -> ClipSettings:
     image, text = _section(model, "vision_cfg"), _section(model, "text_cfg")
     for name, value in (*model.items(), *image.items(), *text.items()):
         if value and name not in _READ | _IN_SHAPES | _HARMLESS and value not in _DEFAULTS.get(name, ()):
-            raise UnavailableModel(f"{path} asks for {name} {value!r}, which file: cannot do; openclip:… might")
+            asked = f"{name!r:.40}: {value!r:.40}"
+            raise UnavailableModel(f"{path} asks for {asked}, which file: cannot do; openclip:… might")
     resize = pixels.get("resize_mode", "shortest")
     return ClipSettings(
         quick_gelu=bool(model.get("quick_gelu", False)),
@@ -69,13 +72,14 @@ def _of_open_clip(path: Path) -> ClipSettings:
 def _of_transformers(path: Path) -> ClipSettings:
     config = _read(path)
     if (kind := config.get("model_type")) != "clip":
-        raise UnavailableModel(f"{path} describes a model of type {kind!r}, file: reads 'clip' only")
+        raise UnavailableModel(f"{path} describes a model of type {kind!r:.40}, file: reads 'clip' only")
     # What is left out has its default in transformers; old files repeat what counts under …_config_dict.
     image = {"hidden_size": 768, "num_attention_heads": 12} | _tower(config, "vision")
     text = {"hidden_size": 512, "num_attention_heads": 8} | _tower(config, "text")
     if image["hidden_act"] != text["hidden_act"] or image["hidden_act"] not in ("gelu", "quick_gelu"):
         raise UnavailableModel(
-            f"{path} asks for {image['hidden_act']} and {text['hidden_act']}; file: knows gelu or quick_gelu for both"
+            f"{path} asks for {image['hidden_act']!r:.40} and {text['hidden_act']!r:.40}; "
+            "file: knows gelu or quick_gelu for both"
         )
     if {image["layer_norm_eps"], text["layer_norm_eps"]} != {1e-5}:
         raise UnavailableModel(f"{path} asks for another layer_norm_eps than CLIP's 1e-5; give the folder as hf:FOLDER")

@@ -8,14 +8,16 @@ from pta.errors import UnavailableModel
 
 State = Mapping[str, Tensor]
 
+_MOST_LAYERS = 1000  # the deepest CLIP model has 48
+
 
 def shape_of(state: State, name: str, dimensions: int) -> tuple[int, ...]:
     """The shape of a weight that has to be there, with that many dimensions."""
     if name not in state:
-        raise UnavailableModel(f"these are not the weights of a CLIP model: '{name}' is missing")
+        raise UnavailableModel(f"these are not the weights of a CLIP model: {name!r} is missing")
     shape = tuple(state[name].shape)
     if len(shape) != dimensions or 0 in shape:
-        raise UnavailableModel(f"these are not the weights of a CLIP model: '{name}' has shape {_times(shape)}")
+        raise UnavailableModel(f"these are not the weights of a CLIP model: {name!r} has shape {_times(shape)}")
     return shape
 
 
@@ -25,7 +27,10 @@ def count_in(state: State, prefix: str) -> int:
     >>> count_in(dict.fromkeys(["layer1.0.a", "layer1.0.b", "layer1.1.a"]), "layer1.")
     2
     """
-    return len({name[len(prefix) :].partition(".")[0] for name in state if name.startswith(prefix)})
+    count = len({name[len(prefix) :].partition(".")[0] for name in state if name.startswith(prefix)})
+    if count > _MOST_LAYERS:
+        raise UnavailableModel(f"these are not the weights of a CLIP model: it has {count:,} layers under {prefix!r}")
+    return count
 
 
 def heads_of(width: int, head_width: int) -> int:
@@ -42,12 +47,12 @@ def fill(model: nn.Module, state: State) -> None:
     for name, weight in expected.items():
         if shape_of(state, name, weight.ndim) != weight.shape:
             raise UnavailableModel(
-                f"the weights do not fit together: '{name}' has shape {_times(state[name].shape)}, "
+                f"the weights do not fit together: {name!r} has shape {_times(state[name].shape)}, "
                 f"the others ask for {_times(weight.shape)}"
             )
     for name in state:
         if name not in expected:
-            raise UnavailableModel(f"these are not the weights of a plain CLIP model: it has no '{name}'")
+            raise UnavailableModel(f"these are not the weights of a plain CLIP model: it has no {name!r}")
     model.load_state_dict(dict(state), assign=True)
 
 

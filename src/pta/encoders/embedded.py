@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
 
 from pta.encoders.image_encoder import ImageEncoder
+from pta.errors import UnreadableFile, first_line
 from pta.files import load_tensors, save_tensors
 from pta.images import Preprocessing
 from pta.towers import ImageTower, TokenBlock, attention
@@ -175,8 +176,15 @@ class EmbeddedEncoder(ImageEncoder):
     def read(cls, path: str | Path) -> "EmbeddedEncoder":
         """A model written by `write`, ready for inference in float32."""
         weights, about = load_tensors(path, kind="embedded encoder")
-        encoder = cls(EmbeddedConfig(**about["config"]))
-        encoder.load_state_dict(weights)
+        try:
+            config = EmbeddedConfig(**about["config"])
+            if max(config.image_depth, config.text_depth) > len(weights):
+                raise ValueError("more layers than weights")
+            with torch.device("meta"):
+                encoder = cls(config)
+            encoder.load_state_dict({name: weight.float() for name, weight in weights.items()}, assign=True)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+            raise UnreadableFile(f"{path} describes no embedded encoder: {first_line(error)}") from None
         return encoder.eval().requires_grad_(False)
 
     def write(self, path: str | Path, **about: Any) -> None:

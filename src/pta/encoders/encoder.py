@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
-from pta.errors import InvalidParameter, UnreadableSample
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableSample
 from pta.files import read_sample, require_short
 from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import Modality
@@ -23,6 +23,7 @@ from pta.towers import ImageTower, Model, PromptTower
 RECIPE = 1
 """Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""
 
+_LARGEST_SCALE = 10_000  # CLIP's is 100
 _SAMPLES_AT_ONCE, _TEXTS_AT_ONCE = 256, 256  # bound memory, change no result
 
 Raw = NDArray[Any]
@@ -181,7 +182,16 @@ class Encoder(nn.Module, Model, ABC):
     def ready(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> Self:
         """For inference on a device, in a precision; remembers the fingerprint of the weights as they are now."""
         self._fingerprint = self._hash()
-        return self.eval().requires_grad_(False).to(device=device, dtype=dtype)
+        self.eval().requires_grad_(False).to(device=device, dtype=dtype)
+        for name, weight in self.named_parameters():
+            if not weight.isfinite().all():
+                raise UnavailableModel(f"the weight {name} of {self.architecture} is not finite in {dtype}")
+        if not (0 < self.scale <= _LARGEST_SCALE and abs(self.bias) <= _LARGEST_SCALE):
+            raise UnavailableModel(
+                f"{self.architecture} has scale {self.scale:g} and bias {self.bias:g}; a scale is above 0, "
+                f"and neither is beyond {_LARGEST_SCALE:,}"
+            )
+        return self
 
     @property
     def device(self) -> torch.device:

@@ -1,6 +1,5 @@
 """`hf:` models: CLIP, SigLIP and SigLIP 2 of fixed resolution, by transformers, without torchvision."""
 
-import math
 import string
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from pta.encoders.huggingface_files import HuggingFaceFiles
 from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.prompt_tokens import PromptTokens
 from pta.encoders.tokenizer_digest import tokenizer_digest
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, UnavailableModel, first_line
 from pta.towers import ImageTower, TokenBlock, attention
 
 _SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H", (1536, 40): "g"}  # width, depth
@@ -37,7 +36,7 @@ class HuggingFaceEncoder(ImageEncoder):
             for tower in (files.config.text_config, files.config.vision_config)
         ]
         self.settings = {"towers": towers, "tokenizer": tokenizer_digest(files.tokenizer)}
-        self.scale = math.exp(float(self.model.logit_scale))  # now, while it is float32
+        self.scale = self.model.logit_scale.exp().item()  # now, while it is float32
 
     @classmethod
     def load(cls, name: str) -> "HuggingFaceEncoder":
@@ -47,6 +46,18 @@ class HuggingFaceEncoder(ImageEncoder):
 
     def embed_ids(self, ids: Tensor) -> Tensor:
         return self.model.text_model.embeddings.token_embedding(ids)
+
+    def _token_ids(self, texts: Sequence[str], **options: bool) -> list[list[int]]:
+        """What the tokenizer makes of texts; its files may be those of another model, or damaged."""
+        known = self.model.text_model.embeddings.token_embedding.num_embeddings
+        try:
+            rows = self.tokenizer(list(texts), verbose=False, **options).input_ids if texts else []
+            largest = max((number for row in rows for number in row), default=0)
+        except Exception as error:
+            raise UnavailableModel(f"the tokenizer of {self.architecture} fails: {first_line(error)}") from None
+        if largest >= known:
+            raise UnavailableModel(f"the tokenizer gives token {largest}, {self.architecture} knows {known}")
+        return rows
 
     def _see(self, pixels: Tensor) -> Any:
         """Pixels through the image tower: its tokens and what it pools of them."""
@@ -96,7 +107,11 @@ class HuggingFaceClip(HuggingFaceEncoder):
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token ids and mask, up to the first end token, padded to the longest; too long a text is refused."""
         end = self.tokenizer.eos_token_id
-        rows = self.tokenizer(list(texts), verbose=False).input_ids if texts else []
+        rows = self._token_ids(texts)
+        if not all(end in row for row in rows):
+            raise UnavailableModel(
+                f"the tokenizer does not end texts with its end token, where {self.architecture} reads"
+            )
         rows = [row[: row.index(end) + 1] for row in rows]
         self._require_short(texts, (len(row) - 2 for row in rows), self.text_length - 2)
         return self._padded(rows, max(map(len, rows), default=2), end)
@@ -139,7 +154,7 @@ class HuggingFaceSiglip(HuggingFaceEncoder):
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token ids and mask of the canonical texts, padded on the right to the length the model was trained with."""
         canonical = [self._canonical(text) for text in texts]
-        rows = self.tokenizer(canonical, add_special_tokens=False, verbose=False).input_ids if texts else []
+        rows = self._token_ids(canonical, add_special_tokens=False)
         ended = [[*row[: self.text_length - 1], self.tokenizer.eos_token_id] for row in rows]
         return self._padded(ended, self.text_length, self.tokenizer.pad_token_id)
 

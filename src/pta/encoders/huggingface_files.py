@@ -1,6 +1,5 @@
 """What a Hugging Face folder or hub name holds: configuration, weights, tokenizer and how its images are made."""
 
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from pta.encoders.clip_state import fill
 from pta.encoders.hub import require_reachable
-from pta.errors import InvalidParameter, UnavailableModel, first_line
+from pta.encoders.weights import read_weights
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line, naming
+from pta.files import read_json
 from pta.images import CLIP_PREPROCESSING, Preprocessing
 
+_SMALL_FILES = ["*.json", "*.txt", "*.model"]
+_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+_LARGEST_TOKEN = 2**24  # 64 times the largest vocabulary there is
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
 
@@ -36,26 +42,44 @@ class HuggingFaceFiles:
         """From a local folder, or by the hub's own client: from its cache, and by network if that does not do."""
         if find_spec("transformers") is None:
             raise UnavailableModel("hf: models need transformers; pip install 'pta-vlm[hf]'")
-        os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")  # transformers would ask the hub to convert files
         with _silent_libraries():
             if Path(name).expanduser().is_dir():
-                return _read(str(Path(name).expanduser()), name, local=True)
+                return _read(Path(name).expanduser(), name)
             _require_hub_name(name)
             try:
-                return _read(name, name, local=True)
+                return _read(_cached(name), name)
             except _Unreadable:
                 require_reachable(name, model=f"hf:{name}", instead="folder with --model hf:/path/to/folder")
-                return _read(name, name, local=False)
+                return _read(_fetched(name), name)
 
 
-def _read(source: str, name: str, *, local: bool) -> HuggingFaceFiles:
+def _cached(name: str) -> Path:
+    """The folder of a repository in the hub's cache, which may lack files."""
+    from huggingface_hub import snapshot_download
+
+    with _reading(name, "its files are"):
+        return Path(snapshot_download(name, local_files_only=True))
+
+
+def _fetched(name: str) -> Path:
+    """The folder of a repository with what is needed of it; a pickle file only if there is nothing better."""
+    from huggingface_hub import snapshot_download
+
+    with _reading(name, "its files are"):
+        folder = Path(snapshot_download(name, allow_patterns=[*_SMALL_FILES, "model*.safetensors"]))
+        if not any(folder.glob("model*.safetensors")):
+            snapshot_download(name, allow_patterns=["pytorch_model*.bin"])
+    return folder
+
+
+def _read(folder: Path, name: str) -> HuggingFaceFiles:
     from transformers import AutoConfig
 
     with _reading(name, "its config.json is"):
-        config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, attn_implementation="sdpa")
     _require_dual_encoder(name, config)
-    preprocessing = _preprocessing(source, name, config, local)
-    return HuggingFaceFiles(config, _model(source, name, config, local), _tokenizer(source, name, local), preprocessing)
+    preprocessing = _preprocessing(folder, name, config)
+    return HuggingFaceFiles(config, _model(folder, name, config), _tokenizer(folder, name), preprocessing)
 
 
 def _require_dual_encoder(name: str, config: Any) -> None:
@@ -70,43 +94,63 @@ def _require_dual_encoder(name: str, config: Any) -> None:
         )
 
 
-def _model(source: str, name: str, config: Any, local: bool) -> Any:
+def _model(folder: Path, name: str, config: Any) -> Any:
+    """The model with its weights, in float32; transformers' own loader, which can do much more, is not used."""
     from transformers import CLIPModel, SiglipModel
 
-    kind = CLIPModel if config.model_type == "clip" else SiglipModel
-    with _reading(name, "its weights (model.safetensors or pytorch_model.bin) are"):
-        model, report = kind.from_pretrained(
-            source,
-            config=config,
-            local_files_only=local,
-            weights_only=True,  # of an old pytorch_model.bin, a pickle file, nothing but tensors is read
-            dtype=torch.float32,
-            attn_implementation="sdpa",
-            output_loading_info=True,
-        )
-    if lacks := sorted(report["missing_keys"]):
+    with _reading(name, f"its weights ({' or '.join(_WEIGHTS)}) are"):
+        weights = _weights(folder)
+    with _reading(name, "its config.json is"):
+        for tower in (config.text_config, config.vision_config):
+            if tower.num_attention_heads < 1 or tower.num_hidden_layers > len(weights):
+                raise UnavailableModel("no attention heads, or more layers than weights")
+        with torch.device("meta"):
+            model = (CLIPModel if config.model_type == "clip" else SiglipModel)(config)
+    expected = model.state_dict().keys()
+    if lacks := sorted(expected - weights.keys()):
         raise UnavailableModel(
             f"hf:{name} lacks {len(lacks)} of the weights its config.json asks for, such as {lacks[0]}"
         )
+    with naming(f"hf:{name} cannot be used"):
+        fill(model, {weight: weights[weight].float() for weight in expected})
+    for tower in (model.text_model, model.vision_model):  # the one thing in them that is no weight
+        tower.embeddings.position_ids = torch.arange(tower.embeddings.position_ids.shape[1])[None]
     return model
 
 
-def _tokenizer(source: str, name: str, local: bool) -> Any:
+def _weights(folder: Path) -> dict[str, Tensor]:
+    """By name, from one file, or from the files that an index lists."""
+    for file in (folder / stem for stem in _WEIGHTS):
+        index = file.with_name(f"{file.name}.index.json")
+        if file.is_file():
+            return read_weights(file).tensors
+        if index.is_file():
+            parts = {Path(part).name for part in read_json(index, "index of weights")["weight_map"].values()}
+            return {name: one for part in sorted(parts) for name, one in read_weights(folder / part).tensors.items()}
+    raise UnreadableFile(f"there is no such file in {folder}")
+
+
+def _tokenizer(folder: Path, name: str) -> Any:
     from transformers import AutoTokenizer
 
     needed = f"the tokenizer of hf:{name} needs sentencepiece and protobuf; pip install 'pta-vlm[hf]'"
     with _reading(name, "its tokenizer is", if_not_installed=needed):
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        largest = max(tokenizer.get_vocab().values(), default=0)
     if tokenizer.eos_token_id is None:
         raise UnavailableModel(f"the tokenizer of hf:{name} has no token that ends a text")
+    if largest > _LARGEST_TOKEN:  # tokenizers makes lists as long as that
+        raise UnavailableModel(f"the tokenizer of hf:{name} has a token of the number {largest}")
     return tokenizer
 
 
-def _preprocessing(source: str, name: str, config: Any, local: bool) -> Preprocessing:
+def _preprocessing(folder: Path, name: str, config: Any) -> Preprocessing:
     from transformers.image_processing_base import ImageProcessingMixin
 
     with _reading(name, "its preprocessor_config.json is"):
-        settings, _ = ImageProcessingMixin.get_image_processor_dict(source, local_files_only=local)
+        settings, _ = ImageProcessingMixin.get_image_processor_dict(folder)
+        if not isinstance(settings, dict):
+            raise UnreadableFile("no JSON object")
     try:
         return preprocessing_from(settings, config.vision_config.image_size, square=config.model_type == "siglip")
     except (InvalidParameter, TypeError, ValueError) as error:

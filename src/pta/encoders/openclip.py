@@ -1,7 +1,5 @@
 """`openclip:` models, by open_clip. It is an optional extra and brings torchvision, so it is imported on use only."""
 
-import math
-import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,12 +17,17 @@ from pta.encoders.encoder import at_end
 from pta.encoders.hub import require_reachable
 from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.tokenizer_digest import tokenizer_digest
-from pta.errors import UnavailableModel, first_line, nearest
+from pta.encoders.weights import read_weights
+from pta.errors import PtaError, UnavailableModel, first_line, nearest
+from pta.files import read_json
 from pta.images import Preprocessing
 from pta.towers import PromptTower
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file
+_NO_WEIGHTS = "input_resolution", "context_length", "vocab_size"  # of OpenAI's archives
+_TOKENIZER_OPTIONS = {"clean", "strip_sep_token", "language", "additional_special_tokens", "reduction_mask"}
+_MOST_LAYERS, _LARGEST_NUMBER = 1000, 2**20
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection", "attn_mask")
 
 
@@ -41,24 +44,28 @@ class OpenClipEncoder(ImageEncoder):
         self._of_transformers = getattr(tokenizer, "tokenizer", None)
         digest = None if self._of_transformers is None else tokenizer_digest(self._of_transformers)
         self.dim, self.settings = int(config["embed_dim"]), {"model": config, "tokenizer": digest}
-        self.scale = math.exp(float(model.logit_scale))  # now, while it is float32
+        self.scale = model.logit_scale.exp().item()  # now, while it is float32
         self.bias = 0.0 if model.logit_bias is None else float(model.logit_bias)
 
     @classmethod
     def load(cls, name: str) -> "OpenClipEncoder":
         """`ARCHITECTURE/TAG`, `ARCHITECTURE/FILE` or `hf-hub:REPOSITORY`, for inference in float32."""
         open_clip = _open_clip()
-        with _weights_only_without_warnings():
+        with _without_warnings(open_clip):
             on_hub = name.startswith("hf-hub:")
             source, options = _repository(name) if on_hub else _architecture_and_weights(open_clip, name)
+            if on_hub:
+                _require_modest(Path(source.removeprefix("local-dir:")) / "open_clip_config.json")
             try:
-                model = open_clip.create_model(source, require_pretrained=True, weights_only=True, **options)
+                model = open_clip.create_model(source, require_pretrained=True, **options)
                 tokenizer = open_clip.get_tokenizer(source)
                 config = open_clip.get_model_config(source)
+                config = {**config, "quick_gelu": options.get("force_quick_gelu") or config.get("quick_gelu", False)}
+                return cls(model, tokenizer, name.removeprefix("hf-hub:") if on_hub else source, config)
+            except PtaError:
+                raise
             except Exception as error:
                 raise UnavailableModel(f"openclip:{name} cannot be loaded: {first_line(error)}") from None
-        config = {**config, "quick_gelu": options.get("force_quick_gelu") or config.get("quick_gelu", False)}
-        return cls(model, tokenizer, name.removeprefix("hf-hub:") if on_hub else source, config)
 
     def features(self, pixels: Tensor) -> Tensor:
         return self.model.encode_image(pixels, normalize=True)
@@ -199,16 +206,32 @@ def _preprocessing(architecture: str, about: dict[str, Any]) -> Preprocessing:
 
 
 @contextmanager
-def _weights_only_without_warnings() -> Iterator[None]:
-    """No warnings; and weights only from files, even where open_clip would try again without that promise."""
-    before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
-    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+def _without_warnings(open_clip: Any) -> Iterator[None]:
+    """No warnings, and files of weights are read by `read_weights`, whatever open_clip would do with them."""
+    theirs, open_clip.factory.load_state_dict = open_clip.factory.load_state_dict, _state_dict
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        if before is None:
-            del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
-        else:
-            os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = before
+        open_clip.factory.load_state_dict = theirs
+
+
+def _state_dict(path: str, **_: Any) -> dict[str, Tensor]:
+    weights = read_weights(Path(path)).tensors
+    return {name.removeprefix("module."): weight for name, weight in weights.items() if name not in _NO_WEIGHTS}
+
+
+def _require_modest(path: Path) -> None:
+    """Refuse a configuration with absurd numbers, or with options for transformers, such as `trust_remote_code`."""
+    pending = [("", read_json(path, "configuration"))]
+    while pending:
+        name, value = pending.pop()
+        most = _MOST_LAYERS if name == "layers" else _LARGEST_NUMBER
+        unknown = value.keys() - _TOKENIZER_OPTIONS if name == "tokenizer_kwargs" and isinstance(value, dict) else ()
+        if unknown or (isinstance(value, int | float) and not abs(value) <= most):
+            raise UnavailableModel(f"{path} asks for {name!r:.40}: {value!r:.40}, which is not supported")
+        if isinstance(value, dict):
+            pending.extend(value.items())
+        elif isinstance(value, list):
+            pending.extend((name, one) for one in value)

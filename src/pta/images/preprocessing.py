@@ -41,10 +41,13 @@ class Preprocessing:
     std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
 
     def __post_init__(self) -> None:
-        if self.resize not in ("shortest", "square") or self.resample not in FILTERS or self.size < 1:
+        if self.resize not in ("shortest", "square") or self.resample not in FILTERS or not 1 <= self.size <= 4096:
             raise InvalidParameter(f"cannot preprocess images by {self}")
-        if len(self.mean) not in _COLOURS or len(self.std) != len(self.mean) or not all(std > 0 for std in self.std):
-            raise InvalidParameter(f"mean and std must be one or three numbers, std above 0: {self.mean}, {self.std}")
+        numbers = [value for value in (*self.mean, *self.std) if isinstance(value, int | float) and abs(value) <= 1000]
+        if not len(self.std) == len(self.mean) == len(numbers) / 2 in _COLOURS or min(self.std) < 0.001:
+            raise InvalidParameter(
+                f"mean and std must be one or three numbers up to 1000, std from 0.001: {self.mean}, {self.std}"
+            )
 
     def __call__(self, images: Image.Image | Sequence[Image.Image] | Pixels) -> Tensor:
         """Pictures, or bytes that have the right size already, to a normalised batch N×channels×size×size."""

@@ -1,0 +1,102 @@
+"""Reading the weights in a file of `torch.save` or `torch.jit.save`, and nothing else that is in it.
+
+Such a file is a zip archive: the record `data.pkl` describes objects, and one more record per storage holds numbers.
+Code in the archive is never read.
+"""
+
+import io
+import sys
+import zipfile
+from collections.abc import Collection
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pta.encoders.inert_pickle import Inert, read_pickle
+from pta.encoders.stored_tensors import StoredTensor, state_dict_in
+from pta.errors import UnreadableFile
+
+_LARGEST_PICKLE = 64 * 2**20
+_LONGEST_LIST = 8 * 2**20  # of the entries
+_AT_ONCE = 2**20
+_MOST_SHARING = 2  # weights that are tied lie in the file once and have several names
+
+
+def read_torch_archive(file: Path) -> tuple[dict[str, Tensor], bool]:
+    """The tensors of a state dict or TorchScript module, in memory of their own, and whether it was TorchScript."""
+    with _ShortReads(file) as opened, zipfile.ZipFile(opened) as archive:
+        records = _Records(archive)
+        if "byteorder" in records and records.content("byteorder", _AT_ONCE) != sys.byteorder.encode():
+            raise UnreadableFile("it was written on a machine with another order of bytes")
+        root = read_pickle(records.content("data.pkl", _LARGEST_PICKLE))
+        stored = state_dict_in(root)
+        _require_bounded(stored.values(), records, file.stat().st_size)
+        storages = {key: records.read(f"data/{key}") for key in {tensor.record for tensor in stored.values()}}
+    return {name: _view(storages[tensor.record], tensor) for name, tensor in stored.items()}, isinstance(root, Inert)
+
+
+class _ShortReads(io.FileIO):
+    """A file that gives little at a time: only an absurdly long list of entries asks for more."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _LONGEST_LIST:
+            raise UnreadableFile(f"its list of entries is longer than {_LONGEST_LIST >> 20} MiB")
+        return super().read(size)
+
+
+class _Records:
+    """The entries of an archive, by their names within the one folder that they are in."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        names = archive.namelist()
+        folders = [folder for folder, _, name in (entry.partition("/") for entry in names) if name == "data.pkl"]
+        if len(set(names)) < len(names) or len(folders) != 1:
+            raise UnreadableFile("it is a zip archive, but not of torch: that has one data.pkl and no name twice")
+        self._archive, self._folder = archive, folders[0]
+        self._names = set(names)
+
+    def __contains__(self, name: str) -> bool:
+        return f"{self._folder}/{name}" in self._names
+
+    def entry(self, name: str) -> zipfile.ZipInfo:
+        """A record, which must be stored as it is; torch stores all of them so, except for code."""
+        if name not in self:
+            raise UnreadableFile(f"its record {name!r:.40} is missing")
+        entry = self._archive.getinfo(f"{self._folder}/{name}")
+        if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size or entry.flag_bits & 1:
+            raise UnreadableFile(f"its record {name!r:.40} is compressed or encrypted, which torch does not do")
+        return entry
+
+    def read(self, name: str) -> Tensor:
+        """The bytes of a record."""
+        entry = self.entry(name)
+        content = torch.empty(entry.file_size, dtype=torch.uint8)
+        with self._archive.open(entry) as record:
+            for part in content.split(_AT_ONCE):
+                if record.readinto(part.numpy()) < len(part):
+                    raise UnreadableFile(f"its record {name!r:.40} is truncated")
+        return content
+
+    def content(self, name: str, most: int) -> bytes:
+        """The bytes of a record that should be small."""
+        if self.entry(name).file_size > most:
+            raise UnreadableFile(f"its record {name!r:.40} has more than {most:,} bytes")
+        return self.read(name).numpy().tobytes()
+
+
+def _require_bounded(tensors: Collection[StoredTensor], records: _Records, file_bytes: int) -> None:
+    """Refuse tensors that are larger than their records or the file, before anything is allocated."""
+    lengths = {tensor.record: records.entry(f"data/{tensor.record}").file_size for tensor in tensors}
+    if any(tensor.record_bytes > lengths[tensor.record] for tensor in tensors):
+        raise UnreadableFile("a tensor in it is larger than its record")
+    named = sum(prod(tensor.size) * tensor.dtype.itemsize for tensor in tensors)
+    if sum(lengths.values()) > file_bytes or named > _MOST_SHARING * file_bytes:
+        raise UnreadableFile("its tensors are together larger than the file")
+
+
+def _view(storage: Tensor, tensor: StoredTensor) -> Tensor:
+    numbers = storage[: tensor.record_bytes]
+    typed = numbers.bool() if tensor.dtype == torch.bool else numbers.view(tensor.dtype)
+    return typed.as_strided(tensor.size, tensor.stride, tensor.offset)
