@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -222,6 +223,15 @@ def test_what_needs_no_torch_loads_none(call):
     check = "import atexit, sys; atexit.register(lambda: print('loaded:', {'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", f"{check}; {code}"], capture_output=True, text=True, timeout=60)
     assert done.stdout.endswith("loaded: set()\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("call", ["--version", "datasets"])  # printed at the end, and while it runs
+def test_what_cannot_be_printed_is_one_line(call):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "pta", call], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.endswith("cannot be written: no space left on device\n")
+    assert done.stderr.count("\n") == 1
 
 
 def test_no_command_shows_the_help_and_exits_with_2(pta):

@@ -487,7 +487,7 @@ def test_batches_end_at_the_same_samples_wherever_a_stream_goes_on(place, classi
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["nowhere"], "no such file or folder: nowhere"),
+        (["nowhere"], "no such file or folder: 'nowhere'"),
         (["classes.txt", "-"], "cannot be mixed"),
         (["photos", "--frames"], "--frames reads pictures from standard input"),
         (["photos", "--out", "rows.txt"], "ends in .jsonl or .csv"),
@@ -499,7 +499,7 @@ def test_batches_end_at_the_same_samples_wherever_a_stream_goes_on(place, classi
         (["photos", "--classes", "x" * 5000], "no such file of class names"),
         (["photos", "--classes", "cat,"], "at least two"),
         (["photos", "--classes", "one-line.txt"], "stand one a line"),
-        (["", "photos"], "empty name"),
+        (["", "photos"], "none of them empty"),
         (["photos", "--csv", "--out", "rows.csv"], "--csv is for standard output"),
         (["photos", "--append"], "--append adds to a file"),
         (["photos", "--resume", "--out", "r.csv"], "say which with --state"),

@@ -122,7 +122,7 @@ class Classifier:
         views = self._reading_for(adapter, Reading()).views
         self.encoder.preparer(views=views)
         if views is not None:
-            some = torch.ones(1, views.count, self.encoder.dim)
+            some = torch.eye(1, self.encoder.dim).expand(1, views.count, -1)
             adapter.require(Samples(some[:, 0], views=some))  # finds out now whether they are enough
         return adapter
 
