@@ -357,6 +357,16 @@ BOMBS = {
     "modules in modules": MODULE + b"}bq\0" + b"".join(modules_in_modules()),
     "a module in itself": MODULE + b"q\0}" + text("a") + b"h\0sb",
     "a module with a long name in itself": MODULE + b"q\0}" + text("a" * 10**6) + b"h\0sb",
+    "modules that share a long name": b"".join(
+        [MODULE, b"}(", text("a" * 10**6), tensor(), b"ubq\1", MODULE, b"}("]
+        + [text(str(n)) + b"h\1" for n in range(10_000)]
+        + [b"ub"]
+    ),
+    "sizes without end that many tensors share": b"".join(
+        [b"(" + b"K\1" * DEEP + b"tq\2}("]
+        + [text(str(n)) + tensor(size=None, stride=None).replace(b"NN", b"h\2h\2") for n in range(5_000)]
+        + [b"u"]
+    ),
     "a tensor with a long name": b"}" + text("a" * 10**6) + tensor() + b"s",
     "a long name used often": b"X" + (10**6).to_bytes(4, "little") + b"a" * 10**6 + b"q\0" + b"h\0h\0\x93" * 10_000,
     "an integer of a million bytes": b"\x8b" + (10**6).to_bytes(4, "little") + b"\x7f" * 10**6,

@@ -73,10 +73,10 @@ class _Records:
         """The bytes of a record."""
         entry = self.entry(name)
         content = torch.empty(entry.file_size, dtype=torch.uint8)
+        memory = content.numpy().data
         with self._archive.open(entry) as record:
-            for part in content.split(_AT_ONCE):
-                if record.readinto(part.numpy()) < len(part):
-                    raise UnreadableFile(f"its record {shown(name)} is truncated")
+            for start in range(0, len(memory), _AT_ONCE):
+                memory[start : start + _AT_ONCE] = record.read(_AT_ONCE)
         return content
 
     def content(self, name: str, most: int) -> bytes:
