@@ -55,8 +55,7 @@ RUN_WHEN_LOADED = {
         "def fn(x: Tensor=WRITE) -> Tensor:\n  return x\n"
     ),
     "the default of an interface": lambda code: (
-        f"{code}{_taking('Face')}class Face(Interface):\n"
-        "  def method(self, x: Tensor=WRITE) -> Tensor:\n    pass\n"
+        f"{code}{_taking('Face')}class Face(Interface):\n  def method(self, x: Tensor=WRITE) -> Tensor:\n    pass\n"
     ),
     "the default of another class": lambda code: (
         f"{code}{_taking('Plain')}class Plain:\n"

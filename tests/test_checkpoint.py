@@ -187,12 +187,12 @@ def damaged_archive(path):
 REFUSED = {
     "no such checkpoint": ("nothing.pt", lambda path: None),
     "is a folder": ("folder", lambda path: path.mkdir()),
-    "no readable checkpoint": ("half.safetensors", lambda path: path.write_bytes(b"\x10" + bytes(30))),
+    "not a readable checkpoint": ("half.safetensors", lambda path: path.write_bytes(b"\x10" + bytes(30))),
     "is a pickle": ("malice.pt", lambda path: path.write_bytes(pickle.dumps({"a": Malice()}, protocol=2))),
     "holds no state dict": ("malice.bin", lambda path: torch.save({"a": Malice()}, path)),
     "neither a safetensors file nor a zip": ("text.pt", lambda path: path.write_text("version https://git-lfs")),
     "truncated or damaged": ("empty.pt", lambda path: path.touch()),
-    r"damaged\.pt is no readable checkpoint": ("damaged.pt", damaged_archive),
+    r"damaged\.pt is not a readable checkpoint": ("damaged.pt", damaged_archive),
     "it holds no state dict": ("numbers.pt", lambda path: torch.save({"epoch": 3}, path)),
     "no state dict": ("list.pt", lambda path: torch.save([1, 2], path)),
     "'text_projection' is missing": ("other.pt", lambda path: torch.save({"fc.weight": torch.zeros(3, 3)}, path)),
@@ -282,7 +282,7 @@ def test_a_description_with_absurd_values_gives_a_model_or_one_line(tmp_path, na
     descriptions = ["[" * 100_000, '{"model_cfg": ' * 100_000, "\0\x80", *map(json.dumps, variants(DESCRIPTIONS[name]))]
     if name == "preprocessor_config.json":
         write_json(tmp_path / "config.json", DESCRIPTIONS["config.json"])
-    loaded = 0
+    loaded, refused = 0, []
     for description in descriptions:
         (tmp_path / name).write_text(description)
         try:
@@ -291,15 +291,15 @@ def test_a_description_with_absurd_values_gives_a_model_or_one_line(tmp_path, na
             assert torch.tensor([*found.preprocess.mean, *found.preprocess.std]).isfinite().all()
             loaded += 1
         except PtaError as error:
-            assert "\n" not in str(error)
-            assert len(str(error)) < 500
-    assert loaded < len(descriptions) / 2
+            refused.append(str(error))
+    assert len(refused) > loaded
+    assert not [message for message in refused if "\n" in message or len(message) > 500]
 
 
 @pytest.mark.parametrize("value", [1e39, 710.0, 9.3, -200.0, float("nan"), float("-inf")])
 def test_a_scale_that_no_classifier_can_have_is_refused(tmp_path, state, value):
     torch.save({**state, "logit_scale": torch.tensor(value, dtype=torch.float64)}, tmp_path / "weights.pt")
-    with pytest.raises(UnavailableModel, match="has scale|is not finite"):
+    with pytest.raises(UnavailableModel, match=r"has scale|is not finite"):
         load_encoder(f"file:{tmp_path / 'weights.pt'}#gelu")
 
 

@@ -1,6 +1,7 @@
 """The embedded dual encoder, with its packaged weights."""
 
 import runpy
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from torch.nn.functional import normalize
 
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder, load_encoder
-from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel
+from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableFile
+from pta.files import save_tensors
 
 TEXTS = ["a photo of a coat.", "bag", "the ankle boot that she wanted, seen from above"]
 
@@ -161,3 +163,37 @@ def test_clothes_are_recognised_from_prompts_never_seen_in_training(encoder, fas
     anchors = normalize(prompts.mean(dim=1), dim=1)
     answers = (encoder.encode(encoder.preprocess(fashion.images)) @ anchors.T).argmax(dim=1)
     assert (answers.numpy() == fashion.labels).mean() >= 0.88
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"image_width": 10**9},
+        {"image_depth": 10**9},
+        {"text_depth": -1},
+        *({"text_heads": heads} for heads in (0, -4, 7, "4")),
+        {"patch_size": -4},
+        {"dim": "128"},
+        {"dropout": 7.0},
+        {"pixel_std": float("nan")},
+        {"image_size": 10**9},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_a_model_file_with_absurd_settings_is_refused_before_memory_is_taken(tmp_path, changes):
+    encoder = EmbeddedEncoder.load()
+    about = {"kind": "embedded encoder", "config": asdict(encoder.config)}
+    save_tensors(tmp_path / "model.safetensors", encoder.state_dict(), about)
+    assert EmbeddedEncoder.read(tmp_path / "model.safetensors").fingerprint == encoder.fingerprint
+    save_tensors(tmp_path / "model.safetensors", encoder.state_dict(), {**about, "config": about["config"] | changes})
+    with pytest.raises(UnreadableFile, match="describes no embedded encoder") as refused:
+        EmbeddedEncoder.read(tmp_path / "model.safetensors")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("about", [{}, {"config": None}, {"config": [1]}, {"config": {}}], ids=str)
+def test_a_model_file_without_settings_or_weights_is_refused(tmp_path, about):
+    save_tensors(tmp_path / "model.safetensors", {"a": torch.zeros(1)}, {"kind": "embedded encoder", **about})
+    with pytest.raises(UnreadableFile, match="describes no embedded encoder"):
+        EmbeddedEncoder.read(tmp_path / "model.safetensors")

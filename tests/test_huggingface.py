@@ -353,7 +353,8 @@ def test_architectures_have_the_names_people_know(width, depth, patch, size, nam
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("bert", "is a bert model; hf: reads CLIP, SigLIP and SigLIP 2 models"), ("siglip2", "NaFlex")]
+    ("kind", "words"),
+    [("bert", "is a 'bert' model; hf: reads CLIP, SigLIP and SigLIP 2 models"), ("siglip2", "NaFlex")],
 )
 def test_another_kind_of_model_is_refused(tmp_path, kind, words):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
@@ -398,12 +399,154 @@ def test_weights_in_the_old_format_are_read_without_running_what_is_in_it(folder
     assert not (tmp_path / "sprung").exists()
 
 
+def in_one_pickle_file(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def in_several_files(folder):
+    model = CLIPModel.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="100KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 2
+
+
+@pytest.mark.parametrize("change", [in_one_pickle_file, in_several_files])
+def test_weights_in_other_files_give_the_same_model(encoders, folder_copy, change):
+    folder = folder_copy("clip")
+    change(folder)
+    assert HuggingFaceEncoder.load(str(folder)).fingerprint == encoders["clip"].fingerprint
+
+
+def test_an_index_of_weights_names_files_in_its_own_folder(folder_copy, tmp_path):
+    folder = folder_copy("clip")
+    (folder / "model.safetensors").rename(tmp_path / "outside.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": str(tmp_path / "outside.safetensors")}}))
+    assert "no such checkpoint file" in message_of(folder)
+    for content in ("[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', "[" * 10_000):
+        index.write_text(content)
+        assert "its weights" in message_of(folder)
+
+
+@pytest.mark.parametrize("change", [lambda folder: None, in_one_pickle_file], ids=["safetensors", "pickle"])
+def test_overwriting_or_cutting_the_weights_does_not_change_a_loaded_model(folder_copy, change):
+    folder = folder_copy("clip")
+    change(folder)
+    encoder = HuggingFaceEncoder.load(str(folder))
+    before = encoder.encode_texts(TEXTS)
+    (file,) = [*folder.glob("model.safetensors"), *folder.glob("pytorch_model.bin")]
+    with file.open("r+b") as opened:
+        opened.write(b"\xff" * file.stat().st_size)
+    torch.testing.assert_close(encoder.encode_texts(TEXTS), before, atol=1e-6, rtol=0)
+    os.truncate(file, 0)
+    torch.testing.assert_close(encoder.encode_texts(TEXTS), before, atol=1e-6, rtol=0)
+
+
 def test_weights_that_are_not_there_are_not_made_up(folder_copy):
     folder = folder_copy("clip")
     weights = load_file(folder / "model.safetensors")
     del weights["visual_projection.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     assert "lacks 1 of the weights its config.json asks for, such as visual_projection.weight" in message_of(folder)
+
+
+ABSURD = {
+    "config.json": [
+        *({"text_config": {"num_hidden_layers": value}} for value in (10**9, -1, 1.5, "x", None)),
+        *({"vision_config": {"hidden_size": value}} for value in (10**9, 10**30, 0, -4, [])),
+        *({"vision_config": {"num_attention_heads": value}} for value in (0, -1, 7, 10**9)),
+        *({"vision_config": {"image_size": value}} for value in (10**9, -1, 0, [64, 64], "64")),
+        *({"vision_config": {"patch_size": value}} for value in (10**9, -1, 0)),
+        *({"text_config": {"vocab_size": value}} for value in (10**9, 2**63, -1)),
+        *({"text_config": {"max_position_embeddings": value}} for value in (10**9, 0, float("nan"))),
+        {"text_config": {"hidden_act": "os.system"}},
+        {"text_config": []},
+        {"vision_config": 3},
+        {"model_type": ["clip"]},
+        {"projection_dim": 10**9},
+    ],
+    "preprocessor_config.json": [
+        *({"image_mean": value} for value in ([float("nan")] * 3, [1e39] * 3, [[]] * 3, 3, "abc", [True, None, 1])),
+        *({"image_std": value} for value in ([0.0] * 3, [-1] * 3, [1e-40] * 3, {})),
+        *({"resample": value} for value in ([], {}, "x", 1e39)),
+        *({"size": value} for value in (10**9, -1, [64, 64], {"shortest_edge": float("inf")})),
+        {"rescale_factor": float("nan")},
+        {"rescale_factor": "1"},
+    ],
+}
+
+
+def merged(old, new):
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return {**old, **{name: merged(old.get(name), value) for name, value in new.items()}}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [(name, changes) for name, many in ABSURD.items() for changes in many], ids=str
+)
+def test_absurd_settings_are_refused_before_memory_is_taken(folder_copy, name, changes):
+    folder = folder_copy("clip")
+    settings_file = folder / name
+    settings_file.write_text(json.dumps(merged(json.loads(settings_file.read_text()), changes)))
+    assert len(message_of(folder)) < 600
+
+
+@pytest.mark.parametrize("name", ["config.json", "preprocessor_config.json", "vocab.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"[" * 100_000, b"\x80\xff", b'"text"'], ids=repr)
+def test_a_settings_file_that_is_no_object_is_refused(folder_copy, name, content):
+    folder = folder_copy("clip")
+    (folder / name).write_bytes(content)
+    message_of(folder)
+
+
+def with_a_token_of_a_gigantic_number(folder):
+    edit_json(folder / "vocab.json", photo=2**28)
+
+
+def with_a_token_that_the_model_does_not_know(folder):
+    edit_json(folder / "vocab.json", **{"a</w>": 5000})
+
+
+def with_another_kind_of_tokenizer(folder):
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer")
+
+
+def with_an_absurd_length(folder):
+    edit_json(folder / "tokenizer_config.json", model_max_length=[[]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_a_token_of_a_gigantic_number,
+        with_a_token_that_the_model_does_not_know,
+        with_another_kind_of_tokenizer,
+        with_an_absurd_length,
+    ],
+)
+def test_a_tokenizer_that_does_not_fit_is_refused_in_one_line(folder_copy, change):
+    folder = folder_copy("clip")
+    change(folder)
+    with pytest.raises(UnavailableModel, match="tokenizer") as refused:
+        HuggingFaceEncoder.load(str(folder)).encode_texts(TEXTS)
+    assert "\n" not in str(refused.value)
+
+
+def test_code_in_a_folder_is_not_run(folder_copy, tmp_path):
+    folder = folder_copy("clip")
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'harm')!r}, 'w')\nclass Evil: pass\n")
+    evil = {"auto_map": dict.fromkeys(["AutoConfig", "AutoModel", "AutoTokenizer"], "evil.Evil")}
+    kernel = {"attn_implementation": "evil/kernel", "_attn_implementation": "evil/kernel"}
+    config = json.loads((folder / "config.json").read_text())
+    towers = {name: {**config[name], **kernel} for name in ("text_config", "vision_config")}
+    edit_json(folder / "config.json", **evil, **kernel, **towers, quantization_config={"quant_method": "evil"})
+    edit_json(folder / "tokenizer_config.json", **evil)
+    edit_json(folder / "preprocessor_config.json", auto_map={"AutoImageProcessor": "evil.Evil"})
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "evil/model"}')
+    assert HuggingFaceEncoder.load(str(folder)).encode_texts(TEXTS).isfinite().all()
+    assert not (tmp_path / "harm").exists()
 
 
 def test_a_path_that_does_not_exist_is_no_hub_name(tmp_path):

@@ -181,11 +181,38 @@ class Evil:
 
 torch.save({"state_dict": own.state_dict(), "evil": Evil()}, folder / "evil.pt")
 torch.load(folder / "evil.pt", weights_only=False)
-found["harm is possible"] = (folder / "harm-was-done").exists()
+found["harm is possible"] = [(folder / "harm-was-done").exists()]
 (folder / "harm-was-done").unlink()
+found["evil"] = load_encoder(f"openclip:Tiny-CLIP/{folder / 'evil.pt'}").fingerprint
+
+
+def asking_for(part, **settings):
+    changed = json.loads(json.dumps(configuration))
+    changed["model_cfg"][part].update(settings)
+    (snapshot / "open_clip_config.json").write_text(json.dumps(changed))
+    return complaint(lambda: load_encoder("openclip:hf-hub:pta-tests/tiny"))
+
+
+(snapshot / "evil.py").write_text(f"open({str(folder / 'harm-was-done')!r}, 'w')")
+(snapshot / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["evil.Evil", None]}}))
+found["remote code"] = asking_for("text_cfg", hf_tokenizer_name="x", tokenizer_kwargs={"trust_remote_code": True})
+found["harm of remote code"] = (folder / "harm-was-done").exists()
+try:
+    open_clip.get_tokenizer(f"local-dir:{snapshot}")
+except Exception:
+    found["harm is possible"].append((folder / "harm-was-done").exists())
+    (folder / "harm-was-done").unlink()
+found["absurd"] = [
+    asking_for("text_cfg", layers=10**9),
+    asking_for("text_cfg", width=10**9),
+    asking_for("vision_cfg", width=float("nan")),
+    asking_for("vision_cfg", layers="x"),
+    asking_for("text_cfg", heads=0),
+    asking_for("text_cfg", context_length=-1),
+    asking_for("text_cfg", vocab_size=[1e39]),
+]
 class_token = load_encoder(written("Tiny-ClassToken")[1])
 found["complaints"] = {
-    "evil": complaint(lambda: load_encoder(f"openclip:Tiny-CLIP/{folder / 'evil.pt'}")),
     "long": complaint(lambda: encoder.encode_texts(["x " * 76])),
     "architecture": complaint(lambda: load_encoder("openclip:ViT-B16/openai")),
     "tag": complaint(lambda: load_encoder("openclip:ViT-B-16/opnai")),
@@ -210,7 +237,13 @@ def found(tmp_path_factory):
     paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder)],
-        env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub")},
+        env={
+            **os.environ,
+            "PYTHONPATH": paths,
+            "HF_HUB_OFFLINE": "1",
+            "HF_HUB_CACHE": str(folder / "hub"),
+            "HF_MODULES_CACHE": str(folder / "modules"),
+        },
         capture_output=True,
         text=True,
         timeout=300,
@@ -304,10 +337,18 @@ def test_cached_repositories_and_tags_load_without_network_with_their_file_activ
     }
 
 
-def test_pickled_code_is_not_run(found):
-    assert found["complaints"]["evil"].startswith("UnavailableModel: openclip:Tiny-CLIP/")
-    assert found["harm is possible"]
+def test_pickled_code_and_code_in_a_repository_are_not_run(found):
+    assert found["harm is possible"] == [True, True]
+    assert found["evil"] == found["trained"], "the weights beside the evil object are those of the honest file"
+    assert "asks for 'tokenizer_kwargs': {'trust_remote_code': True}, which is not supported" in found["remote code"]
+    assert not found["harm of remote code"]
     assert not found["harm"]
+
+
+def test_absurd_settings_are_refused_in_one_line(found):
+    for message in found["absurd"]:
+        assert message.startswith("UnavailableModel: ")
+        assert "\n" not in message
 
 
 @pytest.mark.parametrize(

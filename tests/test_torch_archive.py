@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from hostile_archives import records_of, text, with_pickle, write_records
+from safetensors.torch import save_file
 from torch import nn
 
 from pta.encoders import inert_pickle, torch_archive
@@ -23,7 +24,16 @@ from pta.errors import PtaError, UnreadableFile
 def views_and_dtypes():
     generator = torch.Generator().manual_seed(0)
     shared = torch.randn(8, 6, generator=generator)
-    dtypes = torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
+    dtypes = (
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+    )
     return {
         **{str(dtype).replace("torch.", "as_"): (shared * 20).abs().to(dtype) for dtype in dtypes},
         "as_bool": shared > 0,
@@ -124,8 +134,6 @@ def test_tensors_that_share_memory_still_share_it_and_storages_are_aligned(saved
 def test_a_file_can_be_overwritten_or_cut_after_it_was_read(tmp_path, scripted, saved, kind):
     path = tmp_path / f"model.{'safetensors' if kind == 'safetensors' else 'pt'}"
     if kind == "safetensors":
-        from safetensors.torch import save_file
-
         save_file({"weight": torch.ones(3000)}, path)
     else:
         path.write_bytes((scripted if kind == "scripted" else saved).read_bytes())
@@ -160,7 +168,7 @@ def test_archives_for_more_than_four_gigabytes_are_read(tmp_path, saved):
 def refusal(path):
     with pytest.raises(UnreadableFile) as refused:
         read_weights(path)
-    assert str(refused.value).startswith(str(path))
+    assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -250,11 +258,11 @@ def test_a_list_of_entries_without_end_is_not_read(tmp_path, saved, monkeypatch)
     assert "list of entries is longer" in refusal(path)
 
 
-def test_a_file_larger_than_the_machine_is_refused_before_it_is_read(tmp_path, monkeypatch, saved):
-    monkeypatch.setattr(os, "sysconf", lambda name: 20)  # pages of so many bytes
-    for name in ("weights.pt", "weights.safetensors"):
-        (tmp_path / name).write_bytes(saved.read_bytes())
-        assert "larger than the memory" in refusal(tmp_path / name)
+def test_a_file_larger_than_the_memory_is_refused_before_it_is_read(tmp_path, monkeypatch, saved):
+    save_file({"weight": torch.zeros(300)}, tmp_path / "weights.safetensors")
+    monkeypatch.setattr("pta.memory.available_memory", lambda: 1000)
+    for path in (saved, tmp_path / "weights.safetensors"):
+        assert "of memory" in refusal(path)
 
 
 def test_the_format_before_zip_is_refused_with_what_to_do(tmp_path):
@@ -313,7 +321,7 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("what", IMPOSSIBLE)
 def test_a_tensor_that_cannot_be_is_refused(tmp_path, saved, what):
     message = refusal(with_tensor(saved, tmp_path / "odd.pt", IMPOSSIBLE[what]))
-    assert "a tensor in it" in message or "no readable checkpoint" in message
+    assert "a tensor in it" in message or "not a readable checkpoint" in message
 
 
 def test_one_storage_under_many_names_does_not_multiply(tmp_path):
@@ -322,7 +330,9 @@ def test_one_storage_under_many_names_does_not_multiply(tmp_path):
     one = tensor(numbers=large, size=(large,), stride=(1,))
     for names in (2, 3):
         named = b"".join(text(str(n)) + one for n in range(names))
-        path = with_pickle(tmp_path / "honest.pt", tmp_path / "many.pt", lambda _, named=named: b"\x80\2}(" + named + b"u.")
+        path = with_pickle(
+            tmp_path / "honest.pt", tmp_path / "many.pt", lambda _, named=named: b"\x80\2}(" + named + b"u."
+        )
         if names == 2:
             assert len(read_weights(path).tensors) == 2
         else:
@@ -347,6 +357,16 @@ BOMBS = {
     "modules in modules": MODULE + b"}bq\0" + b"".join(modules_in_modules()),
     "a module in itself": MODULE + b"q\0}" + text("a") + b"h\0sb",
     "a module with a long name in itself": MODULE + b"q\0}" + text("a" * 10**6) + b"h\0sb",
+    "modules that share a long name": b"".join(
+        [MODULE, b"}(", text("a" * 10**6), tensor(), b"ubq\1", MODULE, b"}("]
+        + [text(str(n)) + b"h\1" for n in range(10_000)]
+        + [b"ub"]
+    ),
+    "sizes without end that many tensors share": b"".join(
+        [b"(" + b"K\1" * DEEP + b"tq\2}("]
+        + [text(str(n)) + tensor(size=None, stride=None).replace(b"NN", b"h\2h\2") for n in range(5_000)]
+        + [b"u"]
+    ),
     "a tensor with a long name": b"}" + text("a" * 10**6) + tensor() + b"s",
     "a long name used often": b"X" + (10**6).to_bytes(4, "little") + b"a" * 10**6 + b"q\0" + b"h\0h\0\x93" * 10_000,
     "an integer of a million bytes": b"\x8b" + (10**6).to_bytes(4, "little") + b"\x7f" * 10**6,
@@ -379,13 +399,14 @@ def test_a_pickle_of_too_many_steps_is_refused(tmp_path, saved, monkeypatch):
     assert "more than 100 steps" in refusal(path)
 
 
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["scripted", "saved"])
 def test_any_pickle_is_read_or_refused(tmp_path, scripted, saved, kind):
     honest = scripted if kind == "scripted" else saved
     opcodes = [opcode.code.encode("latin-1") for opcode in inert_pickle.opcodes]
     records, dice = records_of(honest), random.Random(0)
     name = next(name for name in records if name.endswith("/data.pkl"))
-    read = 0
+    read, refused = 0, []
     for _ in range(300):
         content = bytearray(records[name])
         for _ in range(dice.choice([1, 2, 5])):
@@ -399,8 +420,9 @@ def test_any_pickle_is_read_or_refused(tmp_path, scripted, saved, kind):
                 weight.sum()
             read += 1
         except PtaError as error:
-            assert "\n" not in str(error)
-    assert 0 < read < 300
+            refused.append(str(error))
+    assert min(read, len(refused)) > 0
+    assert not [message for message in refused if "\n" in message]
 
 
 # -- the machine -----------------------------------------------------------------------------------------------------

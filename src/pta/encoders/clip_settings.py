@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line, shown
 from pta.files import read_json
 from pta.images import CLIP_PREPROCESSING, Preprocessing
 
@@ -54,7 +54,7 @@ def _of_open_clip(path: Path) -> ClipSettings:
     image, text = _section(model, "vision_cfg"), _section(model, "text_cfg")
     for name, value in (*model.items(), *image.items(), *text.items()):
         if value and name not in _READ | _IN_SHAPES | _HARMLESS and value not in _DEFAULTS.get(name, ()):
-            asked = f"{name!r:.40}: {value!r:.40}"
+            asked = f"{shown(name)}: {shown(value)}"
             raise UnavailableModel(f"{path} asks for {asked}, which file: cannot do; openclip:… might")
     resize = pixels.get("resize_mode", "shortest")
     return ClipSettings(
@@ -72,13 +72,13 @@ def _of_open_clip(path: Path) -> ClipSettings:
 def _of_transformers(path: Path) -> ClipSettings:
     config = _read(path)
     if (kind := config.get("model_type")) != "clip":
-        raise UnavailableModel(f"{path} describes a model of type {kind!r:.40}, file: reads 'clip' only")
+        raise UnavailableModel(f"{path} describes a model of type {shown(kind)}, file: reads 'clip' only")
     # What is left out has its default in transformers; old files repeat what counts under …_config_dict.
     image = {"hidden_size": 768, "num_attention_heads": 12} | _tower(config, "vision")
     text = {"hidden_size": 512, "num_attention_heads": 8} | _tower(config, "text")
     if image["hidden_act"] != text["hidden_act"] or image["hidden_act"] not in ("gelu", "quick_gelu"):
         raise UnavailableModel(
-            f"{path} asks for {image['hidden_act']!r:.40} and {text['hidden_act']!r:.40}; "
+            f"{path} asks for {shown(image['hidden_act'])} and {shown(text['hidden_act'])}; "
             "file: knows gelu or quick_gelu for both"
         )
     if {image["layer_norm_eps"], text["layer_norm_eps"]} != {1e-5}:

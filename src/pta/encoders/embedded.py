@@ -180,6 +180,9 @@ class EmbeddedEncoder(ImageEncoder):
             config = EmbeddedConfig(**about["config"])
             if max(config.image_depth, config.text_depth) > len(weights):
                 raise ValueError("more layers than weights")
+            for width, heads in ((config.image_width, config.image_heads), (config.text_width, config.text_heads)):
+                if heads < 1 or width % heads:
+                    raise ValueError(f"a width of {width} cannot be divided into {heads} heads")
             with torch.device("meta"):
                 encoder = cls(config)
             encoder.load_state_dict({name: weight.float() for name, weight in weights.items()}, assign=True)

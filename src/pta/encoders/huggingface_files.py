@@ -14,12 +14,18 @@ from torch import Tensor
 from pta.encoders.clip_state import fill
 from pta.encoders.hub import require_reachable
 from pta.encoders.weights import read_weights
-from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line, naming
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line, naming, shown
 from pta.files import read_json
 from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 _SMALL_FILES = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = "model.safetensors", "pytorch_model.bin"
+_SECTIONS = "text_config", "vision_config", "text_config_dict", "vision_config_dict"
+_SETTINGS = {
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "hidden_act", "layer_norm_eps"),
+    *("vocab_size", "max_position_embeddings", "image_size", "patch_size", "num_channels"),
+    *("projection_dim", "projection_size", "vision_use_head"),
+}
 _LARGEST_TOKEN = 2**24  # 64 times the largest vocabulary there is
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
@@ -73,25 +79,31 @@ def _fetched(name: str) -> Path:
 
 
 def _read(folder: Path, name: str) -> HuggingFaceFiles:
-    from transformers import AutoConfig
-
-    with _reading(name, "its config.json is"):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, attn_implementation="sdpa")
-    _require_dual_encoder(name, config)
+    config = _config(folder, name)
     preprocessing = _preprocessing(folder, name, config)
     return HuggingFaceFiles(config, _model(folder, name, config), _tokenizer(folder, name), preprocessing)
 
 
-def _require_dual_encoder(name: str, config: Any) -> None:
-    if config.model_type == "siglip2":
+def _config(folder: Path, name: str) -> Any:
+    """What shapes the two towers; whatever else a config.json asks transformers for is left out."""
+    from transformers import CLIPConfig, SiglipConfig
+
+    with _reading(name, "its config.json is"):
+        said = read_json(folder / "config.json", "configuration")
+        kind = said.get("model_type", "nameless")
+    if kind == "siglip2":
         raise UnavailableModel(
             f"hf:{name} is a SigLIP 2 model for any resolution (NaFlex), which is not supported; "
             "take one with a fixed resolution, such as hf:google/siglip2-base-patch16-224"
         )
-    if config.model_type not in ("clip", "siglip"):
-        raise UnavailableModel(
-            f"hf:{name} is a {config.model_type or 'nameless'} model; hf: reads CLIP, SigLIP and SigLIP 2 models"
-        )
+    if kind not in ("clip", "siglip"):
+        raise UnavailableModel(f"hf:{name} is a {shown(kind)} model; hf: reads CLIP, SigLIP and SigLIP 2 models")
+    with _reading(name, "its config.json is"):
+        known = {section: said[section] or {} for section in _SECTIONS if section in said}
+        towers = {section: {key: own[key] for key in own.keys() & _SETTINGS} for section, own in known.items()}
+        if kind == "siglip":
+            return SiglipConfig(**towers, attn_implementation="sdpa")
+        return CLIPConfig(**towers, projection_dim=said.get("projection_dim", 512), attn_implementation="sdpa")
 
 
 def _model(folder: Path, name: str, config: Any) -> Any:
@@ -102,8 +114,8 @@ def _model(folder: Path, name: str, config: Any) -> Any:
         weights = _weights(folder)
     with _reading(name, "its config.json is"):
         for tower in (config.text_config, config.vision_config):
-            if tower.num_attention_heads < 1 or tower.num_hidden_layers > len(weights):
-                raise UnavailableModel("no attention heads, or more layers than weights")
+            if tower.num_attention_heads < 1 or not 1 <= tower.num_hidden_layers <= len(weights):
+                raise UnavailableModel("no attention heads, no layers, or more layers than weights")
         with torch.device("meta"):
             model = (CLIPModel if config.model_type == "clip" else SiglipModel)(config)
     expected = model.state_dict().keys()
@@ -166,7 +178,7 @@ def preprocessing_from(settings: dict[str, Any], image_size: int, *, square: boo
     for switch in ("do_resize", "do_rescale", "do_normalize"):
         if not settings.get(switch, True):
             raise InvalidParameter(f"{switch} is off")
-    if settings.get("do_pad") or abs(settings.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
+    if settings.get("do_pad") or not abs(settings.get("rescale_factor", 1 / 255) - 1 / 255) <= 1e-9:
         raise InvalidParameter("they are padded, or not scaled by 1/255")
     size = settings.get("size", {"height": 224, "width": 224} if square else {"shortest_edge": 224})
     if isinstance(size, int):

@@ -34,7 +34,7 @@ def read_pickle(content: bytes) -> Any:
     """What a pickle of any protocol describes; work and memory are bounded by its length and `MOST_STEPS`."""
     stack: list[Any] = []
     marks: list[int] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     for opcode, argument, _ in islice(genops(content), MOST_STEPS):
         match opcode.name:
             case "STOP":

@@ -18,7 +18,7 @@ from pta.encoders.hub import require_reachable
 from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.encoders.weights import read_weights
-from pta.errors import PtaError, UnavailableModel, first_line, nearest
+from pta.errors import PtaError, UnavailableModel, first_line, nearest, shown
 from pta.files import read_json
 from pta.images import Preprocessing
 from pta.towers import PromptTower
@@ -230,7 +230,7 @@ def _require_modest(path: Path) -> None:
         most = _MOST_LAYERS if name == "layers" else _LARGEST_NUMBER
         unknown = value.keys() - _TOKENIZER_OPTIONS if name == "tokenizer_kwargs" and isinstance(value, dict) else ()
         if unknown or (isinstance(value, int | float) and not abs(value) <= most):
-            raise UnavailableModel(f"{path} asks for {name!r:.40}: {value!r:.40}, which is not supported")
+            raise UnavailableModel(f"{path} asks for {shown(name)}: {shown(value)}, which is not supported")
         if isinstance(value, dict):
             pending.extend(value.items())
         elif isinstance(value, list):

@@ -70,5 +70,5 @@ def _join(state: State, query: str) -> Tensor:
     """Query, key and value in one matrix, as OpenAI keeps them."""
     names = [query.replace(".q_proj.", f".{part}_proj.") for part in "qkv"]
     if len({shape_of(state, name, state[query].ndim) for name in names}) > 1:
-        raise UnavailableModel(f"the weights do not fit together: '{query}' is not as large as its key or value")
+        raise UnavailableModel(f"the weights do not fit together: {query!r} is not as large as its key or value")
     return torch.cat([state[name] for name in names])

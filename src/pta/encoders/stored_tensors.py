@@ -61,8 +61,7 @@ def state_dict_in(root: Any) -> dict[str, StoredTensor]:
         found = {name: tensor for name, value in named if (tensor := _tensor(value))}
     if not found:
         raise UnreadableFile("it holds no state dict (names and tensors)")
-    if max(map(len, found)) > _LONGEST_NAME:
-        raise UnreadableFile(f"a tensor in it has a name of more than {_LONGEST_NAME:,} letters")
+    _require_short(max(map(len, found)))
     return found
 
 
@@ -76,10 +75,16 @@ def _tensors_of_module(root: Inert) -> Iterator[tuple[str, StoredTensor]]:
         if left < 0:
             raise UnreadableFile(f"its modules have more than {_MOST_ATTRIBUTES:,} attributes")
         for name, value in attributes.items():
+            _require_short(len(prefix) + len(name))
             if tensor := _tensor(value):
                 yield prefix + name, tensor
-            elif isinstance(value, Inert) and len(prefix) + len(name) < _LONGEST_NAME:
+            elif isinstance(value, Inert):
                 pending.append((f"{prefix}{name}.", value))
+
+
+def _require_short(length: int) -> None:
+    if length > _LONGEST_NAME:
+        raise UnreadableFile(f"something in it has a name of more than {_LONGEST_NAME:,} letters")
 
 
 def _tensor(value: Any) -> StoredTensor | None:
@@ -104,9 +109,9 @@ def _tensor(value: Any) -> StoredTensor | None:
 
 def _lies_within(tensor: StoredTensor) -> bool:
     """Whether the view is inside its record and shows no number twice."""
-    numbers = (tensor.numbers, tensor.offset, *tensor.size, *tensor.stride)
-    if len(tensor.size) != len(tensor.stride) or len(tensor.size) > _MOST_DIMENSIONS:
+    if not len(tensor.size) == len(tensor.stride) <= _MOST_DIMENSIONS:
         return False
+    numbers = (tensor.numbers, tensor.offset, *tensor.size, *tensor.stride)
     if not all(type(number) is int and 0 <= number <= _LARGEST_NUMBER for number in numbers):
         return False
     if 0 in tensor.size:

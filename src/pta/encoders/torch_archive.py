@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pta.encoders.inert_pickle import Inert, read_pickle
 from pta.encoders.stored_tensors import StoredTensor, state_dict_in
-from pta.errors import UnreadableFile
+from pta.errors import UnreadableFile, shown
 
 _LARGEST_PICKLE = 64 * 2**20
 _LONGEST_LIST = 8 * 2**20  # of the entries
@@ -63,26 +63,26 @@ class _Records:
     def entry(self, name: str) -> zipfile.ZipInfo:
         """A record, which must be stored as it is; torch stores all of them so, except for code."""
         if name not in self:
-            raise UnreadableFile(f"its record {name!r:.40} is missing")
+            raise UnreadableFile(f"its record {shown(name)} is missing")
         entry = self._archive.getinfo(f"{self._folder}/{name}")
         if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size or entry.flag_bits & 1:
-            raise UnreadableFile(f"its record {name!r:.40} is compressed or encrypted, which torch does not do")
+            raise UnreadableFile(f"its record {shown(name)} is compressed or encrypted, which torch does not do")
         return entry
 
     def read(self, name: str) -> Tensor:
         """The bytes of a record."""
         entry = self.entry(name)
         content = torch.empty(entry.file_size, dtype=torch.uint8)
+        memory = content.numpy().data
         with self._archive.open(entry) as record:
-            for part in content.split(_AT_ONCE):
-                if record.readinto(part.numpy()) < len(part):
-                    raise UnreadableFile(f"its record {name!r:.40} is truncated")
+            for start in range(0, len(memory), _AT_ONCE):
+                memory[start : start + _AT_ONCE] = record.read(_AT_ONCE)
         return content
 
     def content(self, name: str, most: int) -> bytes:
         """The bytes of a record that should be small."""
         if self.entry(name).file_size > most:
-            raise UnreadableFile(f"its record {name!r:.40} has more than {most:,} bytes")
+            raise UnreadableFile(f"its record {shown(name)} has more than {most:,} bytes")
         return self.read(name).numpy().tobytes()
 
 

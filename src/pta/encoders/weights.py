@@ -1,14 +1,14 @@
 """Weights from a file, by name: no code in it is run, and the tensors have memory of their own."""
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors import safe_open
 from torch import Tensor
 
 from pta.encoders.torch_archive import read_torch_archive
-from pta.errors import UnreadableFile
+from pta.errors import PtaError, UnreadableFile, naming
+from pta.files import read_tensors
+from pta.memory import require_memory
 
 _ZIP, _PICKLE = b"PK\3\4", b"\x80"  # how files begin
 
@@ -25,22 +25,17 @@ def read_weights(file: Path) -> Weights:
 
     The format of `torch.save` before version 1.6 is refused.
     """
+    if file.suffix == ".safetensors":
+        return Weights(read_tensors(file, "checkpoint")[0], torchscript=False)
     try:
-        _require_fitting(file)
-        if file.suffix == ".safetensors":
-            with safe_open(file, framework="pt") as opened:
-                return Weights({name: opened.get_tensor(name).clone() for name in opened.keys()}, False)  # noqa: SIM118
-        _require_zip(file)
-        return Weights(*read_torch_archive(file))
-    except UnreadableFile as error:
-        raise UnreadableFile(f"{file} cannot be read: {error}") from None
+        with naming(f"{file} cannot be read"):
+            _require_zip(file)
+            require_memory(file, file.stat().st_size)
+            return Weights(*read_torch_archive(file))
+    except PtaError:
+        raise
     except Exception:  # damaged files fail in many ways
-        raise UnreadableFile(f"{file} is no readable checkpoint (truncated or damaged?)") from None
-
-
-def _require_fitting(file: Path) -> None:
-    if file.stat().st_size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-        raise UnreadableFile("it is larger than the memory of this machine")
+        raise UnreadableFile(f"{file} is not a readable checkpoint file (truncated or damaged?)") from None
 
 
 def _require_zip(file: Path) -> None:
