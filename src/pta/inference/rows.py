@@ -1,10 +1,10 @@
-"""Answers as rows: JSON lines or CSV."""
+"""Answers as rows: JSON lines or CSV. A file name that is not UTF-8 is written with escapes: `caf\\xe9.jpg`."""
 
 import csv
-import json
 from typing import Any, Protocol, TextIO
 
 from pta.inference.answers import Answer
+from pta.safe_text import csv_cell, to_json
 
 _COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
 
@@ -36,7 +36,7 @@ class JsonLines:
         row: dict[str, Any] = dict(zip(_COLUMNS, _values(path, answer), strict=True))
         if len(answer.top) > 1:
             row["top"] = [{"label": label, "probability": round(value, 6)} for label, value in answer.top]
-        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self._file.write(to_json(row) + "\n")
 
 
 class CsvRows:
@@ -50,7 +50,7 @@ class CsvRows:
     def write(self, path: str, answer: Answer) -> None:
         """Write the answer for one sample."""
         more = [field for label, value in answer.top[1:] for field in (label, round(value, 6))]
-        self._writer.writerow([*_values(path, answer), *more])
+        self._writer.writerow(map(csv_cell, [*_values(path, answer), *more]))
 
 
 def _values(path: str, answer: Answer) -> tuple[Any, ...]:
