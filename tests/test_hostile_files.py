@@ -28,7 +28,8 @@ from pta.evaluation.record_files import read_contenders
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.files import read_json
 from pta.inference.answers import Answer
-from pta.inference.rows import CsvRows, JsonLines
+from pta.inference.row_file import RowFile
+from pta.inference.rows import CsvRows, JsonLines, path_as_written
 from pta.prompts import build_classifier, load_descriptions, load_templates
 from pta.reproduction.declaration import load_experiment, parse_experiment
 from pta.safe_text import csv_cell, from_csv_cell, printable, to_json
@@ -272,6 +273,16 @@ def test_rows_hold_no_formulas_and_no_control_characters():
     JsonLines(file).write("@x\udce9\u202e.jpg", answer)
     assert "\x1b" not in file.getvalue()
     assert json.loads(file.getvalue())["path"] == "@x\\xe9\u202e.jpg"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_a_stream_that_goes_on_knows_its_rows_whatever_their_names(tmp_path, ending):
+    names = [EVIL, "=1.jpg", "-x", "'@", "caf\udce9.jpg", 'a"b,c.jpg', "中文.jpg", "7"]
+    file = RowFile(tmp_path / f"rows{ending}", 1)
+    start = file.mark()
+    file.write((name, Answer("x", 0.5, "y", 0.5, 0.1, (("x", 0.5),))) for name in names)
+    file.close()
+    assert start.keys_after(tmp_path / f"rows{ending}") == [path_as_written(name, ending) for name in names]
 
 
 def test_a_list_that_predict_wrote_can_be_read_again(tmp_path):

@@ -1,6 +1,7 @@
 """Answers as rows: JSON lines or CSV. A file name that is not UTF-8 is written with escapes: `caf\\xe9.jpg`."""
 
 import csv
+import json
 from typing import Any, Protocol, TextIO
 
 from pta.inference.answers import Answer
@@ -16,6 +17,15 @@ def columns(top: int) -> list[str]:
     ['entropy', 'label_2', 'probability_2']
     """
     return [*_COLUMNS, *(name for rank in range(2, top + 1) for name in (f"label_{rank}", f"probability_{rank}"))]
+
+
+def path_as_written(key: str, suffix: str) -> str:
+    """What is read back from the `path` of a row in a `.csv` or `.jsonl` file, given the key of its sample.
+
+    >>> path_as_written("-1.jpg", ".csv"), path_as_written("-1.jpg", ".jsonl")
+    ("'-1.jpg", '-1.jpg')
+    """
+    return str(csv_cell(key) if suffix == ".csv" else json.loads(to_json(key)))
 
 
 class Rows(Protocol):
