@@ -2,6 +2,7 @@
 
 import io
 import struct
+import tarfile
 import threading
 import zlib
 from contextlib import suppress
@@ -132,17 +133,17 @@ def test_usual_progressive_pictures_are_decoded_and_a_thumbnail_adds_no_scans():
     assert decode_image(many_scans(1000, 8)).size == (8, 8)
 
 
+EXIF = b"Exif\0\0MM\0*\0\0\0\x08" + bytes(300)
+
 # Every kind of file that has metadata, or more pictures than the first.
 PICTURES = {
-    "jpeg": lambda: encoded(
-        noise(40, 30), exif=b"Exif\0\0MM\0*" + bytes(300), comment=b"hello", icc_profile=b"p" * 99_999
-    ),
-    "cmyk": lambda: encoded(noise(40, 30, "CMYK"), exif=b"Exif\0\0MM\0*" + bytes(300)),
+    "jpeg": lambda: encoded(noise(40, 30), exif=EXIF, comment=b"hello", icc_profile=b"p" * 99_999),
+    "cmyk": lambda: encoded(noise(40, 30, "CMYK"), exif=EXIF),
     "filled jpeg": lambda: jpeg_with(b"\xff" * 1000 + segment(0xFE, b"hello"), noise(40, 30)),
     "restarts": lambda: encoded(noise(40, 30), restart_marker_blocks=1, comment=b"hello"),
     "palette": lambda: encoded(noise(40, 30).quantize(16), "PNG", transparency=3, icc_profile=b"p" * 999),
     "16 bits": lambda: encoded(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50), "PNG"),
-    "transparent": lambda: encoded(noise(40, 30, "RGBA"), "PNG", exif=b"Exif\0\0MM\0*" + bytes(99)),
+    "transparent": lambda: encoded(noise(40, 30, "RGBA"), "PNG", exif=EXIF),
     "animated png": lambda: encoded(
         noise(40, 30), "PNG", save_all=True, append_images=[Image.new("RGB", (40, 30))], default_image=False
     ),
@@ -212,12 +213,15 @@ def test_the_limits_hold_wherever_pictures_are_read(pta, tmp_path, option, most)
     content = encoded(noise(100, 80), "PNG")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.png").write_bytes(content)
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(tmp_path / "photos" / "a.png", "a.png")
     fixed = ("--classes", "shirt,coat", "--model", "embedded", option, most)
     complaint = "too many; at most 7,999" if option == "--max-pixels" else "999"
     for given in (
         pta("predict", "photos", *fixed),
         pta("predict", "-", "--frames", *fixed, stdin=content),
         pta("extract", "photos", "--out", "a.safetensors", *fixed),
+        pta("extract", "a.tar", "--out", "b.safetensors", *fixed),
     ):
         assert given.returncode == 2
         assert complaint in given.stderr

@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -101,6 +101,21 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+@contextmanager
+def understanding(path: str | Path, kind: str) -> Iterator[None]:
+    """One line about a file for whatever its content leads to: what comes from outside can raise anything."""
+    try:
+        yield
+    except PtaError:
+        raise
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
+    except Exception as error:
+        raise UnreadableFile(
+            f"{path} cannot be read as a {kind} (truncated or damaged?): {first_line(error)}"
+        ) from None
+
+
 def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
     """The UTF-8 text of a file of at most `largest` bytes; `kind` is what messages call it, e.g. "template"."""
     try:
@@ -140,9 +155,12 @@ def read_json(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> Any:
     """What a JSON file of at most `largest` bytes holds; `kind` is what messages call it."""
     text = read_text(path, kind, largest)
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{path} is not JSON (truncated or damaged?): {error}") from None
+        content = json.loads(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        return content
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UnreadableFile(f"{path} is not JSON (truncated or damaged?): {first_line(error)}") from None
 
 
 @cache

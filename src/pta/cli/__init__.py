@@ -53,6 +53,8 @@ def main() -> None:
         sys.exit(0)
     except PtaError as error:
         _complain(str(error))
+    except MemoryError:
+        _complain("there is not enough memory for this")
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except Exception as error:

@@ -58,4 +58,4 @@ def _add_rows(screen: Screen, rows: Sequence[RowView], block: Sequence[int]) -> 
         if row.section is not None:
             screen.add_section()
             screen.add_row(f"[italic]{plain(row.section)}[/italic]")
-        screen.add_row(plain(row.row.label), *(plain("\n".join(row.cells[at].lines)) for at in block))
+        screen.add_row(plain(row.row.label), *("\n".join(map(plain, row.cells[at].lines)) for at in block))

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from pta.errors import UnreadableFile, reason
+from pta.safe_text import printable
+
+_LONGEST, _END = 2000, 400
 
 
 class ReaderLeft(Exception):
@@ -13,9 +16,15 @@ class ReaderLeft(Exception):
 
 
 def say(message: str) -> None:
-    """One line on stderr, beside whatever goes to stdout; none where the terminal is gone."""
+    """One line on stderr, beside whatever goes to stdout; of a very long one the start and the end.
+
+    Nothing is said where the terminal is gone.
+    """
+    line = printable(" ".join(message.split()))
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST - _END]} … {line[-_END:]}"
     with suppress(OSError):
-        print(f"pta: {' '.join(message.split())}", file=sys.stderr)
+        print(f"pta: {line}", file=sys.stderr)
 
 
 @contextmanager

@@ -90,5 +90,5 @@ def parse_setting(setting: str) -> tuple[str, str, Any]:
         raise InvalidParameter(f"--set {setting}: expected METHOD.NAME=VALUE, for example pta.h=50")
     try:
         return owner, name, json.loads(value.lower() if value in ("True", "False") else value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return owner, name, value

@@ -1,6 +1,5 @@
 """Where output goes: tables and JSON to stdout, progress to stderr."""
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -9,10 +8,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TimeRemainingColumn
+from rich.text import Text
 
 from pta.cli.messages import say
 from pta.files import require_writable, write_atomically
+from pta.safe_text import printable, to_json
 
 STDOUT = "-"
 
@@ -29,13 +30,20 @@ def progress() -> Progress:
     if not sys.stderr.isatty():
         return ProgressLines()
     return Progress(
-        TextColumn("{task.description}"),
+        _Description(),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
     )
+
+
+class _Description(ProgressColumn):
+    """What is done, in which a name may stand: no markup is read in it."""
+
+    def render(self, task: Task) -> Text:
+        return Text(printable(task.description))
 
 
 class ProgressLines(Progress):
@@ -79,7 +87,7 @@ def on_batch(bar: Progress, task: TaskID, dataset: str) -> Callable[[str, int, i
 
 def plain(text: str) -> str:
     """A text that a table shows as it is: no markup is read in it, and nothing in it moves the cursor."""
-    return escape("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
+    return escape(printable(text))
 
 
 def require_place(path: Path | None) -> None:
@@ -90,7 +98,7 @@ def require_place(path: Path | None) -> None:
 
 def write_json(path: Path | None, content: Any) -> bool:
     """Write JSON to a file, or to stdout for `-`, if a place is given; says whether stdout is free for tables."""
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = to_json(content, indent=2) + "\n"
     if path is not None and str(path) != STDOUT:
         write_atomically(path, text.encode())
     elif path is not None:
@@ -101,4 +109,4 @@ def write_json(path: Path | None, content: Any) -> bool:
 def print_lines(*lines: str) -> None:
     """Print texts to stdout as they are: not wrapped, and no markup is read in them."""
     for line in lines:
-        tables().print(line, markup=False, highlight=False, soft_wrap=True)
+        tables().print(printable(line), markup=False, highlight=False, soft_wrap=True)

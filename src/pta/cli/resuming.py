@@ -10,6 +10,7 @@ from pta.cli.output import STDOUT
 from pta.datasets.sample_set import SampleReference
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.inference.row_file import RowMark
+from pta.inference.rows import path_as_written
 from pta.inference.stream_progress import Progress, StreamRecord, read_record, skip_taken
 
 
@@ -72,7 +73,11 @@ def _after(samples: Iterable[SampleReference], record: StreamRecord | None, stat
 def _require_own(surplus: Sequence[str | None], samples: Any, taken: int, mark: RowMark, out: Path) -> None:
     """Refuse to cut off rows of other samples than those whose rows come next, where these are known."""
     if isinstance(samples, Sequence):
-        coming = {None, *mark.keys_unwritten(), *(sample.key for sample in samples[taken:])}
+        coming = {
+            None,
+            *mark.keys_unwritten(),
+            *(path_as_written(sample.key, out.suffix) for sample in samples[taken:]),
+        }
         for key in surplus:
             if key not in coming:
                 raise UnreadableFile(f"{out} holds a row for {key}, which is none of the samples that come next")

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.output import progress, require_place, tables, write_json
+from pta.cli.output import plain, progress, require_place, tables, write_json
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter
 from pta.files import make_folder
@@ -58,7 +58,8 @@ def verify(
         given = (encoder, reference, data, features, chosen, reading)
         verdicts = list(verify_model(*given, descriptions=descriptions, on_progress=move))
     if write_json(json, [verdict.record() for verdict in verdicts]):
-        tables().print(_table(verdicts, f"{model} as {reference.architecture}, templates {templates}", tolerance))
+        title = plain(f"{model} as {reference.architecture}, templates {templates}")
+        tables().print(_table(verdicts, title, tolerance))
     differences = [abs(verdict.difference) for verdict in verdicts if verdict.difference is not None]
     if not differences:
         raise InvalidParameter(f"none of {', '.join(chosen)} could be measured in {data}; see pta datasets check")
@@ -74,10 +75,10 @@ def _table(verdicts: list[Verdict], title: str, tolerance: float) -> Table:
     for verdict in verdicts:
         published = f"{verdict.published:.2f}"
         if verdict.measured is None or verdict.difference is None:
-            table.add_row(verdict.dataset, "", published, "", "", verdict.note)
+            table.add_row(verdict.dataset, "", published, "", "", plain(verdict.note))
             continue
         same = "the same" if abs(verdict.difference) <= tolerance else "differs"
         note = f"{same}; {verdict.note}" if verdict.note else same
         measured = (f"{verdict.measured:.2f}", f"{verdict.difference:+.2f}")
-        table.add_row(verdict.dataset, f"{verdict.images:,}", published, *measured, note)
+        table.add_row(verdict.dataset, f"{verdict.images:,}", published, *measured, plain(note))
     return table

@@ -1,4 +1,7 @@
-"""A CSV file that lists samples: a header `path,label` or `path`, then one row per sample."""
+"""A CSV file that lists samples: a header `path,label` or `path`, then one row per sample.
+
+A text that begins like a formula may have `'` in front of it, as in the files that `pta predict` writes.
+"""
 
 import csv
 import io
@@ -13,6 +16,7 @@ from pta.datasets.sample_set import SampleFile, SampleSet
 from pta.datasets.trees import is_inside
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import read_text
+from pta.safe_text import from_csv_cell
 
 _LARGEST = 2**30  # millions of rows
 Rows = list[tuple[int, str, str | None]]  # line number, path, label
@@ -57,7 +61,7 @@ def _rows(file: Path) -> Rows:
 
 
 def _row(file: Path, line: int, cells: dict[str, str], labelled: bool) -> tuple[int, str, str | None]:
-    path, label = cells.get("path", "").strip(), cells.get("label", "").strip()
+    path, label = (from_csv_cell(cells.get(name, "").strip()) for name in ("path", "label"))
     if not path or (labelled and not label):
         raise UnreadableFile(f"{file}: line {line} has no {'label' if path else 'path'}")
     if "\0" in path or not (path.startswith("/") or is_inside(path)):

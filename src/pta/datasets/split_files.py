@@ -10,7 +10,7 @@ from pta.datasets.class_index import matching_name
 from pta.datasets.sample_set import SampleFile
 from pta.datasets.trees import is_inside
 from pta.errors import UnreadableFile
-from pta.files import read_json, read_text
+from pta.files import read_json, read_text, understanding
 
 Row = tuple[str, int, str]
 """Path relative to the image folder, label, class name."""
@@ -19,7 +19,8 @@ Row = tuple[str, int, str]
 def list_split(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch) -> Listing:
     """The rows under "test" of a JSON split, in their order."""
     file = entry.test_list_file(root)
-    rows = [_row(row, f"{file}: row {number} of test") for number, row in enumerate(_test_rows(file))]
+    with understanding(file, "split file"):
+        rows = [_row(row, f"{file}: row {number} of test") for number, row in enumerate(_test_rows(file))]
     return _listing(entry, root, rows, names, watch)
 
 

@@ -6,6 +6,7 @@ extension is passed over, and so are links and devices. Only headers are read to
 """
 
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -16,11 +17,18 @@ import numpy as np
 from pta.datasets.class_index import whole_number
 from pta.datasets.sample_set import SampleSet, TarMember
 from pta.datasets.shard_names import find_shards
-from pta.errors import InvalidParameter, PtaError, UnreadableFile, reason
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.files import understanding
 from pta.modality import IMAGES, Modality
 
 _LABEL = ".cls"
 _LONGEST_LABEL = 64
+_LONGEST_HEADER = 2**16
+_ENDLESS_DIGITS = re.compile(rb"\d{256}")  # no file name is so long
+_DESCRIBING = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -54,16 +62,9 @@ def open_shards(source: str, class_names: Sequence[str] | None = None, modality:
 
 def _samples(archive: Path, prefix: str, modality: Modality) -> list[tuple[TarMember, int | None]]:
     """The samples of an archive in its order, each with its label."""
-    try:
-        with archive.open("rb") as file:
-            _refuse_compressed(archive, file)
-            return _read_samples(archive, prefix, file, modality)
-    except OSError as error:
-        raise UnreadableFile(f"cannot read {archive}: {reason(error)}") from None
-    except (tarfile.TarError, ValueError, OverflowError) as error:  # hostile headers raise whatever they like
-        if isinstance(error, PtaError):
-            raise
-        raise UnreadableFile(f"{archive} cannot be read as a tar archive (truncated or damaged?): {error}") from None
+    with understanding(archive, "tar archive"), archive.open("rb") as file:
+        _refuse_compressed(archive, file)
+        return _read_samples(archive, prefix, file, modality)
 
 
 def _read_samples(archive: Path, prefix: str, file: BinaryIO, modality: Modality) -> list[tuple[TarMember, int | None]]:
@@ -86,9 +87,25 @@ def _read_samples(archive: Path, prefix: str, file: BinaryIO, modality: Modality
     return [(sample, labels.get(key)) for key, sample in samples.items()]
 
 
+class _Header(tarfile.TarInfo):
+    """A header; one that describes the next, by a long name or times, is looked at before it is interpreted.
+
+    It must be short, because it is read into memory, and without endless digits, which cost time by their square
+    (CVE-2024-6232).
+    """
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _DESCRIBING and tar.fileobj is not None:
+            start = tar.fileobj.tell()
+            if self.size > _LONGEST_HEADER or _ENDLESS_DIGITS.search(tar.fileobj.read(self.size)):
+                raise tarfile.ReadError(f"a header of {self.size:,} bytes is not sane")
+            tar.fileobj.seek(start)
+        return super()._proc_member(tar)  # type: ignore[misc]
+
+
 def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
     """The plain files of an archive, after which its end mark must stand: a damaged header ends a listing silently."""
-    with tarfile.open(fileobj=file, mode="r:") as tar:
+    with tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
         for member in tar:
             if member.size < 0:
                 raise tarfile.ReadError("a member has a negative size")

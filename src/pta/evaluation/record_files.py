@@ -11,7 +11,7 @@ from pta.errors import InvalidSamples, UnreadableFile, naming
 from pta.evaluation.bits import read_bits
 from pta.evaluation.contenders import Contender
 from pta.evaluation.record import Record
-from pta.files import read_json
+from pta.files import read_json, understanding
 
 _LARGEST = 2**30  # bytes of a file: some tens of thousands of records
 _FIELDS = {"dataset": str, "method": str, "params": dict, "stream": dict, "seed": int, "n": int}
@@ -24,7 +24,7 @@ def read_contenders(path: Path) -> list[Contender]:
         raise UnreadableFile(f"{path} is not a list of records; pta eval --json and pta sweep --json write one")
     found: dict[tuple[str, str], Contender] = {}
     for number, record in enumerate(records, 1):
-        with naming(f"{path}, record {number}"):
+        with understanding(f"{path}, record {number}", "record"), naming(f"{path}, record {number}"):
             one, seen, right = _checked(record)
             one = found.setdefault((one.dataset, one.identity), one)
             _add(one, record, seen, right)

@@ -46,9 +46,10 @@ class ResultStore:
         make_folder(self._locks)
         self._path = folder / "results.sqlite"
         with self._connected() as connection:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if tables - {"results"}:
-                raise sqlite3.DatabaseError(f"it belongs to another program, which keeps {', '.join(sorted(tables))}")
+            kept = set(connection.execute("SELECT name, type FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"))
+            if kept - {("results", "table")}:
+                names = ", ".join(sorted(name for name, _ in kept))
+                raise sqlite3.DatabaseError(f"it belongs to another program, which keeps {names}")
             connection.execute(_SCHEMA)
             connection.execute("SELECT key, inputs, record, made FROM results LIMIT 0")
 
@@ -56,7 +57,12 @@ class ResultStore:
         """The result of a key, if it is there."""
         with self._connected() as connection:
             row = connection.execute("SELECT record FROM results WHERE key = ?", (key,)).fetchone()
-            return None if row is None else json.loads(row[0])
+            if row is None:
+                return None
+            record = json.loads(row[0])
+            if not isinstance(record, dict):
+                raise sqlite3.DatabaseError("a record is damaged")
+            return record
 
     def put(self, inputs: Mapping[str, Any], record: Record) -> Record:
         """Keep a result and give it as `get` will; one that is there already under the same inputs is replaced."""
@@ -79,7 +85,7 @@ class ResultStore:
         try:
             with closing(sqlite3.connect(self._path, timeout=_PATIENCE)) as connection, connection:
                 yield connection
-        except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
+        except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:  # of SQLite, and of damaged JSON
             raise UnreadableFile(
                 f"the results in {self._path} cannot be used: {error}; choose another folder or move the file away"
             ) from None

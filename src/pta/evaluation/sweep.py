@@ -20,6 +20,7 @@ from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
 from pta.parameters import require_mapping, require_seeds
+from pta.safe_text import csv_cell
 
 Setting = dict[str, Any]
 
@@ -131,5 +132,5 @@ def sweep_csv(grid: Grid, swept: Swept) -> str:
             found = (point.accuracy, point.deviation, point.gain, point.zero_shot)
             numbers = ["" if value is None else f"{value:.6f}" for value in found]
             values = [as_given(value) for value in point.setting.values()]
-            writer.writerow([dataset, grid.method, *values, len(point.records), *numbers])
+            writer.writerow(map(csv_cell, [dataset, grid.method, *values, len(point.records), *numbers]))
     return text.getvalue()

@@ -11,6 +11,7 @@ from pta.evaluation.contenders import as_given
 from pta.evaluation.drawing import require_matplotlib
 from pta.evaluation.sweep import Grid, Point
 from pta.files import write_atomically
+from pta.safe_text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,7 @@ def draw(path: Path, grid: Grid, swept: Mapping[str, Sequence[Point]]) -> None:
         panels = figure.subplots(1, len(swept), squeeze=False)[0]
         for panel, (dataset, points) in zip(panels, swept.items(), strict=True):
             _draw_panel(panel, grid, points)
-            panel.set_title(dataset, parse_math=False)
+            panel.set_title(printable(dataset), parse_math=False)
         panels[0].set_ylabel("accuracy in %")
         panels[-1].legend(fontsize="small")
         content = io.BytesIO()

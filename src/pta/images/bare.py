@@ -18,25 +18,10 @@ _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_COMPRESSION, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGH
 _TIFF_SHORT = 3
 _TIFF_TAGS = frozenset(
     (
-        *(
-            _TIFF_WIDTH,
-            _TIFF_HEIGHT,
-            258,
-            _TIFF_COMPRESSION,
-            262,
-            266,
-            273,
-            274,
-            277,
-            278,
-            279,
-            284,
-            292,
-            293,
-            317,
-            320,
-        ),
-        *(_TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT, 324, 325, 332, 338, 339, 347, 529, 530, 531, 532),
+        *(256, 257, 258, 259, 262, 266, 274, 277, 284, 338, 339),  # size, samples, colours, orientation
+        *(273, 278, 279, 322, 323, 324, 325),  # strips and tiles
+        *(292, 293, 317, 347),  # compression
+        *(320, 332, 529, 530, 531, 532),  # palette, inks, luminance
     )
 )
 # Not LZMA, which may ask for gigabytes; libtiff decodes up to 100 scans of a JPEG strip.

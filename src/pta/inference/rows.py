@@ -1,10 +1,11 @@
-"""Answers as rows: JSON lines or CSV."""
+"""Answers as rows: JSON lines or CSV. A file name that is not UTF-8 is written with escapes: `caf\\xe9.jpg`."""
 
 import csv
 import json
 from typing import Any, Protocol, TextIO
 
 from pta.inference.answers import Answer
+from pta.safe_text import csv_cell, to_json
 
 _COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
 
@@ -16,6 +17,15 @@ def columns(top: int) -> list[str]:
     ['entropy', 'label_2', 'probability_2']
     """
     return [*_COLUMNS, *(name for rank in range(2, top + 1) for name in (f"label_{rank}", f"probability_{rank}"))]
+
+
+def path_as_written(key: str, suffix: str) -> str:
+    """What is read back from the `path` of a row in a `.csv` or `.jsonl` file, given the key of its sample.
+
+    >>> path_as_written("-1.jpg", ".csv"), path_as_written("-1.jpg", ".jsonl")
+    ("'-1.jpg", '-1.jpg')
+    """
+    return str(csv_cell(key) if suffix == ".csv" else json.loads(to_json(key)))
 
 
 class Rows(Protocol):
@@ -36,7 +46,7 @@ class JsonLines:
         row: dict[str, Any] = dict(zip(_COLUMNS, _values(path, answer), strict=True))
         if len(answer.top) > 1:
             row["top"] = [{"label": label, "probability": round(value, 6)} for label, value in answer.top]
-        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self._file.write(to_json(row) + "\n")
 
 
 class CsvRows:
@@ -50,7 +60,7 @@ class CsvRows:
     def write(self, path: str, answer: Answer) -> None:
         """Write the answer for one sample."""
         more = [field for label, value in answer.top[1:] for field in (label, round(value, 6))]
-        self._writer.writerow([*_values(path, answer), *more])
+        self._writer.writerow(map(csv_cell, [*_values(path, answer), *more]))
 
 
 def _values(path: str, answer: Answer) -> tuple[Any, ...]:

@@ -4,14 +4,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pta.errors import InvalidParameter, UnreadableFile, nearest
-from pta.files import read_json
+from pta.files import read_json, understanding
 from pta.prompts.names import clean_name
 
 
 def load_descriptions(path: str | Path) -> dict[str, list[str]]:
     """Read a file of the form that CuPL and DPE publish; keys are cleaned names (`_` is a blank)."""
-    path = Path(path)
-    found = read_json(path, "description")
+    with understanding(path, "description file"):
+        return _checked(Path(path), read_json(Path(path), "description"))
+
+
+def _checked(path: Path, found: object) -> dict[str, list[str]]:
     if not isinstance(found, dict) or not found:
         raise UnreadableFile(f"{path} must hold a JSON object, class name → list of sentences")
     descriptions: dict[str, list[str]] = {}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
-from pta.files import packaged_json, read_json, read_text
+from pta.files import packaged_json, read_json, read_text, understanding
 from pta.parameters import require_text, require_texts
 
 _ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
@@ -31,7 +31,8 @@ def load_templates(name: str, dataset: str | None = None) -> tuple[str, ...]:
     if "{" in name or "}" in name:
         return require_templates([name])
     if name.endswith((".txt", ".json")):
-        return _of_file(Path(name))
+        with understanding(name, "template file"):
+            return _of_file(Path(name))
     raise InvalidParameter(
         f"no templates are called {name!r}; {nearest(name, (*_MIXTURES, *_ENSEMBLES))} (or give a .txt or .json file, "
         "or a template with {} where the class name goes)"
@@ -45,7 +46,7 @@ def require_templates(templates: Sequence[str]) -> tuple[str, ...]:
     for template in require_texts("templates", templates):
         if "{}" not in template or template.count("{") != 1 or template.count("}") != 1:
             raise InvalidParameter(
-                f"the template {template!r} must contain {{}} exactly once, where the class name goes, "
+                f"the template {template!r:.60} must contain {{}} exactly once, where the class name goes, "
                 "and no other braces"
             )
     return tuple(templates)

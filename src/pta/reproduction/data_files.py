@@ -8,6 +8,7 @@ from typing import Any
 from pta.reproduction.declaration import Row
 from pta.reproduction.table import Table, said
 from pta.reproduction.view import CellView, view_of
+from pta.safe_text import csv_cell
 
 FIELDS = (
     *("experiment", "place", "section", "row", "method", "params", "dataset", "metric", "statistic"),
@@ -27,7 +28,8 @@ def to_csv(table: Table) -> str:
     writer.writeheader()
     place = {"experiment": table.experiment.id, "place": table.experiment.place}
     for row in view_of(table).rows:
-        writer.writerows(place | _csv_line(row.row, view) for view in row.cells if view.ours)
+        lines = (place | _csv_line(row.row, view) for view in row.cells if view.ours)
+        writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
     return out.getvalue()
 
 

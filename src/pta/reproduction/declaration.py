@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
+from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest
 from pta.evaluation.stream import Stream
 from pta.files import read_text
 from pta.parameters import require_text
@@ -43,6 +43,7 @@ PACKAGED = (
 """The ids of the experiments that ship with the package, in the order of the paper."""
 
 _MOST_DIGITS = 6
+_MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -201,10 +202,11 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
 def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
     with naming(f"experiment {require_text('the name of an experiment', id)}"):
+        require_text("an experiment", text)
         try:
-            content = tomllib.loads(require_text("an experiment", text))
-        except tomllib.TOMLDecodeError as error:
-            raise UnreadableFile(f"not TOML: {error}") from None
+            content = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableFile(f"not TOML: {first_line(error)}") from None
         if "id" in content:
             raise InvalidParameter("an experiment is called as its file; leave out id")
         rows = [_row(row) for row in _rows(pop_table(content, "usual"), pop_tables(content, "rows"))]
@@ -226,7 +228,7 @@ def _rows(usual: dict[str, Any], rows: Iterable[dict[str, Any]]) -> Iterator[dic
 
 def _row(content: dict[str, Any]) -> Row:
     content = {**content, "stream": make(Stream, pop_table(content, "stream"))}
-    if isinstance(seeds := content.get("seeds"), int) and not isinstance(seeds, bool):
+    if type(seeds := content.get("seeds")) is int and seeds <= _MOST_SEEDS:
         content["seeds"] = list(range(1, seeds + 1))
     if isinstance(printed := content.get("printed"), list):
         content["printed"] = [None if value == "" else value for value in printed]

@@ -15,7 +15,7 @@ def pop_table(content: Content, key: str) -> Content:
     """Take the table of that name out, an empty one if there is none."""
     given = content.pop(key, {})
     if not isinstance(given, dict):
-        raise InvalidParameter(f"{key} must be a table, not {given!r}")
+        raise InvalidParameter(f"{key} must be a table, not {given!r:.60}")
     return given
 
 
@@ -38,7 +38,7 @@ def make(kind: type[Made], content: Content) -> Made:
         listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
         given[key] = listed if get_origin(known[key]) is tuple else value
         if not _fits(known[key], given[key]):
-            raise InvalidParameter(f"{key} of {what} must be {_in_words(known[key])}, not {value!r}")
+            raise InvalidParameter(f"{key} of {what} must be {_in_words(known[key])}, not {value!r:.60}")
     for one in fields(kind):  # type: ignore[arg-type]
         if one.name not in given and one.default is MISSING and one.default_factory is MISSING:
             raise InvalidParameter(f"{what} must have {one.name!r}")

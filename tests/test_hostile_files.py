@@ -1,0 +1,344 @@
+"""Whatever a file holds, the answer is one line that names it. Whatever its name holds, the line stays one line."""
+
+import csv
+import io
+import json
+import os
+import sqlite3
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from photos import FASHION, write_classes, write_photos
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+
+from pta.cli.messages import say
+from pta.cli.options import read_classes
+from pta.cli.output import _Description, plain
+from pta.datasets.open import open_samples
+from pta.encoders import EmbeddedEncoder
+from pta.errors import PtaError, UnreadableFile, naming
+from pta.evaluation.record_files import read_contenders
+from pta.evaluation.result_store import ResultStore, result_key
+from pta.files import read_json
+from pta.inference.answers import Answer
+from pta.inference.row_file import RowFile
+from pta.inference.rows import CsvRows, JsonLines, path_as_written
+from pta.prompts import build_classifier, load_descriptions, load_templates
+from pta.reproduction.declaration import load_experiment, parse_experiment
+from pta.safe_text import csv_cell, from_csv_cell, printable, to_json
+
+ENCODER = EmbeddedEncoder.load()
+
+
+def deep(levels):
+    return b"[" * levels + b"]" * levels
+
+
+def split_of(path):
+    """A copy of a dataset whose list is this file."""
+    (path.parent / "dtd" / "images").mkdir(parents=True, exist_ok=True)
+    (path.parent / "dtd" / "split_zhou_DescribableTextures.json").write_bytes(path.read_bytes())
+    with naming(path.stem):
+        return open_samples("dtd", root=path.parent)
+
+
+READERS = {
+    "classes.txt": lambda path: build_classifier(ENCODER, read_classes(str(path)), ["a {}."]),
+    "templates.txt": lambda path: build_classifier(ENCODER, ["cat", "dog"], load_templates(str(path))),
+    "templates.json": lambda path: build_classifier(ENCODER, ["cat", "dog"], load_templates(str(path))),
+    "descriptions.json": lambda path: build_classifier(
+        ENCODER, ["cat", "dog"], ["a {}."], descriptions=load_descriptions(path)
+    ),
+    "list.csv": lambda path: open_samples(path, class_names=["cat", "dog"]).fingerprint,
+    "shard.tar": lambda path: open_samples(path, class_names=["cat", "dog"]),
+    "experiment.toml": lambda path: load_experiment(str(path)),
+    "records.json": read_contenders,
+    "split.json": split_of,
+}
+CONTENTS = {
+    "nothing": b"",
+    "a mark": b"\xef\xbb\xbf",
+    "zeros": bytes(600),
+    "noise": np.random.default_rng(1).bytes(3000),
+    "no UTF-8": b"caf\xe9\n\xed\xa0\x80",
+    "half a document": b'{"test": [["a.jpg", 0,',
+    "another type": b"true",
+    "an object": b'{"a": null, "a": 1}',
+    "deep lists": deep(100_000),
+    "lists at the limit": deep(900),
+    "deep objects": b'{"a":' * 900 + b"1" + b"}" * 900,
+    "deep rows": b'{"test": [' + deep(800) + b"]}",
+    "deep tables": b"a = " + deep(5000),
+    "infinity": b"[1e999, -1e999, NaN]",
+    "digits": b"[" + b"9" * 5000 + b"]",
+    "a number of TOML": b"a = " + b"9" * 5000,
+    "half a character": b'{"cat": ["\\ud800"], "dog": ["a"]}',
+    "half a template": b'["a {}.\\udfff"]',
+    "half a path": b'{"test": [["\\ud800.jpg", 0, "banded"]]}',
+    "a zero byte": b"path,label\na\0b.jpg,cat\n",
+    "a long line": b"path\n" + b"x" * 300_000,
+    "an endless quote": b'path\n"' + b"x" * 9000,
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("reader", READERS)
+def test_any_content_is_read_or_refused_in_one_line_that_names_the_file(tmp_path, reader, content):
+    path = tmp_path / reader
+    path.write_bytes(CONTENTS[content])
+    complaint = f"{path.stem}: none"
+    try:
+        READERS[reader](path)
+    except UnreadableFile as error:
+        complaint = str(error)
+    except PtaError as error:  # about the texts, whichever file they are from
+        complaint += str(error)
+    assert "\n" not in complaint
+    assert path.stem in complaint
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ["folder", "pipe", "nothing", "loop"])
+def test_what_is_no_file_is_refused_without_being_opened(tmp_path, reader, kind):
+    path = tmp_path / reader
+    made = {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "loop": lambda: path.symlink_to(path)}
+    made.get(kind, lambda: None)()
+    with pytest.raises(PtaError) as refused:
+        READERS[reader](path) if reader != "split.json" else read_json(path, "split")
+    assert "\n" not in str(refused.value)
+
+
+def records():
+    """Two records as `pta eval --json` writes them, with the parts that are read."""
+    one = {"dataset": "pets", "method": "pta", "params": {"h": 5}, "stream": {"kind": "shuffled"}, "n": 8, "samples": 8}
+    return [{**one, "seed": seed, "accuracy": 100.0, "seen": "/w==", "right": "/w==", "labels": "x"} for seed in (1, 2)]
+
+
+WRONG = [None, True, -1, 2**63, 10**4000, 1e300, float("inf"), float("nan"), "", "x", [], {}, [[]], [None], {"": []}]
+
+
+@pytest.mark.parametrize("name", list(records()[0]))
+def test_a_record_with_any_value_is_compared_or_refused(tmp_path, name):
+    path = tmp_path / "records.json"
+    path.write_text(json.dumps(records()))
+    assert len(read_contenders(path)) == 1
+    for value in WRONG:
+        path.write_text(json.dumps([records()[0] | {name: value}, records()[1]]))
+        with suppress(PtaError):
+            read_contenders(path)
+
+
+def nested_headers(kind, count=900):
+    """An archive in which each header says that the name of the next one is long."""
+    head = tarfile.TarInfo("x")
+    head.type, head.size = kind, 512
+    body = b"20 path=" + b"a" * 11 + b"\n" + bytes(512 - 20)
+    return (head.tobuf(tarfile.GNU_FORMAT) + body) * count + bytes(1024)
+
+
+def described_by(text, kind=tarfile.XHDTYPE):
+    head, file = tarfile.TarInfo("x"), tarfile.TarInfo("a.jpg")
+    head.type, head.size = kind, len(text)
+    return head.tobuf() + text + bytes(-len(text) % 512) + file.tobuf() + bytes(1024)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        nested_headers(tarfile.GNUTYPE_LONGNAME),
+        nested_headers(tarfile.XHDTYPE),
+        described_by(b"1" * 60_000),  # would take minutes in an unrepaired tarfile
+        described_by(b"x" * 100_000),
+        described_by(b"30 size=99999999999999999999\n"),
+        described_by(b"27 GNU.sparse.map=1,2,3,x\n"),
+        described_by(b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"),
+    ],
+)
+def test_an_archive_with_hostile_headers_is_refused_in_one_line(tmp_path, content):
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(UnreadableFile) as refused:
+        open_samples(tmp_path / "a.tar")
+    assert str(refused.value).startswith(f"{tmp_path / 'a.tar'}")
+    assert "\n" not in str(refused.value)
+
+
+def test_long_names_in_archives_are_read(tmp_path):
+    name = "deep/" * 40 + "a.jpg"
+    for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        with tarfile.open(tmp_path / "a.tar", "w", format=format) as tar:
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+        assert open_samples(tmp_path / "a.tar").samples[0].key == f"a.tar/{name}"
+
+
+@pytest.mark.parametrize("seeds", [10**9, 2**63, -1, True, 1.5])
+def test_an_experiment_of_endless_seeds_is_refused(seeds):
+    text = (
+        f'title = "t"\n[[rows]]\nlabel = "a"\nmethod = "pta"\nseeds = {str(seeds).lower()}\n[[columns]]\nname = "x"\n'
+    )
+    with pytest.raises(PtaError, match="experiment mine: "):
+        parse_experiment("mine", text)
+
+
+DAMAGED = ["7", "'[]'", "x'ff'", f"'{'[' * 9000}'", "'\"x\"'", "'{\"a\": ' || char(0) || '}'"]
+
+
+@pytest.mark.parametrize("record", DAMAGED)
+def test_a_result_of_any_other_type_is_one_clear_line(tmp_path, record):
+    store = ResultStore(tmp_path)
+    store.put({"seed": 1}, {"value": 1})
+    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
+        connection.execute(f"UPDATE results SET record = {record}")
+    connection.close()
+    with pytest.raises(UnreadableFile, match=r"results\.sqlite cannot be used"):
+        store.get(result_key({"seed": 1}))
+
+
+def test_a_view_that_never_ends_is_not_looked_at(tmp_path):
+    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
+        counting = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
+        connection.execute(f"CREATE VIEW results AS {counting} i AS key, i AS inputs, i AS record, i AS made FROM n")
+    connection.close()
+    with pytest.raises(UnreadableFile, match="it belongs to another program, which keeps results"):
+        ResultStore(tmp_path)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+EVIL = "a\x1b[31m\r\n\u202e\u200b\x9b\u2028[red]\udce9"
+
+
+def test_nothing_from_outside_controls_the_terminal(capsys):
+    say(f"no such file: {EVIL}")
+    assert capsys.readouterr().err == (
+        "pta: no such file: a\\x1b[31m \\u202e\\u200b\\x9b [red]\\xe9\n"  # line breaks are blanks here
+    )
+    assert plain(EVIL) == "a\\x1b[31m\\r\\n\\u202e\\u200b\\x9b\\u2028\\[red]\\xe9"
+    say("x" * 10**6)
+    assert len(capsys.readouterr().err) < 2100
+
+
+def test_a_name_in_a_progress_bar_is_no_markup():
+    screen = io.StringIO()
+    with Progress(_Description(), console=Console(file=screen, force_terminal=True, width=200)) as bar:
+        bar.add_task(f"[/nothing] {EVIL}")
+    assert f"[/nothing] {printable(EVIL)}" in screen.getvalue()
+
+
+@given(st.text(st.characters(codec=None)))
+def test_printable_text_is_left_alone_and_any_other_becomes_it(text):
+    safe = printable(text)
+    assert printable(safe) == safe
+    assert safe.encode().decode() == safe
+    assert not any(sign < " " or "\x7f" <= sign <= "\x9f" for sign in safe)
+    assert printable("中文 ünï – 🐈") == "中文 ünï – 🐈"
+
+
+@given(st.text(st.characters(codec=None)))
+def test_json_is_valid_safe_and_exact_wherever_the_text_is_valid(text):
+    line = to_json({"path": text})
+    assert line.encode().decode() == line
+    assert printable(line) == line
+    exact = text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)
+    assert json.loads(line)["path"] == text or not exact
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_no_text_in_a_csv_cell_is_a_formula_and_what_is_printable_is_read_back(text):
+    cell = csv_cell(text)
+    assert cell[:1] not in tuple("=@\t\r") and (cell[:1] not in tuple("+-") or float(cell) is not None)  # noqa: PT018
+    assert from_csv_cell(cell) == printable(text)
+
+
+def test_numbers_in_a_csv_stay_numbers():
+    for number in (-1.5, 3, None, "-1.500000", "+2", "-1e-05", "-inf"):
+        assert csv_cell(number) == number
+    for formula in ("=1+1", "+1+1", "-1+1", "@SUM(A1)", "-x", "'=1", "=", "-"):
+        assert csv_cell(formula) == f"'{formula}"
+
+
+def test_rows_hold_no_formulas_and_no_control_characters():
+    answer = Answer("=cmd()", 0.5, "b\x1b[0m", 0.25, 0.1, (("=cmd()", 0.5), ("-x", 0.1)))
+    file = io.StringIO()
+    CsvRows(file, 2).write("@x\udce9.jpg", answer)
+    _, row = csv.reader(io.StringIO(file.getvalue()))
+    assert row == ["'@x\\xe9.jpg", "'=cmd()", "0.5", "b\\x1b[0m", "0.25", "0.1", "'-x", "0.1"]
+    file = io.StringIO()
+    JsonLines(file).write("@x\udce9\u202e.jpg", answer)
+    assert "\x1b" not in file.getvalue()
+    assert json.loads(file.getvalue())["path"] == "@x\\xe9\u202e.jpg"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_a_stream_that_goes_on_knows_its_rows_whatever_their_names(tmp_path, ending):
+    names = [EVIL, "=1.jpg", "-x", "'@", "caf\udce9.jpg", 'a"b,c.jpg', "中文.jpg", "7"]
+    file = RowFile(tmp_path / f"rows{ending}", 1)
+    start = file.mark()
+    file.write((name, Answer("x", 0.5, "y", 0.5, 0.1, (("x", 0.5),))) for name in names)
+    file.close()
+    assert start.keys_after(tmp_path / f"rows{ending}") == [path_as_written(name, ending) for name in names]
+
+
+def test_a_list_that_predict_wrote_can_be_read_again(tmp_path):
+    for name in ("=a.png", "'=b.png", "-c.png", "d.png"):
+        Image.new("L", (4, 4)).save(tmp_path / name)
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        rows = CsvRows(file, 1)
+        for name in ("=a.png", "'=b.png", "-c.png", "d.png"):
+            rows.write(name, Answer("+x", 0.5, "y", 0.5, 0.1, (("+x", 0.5),)))
+    found = open_samples(tmp_path / "rows.csv")
+    assert [sample.key for sample in found.samples] == ["=a.png", "'=b.png", "-c.png", "d.png"]
+    assert all(sample.read() for sample in found.samples)
+    assert found.class_names == ("+x",)
+
+
+def test_file_names_that_are_not_utf8_are_read_and_written_as_valid_text(pta, tmp_path):
+    write_photos(tmp_path / "photos", 2)
+    write_classes(tmp_path / "classes.txt")
+    first = sorted((tmp_path / "photos").glob("*/*.jpg"))[0]
+    (tmp_path / "one").mkdir()
+    name = os.fsencode(tmp_path / "one") + b"/caf\xe9\x1b[31m.jpg"
+    first.rename(os.fsdecode(name))
+    fixed = ("--classes", "classes.txt", "--model", "embedded", "--device", "cpu")
+    for given_as in (("one",), ("-",)):
+        done = pta("predict", *given_as, *fixed, "--out", f"{len(given_as[0])}.jsonl", stdin=name + b"\n")
+        assert done.returncode == 0, done.stderr
+    for out in ("3.jsonl", "1.jsonl"):
+        content = (tmp_path / out).read_bytes()
+        assert b"\x1b" not in content
+        row = json.loads(content.decode("utf-8", errors="strict"))
+        assert row["path"].endswith("one/caf\\xe9\x1b[31m.jpg")
+        assert row["label"] in FASHION.class_names
+    Path(os.fsdecode(name)).unlink()
+    refused = pta("predict", "-", *fixed, stdin=name + b"\n")
+    assert refused.returncode == 2
+    assert "one/caf\\xe9\\x1b[31m.jpg cannot be read: no such file" in refused.stderr
+
+
+def test_a_feature_file_of_any_name_can_be_evaluated_swept_and_compared(pta, pets, tmp_path):
+    path = tmp_path / "=[bold]\x1b[2J\udce9.npz"
+    path.write_bytes(pets.read_bytes())
+    given_as = ("--features", path)
+    shown = pta("eval", *given_as, "--method", "pta", "--json", "a.json")
+    swept = pta("sweep", *given_as, "--set", "pta.h=5,10", "--csv", "a.csv", "--plot", "a.svg", "--results", "store")
+    compared = pta("compare", "a.json", "a.json")
+    for done in (shown, swept, compared):
+        assert done.returncode == 0, done.stderr
+        assert "\x1b[2J" not in done.stdout + done.stderr
+    assert json.loads((tmp_path / "a.json").read_text())[0]["dataset"] == "=[bold]\x1b[2J\\xe9"
+    assert (tmp_path / "a.csv").read_text().splitlines()[1].startswith("'=[bold]\\x1b[2J\\xe9,pta,5,1,")
+
+
+def test_running_out_of_memory_is_one_line(pta, monkeypatch, pets):
+    def exhausted(*given):
+        raise MemoryError
+
+    monkeypatch.setattr("pta.cli.options.load_features", exhausted)
+    done = pta("eval", "--features", pets)
+    assert (done.returncode, done.stderr) == (2, "pta: there is not enough memory for this\n")
