@@ -9,7 +9,16 @@ from difflib import get_close_matches
 
 
 class PtaError(ValueError):
-    """The user's mistake: the root of every exception that `pta` raises on purpose."""
+    """The user's mistake: the root of every exception that `pta` raises on purpose.
+
+    Its message is one line, whatever it quotes.
+
+    >>> str(PtaError("no such file: a\\nb"))
+    'no such file: a b'
+    """
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().splitlines())
 
 
 class InvalidClassifier(PtaError):

@@ -106,7 +106,8 @@ def _prepare_command(scene: Scene, arguments: tuple[Any, ...], stdin: str) -> Ca
 def _run_command(arguments: list[str], stdin: Path) -> None:
     from pta.cli import main
 
-    out, error = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape") for _ in range(2))
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape")
+    error = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     before = sys.argv, sys.stdin, sys.stdout, sys.stderr, warnings.showwarning
     with _readable(stdin).open("rb") as file:
         try:
@@ -289,13 +290,12 @@ def _store(scene: Scene) -> Callable[[], Any]:
         scene.around({"method": "pta", "seed": 1}),
         scene.around({"accuracy": 60.0}),
     )
-    key = scene.around("0" * 64)
 
     def call() -> None:
         store = ResultStore(folder)
-        store.get(key)
+        key = result_key(inputs)
         store.put(inputs, record)
-        store.get(result_key(inputs))
+        store.get(key)
         len(store)
         with store.claim(key, wait=False):
             pass
@@ -502,7 +502,7 @@ TARGETS: tuple[Target, ...] = (
         for kind in _PICTURES
     ),
     calls("fuzzing.targets:as_raw", _PICTURE, weight=6),
-    calls("fuzzing.targets:encode", torch.zeros(2, 1, 28, 28), then=_encoded, weight=6),
+    calls("fuzzing.targets:encode", torch.zeros(2, 1, 28, 28), weight=6),
     calls("fuzzing.targets:encode_texts", ["a cat", "a dog"], then=_encoded, weight=6),
     calls("pta.images:decode_image", valid.picture(), "the image", at_least=None, weight=6),
     calls("pta.images:decode_image", valid.picture("JPEG"), "the image", at_least=4, weight=6),
@@ -570,7 +570,7 @@ TARGETS: tuple[Target, ...] = (
     calls("pta.datasets.catalogue:catalogue", then=_all_records),
     calls("pta.datasets.check:check", "dtd", File("datasets", Path), weight=4),
     calls("pta.datasets.fashion:load_fashion_test"),
-    calls("pta.files:load_tensors", File("segment.safetensors", Path), "segment", None),
+    calls("pta.files:load_tensors", File("segment.safetensors", Path), Own(lambda scene: "segment")),
     calls("pta.files:read_json", File("records.json", Path), "record"),
     # orders
     calls("pta.streams:iid", 10, 3),

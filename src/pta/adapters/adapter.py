@@ -390,7 +390,12 @@ def _device(name: object) -> torch.device:
     """A device of this machine with memory, by its name."""
     try:
         device = torch.empty(0, device=name).device  # type: ignore[call-overload]
-    except (RuntimeError, TypeError, AssertionError) as error:  # torch asserts that it was built for the device
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+        AssertionError,
+    ) as error:  # torch asserts that it was built for the device
         raise InvalidParameter(f"there is no device {shown(name)}: {first_line(error)}") from None
     if device.type == "meta":
         raise InvalidParameter("an adapter needs a device with memory, not meta")

@@ -65,7 +65,13 @@ class Classifier:
     ) -> None:
         prompts = load_templates(templates) if isinstance(templates, str) else templates
         self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
-        folder = None if cache is None else default_cache() if str(cache) == "default" else as_path(cache)
+        folder = (
+            None
+            if cache is None
+            else default_cache()
+            if isinstance(cache, str) and cache == "default"
+            else as_path(cache)
+        )
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         self.raw_probability = require_switch("raw_probability", raw_probability)
         self.views, self.limits = Views(views, "crops", seed=None), limits

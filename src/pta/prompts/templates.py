@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
+from pta.errors import InvalidParameter, UnreadableFile, naming, nearest, shown
 from pta.files import packaged_json, read_json, read_text
-from pta.parameters import require_text, require_texts
+from pta.parameters import require_text
 
 _ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
 _MIXTURES = {"clip": "clip7", "coop": "vanilla", "dpe": "clip7"}  # what each is for classes of no known dataset
@@ -42,7 +42,11 @@ def require_templates(templates: Sequence[str]) -> tuple[str, ...]:
     """The same templates, if each of them has exactly one place for a class name."""
     if isinstance(templates, str):
         raise InvalidParameter(f"templates must be a list of strings; for one template pass [{templates!r}]")
-    for template in require_texts("templates", templates):
+    if not isinstance(templates, Sequence):
+        raise InvalidParameter(f"templates must be a list of strings, not {shown(templates)}")
+    for template in templates:
+        if not isinstance(template, str):
+            raise InvalidParameter(f"a template must be a string, not {shown(template)}")
         if "{}" not in template or template.count("{") != 1 or template.count("}") != 1:
             raise InvalidParameter(
                 f"the template {template!r} must contain {{}} exactly once, where the class name goes, "
