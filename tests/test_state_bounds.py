@@ -10,7 +10,7 @@ import torch
 from refusals import unless_refused
 from torch.nn.functional import normalize
 
-from pta import Samples, ZeroShotClassifier, create_adapter, list_adapters
+from pta import ZeroShotClassifier, create_adapter, list_adapters
 from pta.adapters.checks import _Stream
 
 SETTINGS = [
