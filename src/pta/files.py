@@ -164,6 +164,8 @@ def packaged_json(name: str) -> dict[str, Any]:
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Save tensors with a description of what they are; equal contents give equal files."""
+    if not isinstance(path, str | Path):
+        raise UnreadableFile(f"cannot write to {shown(path)}: it is no path")
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomically(path, save(plain, metadata={"about": json.dumps(about, sort_keys=True)}))
 
@@ -269,4 +271,6 @@ def existing_file(path: object, kind: str) -> Path:
     with suppress(OSError):  # a name that is too long for a path
         if isinstance(path, str | Path) and Path(path).is_file():
             return Path(path)
-    raise UnreadableFile(f"no such {kind} file: {path if isinstance(path, str | Path) else shown(path)}")
+    raise UnreadableFile(
+        f"no such {kind} file: {path if isinstance(path, str | Path) and str(path).isprintable() else shown(path)}"
+    )

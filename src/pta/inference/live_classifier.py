@@ -100,7 +100,7 @@ class Classifier:
         Learning is the last thing that can fail: what was learned is answered.
         """
         require_count("top", top, 1, MOST_ANSWERS)
-        if not len(samples):
+        if _is_empty(samples):
             return []
         known = self.adapter._checked(samples)
         zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
@@ -163,3 +163,10 @@ class Classifier:
             return scores(answers) if isinstance(answers, Answer) else list(map(scores, answers))
 
         return classify
+
+
+def _is_empty(samples: object) -> bool:
+    try:
+        return len(samples) == 0  # type: ignore[arg-type]
+    except Exception:  # what has no length is no batch, and refused as such
+        return False
