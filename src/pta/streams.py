@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from pta.errors import InvalidParameter, shown
-from pta.parameters import require_count, require_number
+from pta.parameters import require_count, require_number, require_switch
 from pta.plain import plain_number, plain_tensor
 
 Order = NDArray[np.int64]
@@ -42,7 +42,7 @@ def dirichlet(labels: ArrayLike, gamma: float, seed: int, *, batch: int = 128, s
         slots = slot_count(sum(map(len, members)), len(members), batch)
     slots = require_count("slots", slots, 1, _MOST_SHARES // len(members))
     rng = _rng(seed)
-    shares = rng.dirichlet(np.full(slots, gamma), size=len(members))
+    shares = rng.dirichlet(np.full(slots, float(gamma)), size=len(members))
     parts: list[list[Order]] = [[] for _ in range(slots)]
     for own, share in zip(members, shares, strict=True):
         cuts = np.floor(np.cumsum(share)[:-1] * len(own)).astype(np.int64)
@@ -114,7 +114,7 @@ def batches(order: Order, size: int, *, drop_last: bool = False) -> Iterator[Ord
 def kept(count: int, size: int, *, drop_last: bool) -> int:
     """How many of `count` samples are seen in batches of a size."""
     count, size = require_count("count", count, 0, _MOST_SAMPLES), require_size("size", size)
-    return count - count % size if drop_last else count
+    return count - count % size if require_switch("drop_last", drop_last) else count
 
 
 def require_order(order: object, count: int) -> Order:

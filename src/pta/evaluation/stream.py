@@ -6,7 +6,7 @@ from typing import Any
 from pta import streams
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.parameters import require_choice, require_count
+from pta.parameters import require_choice, require_count, require_switch
 
 KINDS = ("iid", "dirichlet", "separate", "poisoned")
 
@@ -29,6 +29,8 @@ class Stream:
 
     def __post_init__(self) -> None:
         require_choice("the kind of stream", self.kind, KINDS)
+        require_switch("drop_last", self.drop_last)
+        require_switch("lookahead", self.lookahead)
         for name, value, owner in (("gamma", self.gamma, "dirichlet"), ("prefix", self.prefix, "poisoned")):
             if value is not None and self.kind != owner:
                 raise InvalidParameter(f"{name} belongs to the stream {owner}, but the stream is {self.kind}")

@@ -100,6 +100,7 @@ class Classifier:
         Learning is the last thing that can fail: what was learned is answered.
         """
         require_count("top", top, 1, MOST_ANSWERS)
+        require_switch("learn", learn)
         if _is_empty(samples):
             return []
         known = self.adapter._checked(samples)
