@@ -75,7 +75,7 @@ def as_picture(image: object) -> Image.Image:
     raise UnreadableSample(f"expected a path, bytes, a Pillow image or a uint8 array rows×columns×3, got {what}")
 
 
-def _is_picture(image: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _is_picture(image: np.ndarray) -> bool:
     has_shape = image.ndim == 2 or image.shape[2:] == (3,)
     return image.dtype == np.uint8 and has_shape and image.size <= 3 * USUAL_LIMITS.max_pixels
 
