@@ -1,4 +1,4 @@
-"""Tensors that are not simply dense numbers in memory, each made from an ordinary one."""
+"""Tensors that are not simply dense numbers in memory, each made from an ordinary one, and other odd values."""
 
 from collections.abc import Callable
 
@@ -50,3 +50,22 @@ ODD_TENSORS: dict[str, Callable[[Tensor], object]] = {
     "text": lambda one: "features",
     "generator": lambda one: (row for row in one),
 }
+
+
+class WithoutText:
+    """Something that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text\nat all")
+
+
+ODD_VALUES: list[object] = [
+    *(None, -1, 0, 2**70, 10**400, 10**5000, 1.5, float("nan"), float("inf"), 1j, True),
+    *("", "x", "a\nb", "\0", b"x", [], [[1], 2], (), {}, {1: 2}, set(), object(), WithoutText(), range(3), int),
+    *(torch.tensor(3), torch.ones(2, 3), torch.eye(2).to_sparse(), torch.ones(2, device="meta")),
+]
+
+
+def odd_id(value: object) -> str:
+    """A name for a test with that value."""
+    return f"{type(value).__name__} {value}"[:20] if isinstance(value, str | bytes | float) else type(value).__name__

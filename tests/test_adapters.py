@@ -1,16 +1,21 @@
 """The contract around a method: registry, state files, resetting."""
 
 import json
+import pickle
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
+from odd_tensors import ODD_VALUES, odd_id
+from refusals import unless_refused
 from safetensors.torch import load_file, save_file
 
 import pta
+from pta.adapters.checks import _Stream
 from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
 
 
@@ -209,3 +214,133 @@ def test_what_is_no_snapshot_segment_or_model_is_refused(classifier, features):
     with pytest.raises(InvalidParameter, match="needs the image tower of a model"):
         pta.create_adapter("tca", classifier, model="embedded")
     adapter.reset(classes=torch.tensor([1, 3]))
+
+
+# -- a state from outside ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("knowledge", lambda t: t * 0 + 1e30),
+        ("knowledge", lambda t: torch.nn.functional.normalize(t + 1) * 1.01),
+        ("anchored", lambda t: t * 0.5),
+        ("anchored", lambda t: t * 0),
+        ("length", lambda t: t * 2),
+        ("length", lambda t: -t),
+        ("seen", lambda t: t * 0 + 2**53 + 1),
+        ("touched", lambda t: t.to(torch.uint8)),
+    ],
+    ids=str,
+)
+def test_a_state_file_that_no_stream_could_lead_to_is_refused(classifier, saved, name, change):
+    rewrite(saved, change_tensors={name: change(load_file(saved)[name])})
+    with pytest.raises(StateMismatch, match=f"state.safetensors: {name} ") as refused:
+        pta.load_adapter(saved, classifier)
+    assert "\n" not in str(refused.value)
+
+
+def test_flags_of_other_bytes_than_0_and_1_are_1(classifier, saved):
+    whole, flags = saved.read_bytes(), load_file(saved)["touched"].to(torch.uint8).numpy().tobytes()
+    header = int.from_bytes(whole[:8], "little")
+    place = 8 + header + json.loads(whole[8 : 8 + header])["touched"]["data_offsets"][0]
+    saved.write_bytes(whole[:place] + bytes([2] * len(flags)) + whole[place + len(flags) :])
+    assert pta.load_adapter(saved, classifier).touched.view(torch.uint8).tolist() == [1] * len(flags)
+
+
+def test_a_description_that_is_too_deep_is_one_line(classifier, saved):
+    save_file(load_file(saved), saved, metadata={"about": "[" * 10**5})
+    with pytest.raises(UnreadableFile, match="its description is no JSON"):
+        pta.load_adapter(saved, classifier)
+
+
+def test_a_state_that_takes_too_much_memory_is_refused_unread(classifier, saved, monkeypatch):
+    monkeypatch.setattr("pta.memory.available_memory", lambda: 100)
+    with pytest.raises(UnreadableFile, match="unpacks to"):
+        pta.load_adapter(saved, classifier)
+
+
+def test_a_pickled_adapter_with_another_state_is_refused(classifier, features):
+    adapter = pta.PTA(classifier)
+    adapter.step(features)
+    adapter.knowledge *= 1e30
+    with pytest.raises(StateMismatch, match="the state: knowledge must be"):
+        pickle.loads(pickle.dumps(adapter))
+
+
+def test_a_snapshot_is_copied_without_its_graph(classifier, features):
+    adapter = pta.PTA(classifier)
+    adapter.step(features)
+    snapshot = adapter.snapshot()
+    tensors = {**snapshot.tensors, "knowledge": snapshot.tensors["knowledge"].clone().requires_grad_()}
+    adapter.restore(replace(snapshot, tensors=tensors))
+    assert not adapter.knowledge.requires_grad
+    tensors["knowledge"].detach().fill_(7)
+    assert adapter.knowledge.abs().max() <= 1
+
+
+@pytest.mark.parametrize("part", ["method", "parameters", "classifier", "tensors", "knowledge", "touched"])
+@pytest.mark.parametrize("value", ODD_VALUES, ids=odd_id)
+def test_an_odd_part_of_a_snapshot_is_refused_and_nothing_changes(classifier, part, value):
+    adapter = pta.PTA(classifier)
+    whole = adapter.snapshot()
+    inside = part in whole.tensors
+    odd = replace(whole, tensors={**whole.tensors, part: value}) if inside else replace(whole, **{part: value})
+    with pytest.raises(StateMismatch) as refused:
+        adapter.restore(odd)
+    assert "\n" not in str(refused.value)
+    assert all(torch.equal(tensor, whole.tensors[name]) for name, tensor in adapter.state().items())
+
+
+# -- odd values at the edge ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ODD_VALUES, ids=odd_id)
+def test_an_odd_value_is_refused_in_one_line_and_nothing_changes(classifier, features, tmp_path, value):
+    adapter = pta.PTA(classifier)
+    adapter.step(features[:1])
+    before = adapter.snapshot()
+    is_path = isinstance(value, str)
+    uses = [
+        lambda: pta.create_adapter(value, classifier),
+        lambda: pta.create_adapter("pta", value),
+        lambda: pta.create_adapter("tca", classifier, model=value),
+        lambda: pta.create_adapter("onzeta", classifier, source=value),
+        lambda: pta.PTA(value),
+        lambda: pta.load_adapter(value, classifier),
+        lambda: pta.load_adapter(tmp_path / "nothing", value),
+        lambda: pta.Segment.load(value),
+        lambda: pta.compose(value, value),
+        lambda: adapter.apply(value),
+        lambda: adapter.summarise(value),
+        lambda: adapter.restore(value),
+        lambda: adapter.predict(value),
+        lambda: adapter.step(value),
+        lambda: None if is_path else adapter.save(value),
+        lambda: None if value is None else adapter.reset(classes=[value]),
+    ]
+    for use in uses:
+        unless_refused(use)
+    assert all(torch.equal(tensor, before.tensors[name]) for name, tensor in adapter.state().items())
+    if value is not None:
+        unless_refused(lambda: adapter.reset(classes=value))
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99", "meta", 10**30, None, [], 1.5], ids=str)
+def test_a_device_that_is_not_there_is_refused(classifier, device):
+    adapter = pta.PTA(classifier)
+    unless_refused(lambda: adapter.to(device))
+    assert adapter.classifier.anchors.device.type == "cpu"
+    assert adapter.knowledge.device.type == "cpu"
+
+
+@pytest.mark.parametrize("name", pta.list_adapters())
+def test_parameters_of_odd_values_are_refused_in_one_line_or_used(name):
+    stream = _Stream.make(1)
+    method = pta.adapters.adapter_class(name)
+    for parameter in method.declared:
+        for value in ODD_VALUES:
+            given = {"length": 5} if name == "onzeta" else {}
+            unless_refused(
+                lambda given=given | {parameter: value}: method(stream.classifier, model=stream.model, **given)
+            )

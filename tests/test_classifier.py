@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from odd_tensors import ODD_TENSORS
+from refusals import unless_refused
 
 from pta import ZeroShotClassifier
 from pta.errors import InvalidClassifier
@@ -107,12 +108,9 @@ def test_a_scale_may_be_any_real_number(scale):
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors of some kinds
 @pytest.mark.parametrize("kind", ODD_TENSORS)
 def test_odd_anchors_are_refused_in_one_line_or_read_as_the_numbers_they_have(kind):
-    try:
-        anchors = ODD_TENSORS[kind](torch.eye(3) + 0.5)
-        classifier = ZeroShotClassifier(anchors, ["a", "b", "c"])
-    except InvalidClassifier as refused:
-        assert "\n" not in str(refused)
-    else:
+    anchors = ODD_TENSORS[kind](torch.eye(3) + 0.5)
+    classifier = unless_refused(lambda: ZeroShotClassifier(anchors, ["a", "b", "c"]))
+    if classifier is not None:
         assert type(classifier.anchors) is torch.Tensor
         assert not classifier.anchors.requires_grad
         torch.testing.assert_close(classifier.anchors.norm(dim=1), torch.ones(3).to(classifier.anchors))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from odd_tensors import ODD_TENSORS
+from refusals import unless_refused
 from torch.nn.functional import normalize
 
 from pta import Samples, create_adapter, list_adapters
@@ -186,7 +187,7 @@ def test_rows_of_any_usual_length_are_scaled_to_one(length):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_row_whose_squares_are_too_large_is_refused(dtype):
-    with pytest.raises(InvalidSamples, match="row 1 .* too large"):
+    with pytest.raises(InvalidSamples, match=r"row 1 .* too large"):
         Samples.of(torch.tensor([[1.0, 0.0], [3e38, 3e38]], dtype=dtype))
 
 
@@ -209,12 +210,9 @@ def test_no_length_of_views_or_features_makes_a_method_non_finite(name):
 def test_an_odd_tensor_is_refused_in_one_line_or_read_as_the_numbers_it_has(kind, name):
     plain = full_samples().tensors()
     for make in (Samples, Samples.of):
-        try:
-            odd = ODD_TENSORS[kind](plain[name])
-            samples = make(**{"features": plain["features"]} | {name: odd})
-        except InvalidSamples as refused:
-            assert "\n" not in str(refused)
-        else:
+        odd = ODD_TENSORS[kind](plain[name])
+        samples = unless_refused(lambda make=make, odd=odd: make(**{"features": plain["features"]} | {name: odd}))
+        if samples is not None:
             given = samples.tensors().get(name, plain["features"])
             assert type(given) is torch.Tensor
             assert not given.requires_grad

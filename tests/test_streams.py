@@ -5,9 +5,11 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from odd_tensors import ODD_VALUES, odd_id
+from refusals import unless_refused
 from streams import feature_file
 
-from pta import PTA
+from pta import CLIP, PTA
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.evaluation.evaluate import Summary, evaluate
 from pta.evaluation.stream import Stream
@@ -205,6 +207,64 @@ def test_what_makes_no_stream_is_one_clear_line(make, complaint):
         make()
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+PROBABILITIES = np.full((2, 2), 0.5)
+
+
+@pytest.mark.parametrize("value", ODD_VALUES, ids=odd_id)
+def test_odd_values_are_refused_in_one_line_or_make_a_stream(value):
+    makers = [
+        lambda: iid(value, 1),
+        lambda: iid(3, value),
+        lambda: dirichlet(value, 0.1, 1),
+        lambda: dirichlet([0, 1], value, 1),
+        lambda: dirichlet([0, 1], 0.1, 1, batch=value),
+        lambda: dirichlet([0, 1], 0.1, 1, slots=value),
+        lambda: separate(value, 1),
+        lambda: drifting(value, 1),
+        lambda: poisoned(value, [0, 1], PROBABILITIES, prefix=1),
+        lambda: poisoned(np.arange(2), value, PROBABILITIES, prefix=1),
+        lambda: poisoned(np.arange(2), [0, 1], value, prefix=1),
+        lambda: poisoned(np.arange(2), [0, 1], PROBABILITIES, prefix=value),
+        lambda: poisoned(np.arange(2), [0, 1], PROBABILITIES, prefix=1, confidence=value),
+        lambda: list(batches(value, 2)),
+        lambda: list(batches(np.arange(3), value)),
+        lambda: kept(value, 2, drop_last=True),
+        lambda: kept(3, value, drop_last=True),
+        lambda: slot_count(value, 2),
+        lambda: slot_count(2, value),
+        lambda: slot_count(2, 2, value),
+        lambda: Stream(value),
+        lambda: Stream("dirichlet", gamma=value),
+        lambda: Stream("poisoned", prefix=value),
+    ]
+    for make in makers:
+        unless_refused(make)
+
+
+@pytest.mark.parametrize("value", ODD_VALUES, ids=odd_id)
+def test_an_evaluation_with_odd_values_is_refused_in_one_line_or_runs(value):
+    data = feature_file(10)
+    uses = [
+        lambda: list(evaluate(data, {"clip": {}}, value)),
+        lambda: list(evaluate(data, {"clip": {}}, [value])),
+        lambda: list(evaluate(data, {"clip": {}}, [1], batch=value)),
+        lambda: list(evaluate(data, value, [1])),
+        lambda: list(evaluate(data, {"clip": value}, [1])),
+        lambda: run_stream(CLIP(data.classifier), data.samples, None, value),
+        lambda: run_stream(CLIP(data.classifier), data.samples, data.labels, iid(10, 1), batch=value),
+    ]
+    for use in uses:
+        unless_refused(use)
+
+
+def test_an_order_of_other_samples_and_labels_of_others_are_refused():
+    data = feature_file(10)
+    with pytest.raises(InvalidParameter, match="numbers from 0 to 9"):
+        run_stream(CLIP(data.classifier), data.samples, None, np.arange(11))
+    with pytest.raises(InvalidParameter, match="10 samples but 3 labels"):
+        run_stream(CLIP(data.classifier), data.samples, data.labels[:3], iid(10, 1))
 
 
 # -- runs over streams ------------------------------------------------------------------------------------------------

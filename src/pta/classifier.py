@@ -3,14 +3,12 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pta.errors import InvalidClassifier, first_line, shown
-from pta.plain import plain_number, plain_tensor
+from pta.plain import plain_list, plain_number, plain_tensor
 
 _LARGEST = 1e4  # of scale and bias; logits then stay far from where float32 ends
 _OF_MODERATE_SIZE = 1e15  # entries up to it, and down to its inverse, have squares that float32 holds
@@ -113,21 +111,14 @@ def _unit_anchors(anchors: object) -> Tensor:
 
 
 def _texts(what: str, given: object) -> tuple[str, ...]:
-    texts = _listed(given)
+    texts = plain_list(given)
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise InvalidClassifier(f'{what} must be a list of texts, for example ["cat", "dog"], got {shown(given)}')
     return tuple(map(str, texts))
 
 
 def _prompts(given: object) -> tuple[tuple[str, ...], ...]:
-    listed = _listed(given)
-    if listed is None:
+    classes = plain_list(given)
+    if classes is None:
         raise InvalidClassifier(f"prompts must be a list of texts for each class, got {shown(given)}")
-    return tuple(_texts("the prompts of a class", texts) for texts in listed)
-
-
-def _listed(given: object) -> tuple[Any, ...] | None:
-    """What a list, an array or another collection holds; None for a single value."""
-    if isinstance(given, np.ndarray):
-        given = given.tolist()
-    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes | Tensor) else None
+    return tuple(_texts("the prompts of a class", texts) for texts in classes)

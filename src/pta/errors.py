@@ -9,7 +9,16 @@ from difflib import get_close_matches
 
 
 class PtaError(ValueError):
-    """The user's mistake: the root of every exception that `pta` raises on purpose."""
+    """The user's mistake: the root of every exception that `pta` raises on purpose.
+
+    Its message is one line, whatever it quotes.
+
+    >>> str(PtaError("no such file: a\\nb"))
+    'no such file: a b'
+    """
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().splitlines())
 
 
 class InvalidClassifier(PtaError):
@@ -109,13 +118,14 @@ def first_line(error: Exception) -> str:
 
 
 def shown(value: object, most: int = 80) -> str:
-    """A value as a message quotes it: in one line and not too long, whatever its own text is.
+    """A value as a message quotes it: in one line and not too long; of a tensor the type alone, it may hold no numbers.
 
     >>> shown("cat"), shown(list(range(10)), most=12), shown(10**5000)
     ("'cat'", '[0, 1, 2, 3…', '<int>')
     """
     try:
-        text = " ".join(repr(value).split())
+        text = "" if hasattr(type(value), "untyped_storage") else " ".join(repr(value).split())
     except Exception:  # of an int with too many digits to print, or of a caller's own class
-        text = f"<{type(value).__name__}>"
+        text = ""
+    text = text or f"<{type(value).__name__}>"
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -48,12 +48,17 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
 
 def as_path(given: object) -> Path:
     """A path that a system can have, there or not."""
+    if not is_path(given):
+        raise UnreadableFile(f"{shown(given)} is no path")
+    return Path(given)  # type: ignore[arg-type]
+
+
+def is_path(given: object) -> bool:
+    """Whether a system could have something at this path."""
     try:
-        if isinstance(given, str | Path) and b"\0" not in os.fsencode(given):
-            return Path(given)
+        return isinstance(given, str | Path) and b"\0" not in os.fsencode(given)
     except UnicodeEncodeError:  # half of a surrogate pair
-        pass
-    raise UnreadableFile(f"{shown(given)} is no path")
+        return False
 
 
 def exists(path: Path) -> bool:
@@ -133,8 +138,10 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
 
 def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
     """The content of a file that is one sample and has at most so many bytes."""
-    if "\0" in str(path):
-        raise UnreadableSample(f"{str(path)[:100]!a}… is no path: it holds a zero byte (paths stand one per line)")
+    if not is_path(path):
+        raise UnreadableSample(
+            f"{str(path)[:100]!a}… is no path: it holds a zero byte or half a letter (paths stand one per line)"
+        )
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -175,6 +182,8 @@ def packaged_json(name: str) -> dict[str, Any]:
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Save tensors with a description of what they are; equal contents give equal files."""
+    if not isinstance(path, str | Path):
+        raise UnreadableFile(f"cannot write to {shown(path)}: it is no path")
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomically(path, save(plain, metadata={"about": json.dumps(about, sort_keys=True)}))
 
@@ -280,4 +289,6 @@ def existing_file(path: object, kind: str) -> Path:
     with suppress(OSError):  # a name that is too long for a path
         if isinstance(path, str | Path) and Path(path).is_file():
             return Path(path)
-    raise UnreadableFile(f"no such {kind} file: {path if isinstance(path, str | Path) else shown(path)}")
+    raise UnreadableFile(
+        f"no such {kind} file: {path if isinstance(path, str | Path) and str(path).isprintable() else shown(path)}"
+    )

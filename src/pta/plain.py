@@ -1,7 +1,9 @@
 """What a caller gives, as an ordinary number or an ordinary tensor, or refused in one line."""
 
 import math
+from collections.abc import Iterable
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +29,16 @@ def plain_number(given: object) -> float:
         return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except (ValueError, RuntimeError, OverflowError):  # of several numbers, of a tensor without any, of a huge int
         return math.nan
+
+
+def plain_list(given: object) -> list[Any] | None:
+    """The items of something that has several; None in the place of anything else, also of a text or a tensor."""
+    if isinstance(given, str | bytes | Tensor) or not isinstance(given, Iterable):
+        return None
+    try:
+        return list(given)
+    except Exception:  # whatever a caller's own object raises
+        return None
 
 
 def plain_tensor(name: str, given: object, refusal: type[PtaError]) -> Tensor:

@@ -183,7 +183,8 @@ def _checked_norms(features: Tensor, longest: float) -> Tensor:
     norms = _norms(features)
     least, most = map(float, norms.aminmax())
     if not (least >= SMALLEST_NORM and most <= longest):
-        row = int(torch.nonzero(~((norms >= SMALLEST_NORM) & (norms.double() <= longest)))[0])
+        exact = norms.double()  # a bound that is rounded to float32 may be on the other side of a row
+        row = int(torch.nonzero(~((exact >= SMALLEST_NORM) & (exact <= longest)))[0])
         raise InvalidSamples(f"row {row} of the features is {_lack_of_direction(norms[row], longest)}")
     return norms
 

@@ -1,15 +1,20 @@
 """Orders in which samples arrive: pure functions from labels to sample numbers; equal seeds give equal orders."""
 
-import math
 from collections.abc import Iterator
-from numbers import Integral
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, shown
+from pta.parameters import require_count, require_number, require_switch
+from pta.plain import plain_number, plain_tensor
 
 Order = NDArray[np.int64]
+
+_MOST_SAMPLES = 2**31
+_MOST_SHARES = 2**27  # of a Dirichlet distribution for each class, 1 GiB
+_LARGEST_GAMMA = 1e9
 
 
 def iid(count: int, seed: int) -> Order:
@@ -18,7 +23,7 @@ def iid(count: int, seed: int) -> Order:
     >>> iid(5, seed=1).tolist()
     [4, 0, 1, 2, 3]
     """
-    return _rng(seed).permutation(count)
+    return _rng(seed).permutation(require_count("count", count, 0, _MOST_SAMPLES))
 
 
 def dirichlet(labels: ArrayLike, gamma: float, seed: int, *, batch: int = 128, slots: int | None = None) -> Order:
@@ -32,12 +37,12 @@ def dirichlet(labels: ArrayLike, gamma: float, seed: int, *, batch: int = 128, s
     slot, and that is an i.i.d. stream.
     """
     members = _by_class(labels)
-    if not 0 < gamma < math.inf:
-        raise InvalidParameter(f"gamma must be a number above 0, not {gamma!r}; separate(...) is its limit at 0")
+    require_gamma(gamma)
     if slots is None:
         slots = slot_count(sum(map(len, members)), len(members), batch)
+    slots = require_count("slots", slots, 1, _MOST_SHARES // len(members))
     rng = _rng(seed)
-    shares = rng.dirichlet(np.full(_positive("slots", slots), gamma), size=len(members))
+    shares = rng.dirichlet(np.full(slots, float(gamma)), size=len(members))
     parts: list[list[Order]] = [[] for _ in range(slots)]
     for own, share in zip(members, shares, strict=True):
         cuts = np.floor(np.cumsum(share)[:-1] * len(own)).astype(np.int64)
@@ -53,7 +58,8 @@ def slot_count(samples: int, classes: int, batch: int = 128) -> int:
     >>> slot_count(1692, classes=47), slot_count(8100, classes=10)
     (13, 10)
     """
-    return max(1, min(samples // _positive("batch", batch), classes))
+    whole_batches = require_count("samples", samples, 0, _MOST_SAMPLES) // require_size("batch", batch)
+    return max(1, min(whole_batches, require_count("classes", classes, 0, _MOST_SAMPLES)))
 
 
 def separate(labels: ArrayLike, seed: int) -> Order:
@@ -78,13 +84,17 @@ def poisoned(
     `probabilities` are zero-shot's, one row per sample. The first `prefix` such samples of the order are moved to its
     front; None, or more than there are, moves all.
     """
-    classes, given = np.asarray(labels), np.asarray(probabilities)
-    if given.ndim != 2 or classes.shape != given.shape[:1]:
+    given = plain_tensor("probabilities", probabilities, InvalidParameter).double().cpu().numpy()
+    if given.ndim != 2 or not given.size:
+        raise InvalidParameter(f"probabilities must have a row for each of the labels, got shape {given.shape}")
+    classes = _whole_numbers(labels)
+    if classes.shape != given.shape[:1]:
         raise InvalidParameter(
             f"probabilities must have a row for each of the {classes.size} labels, got shape {given.shape}"
         )
-    if prefix is not None and prefix < 0:
-        raise InvalidParameter(f"prefix must be a whole number from 0, not {prefix!r}")
+    order = require_order(order, len(given))
+    prefix = None if prefix is None else require_count("prefix", prefix, 0, _MOST_SAMPLES)
+    confidence = require_number("confidence", confidence, 0.0, 1.0)
     misleading = (given.max(axis=1) > confidence) & (given.argmax(axis=1) != classes)
     first = np.flatnonzero(misleading[order])[:prefix]
     return np.concatenate([order[first], np.delete(order, first)])
@@ -96,35 +106,56 @@ def batches(order: Order, size: int, *, drop_last: bool = False) -> Iterator[Ord
     >>> [part.tolist() for part in batches(np.arange(5), 2, drop_last=True)]
     [[0, 1], [2, 3]]
     """
-    _positive("size", size)
+    order = _whole_numbers(order)
     for start in range(0, kept(len(order), size, drop_last=drop_last), size):
         yield order[start : start + size]
 
 
 def kept(count: int, size: int, *, drop_last: bool) -> int:
     """How many of `count` samples are seen in batches of a size."""
-    return count - count % size if drop_last else count
+    count, size = require_count("count", count, 0, _MOST_SAMPLES), require_size("size", size)
+    return count - count % size if require_switch("drop_last", drop_last) else count
+
+
+def require_order(order: object, count: int) -> Order:
+    """The order, if it is a list of sample numbers below `count`."""
+    numbers = _whole_numbers(order)
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
+        raise InvalidParameter(f"an order of {count} samples has numbers from 0 to {count - 1}")
+    return numbers
+
+
+def require_size(name: str, value: object) -> int:
+    """The value, if it is a number of samples, at least one."""
+    return require_count(name, value, 1, _MOST_SAMPLES)
+
+
+def require_gamma(gamma: object) -> None:
+    """Refuse what is no parameter of a Dirichlet distribution."""
+    if not 0 < plain_number(gamma) <= _LARGEST_GAMMA:
+        allowed = f"a number above 0 and up to {_LARGEST_GAMMA:g}"
+        raise InvalidParameter(f"gamma must be {allowed}, not {shown(gamma)}; separate(...) is its limit at 0")
 
 
 def _by_class(labels: ArrayLike) -> list[Order]:
     """The sample numbers of each class that occurs, classes ascending, samples in the order of the dataset."""
-    given = np.asarray(labels)
-    if given.ndim != 1 or not given.size or not np.issubdtype(given.dtype, np.integer):
-        raise InvalidParameter(
-            f"there must be one whole number a sample, got {given.dtype} of shape {given.shape}; "
-            "without labels only the i.i.d. order can be made"
-        )
+    given = _whole_numbers(labels)
+    if not given.size:
+        raise InvalidParameter("there must be one whole number a sample, but there is no sample")
     _, sizes = np.unique(given, return_counts=True)
     return np.split(np.argsort(given, kind="stable"), np.cumsum(sizes)[:-1])
 
 
+def _whole_numbers(given: object) -> NDArray[np.int64]:
+    tensor = plain_tensor("a list of whole numbers", given, InvalidParameter).cpu()
+    whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
+    if tensor.ndim != 1 or (tensor.numel() and not whole):
+        raise InvalidParameter(
+            f"there must be one whole number a sample, got {tensor.dtype} of shape {tuple(tensor.shape)}; "
+            "without labels only the i.i.d. order can be made"
+        )
+    return tensor.numpy().astype(np.int64)
+
+
 def _rng(seed: int) -> np.random.Generator:
-    if not isinstance(seed, Integral) or seed < 0:
-        raise InvalidParameter(f"seed must be a whole number from 0, not {seed!r}")
-    return np.random.default_rng(int(seed))
-
-
-def _positive(name: str, value: int) -> int:
-    if not isinstance(value, Integral) or value < 1:
-        raise InvalidParameter(f"{name} must be a whole number from 1, not {value!r}")
-    return int(value)
+    return np.random.default_rng(require_count("seed", seed, 0, 2**128))

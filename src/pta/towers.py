@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.plain import require_plain
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class ImageTower:
 
     def require_shape(self, pixels: Tensor) -> None:
         """Refuse pixels of another shape, which were made for another model."""
+        require_plain("pixels", pixels, InvalidSamples)
         if tuple(pixels.shape[1:]) != self.shape:
             wanted, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
             raise InvalidSamples(f"the image tower takes pixels of N×{wanted}, not N×{found}; made for another model?")
@@ -71,6 +73,7 @@ class PromptTower:
 
         Each context replaces the words in the prompt of every class; `context` itself gives the unchanged prompts.
         """
+        require_plain("contexts", contexts, InvalidParameter)
         if contexts.shape[1:] != self.context.shape or not contexts.is_floating_point():
             (n, width), given = self.context.shape, f"{contexts.dtype} {'×'.join(map(str, contexts.shape))}"
             raise InvalidParameter(f"contexts must be floating-point numbers B×{n}×{width}, not {given}")

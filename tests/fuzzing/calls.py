@@ -187,8 +187,7 @@ def _quiet(printed: io.StringIO, caught: list[Any]) -> Iterator[None]:
 _allowed: str | None = None  # while a call is under way
 _written: list[str] = []
 _ANYWHERE = (
-    "/dev/null",
-    "/dev/full",
+    "/dev/",
     "/proc/",
     *(str(Path.home() / place / "matplotlib") for place in (".config", ".cache")),
 )

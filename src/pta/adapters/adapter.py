@@ -11,7 +11,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
 from pta.parameters import Parameter, check_all, declared_in, document
-from pta.plain import plain_tensor
+from pta.plain import plain_list, plain_tensor
 from pta.samples import Samples
 from pta.towers import Model
 
@@ -175,11 +174,10 @@ class Adapter(ABC):
         """Be as the adapter was when the snapshot was taken, of this one or of one made in the same way."""
         if not isinstance(snapshot, Snapshot):
             raise StateMismatch(f"only a Snapshot can be restored, not {type(snapshot).__name__}")
-        known = isinstance(snapshot.method, str) and isinstance(snapshot.parameters, Mapping)
-        if not known or (snapshot.method, snapshot.parameters) != (self.name, self.parameters):
-            raise StateMismatch(
-                f"the snapshot is of {shown(snapshot.method)} with other parameters than this {self.name}"
-            )
+        described = isinstance(snapshot.method, str) and isinstance(snapshot.parameters, Mapping)
+        if not described or (snapshot.method, snapshot.parameters) != (self.name, self.parameters):
+            made = f"{shown(snapshot.method)} with other parameters"
+            raise StateMismatch(f"the snapshot is of {made} than this {self.name}")
         theirs, own = snapshot.classifier, self.classifier
         if theirs is not own and (not isinstance(theirs, ZeroShotClassifier) or theirs.fingerprint != own.fingerprint):
             raise StateMismatch("the snapshot is of an adapter with another classifier")
@@ -342,11 +340,10 @@ class Adapter(ABC):
         return batch
 
     def _class_rows(self, classes: Iterable[int]) -> list[int]:
-        if isinstance(classes, Tensor | np.ndarray):
-            classes = plain_tensor("classes", classes, InvalidParameter).tolist()
-        if not isinstance(classes, Iterable):
+        given = plain_tensor("classes", classes, InvalidParameter).tolist() if isinstance(classes, Tensor) else classes
+        rows = plain_list(given)
+        if rows is None:
             raise InvalidParameter(f"classes must be a list of class numbers, for example [0, 2], got {shown(classes)}")
-        rows = list(classes)
         for row in rows:
             if isinstance(row, bool) or not isinstance(row, Integral) or not 0 <= int(row) < self.classifier.classes:
                 raise InvalidParameter(
@@ -390,7 +387,7 @@ def _device(name: object) -> torch.device:
     """A device of this machine with memory, by its name."""
     try:
         device = torch.empty(0, device=name).device  # type: ignore[call-overload]
-    except (RuntimeError, TypeError, AssertionError) as error:  # torch asserts that it was built for the device
+    except Exception as error:  # every kind of device fails in its own way
         raise InvalidParameter(f"there is no device {shown(name)}: {first_line(error)}") from None
     if device.type == "meta":
         raise InvalidParameter("an adapter needs a device with memory, not meta")

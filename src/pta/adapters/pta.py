@@ -109,9 +109,11 @@ class PTA(Adapter):
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters: those of the variant where they are not given, and the precision of the anchors."""
-        wide = origin.classifier.anchors.dtype == torch.float64
-        variant = _PAPER if given.get("variant") == "paper" else {}
-        return super().complete({"state_dtype": "float64" if wide else "float32", **variant, **given}, origin)
+        variant, dtype = given.get("variant"), given.get("state_dtype")
+        if dtype is None:
+            dtype = "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"
+        switches = _PAPER if isinstance(variant, str) and variant == "paper" else {}
+        return super().complete({**switches, **given, "state_dtype": dtype}, origin)
 
     @property
     def prototypes(self) -> Prototypes:

@@ -46,7 +46,7 @@ def open_samples(
 
 def _open_own(source: str | Path, class_names: Sequence[str] | None, modality: Modality) -> SampleSet:
     path = Path(source)
-    if path.is_dir():
+    if exists(path) and path.is_dir():
         return open_folder(path, class_names, modality)
     if is_shards(str(source)):
         return open_shards(str(source), class_names, modality)

@@ -1,7 +1,6 @@
 """Run the demonstration, without a screen."""
 
 from collections.abc import Callable
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -11,8 +10,8 @@ from pta.datasets.fashion import load_fashion_test
 from pta.datasets.features import FeatureFile
 from pta.demo.result import DemoResult
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.errors import InvalidParameter
 from pta.evaluation.evaluate import evaluate
+from pta.parameters import require_count, require_seed
 from pta.prompts import build_classifier
 from pta.samples import Samples
 
@@ -35,11 +34,10 @@ def run_demo(
     >>> len(result.zero_shot.predictions), len(result.pta.predictions)
     (60, 60)
     """
-    if not isinstance(seed, Integral) or seed < 0:
-        raise InvalidParameter(f"seed must be a whole number from 0, not {seed!r}")
+    require_seed(seed)
     test = load_fashion_test()
-    if limit is not None and not 1 <= limit <= len(test.images):
-        raise InvalidParameter(f"limit must be from 1 to {len(test.images)}, not {limit!r}")
+    if limit is not None:
+        require_count("limit", limit, 1, len(test.images))
     originals, labels = test.images[:limit], test.labels[:limit].astype(np.int64)
     images = apply_shift(originals, shift, severity, seed)
 

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
-from pta.errors import InvalidParameter, UnavailableModel, UnreadableSample
+from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableSample
 from pta.files import read_sample, require_short
 from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import Modality
 from pta.parameters import require_texts
+from pta.plain import require_plain
 from pta.towers import ImageTower, Model, PromptTower
 
 RECIPE = 1
@@ -149,6 +150,9 @@ class Encoder(nn.Module, Model, ABC):
     @torch.no_grad()
     def encode(self, raw: Tensor) -> Tensor:
         """Raw samples to N×dim unit rows."""
+        require_plain("raw samples", raw, InvalidSamples)
+        if raw.ndim < 2:
+            raise InvalidSamples(f"raw samples must have a row for each sample, got shape {tuple(raw.shape)}")
         return self._rows([self.features(self._ready(part)) for part in torch.split(raw, _SAMPLES_AT_ONCE)])
 
     @torch.no_grad()

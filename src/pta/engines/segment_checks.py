@@ -94,7 +94,7 @@ def _require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> 
     typed = typed and samples.dtype == touched.dtype == np.int64
     wanted = "a segment's touches must be int64 samples and classes and float64 probabilities"
     _require(typed and p.dtype == np.float64, wanted)
-    whole = len(samples) == len(touched) == len(p) and touches.count == count
+    whole = len(samples) == len(touched) == len(p) and type(touches.count) is int and touches.count == count
     _require(whole, "a segment's touches must have as many samples as classes and probabilities")
     inside = ((samples >= 0) & (samples < count) & (touched >= 0) & (touched < classes)).all()
     ordered = ((np.diff(touched) > 0) | ((np.diff(touched) == 0) & (np.diff(samples) > 0))).all()

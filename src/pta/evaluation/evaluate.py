@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
-from pta.adapters import create_adapter, needs_model
+from pta.adapters import adapter_class, create_adapter, needs_model
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidSamples
+from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Evaluation, Record
 from pta.evaluation.stream import Stream
 from pta.evaluation.stream_run import run_stream
+from pta.parameters import check_given
+from pta.plain import plain_list
 from pta.towers import Model
 
 OnBatch = Callable[[str, int, int], None]
@@ -74,8 +76,15 @@ def evaluate(
     `batch` is the stream's usual one unless given; `model` is for methods that need one of its towers. What zero-shot
     got right is counted on the very samples of the run.
     """
+    named = isinstance(methods, Mapping) and all(isinstance(given, Mapping) for given in methods.values())
+    listed = plain_list(seeds)
+    if listed is None or not named:
+        raise InvalidParameter("methods must be names with their parameters, and seeds a list of whole numbers")
+    seeds = listed
+    for method, parameters in methods.items():
+        check_given(method, adapter_class(method).declared, parameters)
     stream = stream or Stream()
-    batch = batch or stream.usual_batch
+    batch = stream.usual_batch if batch is None else batch
     stream.require(data, batch)
     orders = {seed: stream.order(data, seed, batch) for seed in seeds}
     seen = data.samples[: stream.length(data, batch)]

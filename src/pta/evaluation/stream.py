@@ -5,7 +5,8 @@ from typing import Any
 
 from pta import streams
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, InvalidSamples, nearest
+from pta.errors import InvalidParameter, InvalidSamples
+from pta.parameters import require_choice, require_count, require_switch
 
 KINDS = ("iid", "dirichlet", "separate", "poisoned")
 
@@ -27,17 +28,18 @@ class Stream:
     lookahead: bool = False  # learn a whole batch before predicting any of it
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidParameter(f"no stream is called {self.kind!r}; {nearest(self.kind, KINDS)}")
+        require_choice("the kind of stream", self.kind, KINDS)
+        require_switch("drop_last", self.drop_last)
+        require_switch("lookahead", self.lookahead)
         for name, value, owner in (("gamma", self.gamma, "dirichlet"), ("prefix", self.prefix, "poisoned")):
             if value is not None and self.kind != owner:
                 raise InvalidParameter(f"{name} belongs to the stream {owner}, but the stream is {self.kind}")
         if self.kind == "dirichlet" and self.gamma is None:
             object.__setattr__(self, "gamma", 0.1)
-        if self.gamma is not None and not 0 < self.gamma < float("inf"):
-            raise InvalidParameter(f"gamma must be a number above 0, not {self.gamma!r}")
-        if self.prefix is not None and self.prefix < 0:
-            raise InvalidParameter(f"prefix must be a whole number from 0, not {self.prefix!r}")
+        if self.gamma is not None:
+            streams.require_gamma(self.gamma)
+        if self.prefix is not None:
+            require_count("prefix", self.prefix, 0, 2**31)
 
     @property
     def usual_batch(self) -> int:

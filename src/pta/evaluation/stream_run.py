@@ -14,7 +14,7 @@ from pta.adapters.adapter import Adapter
 from pta.errors import InvalidParameter
 from pta.evaluation.metrics import accuracy
 from pta.samples import Samples
-from pta.streams import kept
+from pta.streams import kept, require_order
 
 Labels = NDArray[np.int64]
 
@@ -65,7 +65,10 @@ def run_stream(
         lookahead: learn a whole batch before predicting any of it.
         on_batch: told the predictions of each batch as it is done.
     """
+    order = require_order(order, len(samples))
     order = order[: kept(len(order), batch, drop_last=drop_last)]
+    if labels is not None and len(labels) != len(samples):
+        raise InvalidParameter(f"{len(samples)} samples but {len(labels)} labels")
     if not len(order):
         raise InvalidParameter(f"nothing is left of {len(samples)} samples without the last batch of {batch}")
     predictions, confidences, raw_confidences, seconds = [], [], [], 0.0

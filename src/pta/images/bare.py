@@ -16,6 +16,7 @@ _PNG_CHUNKS = frozenset((b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"))
 _GIF_EXTENSION, _GIF_CONTROL, _GIF_PICTURE = b"!", b"\xf9", b","
 _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_COMPRESSION, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 256, 257, 259, 322, 323
 _TIFF_SHORT = 3
+_TIFF_SIZES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}  # bytes of a value, by its type; one for others
 _TIFF_TAGS = frozenset(
     (
         *(256, 257, 258, 259, 262, 266, 274, 277, 284, 338, 339),  # size, samples, colours, orientation
@@ -99,9 +100,12 @@ def _tiff(content: bytes) -> BareImage:
     (count,) = struct.unpack_from(f"{order}H", content, at)
     tags: dict[int, bytes] = {}
     for start in range(at + 2, at + 2 + 12 * count, 12):
-        tag, _, values = struct.unpack_from(f"{order}HHI", content, start)
+        tag, kind, values, place = struct.unpack_from(f"{order}HHII", content, start)
         if tag in _TIFF_TAGS:
             _require_few(values)
+            size = values * _TIFF_SIZES.get(kind, 1)
+            if size > 4 and place + size > len(content):
+                raise ValueError(_NO_PIXELS)
             tags.setdefault(tag, content[start : start + 12])
 
     def number(tag: int, default: int) -> int:

@@ -10,10 +10,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, shown
+from pta.plain import plain_tensor
 
 Pixels = npt.NDArray[np.uint8]
 
+_LARGEST_SIZE = 4096
 _COLOURS = {1: "L", 3: "RGB"}
 _MOST_RESIZED = 89_478_485  # pixels, before the centre is cut out: bounds how thin a picture may be
 FILTERS = {
@@ -41,20 +43,21 @@ class Preprocessing:
     std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
 
     def __post_init__(self) -> None:
-        if self.resize not in ("shortest", "square") or self.resample not in FILTERS or not 1 <= self.size <= 4096:
-            raise InvalidParameter(f"cannot preprocess images by {self}")
-        numbers = [value for value in (*self.mean, *self.std) if isinstance(value, int | float) and abs(value) <= 1000]
-        if not len(self.std) == len(self.mean) == len(numbers) / 2 in _COLOURS or min(self.std) < 0.001:
-            raise InvalidParameter(
-                f"mean and std must be one or three numbers up to 1000, std from 0.001: {self.mean}, {self.std}"
-            )
+        words = isinstance(self.resize, str) and isinstance(self.resample, str) and self.resample in FILTERS
+        if not words or self.resize not in ("shortest", "square") or not _is_size(self.size):
+            raise InvalidParameter(f"cannot preprocess images by {shown(self, most=200)}")
+        mean, std = (one if isinstance(one, tuple | list) else () for one in (self.mean, self.std))
+        numbers = [value for value in (*mean, *std) if isinstance(value, int | float) and abs(value) <= 1000]
+        if not len(std) == len(mean) == len(numbers) / 2 in _COLOURS or min(std) < 0.001:
+            found = f"{shown(self.mean)}, {shown(self.std)}"
+            raise InvalidParameter(f"mean and std must be one or three numbers up to 1000, std from 0.001: {found}")
 
     def __call__(self, images: Image.Image | Sequence[Image.Image] | Pixels) -> Tensor:
         """Pictures, or bytes that have the right size already, to a normalised batch N×channels×size×size."""
         if isinstance(images, np.ndarray):
             grey = images.ndim == 3 and len(self.mean) == 1
-            return self.normalise(torch.tensor(images[:, None] if grey else images))
-        pictures = [images] if isinstance(images, Image.Image) else images
+            return self.normalise(plain_tensor("pixels", images[:, None] if grey else images, InvalidSamples))
+        pictures = images if isinstance(images, Sequence) else [images]
         batch = np.array([self.pixels(picture) for picture in pictures], np.uint8)
         return self.normalise(torch.from_numpy(batch.reshape(-1, len(self.mean), self.size, self.size)))
 
@@ -110,6 +113,10 @@ class Preprocessing:
         return max(self.size, self.size * width // shorter), max(self.size, self.size * height // shorter)
 
 
+def _is_size(size: object) -> bool:
+    return isinstance(size, int) and 1 <= size <= _LARGEST_SIZE
+
+
 def _planes(values: tuple[float, ...], device: torch.device) -> Tensor:
     """Channels×1×1, filled where it is needed: a copy from the host would keep a GPU from recording it."""
     return torch.stack([torch.full((1, 1), value, device=device) for value in values])
@@ -117,6 +124,8 @@ def _planes(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 def require_bytes(what: str, given: Tensor, expected: tuple[int, ...], otherwise: str) -> None:
     """Refuse what is no uint8 batch of N×channels×height×width; `otherwise` says what to do with other sizes."""
+    if not isinstance(given, Tensor) or given.is_nested or given.layout is not torch.strided:
+        raise InvalidSamples(f"{what} must be an ordinary dense uint8 tensor")
     if given.dtype != torch.uint8 or given.ndim != 4 or tuple(given.shape[1:]) != expected:
         raise InvalidSamples(
             f"{what} must be uint8 of shape N×{'×'.join(map(str, expected))}, not {given.dtype} of shape "

@@ -65,7 +65,13 @@ class Classifier:
     ) -> None:
         prompts = load_templates(templates) if isinstance(templates, str) else templates
         self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
-        folder = None if cache is None else default_cache() if str(cache) == "default" else as_path(cache)
+        folder = (
+            None
+            if cache is None
+            else default_cache()
+            if isinstance(cache, str) and cache == "default"
+            else as_path(cache)
+        )
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         self.raw_probability = require_switch("raw_probability", raw_probability)
         self.views, self.limits = Views(views, "crops", seed=None), limits
@@ -94,7 +100,8 @@ class Classifier:
         Learning is the last thing that can fail: what was learned is answered.
         """
         require_count("top", top, 1, MOST_ANSWERS)
-        if not len(samples):
+        require_switch("learn", learn)
+        if _is_empty(samples):
             return []
         known = self.adapter._checked(samples)
         zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
@@ -157,3 +164,10 @@ class Classifier:
             return scores(answers) if isinstance(answers, Answer) else list(map(scores, answers))
 
         return classify
+
+
+def _is_empty(samples: object) -> bool:
+    try:
+        return len(samples) == 0  # type: ignore[arg-type]
+    except Exception:  # what has no length is no batch, and refused as such
+        return False

@@ -21,8 +21,10 @@ from pta.datasets.fashion import load_fashion_test
 from pta.datasets.open import open_samples
 from pta.datasets.sample_set import SampleSet
 from pta.errors import InvalidParameter, UnreadableFile
+from pta.files import as_path
 from pta.limits import USUAL_LIMITS
 from pta.modality import IMAGES, Modality
+from pta.parameters import require_text, require_texts
 from pta.plugins import load_plugin
 
 GROUP = "pta.sources"
@@ -53,9 +55,10 @@ def open_source(
     source: str, *, root: Path | None = None, class_names: Sequence[str] | None = None, modality: Modality = IMAGES
 ) -> SampleSet:
     """The samples of a source: packaged, of an installed package, or whatever `pta.datasets.open_samples` takes."""
-    name = source.partition("/")[0]
+    as_path(source)
+    name = str(source).partition("/")[0]
     if name == _NAME:
-        return open_fashion(source, class_names)
+        return open_fashion(str(source), class_names)
     declared = load_plugin(GROUP, name, UnreadableFile)
     if declared is None:
         return open_samples(source, root=root, class_names=class_names, modality=modality)
@@ -73,7 +76,7 @@ def open_fashion(source: str, class_names: Sequence[str] | None = None) -> Sampl
     (2000, 'fashion/blur/3/0000', 'ankle boot')
     """
     test = load_fashion_test()
-    names = test.class_names if class_names is None else tuple(class_names)
+    names = test.class_names if class_names is None else tuple(require_texts("class names", class_names))
     if len(names) != len(test.class_names):
         raise InvalidParameter(f"{source} has {len(test.class_names)} classes, but {len(names)} names are given")
     pixels = _shifted(test.images, source)
@@ -82,7 +85,7 @@ def open_fashion(source: str, class_names: Sequence[str] | None = None) -> Sampl
 
 
 def _shifted(images: NDArray[np.uint8], source: str) -> NDArray[np.uint8]:
-    match source.split("/")[1:]:
+    match require_text("the name of packaged images", source).split("/")[1:]:
         case ["clean"]:
             return images
         case [shift, severity, *counts] if severity.isdecimal() and len(counts) < 2:

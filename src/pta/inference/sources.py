@@ -13,6 +13,7 @@ from pta.files import as_path, exists
 from pta.images.frames import split_frames
 from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import IMAGES, Modality
+from pta.parameters import require_switch, require_texts
 
 _STDIN = "-"
 
@@ -36,8 +37,9 @@ def open_places(
 
     Standard input holds the paths of samples, one per line, or with `frames` pictures themselves.
     """
+    require_texts("places", places)
     if _STDIN not in places:
-        if frames:
+        if require_switch("frames", frames):
             raise InvalidParameter("--frames reads pictures from standard input; say so with -")
         found = find_samples(places, modality)
         return found, len(found)

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter
+from pta.files import as_path
 from pta.parameters import require_mapping, require_texts
 from pta.prompts.cache import anchors_key, read_anchors, write_anchors
 from pta.prompts.descriptions import sentences_of
@@ -73,6 +74,7 @@ def build_classifier(
     kept in the folder `cache`, if given. `on_progress` is told how many texts of how many are encoded.
     """
     texts = class_texts(class_names, templates, descriptions)
+    cache = None if cache is None else as_path(cache)
     _warn_about_duplicates(class_names)
     key = anchors_key(encoder.fingerprint, encoder.dtype, texts)
     anchors = None if cache is None else read_anchors(cache, key, len(texts))

@@ -14,7 +14,7 @@ from typing import Any
 from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest
 from pta.evaluation.stream import Stream
 from pta.files import read_text
-from pta.parameters import require_text
+from pta.parameters import require_count, require_text
 from pta.reproduction.from_toml import make, pop_table, pop_tables
 
 TIMED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds")
@@ -201,11 +201,11 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
 
 def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
+    require_text("the text of an experiment", text)
     with naming(f"experiment {require_text('the name of an experiment', id)}"):
-        require_text("an experiment", text)
         try:
             content = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
             raise UnreadableFile(f"not TOML: {first_line(error)}") from None
         if "id" in content:
             raise InvalidParameter("an experiment is called as its file; leave out id")
@@ -228,8 +228,8 @@ def _rows(usual: dict[str, Any], rows: Iterable[dict[str, Any]]) -> Iterator[dic
 
 def _row(content: dict[str, Any]) -> Row:
     content = {**content, "stream": make(Stream, pop_table(content, "stream"))}
-    if type(seeds := content.get("seeds")) is int and seeds <= _MOST_SEEDS:
-        content["seeds"] = list(range(1, seeds + 1))
+    if isinstance(seeds := content.get("seeds"), int) and not isinstance(seeds, bool):
+        content["seeds"] = list(range(1, require_count("seeds", seeds, 0, _MOST_SEEDS) + 1))
     if isinstance(printed := content.get("printed"), list):
         content["printed"] = [None if value == "" else value for value in printed]
     return make(Row, content)
