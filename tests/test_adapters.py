@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from processes import wait_until
 from safetensors.torch import load_file, save_file
 
 import pta
@@ -149,10 +150,7 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", endless, str(path)])
     try:
-        for _ in range(600):
-            if path.exists():
-                break
-            time.sleep(0.1)
+        wait_until(path.exists, process)
         time.sleep(0.33)  # in the middle of a later save
     finally:
         process.send_signal(signal.SIGKILL)
