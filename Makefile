@@ -1,15 +1,26 @@
 # Two commands for a new user: `make demo` and `make test`. Nothing but Python ≥ 3.11, pip and make is needed before.
+# With TORCH=cpu the first of them installs PyTorch's CPU build (0.2 GB) in the place of PyPI's with CUDA (2.7 GB).
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+ifeq ($(TORCH),cpu)
+    INSTALL_TORCH := $(INSTALL) --no-deps --index-url $(CPU_INDEX) torch
+else ifneq ($(TORCH),)
+    $(error TORCH=$(TORCH) is not known; leave it out, or say TORCH=cpu)
+endif
 
-.PHONY: demo test test-fuzz test-kills check format benchmark train-embedded clean
+.PHONY: demo test test-fuzz test-kills test-settings check format benchmark train-embedded clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
 
 test: .venv/installed-dev
 	$(BIN)/pytest -n auto --dist loadfile
+
+# The tests that numbers decide, as on other machines: threads, instructions, memory, without numba.
+test-settings: .venv/installed-dev
+	$(BIN)/python tests/other_machines.py
 
 test-kills: .venv/installed-dev
 	PTA_KILLS=200 $(BIN)/pytest tests/test_kills.py
@@ -42,10 +53,12 @@ train-embedded: .venv/installed
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/pip pyproject.toml constraints.txt
+	$(INSTALL_TORCH)
 	$(INSTALL) --editable .
 	touch $@
 
 .venv/installed-dev: .venv/bin/pip pyproject.toml constraints.txt
+	$(INSTALL_TORCH)
 	$(INSTALL) --editable '.[dev]'
 	$(INSTALL) --no-deps 'open_clip_torch>=3.0'  # it asks for torchvision, which has no build beside a CPU torch
 	touch .venv/installed $@

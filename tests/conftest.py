@@ -1,24 +1,35 @@
-"""What every test runs under: one thread, the same examples for property tests every time; and what several use."""
+"""What every test runs under: one thread, the same examples for property tests every time; and what several use.
+
+What `tests/other_machines.py` gives instead, to stand for another machine, is left as it is.
+"""
 
 import os
 import sys
 import warnings
 from types import SimpleNamespace
 
-# Some virtual machines announce AMX and stop a program that uses it; read when torch is loaded.
+# Read when torch is loaded, here and in the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Some virtual machines announce AMX and stop a program that uses it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from shifted_memory import shift_memory
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when kernels are defined
-torch.set_num_threads(1)
 settings.register_profile("usual", derandomize=True, deadline=None, max_examples=80)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
+settings.register_profile("brief", derandomize=True, deadline=None, max_examples=15)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
+
+for package in os.environ.get("PTA_TEST_WITHOUT", "").split():
+    sys.modules[package] = None  # importing it fails, as where it is not installed
+if shift := int(os.environ.get("PTA_TEST_SHIFT", "0")):
+    shift_memory(shift)
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 
+from processes import PATIENCE
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 _VOID = {"meta", "link", "img", "br"}
@@ -43,7 +45,7 @@ def in_a_browser(file, profile, *options):
         [CHROMIUM, *_ALONE, f"--user-data-dir={profile}", *_QUIET, *options, "--dump-dom", file.as_uri()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     return done.stdout

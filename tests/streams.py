@@ -182,8 +182,26 @@ def with_edges(probabilities: Tensor, rule: Rule, seed: int, share: float = 0.1)
     return torch.from_numpy(np.where(chosen, random.choice(edges, size=probabilities.shape), probabilities.numpy()))
 
 
+def touching_begins(threshold: float) -> float:
+    """The smallest probability that rounds to a float32 no less than the threshold."""
+    least = np.float32(threshold)
+    return (float(np.nextafter(least, np.float32(0))) + float(least)) / 2
+
+
+def is_clear(stream: Stream, rule: Rule) -> bool:
+    """Whether every probability is farther from the threshold, by 1e-9 of it, than float64's rounding reaches."""
+    wide = stream.to(torch.float64)
+    probabilities = (wide.scale * wide.features @ wide.anchors.T).softmax(dim=1)
+    return bool(((probabilities / touching_begins(rule.threshold) - 1).abs() > 1e-9).all())
+
+
 def samples_on_either_side_of(threshold: float, anchors: Tensor, each: int) -> Tensor:
-    """Mixtures of two anchors, in float32, whose probability of the first is within 1e-7 of the threshold."""
+    """Mixtures of two anchors, in float32, whose probability of the first is within 1e-7 of where touching begins.
+
+    A probability touches if it rounds to a float32 that is no less than the threshold. None is so near that float64's
+    own rounding decides.
+    """
+    begins = touching_begins(threshold)
     random = np.random.default_rng(0)
     T = anchors.double().numpy()
 
@@ -198,12 +216,12 @@ def samples_on_either_side_of(threshold: float, anchors: Tensor, each: int) -> T
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if probability(mixture(middle)) < threshold else (low, middle)
+        low, high = (middle, high) if probability(mixture(middle)) < begins else (low, middle)
     below, above = [], []
     while min(len(below), len(above)) < each:
         feature = (mixture(low) * (1 + random.uniform(-1e-7, 1e-7, T.shape[1]))).astype(np.float32)
-        away = probability(feature) - threshold
-        if 0 < abs(away) < 1e-7:
+        away = probability(feature) - begins
+        if 1e-12 < abs(away) < 1e-7:
             (below if away < 0 else above).append(feature)
     return torch.from_numpy(np.stack(below[:each] + above[:each]))
 

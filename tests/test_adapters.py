@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 from odd_tensors import ODD_VALUES, odd_id
+from processes import wait_until
 from refusals import unless_refused
 from safetensors.torch import load_file, save_file
 
@@ -154,10 +155,7 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", endless, str(path)])
     try:
-        for _ in range(600):
-            if path.exists():
-                break
-            time.sleep(0.1)
+        wait_until(path.exists, process)
         time.sleep(0.33)  # in the middle of a later save
     finally:
         process.send_signal(signal.SIGKILL)

@@ -6,6 +6,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import PATIENCE
 
 from pta.errors import InvalidSamples, PtaError
 from pta.inference.feed import prepare_in_batches
@@ -72,7 +73,7 @@ def test_a_stream_that_is_abandoned_leaves_no_thread(abandon, live):
     del batches
     more.set()
     for thread in set(threading.enumerate()) - before:
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
@@ -92,7 +93,7 @@ def test_no_more_than_two_batches_are_prepared_ahead():
 
 
 def test_no_thread_is_idle_when_batches_are_small():
-    together = threading.Barrier(4, timeout=10)  # breaks unless four items are prepared at once
+    together = threading.Barrier(4, timeout=PATIENCE)  # breaks unless four items are prepared at once
     batches = prepare_in_batches(range(8), lambda number: together.wait() and number, batch=1, workers=4)
     assert [one.error for part in batches for one in part] == [None] * 8
 
@@ -102,7 +103,7 @@ def test_a_live_stream_answers_what_has_arrived_instead_of_waiting_for_more():
 
     def camera():
         yield from range(3)
-        more.wait(10)
+        more.wait(PATIENCE)
         yield 3
 
     batches = prepare_in_batches(camera(), lambda number: number, batch=64, live=True)

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from processes import PATIENCE
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
@@ -592,7 +593,7 @@ def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(en
         env={**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "0"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     from_folder, asked, from_cache, message = done.stdout.splitlines()
     assert from_folder == from_cache == encoders["clip"].fingerprint
@@ -632,7 +633,7 @@ def test_loading_prints_nothing_and_leaves_the_libraries_as_they_were(folders, c
 
 def test_without_transformers_the_line_says_what_to_install(monkeypatch, folders):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert message_of(folders["clip"]) == "hf: models need transformers; pip install 'pta-vlm[hf]'"
+    assert message_of(folders["clip"]) == "hf: models need transformers; run pip install -e '.[hf]' in the clone of pta"
 
 
 def test_the_logit_scale_is_read_before_it_loses_precision(folders):

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import PATIENCE
 
 from pta.encoders.openclip import OpenClipEncoder
 from pta.errors import UnavailableModel
@@ -246,7 +247,7 @@ def found(tmp_path_factory):
         },
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -378,7 +379,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch, missing):
         return None if name == missing else object()
 
     monkeypatch.setattr("pta.encoders.openclip.find_spec", find)
-    with pytest.raises(UnavailableModel, match=rf"need {missing}, .*pip install 'pta-vlm\[openclip\]'.*to torch \d"):
+    with pytest.raises(UnavailableModel, match=rf"need {missing}, .*pip install -e '\.\[openclip\]'.*to torch \d"):
         OpenClipEncoder.load("ViT-B-16/openai")
 
 
@@ -388,5 +389,5 @@ def test_a_torchvision_for_another_torch_is_told_in_one_line(monkeypatch):
 
     monkeypatch.setattr("pta.encoders.openclip.find_spec", lambda name: object())
     monkeypatch.setattr("pta.encoders.openclip.import_module", broken)
-    with pytest.raises(UnavailableModel, match=r"does not load \(operator torchvision::nms does not exist\); pip"):
+    with pytest.raises(UnavailableModel, match=r"does not load \(operator torchvision::nms does not exist\); run pip"):
         OpenClipEncoder.load("ViT-B-16/openai")

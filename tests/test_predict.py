@@ -18,6 +18,7 @@ import torch
 from openai_checkpoints import random_state
 from photos import FASHION, write_classes, write_photos
 from PIL import Image
+from processes import PATIENCE
 
 import pta
 from pta.adapters import create_adapter
@@ -532,7 +533,7 @@ def test_a_class_file_may_come_from_another_system(place, tmp_path, monkeypatch)
 def test_the_default_model_is_never_replaced_silently(place, tmp_path):
     call = [sys.executable, "-c", "from pta.cli import main; main()", "predict", "photos", "--classes", "classes.txt"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run(call, cwd=place, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(call, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (2, "")
     assert "hf:openai/clip-vit-base-patch16" in done.stderr
     assert "--model embedded" in done.stderr

@@ -8,11 +8,11 @@ from functools import reduce
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from oracle import oracle_pta
 from refusals import unless_refused
-from streams import Stream, clip_like_stream, cuts, rules, streams
+from streams import Stream, clip_like_stream, cuts, is_clear, rules, streams
 from torch.nn.functional import normalize
 
 from pta import PTA, Segment, ZeroShotClassifier, compose, load_adapter
@@ -69,6 +69,7 @@ class Split:
     def __init__(self, data, dtype, drawn_streams, drawn_rules):
         self.stream = data.draw(drawn_streams).to(dtype)
         self.rule = data.draw(drawn_rules)
+        assume(is_clear(self.stream, self.rule))
         features = self.stream.features
         start = data.draw(st.integers(0, len(features) - 1), label="start")
         self.beginning, rest = features[:start], features[start:]

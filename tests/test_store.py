@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import PATIENCE
 
 from pta.errors import InvalidParameter, PtaError, UnreadableFile
 from pta.evaluation.result_store import ResultStore, result_key
@@ -30,7 +31,7 @@ def hold(folder, key, held):
     with ResultStore(folder).claim(key, wait=True) as mine:
         assert mine
         held.set()
-        time.sleep(60)
+        signal.pause()
 
 
 def write_until_killed(folder, begun):
@@ -45,6 +46,12 @@ def started(target, *arguments):
     process = SPAWN.Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
+
+
+def wait_for(event, process):
+    """Wait for an event that another process sets, if it lives."""
+    while not event.wait(0.1):
+        assert process.is_alive(), f"{process} ended before"
 
 
 @pytest.fixture
@@ -89,7 +96,7 @@ def test_what_json_does_not_have_is_refused_and_nothing_is_kept(store, value):
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
     writers = [started(write_many, tmp_path / "store", writer, 150) for writer in range(2)]  # which make it, too
     for writer in writers:
-        writer.join(60)
+        writer.join(PATIENCE)
         assert writer.exitcode == 0
     store = ResultStore(tmp_path / "store")
     assert len(store) == 300
@@ -101,7 +108,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
 def test_a_claim_is_held_against_others_and_a_kill_frees_it(store, tmp_path):
     held = SPAWN.Event()
     holder = started(hold, tmp_path / "store", "abcdef", held)
-    assert held.wait(30)
+    wait_for(held, holder)
     with store.claim("abcdef", wait=False) as mine:
         assert not mine
     with store.claim("fedcba", wait=False) as mine:
@@ -109,7 +116,7 @@ def test_a_claim_is_held_against_others_and_a_kill_frees_it(store, tmp_path):
     os.kill(holder.pid, signal.SIGKILL)
     with store.claim("abcdef", wait=True) as mine:
         assert mine
-    holder.join(30)
+    holder.join(PATIENCE)
 
 
 def test_whoever_waits_for_a_claim_gets_it_when_it_ends(store):
@@ -125,8 +132,8 @@ def test_whoever_waits_for_a_claim_gets_it_when_it_ends(store):
         assert mine
         waiting.start()
         assert not got.wait(0.3)
-    assert got.wait(30)
-    waiting.join(30)
+    assert got.wait(PATIENCE)
+    waiting.join(PATIENCE)
 
 
 def test_an_error_inside_a_claim_frees_it(store):
@@ -141,10 +148,10 @@ def test_a_process_killed_while_it_writes_leaves_a_readable_store(tmp_path):
     for _ in range(8):
         begun = SPAWN.Event()
         writer = started(write_until_killed, tmp_path / "store", begun)
-        assert begun.wait(30)
+        wait_for(begun, writer)
         time.sleep(rng.uniform(0, 0.02))
         os.kill(writer.pid, signal.SIGKILL)
-        writer.join(30)
+        writer.join(PATIENCE)
         store = ResultStore(tmp_path / "store")
         values = [store.get(result_key({"number": number}))["value"] for number in range(len(store))]
         assert values == list(range(len(store)))  # what was put is there, whole, and nothing is there by half
@@ -162,13 +169,13 @@ def test_a_transaction_that_was_cut_off_is_undone(tmp_path):
             connection.execute("INSERT INTO results VALUES (?, '{}', ?, 0)", (f"{number}", "y" * 1000))
         connection.execute("DELETE FROM results WHERE record LIKE '{%'")
         begun.set()
-        time.sleep(60)
+        signal.pause()
 
     begun = SPAWN.Event()
     writer = started(cut_off, tmp_path / "store", begun)
-    assert begun.wait(30)
+    wait_for(begun, writer)
     os.kill(writer.pid, signal.SIGKILL)
-    writer.join(30)
+    writer.join(PATIENCE)
     assert (len(store), store.get(result_key({"number": 0}))) == (1, {"value": 0})
     store.put({"number": 1}, {"value": 1})
     assert len(ResultStore(tmp_path / "store")) == 2
@@ -251,7 +258,7 @@ def test_a_store_that_may_not_be_written_can_be_read():
         ResultStore(folder).put({"seed": 1}, {"value": 1})
         for place in (folder / "results.sqlite", folder / "claims", folder, Path(name)):
             place.chmod(0o444 if place.is_file() else 0o555)
-        record, lines = other.submit(without_rights, folder).result(timeout=60)
+        record, lines = other.submit(without_rights, folder).result(timeout=PATIENCE)
         for place in (Path(name), folder, folder / "claims"):
             place.chmod(0o755)
     assert record == {"value": 1}

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from processes import PATIENCE, wait_until
 from streams import feature_file
 
 from pta import Samples, ZeroShotClassifier, engines, list_adapters
@@ -33,25 +33,29 @@ from pta.evaluation.version import method_version
 from pta.prompts import build_classifier
 
 COUNTING = '''
-import os, pathlib, time
+import os, time
+from pathlib import Path
 from pta.adapters import CLIP, register
 from pta.parameters import number, parameter
 
 
 @register
 class Counting(CLIP):
-    """CLIP that writes a line for every step on more than a warm-up."""
+    """CLIP that writes a line for every step on more than a warm-up.
+
+    In a process with PAUSE_AT it waits after that line until there is another, which another process writes.
+    """
 
     name = "counting"
     file: str = parameter("", lambda name, value: value, "a path", "where the lines go")
-    slow: float = number(0.0, 0.0, 100.0, "seconds per step")
     base: float = number(2.0, 0.0, 9.0, "no method's name")
 
     def _step(self, samples):
         if len(samples) > 16 and self.file:
             with open(self.file, "a") as file:
                 file.write(f"{samples.features[0, 0].item():.9g}\\n")
-            time.sleep(self.slow)
+            while len(Path(self.file).read_text().splitlines()) == int(os.environ.get("PAUSE_AT", "-1")):
+                time.sleep(0.01)
         return super()._step(samples)
 '''
 
@@ -223,7 +227,7 @@ def test_a_parameter_that_no_method_takes_is_one_clear_line(store, value):
 
 def test_a_parameter_called_base_need_not_be_a_method(counting):
     params = inputs_of(feature_file(64), "counting", {}, 1, Stream())["params"]
-    assert params == {"file": "", "slow": 0.0, "base": 2.0}
+    assert params == {"file": "", "base": 2.0}
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
@@ -269,7 +273,6 @@ def test_a_method_whose_code_is_in_no_file_is_one_clear_line():
 WORKER = """
 import json, sys
 sys.path[:0] = [sys.argv[1], sys.argv[2]]
-import torch; torch.set_num_threads(1)
 import counting_method
 from pathlib import Path
 from streams import feature_file
@@ -278,31 +281,40 @@ from pta.evaluation.cached_evaluation import evaluate_once
 here = Path(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
-parameters = {"file": str(here / "lines"), "slow": float(sys.argv[4])}
+parameters = {"file": str(here / "lines")}
 seeds = json.loads(sys.argv[3])
 done = list(evaluate_once(ResultStore(here / "store"), feature_file(64), "counting", parameters, seeds))
 print(json.dumps(sorted(record["seed"] for record in done)))
 """
 
 
-def worker(folder, seeds, slow):
+def worker(folder, seeds, pause_at=-1):
     """Another process that evaluates as soon as it is told to, which `go` does."""
-    command = [sys.executable, "-c", WORKER, str(Path(__file__).parent), str(folder), json.dumps(seeds), str(slow)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", WORKER, str(Path(__file__).parent), str(folder), json.dumps(seeds)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, env={**os.environ, "PAUSE_AT": str(pause_at)}, **pipes, text=True)
 
 
 def go(*workers):
-    assert [one.stdout.readline() for one in workers] == ["ready\n"] * len(workers)
+    for one in workers:
+        assert one.stdout.readline() == "ready\n", one.stderr.read()
     for one in workers:
         one.stdin.write("go\n")
         one.stdin.flush()
 
 
+def finished(worker):
+    """The seeds of the records that a worker ends with."""
+    out, complaint = worker.communicate(timeout=PATIENCE)
+    assert worker.returncode == 0, complaint
+    return json.loads(out)
+
+
 def test_two_processes_share_a_list_and_make_nothing_twice(counting, tmp_path):
     seeds = list(range(1, 13))
-    workers = [worker(tmp_path, seeds, 0.02), worker(tmp_path, seeds, 0.02)]
+    workers = [worker(tmp_path, seeds, pause_at=1) for _ in range(2)]  # the first to begin waits for the other
     go(*workers)
-    assert [json.loads(one.communicate(timeout=60)[0]) for one in workers] == [seeds, seeds]
+    assert [finished(one) for one in workers] == [seeds, seeds]
     lines = Counter((tmp_path / "lines").read_text().splitlines())
     assert sum(lines.values()) == len(seeds)
     assert len(ResultStore(tmp_path / "store")) == len(seeds)
@@ -310,32 +322,27 @@ def test_two_processes_share_a_list_and_make_nothing_twice(counting, tmp_path):
 
 def test_a_killed_run_resumes_to_the_same_records(counting, store, tmp_path):
     seeds = list(range(1, 8))
-    killed = worker(tmp_path, seeds, 0.1)
+    killed = worker(tmp_path, seeds, pause_at=4)
     go(killed)
-    while counting() < 4:
-        time.sleep(0.01)
+    wait_until(lambda: counting() == 4, killed)
     os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate(timeout=60)
-    kept = len(store)
-    assert 3 <= kept < len(seeds)
-    assert counting() in (kept, kept + 1)  # at most the one under way is lost
-    begun = counting()
-    parameters = {"file": str(tmp_path / "lines"), "slow": 0.1}
+    killed.communicate(timeout=PATIENCE)
+    assert len(store) == 3  # only the one under way is lost
+    parameters = {"file": str(tmp_path / "lines")}
     resumed = once(store, feature_file(64), "counting", parameters, seeds)
-    assert counting() - begun == len(seeds) - kept
+    assert counting() == 4 + len(seeds) - 3
     undisturbed = once(ResultStore(tmp_path / "another"), feature_file(64), "counting", parameters, seeds)
     assert [without_time(record) for record in resumed] == [without_time(record) for record in undisturbed]
 
 
 def test_what_another_process_is_making_is_waited_for_last(store, counting, tmp_path):
-    parameters = {"file": str(tmp_path / "lines"), "slow": 1.0}
-    other = worker(tmp_path, [1], 1.0)
+    parameters = {"file": str(tmp_path / "lines")}
+    other = worker(tmp_path, [1], pause_at=1)
     go(other)
-    while not counting():
-        time.sleep(0.01)
+    wait_until(counting, other)
     order = [record["seed"] for record in evaluate_once(store, feature_file(64), "counting", parameters, [1, 2])]
     assert (order, counting()) == ([2, 1], 2)
-    assert json.loads(other.communicate(timeout=60)[0]) == [1]
+    assert finished(other) == [1]
 
 
 def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeypatch):

@@ -108,6 +108,15 @@ def nearest(name: object, known: Iterable[str], most: int = 20) -> str:
     return f"known: {', '.join(known[:most])}" + (", …" if len(known) > most else "")
 
 
+def how_to_install(extra: str) -> str:
+    """The tail of an error message about a package that comes with an extra of this one.
+
+    >>> how_to_install("hf")
+    "run pip install -e '.[hf]' in the clone of pta"
+    """
+    return f"run pip install -e '.[{extra}]' in the clone of pta"
+
+
 def first_line(error: Exception) -> str:
     """What an error of a library says, short enough to be quoted.
 

@@ -14,7 +14,15 @@ from torch import Tensor
 from pta.encoders.clip_state import fill
 from pta.encoders.hub import require_reachable
 from pta.encoders.weights import read_weights
-from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line, naming, shown
+from pta.errors import (
+    InvalidParameter,
+    UnavailableModel,
+    UnreadableFile,
+    first_line,
+    how_to_install,
+    naming,
+    shown,
+)
 from pta.files import read_json
 from pta.images import CLIP_PREPROCESSING, Preprocessing
 
@@ -47,7 +55,7 @@ class HuggingFaceFiles:
     def read(cls, name: str) -> "HuggingFaceFiles":
         """From a local folder, or by the hub's own client: from its cache, and by network if that does not do."""
         if find_spec("transformers") is None:
-            raise UnavailableModel("hf: models need transformers; pip install 'pta-vlm[hf]'")
+            raise UnavailableModel(f"hf: models need transformers; {how_to_install('hf')}")
         with _silent_libraries():
             if Path(name).expanduser().is_dir():
                 return _read(Path(name).expanduser(), name)
@@ -145,7 +153,7 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 def _tokenizer(folder: Path, name: str) -> Any:
     from transformers import AutoTokenizer
 
-    needed = f"the tokenizer of hf:{name} needs sentencepiece and protobuf; pip install 'pta-vlm[hf]'"
+    needed = f"the tokenizer of hf:{name} needs sentencepiece and protobuf; {how_to_install('hf')}"
     with _reading(name, "its tokenizer is", if_not_installed=needed):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         largest = max(tokenizer.get_vocab().values(), default=0)

@@ -18,7 +18,7 @@ from pta.encoders.hub import require_reachable
 from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.encoders.weights import read_weights
-from pta.errors import PtaError, UnavailableModel, first_line, nearest, shown
+from pta.errors import PtaError, UnavailableModel, first_line, how_to_install, nearest, shown
 from pta.files import read_json
 from pta.images import Preprocessing
 from pta.towers import PromptTower
@@ -134,7 +134,7 @@ class OpenClipEncoder(ImageEncoder):
 
 
 def _open_clip() -> Any:
-    advice = f"pip install 'pta-vlm[openclip]', with the torchvision that belongs to torch {torch.__version__}"
+    advice = f"{how_to_install('openclip')}, with the torchvision that belongs to torch {torch.__version__}"
     for library in ("open_clip", "torchvision"):
         if find_spec(library) is None:
             raise UnavailableModel(f"openclip: models need {library}, which is not installed; {advice}")

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from pta.errors import UnavailableModel
+from pta.errors import UnavailableModel, how_to_install
 
 VOCABULARY = 49_408
 START, END = VOCABULARY - 2, VOCABULARY - 1
@@ -60,7 +60,7 @@ def _byte_pairs() -> Any:
     try:
         from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     except ImportError:
-        raise UnavailableModel("CLIP's tokenizer needs tokenizers: pip install 'pta-vlm[hf]'") from None
+        raise UnavailableModel(f"CLIP's tokenizer needs tokenizers; {how_to_install('hf')}") from None
     letters, merges = byte_letters(), read_merges()
     words = [*letters, *(letter + _WORD_END for letter in letters), *(left + right for left, right in merges)]
     vocabulary = {word: number for number, word in enumerate(words)}

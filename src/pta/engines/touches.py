@@ -53,7 +53,7 @@ class Touches:
 
 
 def find_touches_exactly(zero_shot: ZeroShot, rule: Rule) -> Touches:
-    """The touches of a batch with probabilities that do not depend on the batch in a single bit, at float64's price."""
+    """The touches of a batch with float32 probabilities rounded from float64: the batch changes one in about 10⁸."""
     return Touches.of(zero_shot.exact_logits.softmax(dim=1).float(), rule)
 
 

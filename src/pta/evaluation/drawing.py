@@ -1,6 +1,6 @@
 """Figures are drawn with matplotlib, an extra, imported when the first is wanted."""
 
-from pta.errors import MissingPackage
+from pta.errors import MissingPackage, how_to_install
 
 
 def require_matplotlib() -> None:
@@ -8,4 +8,4 @@ def require_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise MissingPackage("figures need matplotlib: pip install 'pta-vlm[figures]'") from None
+        raise MissingPackage(f"figures need matplotlib; {how_to_install('figures')}") from None

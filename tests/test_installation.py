@@ -1,0 +1,60 @@
+"""What the project says about installing it works from a clone, which is all there is."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pta.errors import how_to_install
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def read(*patterns):
+    return {path: path.read_text(encoding="utf-8") for pattern in patterns for path in ROOT.glob(pattern)}
+
+
+def test_nobody_is_sent_to_a_package_that_is_not_published():
+    for path, text in read("*.md", "docs/*.md", "src/pta/**/*.py").items():
+        assert "pta-vlm[" not in text, path
+        assert not re.search(r"pip install[^\n`]*pta-vlm", text), path
+
+
+def test_every_advised_extra_exists():
+    advised = {"hf"}
+    for text in read("*.md", "docs/*.md").values():
+        advised |= set(re.findall(r"pip install [^`\n]*'\.\[(\w+)\]'", text))
+    for text in read("src/pta/**/*.py").values():
+        advised |= set(re.findall(r"how_to_install\(['\"](\w+)", text))
+    assert {"hf", "openclip", "figures"} <= advised <= set(PYPROJECT["project"]["optional-dependencies"])
+    assert how_to_install("hf") == "run pip install -e '.[hf]' in the clone of pta"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_the_cpu_build_is_an_option_for_torch_alone_and_off_by_default(target):
+    def commands(*options):
+        call = ["make", "--dry-run", "--always-make", target, *options]
+        return subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert CPU_INDEX not in commands().stdout
+    given = [line for line in commands("TORCH=cpu").stdout.splitlines() if CPU_INDEX in line]
+    assert len(given) == 1
+    assert given[0].endswith(f"--no-deps --index-url {CPU_INDEX} torch")
+    refused = commands("TORCH=gpu")
+    assert refused.returncode == 2
+    assert "TORCH=gpu is not known" in refused.stderr
+
+
+def test_uv_has_the_cpu_build_as_a_group_that_is_off_by_default():
+    uv = PYPROJECT["tool"]["uv"]
+    assert uv["index"] == [{"name": "pytorch-cpu", "url": CPU_INDEX, "explicit": True}]
+    assert uv["sources"] == {"torch": [{"index": "pytorch-cpu", "group": "cpu"}]}
+    assert uv["conflicts"] == [[{"group": "cpu"}, {"group": "cuda"}]]
+    assert set(PYPROJECT["dependency-groups"]) == {"cpu", "cuda"}
+    assert "default-groups" not in uv  # a group called dev would be on
