@@ -631,8 +631,9 @@ def test_a_refusal_learns_nothing(given, how, mistake, classifier):
     before = classifier.adapter.snapshot().tensors
     with pytest.raises(mistake):
         classifier(given, **how)
-    with pytest.raises(PtaError):
-        classifier.answer(torch.ones(2, 7))
+    for odd in (torch.ones(2, 7), torch.tensor(1.0), None, 5, object()):
+        with pytest.raises(PtaError):
+            classifier.answer(odd)
     assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
     assert classifier.adapter.position == 0
 

@@ -13,7 +13,7 @@ from pta.encoders import causal_prompts
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.encoders.encoder import Encoder
 from pta.encoders.prompt_tokens import tokenize_prompts
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, InvalidSamples
 
 START = "a photo of a"
 NAMES = ["cat", "sea_lion", "great grey owl, seen from afar", "dog", "fox"]
@@ -174,3 +174,13 @@ def test_a_prompt_that_does_not_begin_with_the_tokens_of_the_start_is_refused():
 def test_contexts_of_another_shape_are_refused(encoders, given):
     with pytest.raises(InvalidParameter, match="contexts must be floating-point numbers B×4×64, not torch"):
         encoders["clip"].prompt_tower(NAMES).read(given)
+
+
+@pytest.mark.parametrize(
+    "given", [None, [[1.0]], torch.ones(1, 4, 64).to_sparse(), torch.ones(1, 4, 64, device="meta")]
+)
+def test_what_is_no_ordinary_tensor_is_refused(encoders, given):
+    with pytest.raises(InvalidParameter, match="contexts must be an ordinary dense tensor"):
+        encoders["clip"].prompt_tower(NAMES).read(given)
+    with pytest.raises(InvalidSamples, match="pixels must be an ordinary dense tensor"):
+        encoders["clip"].image_tower().features(given)

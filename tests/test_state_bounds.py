@@ -12,6 +12,8 @@ from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
 from pta.adapters.checks import _Stream
+from pta.adapters.state_bounds import covariances
+from pta.errors import StateMismatch
 
 SETTINGS = [
     *((name, {}) for name in list_adapters()),
@@ -111,3 +113,57 @@ def test_whatever_steps_lead_to_is_within_the_bounds(name, parameters, scale):
         logits = torch.cat([adapter.step(samples[:37]), adapter.step(samples[37:60])])
         assert logits.isfinite().all()
         adapter.restore(adapter.snapshot())
+
+
+# -- what belongs together -----------------------------------------------------------------------------------------
+
+
+def counted_beyond_the_slots(state):
+    state["counts"] += 3
+
+
+def more_records_than_counts(state):
+    state["counts"].zero_()
+
+
+def scatter_without_counts(state):
+    state["counts"].fill_(1.0)
+    state["scatters"] *= 1e3
+
+
+def other_items(state):
+    state["items"] *= -1
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("tca", counted_beyond_the_slots, "counts must be numbers from 0 to 3"),
+        ("tca", more_records_than_counts, "records has images beyond its counts"),
+        ("dota", scatter_without_counts, "scatters are too large for the counts"),
+        ("adapt", other_items, "moments are not those of the items"),
+        ("oga", other_items, "moments are not those of the items"),
+    ],
+)
+def test_pieces_that_do_not_belong_together_are_refused(name, change, complaint):
+    adapter = _Stream.make(1).adapter(partial(create_adapter, name), learned=60)
+    snapshot = adapter.snapshot()
+    before = {name: tensor.clone() for name, tensor in snapshot.tensors.items()}
+    change(snapshot.tensors)
+    with pytest.raises(StateMismatch, match=f"the snapshot: {complaint}"):
+        adapter.restore(snapshot)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in adapter.state().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_covariance_is_symmetric_and_has_no_negative_eigenvalue(dtype):
+    bound, rows = covariances(10.0), torch.randn(40, 8, generator=torch.manual_seed(0), dtype=dtype)
+    good = rows.T @ rows / 40
+    values, vectors = torch.linalg.eigh(good)
+    assert bound.holds(good)
+    assert bound.holds(torch.stack([good, torch.zeros_like(good), torch.ones_like(good)]))
+    lopsided, indefinite = good.clone(), vectors @ torch.diag(values - values[0] - 0.01) @ vectors.T
+    lopsided[0, 1] += 0.01
+    for wrong in (-good, lopsided, indefinite, 1e3 * good, good * torch.nan, good * torch.inf):
+        assert not bound.holds(wrong)
+        assert not bound.holds(torch.stack([good, wrong]))

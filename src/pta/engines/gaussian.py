@@ -37,7 +37,8 @@ def are_moments_of(moments: Tensor, items: Tensor, means: Tensor, filled: Tensor
 
     M = RᵀR is told by M·v = Rᵀ(R·v) of random vectors v, which costs far less than RᵀR.
     """
-    rows, generator = _moment_rows(items, means, filled), torch.Generator()
+    rows = _moment_rows(items[filled], means.expand_as(items)[filled], filled[filled])
+    generator = torch.Generator()
     generator.seed()
     probe = torch.randn(len(moments), 2, generator=generator, dtype=torch.float64).to(moments.device)
     difference = moments @ probe - rows.T @ (rows @ probe)

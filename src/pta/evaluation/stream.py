@@ -5,8 +5,8 @@ from typing import Any
 
 from pta import streams
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, InvalidSamples
-from pta.parameters import require_choice, require_count, require_switch
+from pta.errors import InvalidParameter, InvalidSamples, nearest, shown
+from pta.parameters import require_count, require_switch
 
 KINDS = ("iid", "dirichlet", "separate", "poisoned")
 
@@ -28,7 +28,8 @@ class Stream:
     lookahead: bool = False  # learn a whole batch before predicting any of it
 
     def __post_init__(self) -> None:
-        require_choice("the kind of stream", self.kind, KINDS)
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
+            raise InvalidParameter(f"no stream is called {shown(self.kind)}; {nearest(self.kind, KINDS)}")
         require_switch("drop_last", self.drop_last)
         require_switch("lookahead", self.lookahead)
         for name, value, owner in (("gamma", self.gamma, "dirichlet"), ("prefix", self.prefix, "poisoned")):
