@@ -211,6 +211,10 @@ found["absurd"] = [
     asking_for("text_cfg", heads=0),
     asking_for("text_cfg", context_length=-1),
     asking_for("text_cfg", vocab_size=[1e39]),
+    asking_for("vision_cfg", image_size=65536),
+    asking_for("text_cfg", width=50_000, heads=1),
+    asking_for("text_cfg", context_length=2**20),
+    asking_for("vision_cfg", layers=1000, width=1024),
 ]
 class_token = load_encoder(written("Tiny-ClassToken")[1])
 found["complaints"] = {

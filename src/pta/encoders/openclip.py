@@ -1,9 +1,10 @@
 """`openclip:` models, by open_clip. It is an optional extra and brings torchvision, so it is imported on use only."""
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torch.overrides import TorchFunctionMode
 
 from pta.encoders.encoder import at_end
 from pta.encoders.hub import require_reachable
@@ -28,6 +30,8 @@ _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safete
 _NO_WEIGHTS = "input_resolution", "context_length", "vocab_size"  # of OpenAI's archives
 _TOKENIZER_OPTIONS = {"clean", "strip_sep_token", "language", "additional_special_tokens", "reduction_mask"}
 _MOST_LAYERS, _LARGEST_NUMBER = 1000, 2**20
+_FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange}
+_NUMBERS_BESIDE_WEIGHTS = 2**20  # such as a mask for attention
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection", "attn_mask")
 
 
@@ -54,10 +58,12 @@ class OpenClipEncoder(ImageEncoder):
         with _without_warnings(open_clip):
             on_hub = name.startswith("hf-hub:")
             source, options = _repository(name) if on_hub else _architecture_and_weights(open_clip, name)
-            if on_hub:
-                _require_modest(Path(source.removeprefix("local-dir:")) / "open_clip_config.json")
+            folder = Path(source.removeprefix("local-dir:"))
             try:
-                model = open_clip.create_model(source, require_pretrained=True, **options)
+                if on_hub:
+                    _require_harmless(folder)
+                with _NoLargerThanWeights(folder) if on_hub else nullcontext():
+                    model = open_clip.create_model(source, require_pretrained=True, **options)
                 tokenizer = open_clip.get_tokenizer(source)
                 config = open_clip.get_model_config(source)
                 config = {**config, "quick_gelu": options.get("force_quick_gelu") or config.get("quick_gelu", False)}
@@ -222,8 +228,9 @@ def _state_dict(path: str, **_: Any) -> dict[str, Tensor]:
     return {name.removeprefix("module."): weight for name, weight in weights.items() if name not in _NO_WEIGHTS}
 
 
-def _require_modest(path: Path) -> None:
+def _require_harmless(folder: Path) -> None:
     """Refuse a configuration with absurd numbers, or with options for transformers, such as `trust_remote_code`."""
+    path = folder / "open_clip_config.json"
     pending = [("", read_json(path, "configuration"))]
     while pending:
         name, value = pending.pop()
@@ -235,3 +242,20 @@ def _require_modest(path: Path) -> None:
             pending.extend(value.items())
         elif isinstance(value, list):
             pending.extend((name, one) for one in value)
+
+
+class _NoLargerThanWeights(TorchFunctionMode):
+    """Within it a model can be made, as long as the files of weights in a folder could hold its numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        held = [file.stat().st_size for file in folder.iterdir() if file.suffix in (".safetensors", ".bin", ".pth")]
+        self._left = 2 * sum(held) + _NUMBERS_BESIDE_WEIGHTS  # for the bytes that are read, and for the model
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in _FACTORIES:
+            size = args[0] if args and isinstance(args[0], Sequence) else args
+            self._left -= math.prod(side for side in size if isinstance(side, int))
+            if self._left < 0:
+                raise UnavailableModel("the configuration asks for a model that is larger than its weights")
+        return function(*args, **(kwargs or {}))
