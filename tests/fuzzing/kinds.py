@@ -88,7 +88,8 @@ def _prepare_command(scene: Scene, arguments: tuple[Any, ...], stdin: str) -> Ca
     given = [str(scene.file(one.name)) if isinstance(one, File) else one for one in arguments]
     if not scene.exact:
         for at in range(1, len(given)):
-            if scene.random.random() < (0.03 if given[at].startswith("--") else 0.12):
+            is_file = isinstance(arguments[at], File)  # mutated already, and part of its path may lie elsewhere
+            if not is_file and scene.random.random() < (0.03 if given[at].startswith("--") else 0.12):
                 given[at] = odd_argument(scene.random, given[at])
         if scene.random.random() < 0.1:
             del given[scene.random.randrange(1, len(given)) :]

@@ -34,7 +34,7 @@ class DevicePreprocessing(nn.Module):
 
     def __init__(self, preprocess: Preprocessing, height: int, width: int) -> None:
         super().__init__()
-        if not all(isinstance(side, int) and 1 <= side < 2**31 for side in (height, width)):
+        if not all(type(side) is int and 1 <= side < 2**31 for side in (height, width)):
             raise InvalidParameter(f"frames must have at least one pixel, not {shown(height)}×{shown(width)}")
         self.expected = (len(preprocess.mean), height, width)
         resized, (left, top) = preprocess.geometry(width, height)

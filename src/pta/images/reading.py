@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from pta.errors import UnreadableSample, first_line, naming
+from pta.errors import InvalidParameter, UnreadableSample, first_line, naming, shown
 from pta.images.bare import FORMATS, bare_image
 from pta.limits import USUAL_LIMITS, Limits
 
@@ -27,6 +27,8 @@ def open_image(content: bytes, *, limits: Limits = USUAL_LIMITS, at_least: int |
     With `at_least`, a JPEG file will be decoded at ½, ¼ or ⅛ of its size where that leaves both sides at least so long:
     faster, and a slightly different picture.
     """
+    if at_least is not None and (type(at_least) is not int or at_least < 1):
+        raise InvalidParameter(f"at_least must be a whole number of pixels, not {shown(at_least)}")
     with _in_words():
         found = bare_image(content)
         if found is None:
