@@ -26,7 +26,7 @@ def shares(classes_and_sureness, *, keep, classes=4, temperature="zero"):
     views = torch.ones(1, len(classes_and_sureness), classes + 1, dtype=torch.float64)
     for view, (label, sureness) in enumerate(classes_and_sureness):
         views[0, view, label] += sureness
-    return ZERO(classifier, keep=keep, temperature=temperature).step(Samples(views[:, 0], views=views))[0].exp()
+    return ZERO(classifier, keep=keep, temperature=temperature).step(Samples.of(views[:, 0], views=views))[0].exp()
 
 
 def assert_shares(found, *expected):
