@@ -214,7 +214,7 @@ def test_a_damaged_description_file_is_one_clear_line(tmp_path, content, complai
     [
         ([], "at least two class names, got 0"),
         (["cat"], "at least two class names, got 1"),
-        (["cat", 3], "class name 1 must be a list of texts, got [3]"),
+        (["cat", 3], "class name 1 must be a string, not 3"),
         (["cat", "_ "], "class name 1 is blank"),
         (["caf\udce9", "cat"], r"class name 0, 'caf\\udce9', has bytes that are not UTF-8; rename it"),
         ("cat", "must be a list of strings"),
