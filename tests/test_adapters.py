@@ -229,7 +229,6 @@ def test_what_is_no_snapshot_segment_or_model_is_refused(classifier, features):
         ("seen", lambda t: t * 0 + 2**53 + 1),
         ("touched", lambda t: t.to(torch.uint8)),
     ],
-    ids=str,
 )
 def test_a_state_file_that_no_stream_could_lead_to_is_refused(classifier, saved, name, change):
     rewrite(saved, change_tensors={name: change(load_file(saved)[name])})
