@@ -1,5 +1,6 @@
 """`pta predict`: a folder, a list of paths or a camera in, labels out, better as it goes."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -172,7 +173,7 @@ def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> 
     """Find out before the work whether there is something to answer from, or a place for what is learned."""
     if has_settings and state.exists():
         raise InvalidParameter(f"{state} was learnt with parameters of its own; leave --set out")
-    if state.resolve() == out.resolve():
+    if os.path.realpath(state) == os.path.realpath(out):  # which, unlike Path.resolve, takes links in a circle
         raise InvalidParameter("--out and --state must be two files")
     if freeze and not state.exists():
         raise UnreadableFile(f"--freeze answers from a state, but there is none: {state}")
