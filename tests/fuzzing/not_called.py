@@ -41,8 +41,6 @@ NOT_CALLED = {
     "pta.parameters": "through create_adapter",
     "pta.plugins": "loads what is installed",
     "pta.reference": "loops to be read, which tests call",
-    "pta.safe_text": "through the commands, with texts alone",
-    "pta.inference.rows:path_as_written": "through predict --resume",
     "pta.reproduction": "through load_experiments, place and the command",
     "pta.towers": "called by methods",
     "pta.views.augmix": "through make_views",
