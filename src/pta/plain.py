@@ -72,6 +72,8 @@ def _oddity(tensor: Tensor) -> str | None:
         return f"one of layout {tensor.layout}"
     if tensor.dtype not in _DTYPES:
         return f"{tensor.dtype}"
+    if any(getattr(tensor, "names", ())):  # which releases of torch before ours had
+        return "one with named dimensions"
     if not _is_in_memory(tensor):
         return "one without numbers"
     return "one that is expanded to more numbers than there is memory for" if _is_too_large(tensor) else None

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import get_args
 
 from pta.datasets.sample_set import SampleReference
 from pta.errors import PtaError
 from pta.inference.answers import Answer
 from pta.inference.encoding import Encoded, OnError, Reading, encode_files, samples_of
 from pta.inference.live_classifier import MOST_ANSWERS, Classifier
-from pta.parameters import require_count
+from pta.parameters import require_choice, require_count
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def predict_stream(
     `stopping` see `encode_files`.
     """
     require_count("top", top, 1, MOST_ANSWERS)
+    require_choice("on_error", on_error, get_args(OnError))
     reading = classifier.reading(reading or Reading())
     parts = encode_files(
         *(classifier.encoder, enumerate(samples, first), reading),
