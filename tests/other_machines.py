@@ -22,8 +22,7 @@ _OLD_NUMPY = {"NPY_DISABLE_CPU_FEATURES": " ".join(np.show_config("dicts")["SIMD
 
 MACHINES = {
     "AVX2, 3 threads, shifted memory": {**_AVX2, "OMP_NUM_THREADS": "3", "PTA_TEST_SHIFT": "24"},
-    "no AVX, no numba": {**_OLD, **_OLD_NUMPY, "PTA_TEST_WITHOUT": "numba"},
-    "no AVX, shifted memory": {**_OLD, "PTA_TEST_SHIFT": "24"},
+    "no AVX, no numba, shifted memory": {**_OLD, **_OLD_NUMPY, "PTA_TEST_WITHOUT": "numba", "PTA_TEST_SHIFT": "40"},
     "16 threads, MKL's reproducible path": {"OMP_NUM_THREADS": "16", "MKL_CBWR": "COMPATIBLE"},
 }
 
