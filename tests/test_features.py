@@ -288,6 +288,37 @@ def test_a_header_that_disagrees_with_its_member_is_refused_before_memory_is_tak
         load_features(path)
 
 
+def test_a_header_is_not_read_further_than_headers_are_long(write, monkeypatch):
+    path, longest = write(), 0
+    says = (10**7).to_bytes(4, "little")
+    rewrite_member(path, "image_features.npy", lambda _: b"\x93NUMPY\2\0" + says + b" " * 10**7)
+    read = zipfile.ZipExtFile.read
+
+    def noted(file, size=-1):
+        nonlocal longest
+        part = read(file, size)
+        longest = max(longest, len(part))
+        return part
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", noted)
+    with pytest.raises(UnreadableFile, match="cannot be read"):
+        load_features(path)
+    assert 0 < longest <= 2**14
+
+
+def test_a_member_that_is_shorter_than_it_says_is_refused(write):
+    path = write()
+    with zipfile.ZipFile(path) as archive:
+        members = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    whole = members["image_features.npy"]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data[:-8] if data is whole else data)  # with the checksum of what is there
+        archive.getinfo("image_features.npy").file_size = len(whole)
+    with pytest.raises(UnreadableFile, match=r"image_features\.npy: it is shorter than it says"):
+        load_features(path)
+
+
 @given(data=st.data())
 def test_damaged_bytes_are_refused_in_one_line_or_read(data, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()

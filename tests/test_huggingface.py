@@ -425,6 +425,9 @@ def test_an_index_of_weights_names_files_in_its_own_folder(folder_copy, tmp_path
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": str(tmp_path / "outside.safetensors")}}))
     assert "no such checkpoint file" in message_of(folder)
+    os.mkfifo(folder / "pipe.bin")
+    index.write_text(json.dumps({"weight_map": {"a": "pipe.bin"}}))
+    assert "no such checkpoint file" in message_of(folder)
     for content in ("[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', "[" * 10_000):
         index.write_text(content)
         assert "its weights" in message_of(folder)

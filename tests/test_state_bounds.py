@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from pta import ZeroShotClassifier, create_adapter, list_adapters
 from pta.adapters.checks import _Stream
 from pta.adapters.state_bounds import covariances
-from pta.errors import StateMismatch
+from pta.errors import InvalidParameter, StateMismatch
 
 SETTINGS = [
     *((name, {}) for name in list_adapters()),
@@ -153,6 +153,13 @@ def test_pieces_that_do_not_belong_together_are_refused(name, change, complaint)
     with pytest.raises(StateMismatch, match=f"the snapshot: {complaint}"):
         adapter.restore(snapshot)
     assert all(torch.equal(tensor, before[name]) for name, tensor in adapter.state().items())
+
+
+def test_parameters_that_ask_for_more_than_there_is_memory_for_are_refused():
+    adapter = _Stream.make(1).adapter(partial(create_adapter, "clip"), learned=0)
+    with pytest.raises(InvalidParameter, match="clip with these parameters keeps more than there is memory for"):
+        adapter.add_state("slots", lambda classifier, *_: classifier.anchors.new_zeros(2**50))
+    adapter.restore(adapter.snapshot())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

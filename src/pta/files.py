@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -22,6 +22,7 @@ from pta.limits import USUAL_LIMITS
 from pta.memory import require_memory
 
 _LARGEST_TEXT = 64 * 2**20
+_BYTES_AT_ONCE = 2**20
 
 
 def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
@@ -282,6 +283,19 @@ def read_tensors(
         raise UnreadableFile(
             f"{path} is not a readable {kind} file (truncated or damaged?): {first_line(error)}"
         ) from None
+
+
+def read_exactly(file: IO[bytes], size: int) -> Tensor:
+    """So many bytes, in memory that is aligned like any tensor's."""
+    content = torch.empty(size, dtype=torch.uint8)
+    rest = content.numpy().data
+    while rest:
+        part = file.read(min(len(rest), _BYTES_AT_ONCE))
+        if not part:
+            raise UnreadableFile("it is shorter than it says")
+        rest[: len(part)] = part
+        rest = rest[len(part) :]
+    return content
 
 
 def existing_file(path: object, kind: str) -> Path:

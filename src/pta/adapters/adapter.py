@@ -245,7 +245,12 @@ class Adapter(ABC):
 
     def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> None:
         """Declare a piece of state: how it starts, what values it may have, and if its rows belong to the classes."""
-        start = initial(self.classifier, self.parameters, self.model)
+        try:
+            start = initial(self.classifier, self.parameters, self.model)
+        except (RuntimeError, MemoryError) as error:
+            if "allocate" not in str(error):
+                raise
+            raise InvalidParameter(f"{self.name} with these parameters keeps more than there is memory for") from None
         self._declared[name] = Piece(self, name, initial, per_class, within or usual_bound(start.dtype))
         setattr(self, name, start)
 

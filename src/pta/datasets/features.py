@@ -7,6 +7,7 @@ hold the `paths` of their samples and, in the metadata, `about`: where everythin
 """
 
 import hashlib
+import io
 import json
 import math
 import zipfile
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
-from pta.files import existing_file, load_tensors, read_tensors
+from pta.files import existing_file, load_tensors, read_exactly, read_tensors
 from pta.memory import require_memory
 from pta.plain import plain_number, plain_tensor
 from pta.samples import Samples
@@ -31,7 +32,7 @@ from pta.samples import Samples
 _REQUIRED = ("image_features", "text_features", "classnames")
 _OPTIONAL = ("labels", "scale", "bias", "view_features", "pixels")
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_BYTES_AT_ONCE = 2**20
+_LONGEST_HEADER = 2**14  # numpy itself refuses more than 10,000 letters
 
 
 @dataclass(frozen=True)
@@ -145,14 +146,13 @@ def _read_npz(path: Path) -> dict[str, Any]:
 def _read_npy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     """An array in memory that is aligned like any tensor's, of which none is taken before header and size agree."""
     with archive.open(entry) as file:
-        shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(file)](file)
+        head = io.BytesIO(file.read(_LONGEST_HEADER))  # numpy would read as long a header as the file says
+        shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(head)](head)
         size = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or size != entry.file_size - file.tell():
+        if dtype.hasobject or size != entry.file_size - file.seek(head.tell()):
             raise ValueError(f"{entry.filename} holds Python objects, or is not as long as it says")
-        content = torch.empty(size, dtype=torch.uint8).numpy()
-        for start in range(0, size, _BYTES_AT_ONCE):
-            part = file.read(min(_BYTES_AT_ONCE, size - start))
-            content[start : start + len(part)] = np.frombuffer(part, np.uint8)
+        with naming(f"{archive.filename}: {entry.filename}"):
+            content = read_exactly(file, size).numpy()
     return content.view(dtype).reshape(shape, order="F" if is_fortran else "C")
 
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from pta.encoders.inert_pickle import Inert, read_pickle
 from pta.encoders.stored_tensors import StoredTensor, state_dict_in
 from pta.errors import UnreadableFile, shown
+from pta.files import read_exactly
 
 _LARGEST_PICKLE = 64 * 2**20
 _LONGEST_LIST = 8 * 2**20  # of the entries
-_AT_ONCE = 2**20
+_LONGEST_WORD = 64
 _MOST_SHARING = 2  # weights that are tied lie in the file once and have several names
 
 
@@ -28,7 +29,7 @@ def read_torch_archive(file: Path) -> tuple[dict[str, Tensor], bool]:
     """The tensors of a state dict or TorchScript module, in memory of their own, and whether it was TorchScript."""
     with _ShortReads(file) as opened, zipfile.ZipFile(opened) as archive:
         records = _Records(archive)
-        if "byteorder" in records and records.content("byteorder", _AT_ONCE) != sys.byteorder.encode():
+        if "byteorder" in records and records.content("byteorder", _LONGEST_WORD) != sys.byteorder.encode():
             raise UnreadableFile("it was written on a machine with another order of bytes")
         root = read_pickle(records.content("data.pkl", _LARGEST_PICKLE))
         stored = state_dict_in(root)
@@ -72,12 +73,8 @@ class _Records:
     def read(self, name: str) -> Tensor:
         """The bytes of a record."""
         entry = self.entry(name)
-        content = torch.empty(entry.file_size, dtype=torch.uint8)
-        memory = content.numpy().data
         with self._archive.open(entry) as record:
-            for start in range(0, len(memory), _AT_ONCE):
-                memory[start : start + _AT_ONCE] = record.read(_AT_ONCE)
-        return content
+            return read_exactly(record, entry.file_size)
 
     def content(self, name: str, most: int) -> bytes:
         """The bytes of a record that should be small."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pta.encoders.torch_archive import read_torch_archive
 from pta.errors import PtaError, UnreadableFile, naming
-from pta.files import read_tensors
+from pta.files import existing_file, read_tensors
 from pta.memory import require_memory
 
 _ZIP, _PICKLE = b"PK\3\4", b"\x80"  # how files begin
@@ -27,6 +27,7 @@ def read_weights(file: Path) -> Weights:
     """
     if file.suffix == ".safetensors":
         return Weights(read_tensors(file, "checkpoint")[0], torchscript=False)
+    existing_file(file, "checkpoint")  # a pipe would be waited for
     try:
         with naming(f"{file} cannot be read"):
             _require_zip(file)
