@@ -2,6 +2,8 @@
 
 import io
 import struct
+import subprocess
+import sys
 import tarfile
 import threading
 import zlib
@@ -10,6 +12,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
+from processes import PATIENCE
 
 import pta
 from pta.encoders import EmbeddedEncoder
@@ -215,6 +218,14 @@ def test_the_limits_are_the_users_choice(tmp_path):
     for given in (content, tmp_path / "a.png"):
         with pytest.raises(UnreadableSample, match=f"{len(content):,} bytes; at most {len(content) - 1:,} are read"):
             clf(given)
+
+
+def test_what_pillow_logs_is_not_said(tmp_path):
+    (tmp_path / "a.tif").write_bytes(tiff((277, 3, 1, 65_535)))
+    command = (sys.executable, "-m", "pta", "predict", "a.tif", "--classes", "shirt,coat", "--model", "embedded")
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert answer.returncode == 2
+    assert all(line.startswith("pta: ") for line in answer.stderr.splitlines())
 
 
 @pytest.mark.parametrize(("option", "most"), [("--max-pixels", 7_999), ("--max-bytes", 999)])
