@@ -193,6 +193,12 @@ def test_an_unknown_label_in_a_csv_is_refused_with_the_nearest(tree):
     )
 
 
+def test_a_csv_of_too_many_rows_is_refused(tree, monkeypatch):
+    monkeypatch.setattr("pta.datasets.csv_list._MOST_ROWS", 2)
+    assert len(open_samples(csv_of(tree, "path\na.jpg\nb.jpg\n\n")).samples) == 2
+    assert "lists more than 2 samples" in message(open_samples, csv_of(tree, "path\na.jpg\nb.jpg\nc.jpg\n"))
+
+
 def test_a_csv_that_is_not_text_is_refused(tree):
     path = tree / "list.csv"
     path.write_bytes(b"path\n\xff\xfe.jpg\n")

@@ -2,6 +2,8 @@
 
 import io
 import struct
+import subprocess
+import sys
 import tarfile
 import threading
 import zlib
@@ -10,6 +12,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
+from processes import PATIENCE
 
 import pta
 from pta.encoders import EmbeddedEncoder
@@ -95,6 +98,11 @@ TOO_COSTLY = {
     "scans of one block": (lambda: many_scans(40_000, 8), "40,009 passes over 8×8 pixels are too slow"),
     "runs in a bitmap": (lambda: run_length_bitmap(80_000, 1000), "256 passes over 80000×1000 pixels are too slow"),
     "text": (lambda: b"P3 2 2 255\n" + b"#\n" * 9 + b"0 " * 12, "written as text"),
+    "endless comment": (
+        lambda: b"P6\n#" + b"a" * 5000 + b"\n1 1 255\nabc",
+        "header is damaged, or has more than 4,096",
+    ),
+    "comment in a number": (lambda: b"P6 1#\n1 #" + b"a" * 5000 + b"\n1 255\nabc", "header is damaged"),
     "odd range": (lambda: b"P6 4000 4000 254\n", "256 passes over 4000×4000"),
     "segments": (lambda: jpeg_with(segment(0xE1) * 70_000), "more than 65,536 parts"),
     "chunks": (lambda: png(8, 8, before=chunk(b"IDAT") * 70_000), "more than 65,536 parts"),
@@ -160,6 +168,10 @@ PICTURES = {
     "big-endian tiff": lambda: tiff(order=">", data=bytes(range(64))),
     "bmp": lambda: encoded(noise(40, 30), "BMP"),
     "ppm": lambda: encoded(noise(40, 30), "PPM"),
+    "ppm with comments": lambda: b"P6 # a\n#b\n4\t#c\r2\n#\n255\n" + bytes(range(24)),
+    "pgm of 16 bits": lambda: b"P5 2 2 65535 " + bytes(range(8)),
+    "pbm": lambda: encoded(noise(40, 30, "1"), "PPM"),
+    "pfm": lambda: encoded(noise(4, 3, "F"), "PPM"),
 }
 
 
@@ -206,6 +218,14 @@ def test_the_limits_are_the_users_choice(tmp_path):
     for given in (content, tmp_path / "a.png"):
         with pytest.raises(UnreadableSample, match=f"{len(content):,} bytes; at most {len(content) - 1:,} are read"):
             clf(given)
+
+
+def test_what_pillow_logs_is_not_said(tmp_path):
+    (tmp_path / "a.tif").write_bytes(tiff((277, 3, 1, 65_535)))
+    command = (sys.executable, "-m", "pta", "predict", "a.tif", "--classes", "shirt,coat", "--model", "embedded")
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert answer.returncode == 2
+    assert all(line.startswith("pta: ") for line in answer.stderr.splitlines())
 
 
 @pytest.mark.parametrize(("option", "most"), [("--max-pixels", 7_999), ("--max-bytes", 999)])

@@ -339,6 +339,15 @@ def test_one_storage_under_many_names_does_not_multiply(tmp_path):
             assert "together larger than the file" in refusal(path)
 
 
+def test_flags_that_share_a_storage_are_copied_alone(tmp_path):
+    flags = torch.arange(1_000) % 3 == 0
+    torch.save({"all": flags, **{str(n): flags[n : n + 2] for n in range(10)}}, tmp_path / "flags.pt")
+    read = read_weights(tmp_path / "flags.pt").tensors
+    for name, tensor in torch.load(tmp_path / "flags.pt", weights_only=True).items():
+        assert torch.equal(read[name], tensor)
+        assert read[name].untyped_storage().nbytes() == tensor.numel()
+
+
 MODULE = b"c__torch__\nModule\n)\x81"
 DEEP = 50_000
 

@@ -1,6 +1,7 @@
 """The command `pta`: one file per subcommand. Exit codes: 0 done, 2 the user's mistake, 1 anything else."""
 
 import errno
+import logging
 import sys
 import warnings
 from typing import Annotated
@@ -42,6 +43,7 @@ def _options(
 
 def main() -> None:
     """Run the command; a user's mistake becomes one line on stderr and exit code 2."""
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it logs of a picture is in its exceptions, too
     warnings.showwarning = lambda message, *where, **more: say(f"warning: {message}")
     try:
         try:

@@ -18,7 +18,8 @@ from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import read_text
 from pta.safe_text import from_csv_cell
 
-_LARGEST = 2**30  # millions of rows
+_LARGEST = 2**30
+_MOST_ROWS = 2**24  # each takes half a kilobyte
 Rows = list[tuple[int, str, str | None]]  # line number, path, label
 
 
@@ -52,6 +53,8 @@ def _rows(file: Path) -> Rows:
             )
         for cells in reader:
             if any(cell.strip() for cell in cells):
+                if len(rows) == _MOST_ROWS:
+                    raise UnreadableFile(f"{file} lists more than {_MOST_ROWS:,} samples; give a part of it")
                 rows.append(_row(file, reader.line_num, dict(zip(header, cells, strict=False)), "label" in header))
     except csv.Error as error:
         raise UnreadableFile(f"{file}: line {reader.line_num} is not CSV: {error}") from None

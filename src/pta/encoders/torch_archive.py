@@ -94,6 +94,7 @@ def _require_bounded(tensors: Collection[StoredTensor], records: _Records, file_
 
 
 def _view(storage: Tensor, tensor: StoredTensor) -> Tensor:
-    numbers = storage[: tensor.record_bytes]
-    typed = numbers.bool() if tensor.dtype == torch.bool else numbers.view(tensor.dtype)
-    return typed.as_strided(tensor.size, tensor.stride, tensor.offset)
+    flags = tensor.dtype == torch.bool  # of which any byte but zero is one
+    numbers = storage[: tensor.record_bytes].view(torch.uint8 if flags else tensor.dtype)
+    view = numbers.as_strided(tensor.size, tensor.stride, tensor.offset)
+    return view.bool() if flags else view

@@ -4,6 +4,7 @@ Metadata cost Pillow time and memory that no header announces: profiles and text
 counted. They change no pixel here, and what they hold has no limit that suits all cameras. Therefore they are cut out.
 """
 
+import re
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
@@ -27,6 +28,10 @@ _TIFF_TAGS = frozenset(
 )
 # Not LZMA, which may ask for gigabytes; libtiff decodes up to 100 scans of a JPEG strip.
 _TIFF_PASSES = {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 7: 100, 8: 1, 32773: 1, 32946: 1}
+_LONGEST_PPM_HEAD = 2**12
+# Two numbers, or three, with spaces and comments between them, and one space after the last.
+_PPM_BETWEEN = rb"(?:\s|(?<=\s)#[^\r\n]*[\r\n])+"
+_PPM_HEAD = re.compile(rb"P(?:[14](?:%b\d+){2}|[^14]\S*(?:%b[^\s#]+){3})\s" % (_PPM_BETWEEN, _PPM_BETWEEN))
 
 
 class BareImage(NamedTuple):
@@ -128,6 +133,13 @@ def _tiff(content: bytes) -> BareImage:
     return BareImage(bare, _TIFF_PASSES[compression], pixels)
 
 
+def _ppm(content: bytes) -> BareImage:
+    """The file itself; Pillow reads the comments in its header one byte at a time."""
+    if not _PPM_HEAD.match(content, 0, _LONGEST_PPM_HEAD):
+        raise ValueError(f"its header is damaged, or has more than {_LONGEST_PPM_HEAD:,} bytes")
+    return BareImage(content)
+
+
 def _require_few(parts: int) -> None:
     if parts > _MOST_PARTS:
         raise ValueError(f"it has more than {_MOST_PARTS:,} parts")
@@ -141,7 +153,7 @@ _READ: tuple[tuple[bytes, str, Callable[[bytes], BareImage]], ...] = (
     (b"BM", "BMP", BareImage),
     (b"II*\0", "TIFF", _tiff),
     (b"MM\0*", "TIFF", _tiff),
-    (b"P", "PPM", BareImage),
+    *((b"P%c" % kind, "PPM", _ppm) for kind in b"0123456fFy"),
 )
 FORMATS = tuple(dict.fromkeys(name for _, name, _ in _READ))
 """What is read; other formats that Pillow knows have been a source of trouble."""
