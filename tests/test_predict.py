@@ -372,6 +372,16 @@ def test_a_list_of_paths_can_be_piped_again(run, stopped):
     assert paths_and_labels(rows) == whole
 
 
+def test_what_is_advised_where_rows_are_lost_works(run, tmp_path):
+    photos, rows, state = tmp_path / "photos", tmp_path / "rows.csv", tmp_path / "state.safetensors"
+    write_photos(photos, 4)
+    assert run(photos, "--state", state, "--out", rows)[0] == 0
+    call = (photos, "--state", state, "--out", tmp_path / "other.csv")
+    assert "leave --resume out and choose another --out" in run(*call, "--resume")[2]
+    assert run(*call)[0] == 0
+    assert len((tmp_path / "other.csv").read_text().splitlines()) == 1 + 4
+
+
 def lose_rows(rows, state, photos):
     rows.write_bytes(rows.read_bytes()[:-50])
 
@@ -416,8 +426,14 @@ def forget_the_stream(rows, state, photos):
     ("change", "complaint"),
     [
         (lose_rows, r"rows\.csv has .* bytes, not the .* that .* was saved with: rows are missing"),
-        (lose_all_rows, r"rows\.csv has 0 bytes, not the .*: rows are missing"),
-        (write_other_rows, r"rows\.csv is not the file that .*state\.safetensors was saved with"),
+        (
+            lose_all_rows,
+            r"rows\.csv is not there, and .*state\.safetensors was saved with rows in a file called rows\.csv",
+        ),
+        (
+            write_other_rows,
+            r"rows\.csv is not the file that .*state\.safetensors was saved with, which was called rows\.csv",
+        ),
         (add_rows_of_others, r"holds a row for elsewhere\.jpg, which is none of the samples that come next"),
         (remove_a_picture, r"has seen \S+\.jpg as sample 20, which now is \S+\.jpg"),
         (replace_a_picture, r"has seen other samples before \S+\.jpg"),

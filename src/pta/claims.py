@@ -59,7 +59,7 @@ def claimed(lock: Path, *, wait: bool) -> Iterator[bool]:
 
 def _hold(lock: Path, wait: bool) -> int | None:
     while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         if not lock_descriptor(descriptor, blocking=wait):
             os.close(descriptor)
             return None

@@ -141,7 +141,8 @@ def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
     """The content of a file that is one sample and has at most so many bytes."""
     if not is_path(path):
         raise UnreadableSample(
-            f"{str(path)[:100]!a}… is no path: it holds a zero byte or half a letter (paths stand one per line)"
+            f"{str(path)[:40]!a}… is no path: it holds a zero byte or half a letter "
+            "(paths come one per line; --frames reads pictures)"
         )
     try:
         status = path.stat()

@@ -55,9 +55,11 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier, model: Model | 
     if about.get("version") != _VERSION:
         raise StateMismatch(f"{path} has state version {about.get('version')}; this pta reads {_VERSION}")
     if about.get("class_names") != list(classifier.class_names):
-        raise StateMismatch(f"{path} was saved for another list of classes")
+        raise StateMismatch(f"{path} was saved for another list of classes; use that list, or another state")
     if not _was_saved_for(classifier, tensors.pop(_ANCHORS, None), about):
-        raise StateMismatch(f"{path} was saved for the same classes but another model or other templates")
+        raise StateMismatch(
+            f"{path} was saved for the same classes but another model or other templates; use these, or another state"
+        )
     method, parameters, tower_of = about.get("method"), about.get("parameters"), about.get("model")
     if not isinstance(parameters, dict) or not isinstance(method, str):
         raise StateMismatch(f"{path} does not say which method and parameters it belongs to")

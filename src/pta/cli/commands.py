@@ -11,7 +11,10 @@ COMMANDS = {
         "demo",
         "Try it: 2,000 images under a shift, labelled by zero-shot and by PTA side by side, and a report to show.",
     ),
-    "eval": ("evaluate", "Compare methods on feature files: accuracy, gain over zero-shot, and speed."),
+    "eval": (
+        "evaluate",
+        "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
+    ),
     "compare": (
         "compare",
         "Compare two results on the same samples: the difference, its interval, and whether that is more than noise.",

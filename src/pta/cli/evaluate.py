@@ -58,7 +58,7 @@ def evaluate(
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv, in stream order.")] = None,
 ) -> None:
-    """Compare methods on feature files: accuracy, gain over zero-shot, and speed."""
+    """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""
     asked = method or ["clip", "pta"]
     choice = MethodChoice(asked, set_ or [], preset, model, device)
     require_place(json)

@@ -32,7 +32,7 @@ def require_resumable(state: Path | None, out: Path, *, frames: bool, freeze: bo
     if frames:
         raise InvalidParameter("--resume reads its samples again, and --frames cannot; leave one of them out")
     if freeze:
-        raise InvalidParameter("--resume goes on with what --freeze does not do; leave one of them out")
+        raise InvalidParameter("--resume goes on learning, and --freeze learns nothing; leave one of them out")
 
 
 def find_start(samples: Iterable[SampleReference], state: Path | None, out: Path, *, resume: bool) -> Start:
@@ -61,13 +61,20 @@ def _after(samples: Iterable[SampleReference], record: StreamRecord | None, stat
         )
     rest, progress = skip_taken(samples, record, state)
     if not record.rows.is_in(out):
-        size = out.stat().st_size if out.is_file() else 0
-        what = f"has {size:,} bytes, not the {record.rows.bytes:,}" if size < record.rows.bytes else "is not the file"
-        raise UnreadableFile(f"{out} {what} that {state} was saved with: rows are missing; choose another --out")
+        todo = "bring that file back, or leave --resume out and choose another --out"
+        raise UnreadableFile(f"{out} {_what_is_wrong(out, record.rows, state)}; {todo}")
     if surplus := record.rows.keys_after(out):
         _require_own(surplus, samples, record.taken, record.rows, out)
         say(f"{len(surplus):,} rows after the last saved state are written again")
     return Start(rest, progress, _with_unwritten(record.rows))
+
+
+def _what_is_wrong(out: Path, mark: RowMark, state: Path) -> str:
+    if not out.is_file():
+        return f"is not there, and {state} was saved with rows in a file called {mark.file}"
+    if (size := out.stat().st_size) < mark.bytes:
+        return f"has {size:,} bytes, not the {mark.bytes:,} that {state} was saved with: rows are missing"
+    return f"is not the file that {state} was saved with, which was called {mark.file}"
 
 
 def _require_own(surplus: Sequence[str | None], samples: Any, taken: int, mark: RowMark, out: Path) -> None:
