@@ -207,7 +207,7 @@ def test_an_interrupted_stream_is_saved_as_far_as_it_was_answered(by, frames, pl
         process.stdin.flush()
     process.send_signal(by)  # the pipe stays open: it is still waiting
     assert process.wait() == 128 + by
-    assert f"state saved to {state}" in process.stderr.read().decode()
+    assert f"state saved to {state}; stopped by {by.name}" in process.stderr.read().decode()
     expected = [f"frame {number}" for number in range(3)] if frames else [str(path) for path in files]
     assert [row["path"] for row in answered] == expected
     classifier([str(path) for path in files])

@@ -126,8 +126,10 @@ def _label(
                     tally.add(part)
                     bar.update(task, completed=start.progress.taken, description=tally.sentence())
         finally:
-            say(tally.sentence() + (f"; state saved to {stream.saved_to}" if stream.saved_to else ""))
-        if number := interrupted():
+            number = interrupted()
+            saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
+            say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
+        if number:
             raise typer.Exit(128 + number)
 
 
