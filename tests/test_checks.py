@@ -103,7 +103,7 @@ class Grows(PTA):
 
 class IsRandom(PTA):
     def _step(self, samples):
-        return super()._step(samples) + 1e-4 * torch.rand(1)
+        return super()._step(samples) + torch.rand(1)
 
 
 class LearnsBeforeChecking(PTA):

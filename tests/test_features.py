@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -202,6 +203,7 @@ def test_a_safetensors_file_that_takes_too_much_memory_is_refused_unread(write_s
 OPTIONAL = {"view_features": np.ones((6, 2, 4), np.float32), "pixels": np.ones((6, 1, 2, 2), np.uint8)}
 
 
+@pytest.mark.skipif("PTA_TEST_SHIFT" in os.environ, reason="memory is shifted on purpose")
 def test_everything_loaded_is_aligned_like_any_tensor(write, write_safetensors, tmp_path):
     for path in (write(**OPTIONAL), write_safetensors({"longer": "header"}, **OPTIONAL)):
         data = load_features(path)
