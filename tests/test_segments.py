@@ -20,7 +20,7 @@ from pta.engines import segment_application
 from pta.errors import StateMismatch, UnreadableFile
 from pta.files import load_tensors, save_tensors
 
-KNOWLEDGE = {torch.float32: 1e-6, torch.float64: 1e-12}
+KNOWLEDGE = {torch.float32: 3e-6, torch.float64: 1e-12}  # float32 rounds at every touch
 ANCHORED = {torch.float32: 2e-5, torch.float64: 2e-6}  # where `apply` says exact, which it does from 1e-6 on
 DTYPES = pytest.mark.parametrize("dtype", KNOWLEDGE, ids=str)
 
