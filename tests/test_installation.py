@@ -12,6 +12,7 @@ from pta.errors import how_to_install
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LICENSED = re.compile(r"([\w-]+/[\w-]+) \((MIT|BSD-3-Clause)\)")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -33,6 +34,20 @@ def test_every_advised_extra_exists():
         advised |= set(re.findall(r"how_to_install\(['\"](\w+)", text))
     assert {"hf", "openclip", "figures"} <= advised <= set(PYPROJECT["project"]["optional-dependencies"])
     assert how_to_install("hf") == "run pip install -e '.[hf]' in the clone of pta"
+
+
+def test_licences_of_packaged_data_travel_with_the_package():
+    notice, *others = [ROOT / path for path in PYPROJECT["project"]["license-files"] if path.startswith("src/pta/")]
+    assert not others
+    text = notice.read_text(encoding="utf-8")
+    for one in ("Copyright © 2017 Zalando SE", "Copyright (c) 2021 OpenAI", "Copyright (c) 2023, salesforce.com, inc."):
+        assert one in text
+    assert "Permission is hereby granted, free of charge" in text
+    assert "Redistributions in binary form must reproduce the above copyright notice" in text
+    origins = [match for data in read("src/pta/data/*.json").values() for match in re.findall(LICENSED, data)]
+    assert len(origins) > 8
+    for repository, licence in origins:
+        assert f"github.com/{repository}" in text, licence
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
