@@ -51,7 +51,7 @@ _DTYPES = get_args(StateDtype)
 _PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
 _AT_ONCE = 1024
 _BOUNDS = {"knowledge": UNIT_BALL, "anchored": UNIT_ROWS, "length": SHARES, "touched": FLAGS, "resting": FLAGS}
-_COARSEST_H_FOR_HALF = 400.0  # above, float16 has fewer than ten steps of β between s = 0.1 and 1
+_COARSEST_H_FOR_HALF = 400.0  # above, β at s = 0.1 is below 2⁻¹²: such steps are lost where a float16 P is long
 
 
 def _state_dtype(name: str, value: object) -> object:
@@ -62,7 +62,9 @@ class PTA(Adapter):
     """Prototype-based test-time adaptation.
 
     `variant="paper"` changes the defaults of `min_probability`, `fusion` and `renormalise` to the printed equations.
-    In half precision the state is rounded after every sample. With a fixed anchor `renormalise` makes no difference.
+    A half-precision `state_dtype` rounds the prototypes after every sample and computes in float32. The released
+    program rounds every operation to float16, which is another thing. With a fixed anchor `renormalise` makes no
+    difference.
     A class whose mixture is exactly zero (w = 0 before its first sample) keeps its anchor, where 0/0 would be NaN.
     The rule is unstable where R and P are opposite and w > (1−w)·‖P‖: rounding, and so the batch, decides how R turns.
 
@@ -99,7 +101,8 @@ class PTA(Adapter):
         super().__init__(classifier, **given)
         self.rule = Rule(**{name: getattr(self, name) for name in PARAMETERS})
         if self.state_dtype == "float16" and self.h > _COARSEST_H_FOR_HALF:
-            warnings.warn(f"float16 state rounds small steps away at h={self.h:g}; float32 does not", stacklevel=2)
+            lost = f"prototypes kept in float16 lose small steps at h={self.h:g} once they are long"
+            warnings.warn(f'{lost}; give state_dtype="float32"', stacklevel=2)
         computing = torch.float64 if self.state_dtype == "float64" else torch.float32
         if classifier.anchors.dtype != computing:
             self.classifier = classifier.to(dtype=computing)

@@ -36,6 +36,7 @@ The reservoir; for each image with f and K:
 * Released: M, the temperature, α and β are numbers of each dataset. The defaults here are ImageNet's.
 * Released: one random stream draws the first centres; here those of sample number i depend on (seed, i) alone.
 * Anchors that were on stay on there; here they go off when a class is reset.
+* A centre that equals an earlier one has no patches of its own. Here it stays what it is; the program differs there.
 
 Until the anchors come on, features depend on the images alone and a batch is encoded at once; then it is image by
 image.

@@ -15,7 +15,7 @@ For each sample with V views:
 The steps are the paper's algorithm. The released program runs in float16 and divides by float16's machine epsilon
 where the paper sets the temperature to zero, so that a view whose classes are close splits its vote
 (`temperature="float16"`). Where no other view breaks a tie it masks the wrong classes, which is not imitated.
-Uncertain: as stored publicly, the program asks the other views in the order they came, not in that of step 3.
+An earlier version of the program asked the other views in the order they came; the present one does as step 3 says.
 That at least one view votes is our choice; in the program none votes if int(keep·V) is 0.
 """
 
