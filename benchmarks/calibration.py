@@ -2,7 +2,7 @@
 
     python benchmarks/fashion_features.py fashion_noise.npz
     python benchmarks/fashion_features.py fashion_blur.npz --shift blur --views 0       and so for the other shifts
-    python benchmarks/calibration.py FILE …        writes benchmarks/results/calibration.csv, prints a table
+    python benchmarks/calibration.py FILE …        writes benchmarks/results/calibration.csv
 
 Every method at its defaults, and the paper's variant of PTA, as `pta eval` runs them, on the orders of SEEDS; on files
 of more than LARGE samples the methods in SLOW are run on the first seed alone. A row holds means over seeds.
@@ -16,8 +16,8 @@ from statistics import fmean
 
 import numpy as np
 import torch
-from engine import RESULTS, write
 from numpy.typing import NDArray
+from result_file import RESULTS, Row, write
 
 from pta import create_adapter, list_adapters
 from pta.adapters import needs_model, needs_of_samples
@@ -63,7 +63,7 @@ def counted(run: Run) -> dict[str, float]:
     }
 
 
-def rows_of(data: FeatureFile, encoder: EmbeddedEncoder) -> Iterator[dict[str, object]]:
+def rows_of(data: FeatureFile, encoder: EmbeddedEncoder) -> Iterator[Row]:
     """One row for each method; the encoder is for those that need its image tower."""
     for title, method, parameters in contenders(data):
         seeds = SEEDS[:1] if len(data.samples) > LARGE and method in SLOW else SEEDS
@@ -76,21 +76,6 @@ def rows_of(data: FeatureFile, encoder: EmbeddedEncoder) -> Iterator[dict[str, o
         yield {**named, "factor": round(made.logit_factor, 4), **rounded, "hardware": hardware()}
 
 
-def table_of(rows: list[dict[str, object]]) -> str:
-    """Accuracy, then the calibration error without and with the factor, as a Markdown table."""
-    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
-    cells = {(row["dataset"], row["method"]): row for row in rows}
-    lines = [f"| method | factor | {' | '.join(map(str, datasets))} |", "|---|---|" + "---|" * len(datasets)]
-    for method in dict.fromkeys(row["method"] for row in rows):
-        own = [cells.get((data, method)) for data in datasets]
-        texts = [
-            f"{row['accuracy']:.1f}: {row['raw_calibration_error']:.1f} → {row['calibration_error']:.1f}" if row else ""
-            for row in own
-        ]
-        lines.append(f"| `{method}` | {next(row for row in own if row)['factor']:.2f} | {' | '.join(texts)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measure every file and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,13 +84,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "calibration.csv")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    rows: list[dict[str, object]] = []
-    for path in arguments.files:
-        for row in rows_of(load_features(path), EmbeddedEncoder.load()):
-            rows.append(row)
-            print(*row.values(), flush=True)
-    write(arguments.out, rows)
-    print(table_of(rows))
+    encoder = EmbeddedEncoder.load()
+    write(arguments.out, (row for path in arguments.files for row in rows_of(load_features(path), encoder)))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 python benchmarks/demo.py            writes benchmarks/results/demo.csv
 """
 
-import csv
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import product
+
+from result_file import RESULTS, Row, write
 
 from pta.corruptions.shifts import SHIFTS
 from pta.demo import run_demo
@@ -12,22 +14,21 @@ from pta.demo import run_demo
 SEEDS = (1, 2, 3)
 
 
-def main() -> None:
-    """Run them all."""
-    with (Path(__file__).parent / "results" / "demo.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["shift", "severity", "seed", "zero_shot", "pta", "gain", "fixed", "broken"])
-        for shift in SHIFTS:
-            for severity in range(1, 6):
-                for seed in SEEDS:
-                    result = run_demo(shift, severity, seed)
-                    before, after = result.before, result.after
-                    counts = len(result.fixed), len(result.broken)
-                    writer.writerow(
-                        [shift, severity, seed, f"{before:.2f}", f"{after:.2f}", f"{result.gain:+.2f}", *counts]
-                    )
-                    print(f"{shift:15} {severity} seed {seed}: {before:.2f} → {after:.2f}", flush=True)
+def rows() -> Iterator[Row]:
+    """One for each shift, severity and seed."""
+    for shift, severity, seed in product(SHIFTS, range(1, 6), SEEDS):
+        result = run_demo(shift, severity, seed)
+        yield {
+            "shift": shift,
+            "severity": severity,
+            "seed": seed,
+            "zero_shot": f"{result.before:.2f}",
+            "pta": f"{result.after:.2f}",
+            "gain": f"{result.gain:+.2f}",
+            "fixed": len(result.fixed),
+            "broken": len(result.broken),
+        }
 
 
 if __name__ == "__main__":
-    main()
+    write(RESULTS / "demo.csv", rows())

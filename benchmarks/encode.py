@@ -8,7 +8,6 @@ the spectrum, size and compression of real ones.
 """
 
 import argparse
-import csv
 import statistics
 import tempfile
 import time
@@ -20,6 +19,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from PIL import Image
+from result_file import RESULTS, Row, write
 
 from pta.datasets.sample_set import SampleFile
 from pta.encoders import EmbeddedEncoder, Encoder
@@ -31,7 +31,6 @@ from pta.files import read_sample
 from pta.images import decode_image
 from pta.inference.encoding import Reading, encode_files
 
-RESULTS = Path(__file__).parent / "results"
 BATCH = 64
 SIZE = (500, 375)  # of a usual photograph in ImageNet
 SHARE_OF_SLOWEST = 4  # one by one is measured on a fourth of the images
@@ -92,7 +91,7 @@ def ratio(longer: list[float], shorter: list[float]) -> float:
     return statistics.median(one / other for one, other in zip(longer, shorter, strict=True))
 
 
-def compare(name: str, encoder: Encoder, paths: list[Path], repeats: int) -> list[dict[str, object]]:
+def compare(name: str, encoder: Encoder, paths: list[Path], repeats: int) -> list[Row]:
     """All ways over the same files with one model."""
     ready = encoder.preprocess([Image.open(path) for path in paths])
     few = paths[: len(paths) // SHARE_OF_SLOWEST]
@@ -118,7 +117,7 @@ def compare(name: str, encoder: Encoder, paths: list[Path], repeats: int) -> lis
     ]
 
 
-def fast_decoding(models: dict[str, Encoder], folder: Path) -> list[dict[str, object]]:
+def fast_decoding(models: dict[str, Encoder], folder: Path) -> list[Row]:
     """How far fast decoding moves features and how much faster pixels are made, for photographs of several sizes."""
     rows = []
     for size in ((500, 375), (1000, 750), (2000, 1500), (4000, 3000)):
@@ -151,16 +150,6 @@ def make_pixels(encoder: Encoder, paths: Iterable[Path], margin: int | None) -> 
     for path in paths:
         at_least = None if margin is None else margin * encoder.preprocess.size
         encoder.preprocess.pixels(decode_image(read_sample(path), at_least=at_least))
-
-
-def write(path: Path, rows: list[dict[str, object]]) -> None:
-    """Write rows as CSV, and show them."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    for row in rows:
-        print(*row.values(), sep="\t")
 
 
 def main() -> None:

@@ -8,17 +8,18 @@ apart from the texts, and a sample touches one or two classes. "peak bytes" is h
 """
 
 import argparse
-import csv
 import ctypes
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
 import torch
 from naive import PaperLoop
+from result_file import RESULTS, Row, write
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -30,7 +31,6 @@ from pta.engines.step import advance_by_step
 from pta.engines.zero_shot import ZeroShot
 from pta.evaluation.machine import hardware
 
-RESULTS = Path(__file__).parent / "results"
 CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)
 LIKENESS = 0.6  # how much classes of a kind differ, so that a sample touches between one and two
 VARIETY = 8  # different batches that take turns
@@ -92,7 +92,7 @@ def _status(key: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def measure(classes: int, dim: int, batch: int, budget: float) -> list[dict[str, object]]:
+def measure(classes: int, dim: int, batch: int, budget: float) -> list[Row]:
     """One row for each implementation at one size."""
     classifier, stream = clip_like(classes, dim, WARM_UP + VARIETY * batch)
     warm, features = stream[:WARM_UP], stream[WARM_UP:]
@@ -136,7 +136,7 @@ def measure(classes: int, dim: int, batch: int, budget: float) -> list[dict[str,
     ]
 
 
-def measure_stream(length: int = 50_000, block: int = 5_000) -> list[dict[str, object]]:
+def measure_stream(length: int = 50_000, block: int = 5_000) -> list[Row]:
     """Cost per sample and size of state along one long stream, C = 1000, d = 512, batches of 256."""
     classifier, features = clip_like(1000, 512, length)
     adapter = PTA(classifier)
@@ -160,14 +160,6 @@ def measure_stream(length: int = 50_000, block: int = 5_000) -> list[dict[str, o
     return rows
 
 
-def write(path: Path, rows: list[dict[str, object]]) -> None:
-    """Write rows as CSV."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def main() -> None:
     """Measure everything and write both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -177,18 +169,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    rows = []
     with torch.inference_mode():
-        for classes in arguments.classes:
-            for dim in DIMS:
-                for batch in BATCHES:
-                    found = measure(classes, dim, batch, arguments.budget)
-                    rows += found
-                    line = ", ".join(
-                        f"{row['implementation']} {row['us_per_sample']} µs ({row['cost_in_zero_shot_products']}×)"
-                        for row in found
-                    )
-                    print(f"C={classes} d={dim} B={batch}: {line}", flush=True)
+        sizes = product(arguments.classes, DIMS, BATCHES)
+        rows = chain.from_iterable(measure(*size, arguments.budget) for size in sizes)
         write(arguments.out / "engine-cpu.csv", rows)
         write(arguments.out / "engine-stream-cpu.csv", measure_stream())
 

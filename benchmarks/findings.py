@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from engine import RESULTS, write
 from finding import anchor, collapse, half, one_class, poison, streams, switches, views
-from finding.table import Row
+from result_file import RESULTS, Row, write
 
 FINDINGS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "collapse": collapse.measure,
@@ -37,12 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name in arguments.only:
-        rows = []
-        for row in FINDINGS[name](arguments.folder):
-            rows.append(row)
-            print(name, *row.values(), flush=True)
-        if rows:
-            write(arguments.out / f"findings-{name}.csv", rows)
+        write(arguments.out / f"findings-{name}.csv", FINDINGS[name](arguments.folder))
 
 
 if __name__ == "__main__":

@@ -13,19 +13,17 @@ clock moves by a few per cent. A time is the median over the rounds, a ratio the
 """
 
 import argparse
-import csv
 import gc
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, cycle, product
-from pathlib import Path
 from statistics import median
-from typing import Any
 from unittest.mock import patch
 
 import torch
 from naive import CacheLoop, PaperLoop
 from random_clip import random_state
+from result_file import RESULTS, Row, write
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.flop_counter import FlopCounterMode
@@ -35,7 +33,6 @@ from pta import ZeroShotClassifier, create_adapter
 from pta.encoders import Encoder
 from pta.encoders.clip_encoder import ClipEncoder
 
-RESULTS = Path(__file__).parent / "results"
 MODELS = {"ViT-B/16": "ViT", "RN50": "RN50"}
 BATCHES, CLASSES = (1, 32, 256), (10, 100, 1000, 21841)
 POOL = 512  # different images
@@ -152,7 +149,7 @@ def step_alone(adapter: pta.Adapter, features: Tensor, batch: int) -> float:
     return 1e3 * median(turns({"step": run}, 1, 20)["step"]) / len(parts)
 
 
-def compare(name: str, encoder: Encoder, pool: Tensor, peak: float) -> Iterator[dict[str, object]]:
+def compare(name: str, encoder: Encoder, pool: Tensor, peak: float) -> Iterator[Row]:
     """CLIP, PTA and TDA with one model, for every batch and number of classes."""
     features, flops = encoder.encode(pool), operations(encoder)
     for batch, count in product(BATCHES, CLASSES):
@@ -210,7 +207,7 @@ def ratio(clip: list[float], method: list[float]) -> float:
     return round(median(one / other for one, other in zip(clip, method, strict=True)), 4)
 
 
-def others(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, object]]:
+def others(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
     """The other methods that answer from features, for a thousand classes."""
     classifier, _ = classes_around(encoder.encode(pool), 1000)
     for batch in OTHERS_BATCHES:
@@ -228,7 +225,7 @@ def others(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, obje
             }
 
 
-def forms(dim: int) -> Iterator[dict[str, object]]:
+def forms(dim: int) -> Iterator[Row]:
     """PTA's step for small batches: as a batch, and one kernel after the other."""
     rng = torch.Generator(device="cuda").manual_seed(0)
     features = normalize(torch.randn(512, dim, device="cuda", generator=rng), dim=1)
@@ -243,7 +240,7 @@ def forms(dim: int) -> Iterator[dict[str, object]]:
         }
 
 
-def sources(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, object]]:
+def sources(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
     """PTA on pixels that are ready, that come from the host, and that are resized on the device."""
     classifier, _ = classes_around(encoder.encode(pool), 1000)
     frames = torch.randint(0, 256, (POOL, 3, *FRAME), dtype=torch.uint8, device="cuda")
@@ -268,7 +265,7 @@ def sources(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, obj
             }
 
 
-def profile(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, object]]:
+def profile(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
     """Which kernels the time of a batch with PTA goes to."""
     classifier, _ = classes_around(encoder.encode(pool), 1000)
     for batch in (1, 256):
@@ -290,20 +287,6 @@ def profile(name: str, encoder: Encoder, pool: Tensor) -> Iterator[dict[str, obj
             }
 
 
-def write(name: str, rows: Iterator[dict[str, object]], machine: str) -> None:
-    """Write a table row by row, as they are found."""
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / name).open("w", newline="") as file:
-        table = None
-        for row in rows:
-            table = table or csv.DictWriter(file, [*row, "hardware"])
-            if file.tell() == 0:
-                table.writeheader()
-            table.writerow(row | {"hardware": machine})
-            file.flush()
-            print(*row.values(), flush=True)
-
-
 @torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -317,7 +300,7 @@ def main() -> None:
     pool = torch.randint(0, 256, (POOL, 3, 224, 224), dtype=torch.uint8, device="cuda", generator=rng)
     models = {name: random_encoder(kind) for name, kind in MODELS.items()}
     first = next(iter(models.items()))
-    tables: dict[str, Iterator[dict[str, Any]]] = {
+    tables: dict[str, Iterator[Row]] = {
         "gpu-forms.csv": forms(512),
         "gpu.csv": chain.from_iterable(compare(*model, pool, peak) for model in models.items()),
         "gpu-profile.csv": profile(*first, pool),
@@ -325,7 +308,7 @@ def main() -> None:
         "gpu-methods.csv": others(*first, pool),
     }
     for table in only or tables:
-        write(table, tables[table], machine)
+        write(RESULTS / table, (row | {"hardware": machine} for row in tables[table]))
 
 
 if __name__ == "__main__":

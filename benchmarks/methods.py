@@ -16,8 +16,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from engine import RESULTS, clip_like, write
+from engine import clip_like
 from naive import PaperLoop
+from result_file import RESULTS, Row, write
 from torch import Tensor
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
@@ -72,7 +73,7 @@ def in_batches(adapter: Adapter, samples: Samples, size: int) -> float:
     return time.perf_counter() - begun
 
 
-def measure(method: str, contest: Contest, classifier: ZeroShotClassifier, stream: Samples) -> dict[str, object]:
+def measure(method: str, contest: Contest, classifier: ZeroShotClassifier, stream: Samples) -> Row:
     """One row of the table."""
 
     def new() -> Adapter:
@@ -99,7 +100,7 @@ def measure(method: str, contest: Contest, classifier: ZeroShotClassifier, strea
     adapter = new()
     whole = in_batches(adapter, stream[: contest.whole], BATCH)
     single = in_batches(new(), stream[: min(64, contest.window)], 1)
-    row = {
+    return {
         "method": method,
         "C": classifier.classes,
         "d": classifier.dim,
@@ -114,8 +115,6 @@ def measure(method: str, contest: Contest, classifier: ZeroShotClassifier, strea
         "state_bytes": adapter.state_bytes,
         "hardware": hardware(),
     }
-    print(", ".join(f"{key} {value}" for key, value in row.items() if key not in ("C", "d", "hardware")), flush=True)
-    return row
 
 
 def main() -> None:
@@ -126,12 +125,13 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # the loops: OMP_NUM_THREADS=1
     classifier, features = clip_like(CLASSES, DIM, SAMPLES)
-    rows = []
-    for method in arguments.method:
+
+    def row_of(method: str) -> Row:
         viewed = CONTESTS[method].whole if method == "boostadapter" else 0
         stream = Samples(features[:viewed], views=with_views(features[:viewed])) if viewed else Samples(features)
-        rows.append(measure(method, CONTESTS[method], classifier, stream))
-    write(arguments.out, rows)
+        return measure(method, CONTESTS[method], classifier, stream)
+
+    write(arguments.out, map(row_of, arguments.method))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,14 @@ same samples, means over seeds 1 to 3.
 """
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from engine import RESULTS, write
+from result_file import RESULTS, Row, write
 
 from pta import create_adapter
 from pta.datasets.features import FeatureFile, load_features
@@ -45,6 +46,30 @@ def balanced(data: FeatureFile) -> FeatureFile:
     return replace(data, samples=data.samples[torch.from_numpy(rows)], labels=labels[rows])
 
 
+def reasons(real: list[FeatureFile], fashion: FeatureFile) -> Iterator[Row]:
+    """One row for each number."""
+
+    def note(data: FeatureFile, what: str, value: str) -> Row:
+        return {"dataset": data.name, "what": what, "value": value}
+
+    for data in (*real, fashion):
+        counts = np.bincount(np.asarray(data.labels), minlength=data.classifier.classes)
+        yield note(
+            data, "samples a class: least, median, most", f"{counts.min()} {np.median(counts):.0f} {counts.max()}"
+        )
+        yield note(data, "onzeta", gains(data, "onzeta"))
+        yield note(data, "onzeta without balancing (dual_step=0)", gains(data, "onzeta", dual_step=0.0))
+        yield note(data, "onzeta without learnt proxies (proxy_step=0)", gains(data, "onzeta", proxy_step=0.0))
+    yield note(real[0], f"onzeta on {EACH} samples of each class", gains(balanced(real[0]), "onzeta"))
+    for data in real:
+        for method in ("adapt", "oga", "pta"):
+            yield note(data, f"{method} by fifths of the stream", gains(data, method, parts=5))
+    views = torch.nn.functional.normalize(torch.as_tensor(fashion.samples.views).float(), dim=2)
+    right = fashion.classifier.logits(views).argmax(dim=2) == torch.as_tensor(fashion.labels)[:, None]
+    yield note(fashion, "zero-shot accuracy of the plain images", f"{100 * right[:, 0].float().mean():.2f}")
+    yield note(fashion, "zero-shot accuracy of single crops", f"{100 * right[:, 1:].float().mean():.2f}")
+
+
 def main() -> None:
     """Measure everything and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -53,27 +78,7 @@ def main() -> None:
     arguments = parser.parse_args()
     real = [load_features(arguments.folder / f"{name}.npz") for name in FILES]
     fashion = load_features(arguments.fashion)
-    rows: list[dict[str, object]] = []
-
-    def note(data: FeatureFile, what: str, value: str) -> None:
-        rows.append({"dataset": data.name, "what": what, "value": value})
-        print(data.name, what, value, flush=True)
-
-    for data in (*real, fashion):
-        counts = np.bincount(np.asarray(data.labels), minlength=data.classifier.classes)
-        note(data, "samples a class: least, median, most", f"{counts.min()} {np.median(counts):.0f} {counts.max()}")
-        note(data, "onzeta", gains(data, "onzeta"))
-        note(data, "onzeta without balancing (dual_step=0)", gains(data, "onzeta", dual_step=0.0))
-        note(data, "onzeta without learnt proxies (proxy_step=0)", gains(data, "onzeta", proxy_step=0.0))
-    note(real[0], f"onzeta on {EACH} samples of each class", gains(balanced(real[0]), "onzeta"))
-    for data in real:
-        for method in ("adapt", "oga", "pta"):
-            note(data, f"{method} by fifths of the stream", gains(data, method, parts=5))
-    views = torch.nn.functional.normalize(torch.as_tensor(fashion.samples.views).float(), dim=2)
-    right = fashion.classifier.logits(views).argmax(dim=2) == torch.as_tensor(fashion.labels)[:, None]
-    note(fashion, "zero-shot accuracy of the plain images", f"{100 * right[:, 0].float().mean():.2f}")
-    note(fashion, "zero-shot accuracy of single crops", f"{100 * right[:, 1:].float().mean():.2f}")
-    write(RESULTS / "reasons.csv", rows)
+    write(RESULTS / "reasons.csv", reasons(real, fashion))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from engine import RESULTS, write
+from result_file import RESULTS, write
 from torch import Tensor
 
 from pta import create_adapter
@@ -93,12 +93,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     encoder = EmbeddedEncoder.load()
-    rows = []
     samples, classifier = packaged_samples(encoder)
-    for method, parameters in METHODS:
-        rows.append(row_of(method, parameters, samples, arguments.streams, classifier=classifier, model=encoder))
-        print(*rows[-1].values(), flush=True)
-    write(arguments.out, rows)
+    how = {"samples": samples, "count": arguments.streams, "classifier": classifier, "model": encoder}
+    write(arguments.out, (row_of(method, parameters, **how) for method, parameters in METHODS))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from result_file import Row
 
-from finding.table import Row, feature_files
+from finding.table import feature_files
 from pta.datasets.features import FeatureFile
 from pta.streams import iid
 

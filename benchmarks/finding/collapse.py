@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from result_file import Row
 
-from finding.table import Row, feature_files, percent
+from finding.table import feature_files, percent
 from finding.unguarded import Unguarded, stream
 from pta.streams import iid
 

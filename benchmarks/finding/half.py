@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from result_file import Row
 
-from finding.table import Row, feature_files, percent
+from finding.table import feature_files, percent
 from finding.unguarded import Unguarded, stream
 from pta import PTA
 from pta.evaluation.stream_run import run_stream

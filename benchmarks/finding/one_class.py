@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from finding.table import Row
+from result_file import Row
 
 PRINTED = {  # accuracy with raw confidence scores, Table 10 of the paper
     "Caltech101": "5.27",

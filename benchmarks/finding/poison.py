@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from result_file import Row
 
-from finding.table import Row, feature_files, percent
+from finding.table import feature_files, percent
 from pta import create_adapter
 from pta.datasets.features import FeatureFile
 from pta.evaluation.stream_run import run_stream

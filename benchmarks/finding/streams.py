@@ -5,7 +5,9 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-from finding.table import Row, feature_files, mean
+from result_file import Row
+
+from finding.table import feature_files, mean
 from pta import create_adapter
 from pta.evaluation.stream import Stream
 from pta.evaluation.stream_run import run_stream

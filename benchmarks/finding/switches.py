@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from finding.table import Row, feature_files, mean
+from result_file import Row
+
+from finding.table import feature_files, mean
 from pta import PTA
 from pta.evaluation.stream_run import run_stream
 from pta.streams import iid

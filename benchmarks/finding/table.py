@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 
 from pta.datasets.features import FeatureFile, load_features
 
-Row = dict[str, object]
-
 
 def feature_files(folder: Path) -> Iterator[FeatureFile]:
     """Those of a folder, by name."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 from PIL import Image
+from result_file import Row
 
-from finding.table import Row, mean
+from finding.table import mean
 from pta import PTA, Samples
 from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
