@@ -10,7 +10,7 @@ else ifneq ($(TORCH),)
     $(error TORCH=$(TORCH) is not known; leave it out, or say TORCH=cpu)
 endif
 
-.PHONY: demo test test-fuzz test-kills test-settings check format benchmark train-embedded clean
+.PHONY: demo test test-fuzz test-kills test-settings check format benchmark tables train-embedded clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -43,6 +43,10 @@ benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/encode.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods.py
+
+# The tables and numbers of README.md and docs, from the CSV files that hold them.
+tables: .venv/installed
+	$(BIN)/python benchmarks/fill_tables.py
 
 # Needs the four .gz files of Fashion-MNIST in data/ (Debian: package dataset-fashion-mnist).
 train-embedded: .venv/installed

@@ -1,8 +1,4 @@
-"""The findings: their tables are the measured ones, and what they were measured with does what it says."""
-
-import csv
-import re
-from pathlib import Path
+"""What the findings were measured with does what it says."""
 
 import numpy as np
 import pytest
@@ -14,47 +10,6 @@ from streams import clip_like_stream
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.datasets.features import FeatureFile
 from pta.engines.learning import touches_of_probabilities
-
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-DATASETS = {
-    "Caltech101": "caltech101_test_sub",
-    "ImageNet train": "imagenet_train_7shot",
-    "Cars": "stanford_cars_val",
-    "UCF101": "ucf101_test_sub_nounproxy",
-}
-NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-\d+)?(?![\w.]*\w)")
-
-
-def sections():
-    """Title, CSV rows and tables of each section that shows what findings.py measured."""
-    text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    for section in re.split(r"^## ", text, flags=re.MULTILINE):
-        rows = []
-        for name in sorted(set(re.findall(r"\(../benchmarks/results/(findings-[\w-]+\.csv)\)", section))):
-            with (RESULTS / name).open(encoding="utf-8") as file:
-                rows += csv.DictReader(file)
-        tables = re.findall(r"(?:^\|.*\n)+", section, flags=re.MULTILINE)
-        if rows and tables:
-            yield pytest.param(rows, tables, id=section.splitlines()[0])
-
-
-@pytest.mark.parametrize(("rows", "tables"), list(sections()))
-def test_every_number_in_a_table_was_measured_under_the_names_around_it(rows, tables):
-    names = {value for row in rows for value in row.values() if not NUMBER.fullmatch(value)}
-    for table in tables:
-        header, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
-        for line in lines:
-            for column, cell in list(zip(header, line, strict=True))[1:]:
-                around = {DATASETS.get(column, column), *line} & names
-                measured = {value for row in rows if around <= set(row.values()) for value in row.values()}
-                for number in NUMBER.findall(cell) if cell not in names else ():
-                    assert number in measured, f"{number} under {column!r} in {line}"
-
-
-def test_every_finding_is_shown():
-    text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert all(path.name in text for path in RESULTS.glob("findings*.csv"))
 
 
 def small_file(seed, *, classes=12, count=120):

@@ -1,0 +1,58 @@
+"""docs/encoders.md."""
+
+import json
+
+from shown.results import ROOT, Table, one, rows, written
+
+SETS = {
+    "Flowers": "oxford_flowers",
+    "DTD": "dtd",
+    "Pets": "oxford_pets",
+    "Cars": "stanford_cars",
+    "UCF101": "ucf101",
+    "Caltech": "caltech101",
+    "Food": "food101",
+    "SUN": "sun397",
+    "Aircraft": "fgvc_aircraft",
+    "EuroSAT": "eurosat",
+}
+
+
+def fast_decode() -> Table:
+    def line(row: dict[str, str]) -> list[str]:
+        cosines = (row["least_cosine"], row["mean_cosine_between_pictures"])
+        size = f"{row['width']}×{row['height']}"
+        return [row["model"], size, f"{row['pixels_made_faster_by']}×", *cosines]
+
+    head = ["", "photograph", "pixels made faster by", "cosine with the exact features, least of 8"]
+    ordered = sorted(rows("encode-fast-decode"), key=lambda row: row["model"] == "embedded")
+    return [[*head, "mean cosine between different pictures"], *map(line, ordered)]
+
+
+def speed() -> Table:
+    ways = {
+        "one by one": "one by one",
+        "ours": "ours",
+        "ours, `--fast-decode`": "ours, fast decoding",
+        "encoder alone, pixels ready": "encoder alone",
+    }
+    columns = {"images a second": ("images_per_second", ",.1f"), "of the encoder alone": ("of_encoder_alone", ".2f")}
+    lines = [
+        [model, what, *(written(one("encode-cpu", model=model, way=way)[column], form) for way in ways.values())]
+        for model in dict.fromkeys(row["model"] for row in rows("encode-cpu"))
+        for what, (column, form) in columns.items()
+    ]
+    return [["", "", *ways], *lines]
+
+
+def acceptance() -> Table:
+    text = (ROOT / "src" / "pta" / "data" / "acceptance.json").read_text(encoding="utf-8")
+
+    def line(row: dict[str, dict[str, float]]) -> list[str]:
+        accuracies = [row["accuracies"][name] for name in SETS.values()]
+        title = f"{row['architecture']}, `{row['templates']}`" + (
+            ", with descriptions" if "descriptions" in row else ""
+        )
+        return [title, *(f"{value:.2f}" for value in (*accuracies, sum(accuracies) / len(accuracies)))]
+
+    return [["", *SETS, "mean"], *map(line, json.loads(text)["rows"])]

@@ -1,0 +1,105 @@
+"""docs/performance.md."""
+
+from collections import defaultdict
+
+from shown.results import Table, one, rows, written
+
+MODELS = ("ViT-B/16", "RN50")
+KINDS = {  # of kernels, by parts of their names
+    "matrix products": ("nvjet", "gemm", "gemvx"),
+    "attention": ("sdpa",),
+    "layer norms and residuals": ("layer_norm",),
+    "QuickGELU": ("mul_sigmoid",),
+    "PTA's own kernels": ("step", "score_rested"),
+}
+
+
+def _run(model: str, batch: str, classes: str, method: str, way: str = "ours") -> dict[str, str]:
+    return one("gpu", model=f"{model}, random weights", batch=batch, classes=classes, method=method, way=way)
+
+
+def speed() -> Table:
+    def line(model: str, batch: str) -> list[str]:
+        ours, plain = (
+            {method: _run(model, batch, "1000", method, way) for method in ("clip", "pta", "tda")}
+            for way in ("ours", "naive")
+        )
+        return [
+            model,
+            batch,
+            *(written(ours[method]["images_per_second"], ",.0f") for method in ("clip", "pta")),
+            *(written(ours[method]["of_clip"], ".1%") for method in ("pta", "tda")),
+            *(written(row["images_per_second"], ",.0f") for row in plain.values()),
+        ]
+
+    head = ["", "batch", "CLIP", "PTA", "PTA, of CLIP", "TDA, of CLIP", "plain CLIP", "plain PTA", "plain TDA"]
+    return [head, *(line(model, batch) for model in MODELS for batch in ("1", "32", "256"))]
+
+
+def classes() -> Table:
+    def line(count: str, batch: str) -> list[str]:
+        clip, pta = (_run("ViT-B/16", batch, count, method) for method in ("clip", "pta"))
+        memory = written(pta["over_clip_mib"], ".0f")
+        steps = (written(row["step_us"], ".1f") for row in (clip, pta))
+        return [f"{int(count):,}", batch, written(pta["of_clip"], ".1%"), *steps, pta["touches"], memory]
+
+    head = ["classes", "batch", "of CLIP's speed", "zero-shot, µs a batch", "PTA's step, µs a batch"]
+    lines = [line(count, batch) for batch in ("1", "256") for count in ("10", "100", "1000", "21841")]
+    return [[*head, "classes touched by a sample", "MiB beside CLIP's"], *lines]
+
+
+def profile() -> Table:
+    spent: dict[str, dict[str, float]] = {"1": defaultdict(float), "256": defaultdict(float)}
+    for row in rows("gpu-profile"):
+        kinds = [kind for kind, parts in KINDS.items() if any(part in row["kernel"] for part in parts)]
+        spent[row["batch"]][kinds[0] if kinds else "others"] += float(row["us"])
+
+    def cells(kind: str) -> list[str]:
+        return [f"{own[kind]:,.0f} ({own[kind] / sum(own.values()):.1%})".replace("%", " %") for own in spent.values()]
+
+    return [["µs", "one image", "batch of 256"], *([kind, *cells(kind)] for kind in (*KINDS, "others"))]
+
+
+def forms() -> Table:
+    batches = ("1", "2", "4", "8", "16", "32")
+
+    def cell(classes: str, batch: str) -> str:
+        row = one("gpu-forms", classes=classes, batch=batch)
+        return f"{row['steps_us']} / {row['batch_us']}"
+
+    lines = [[f"C = {count}", *(cell(count, batch) for batch in batches)] for count in ("10", "100", "1000")]
+    return [
+        ["µs as steps / as a batch", *(f"{batch} samples" if batch != "1" else "1 sample" for batch in batches)],
+        *lines,
+    ]
+
+
+def others() -> Table:
+    tda = [_run("ViT-B/16", batch, "1000", "tda") for batch in ("1", "32")]
+    found = defaultdict(list, {"tda": tda})
+    for row in rows("gpu-methods"):
+        found[row["method"]].append(row)
+
+    def line(method: str) -> list[str]:
+        speeds = (written(row["images_per_second"], ",.0f") for row in found[method])
+        shares = (written(row["of_clip"], ".0%") for row in found[method])
+        return [f"`{method}`", *(cell for pair in zip(speeds, shares, strict=True) for cell in pair)]
+
+    return [["method", "images/s, one at a time", "of CLIP", "images/s, batches of 32", "of CLIP"], *map(line, found)]
+
+
+def sources() -> Table:
+    def cell(pixels: str, batch: str) -> str:
+        own, ready = (
+            float(one("gpu-sources", batch=batch, pixels=kind)["images_per_second"]) for kind in (pixels, READY)
+        )
+        return f"{own:,.0f} ({own / ready:.0%})".replace("%", " %")
+
+    kinds = dict.fromkeys(row["pixels"] for row in rows("gpu-sources"))
+    return [
+        ["pixels", "images/s, one at a time", "batches of 256"],
+        *([kind, cell(kind, "1"), cell(kind, "256")] for kind in kinds),
+    ]
+
+
+READY = "ready on the device"

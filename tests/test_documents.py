@@ -1,0 +1,50 @@
+"""The documents show the committed results, and these say which code measured them."""
+
+import csv
+import re
+
+import pytest
+from fill_tables import MARKED, PAGES, ROOT, filled
+from shown.results import FOLDERS, one
+
+RESULTS, REPRODUCED = FOLDERS
+TABLE = re.compile(r"^(?:\|.*\n)+", flags=re.MULTILINE)
+MEASURED = re.compile(r"\| *\**[−+-]?\d[\d,]*(?:\.\d|\d *\|)")  # a cell with decimals, or a number of several digits
+VERSION = re.compile(r"\d+\.\d+\.\d+\+[0-9a-f]{12}(, commit [0-9a-f]{7})?")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_of_the_results_is_what_they_hold(page):
+    text = page.read_text(encoding="utf-8")
+    assert filled(text) == text, "run make tables"
+    assert not re.search(r"^\s*<!-- n:", text, flags=re.MULTILINE), "a line that begins with a comment is no paragraph"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "parameters"], ids=lambda page: page.stem)
+def test_a_table_of_numbers_is_made_from_results(page):
+    by_hand = TABLE.findall(MARKED.sub("", page.read_text(encoding="utf-8")))
+    assert not [table for table in by_hand if MEASURED.search(table)]
+
+
+def test_swapped_rows_and_changed_digits_are_put_right():
+    text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    _, _, *rows = TABLE.findall(text)[0].splitlines(keepends=True)
+    assert filled(text.replace("".join(rows), "".join(reversed(rows))).replace("94.17", "94.71")) == text
+
+
+def test_every_result_is_on_some_page_and_says_which_code_made_it():
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for path in RESULTS.glob("*.csv"):
+        assert path.name in pages
+        with path.open(newline="", encoding="utf-8") as file:
+            assert all(VERSION.fullmatch(row["version"]) for row in csv.DictReader(file)), path
+    for path in REPRODUCED.glob("*.csv"):
+        with path.open(newline="", encoding="utf-8") as file:
+            measured = [row for row in csv.DictReader(file) if row["seeds"]]
+            assert all(VERSION.fullmatch(one) for row in measured for one in row["version"].split("; ")), path
+
+
+def test_the_demo_of_the_readme_is_the_one_that_was_measured():
+    row = one("demo", shift="gaussian_noise", severity="3", seed="1")
+    gained = f"PTA gained {float(row['gain']):.2f} points: {row['pta']} % of 2,000 images right"
+    assert f"{gained}, against {row['zero_shot']} %" in (ROOT / "README.md").read_text(encoding="utf-8")
