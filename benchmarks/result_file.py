@@ -31,9 +31,3 @@ def write(path: Path, rows: Iterable[Row]) -> None:
             writer.writerow(row | {"version": version})
             file.flush()
             print(*row.values(), sep="\t", flush=True)
-
-
-def read(name: str) -> list[dict[str, str]]:
-    """The rows of a table."""
-    with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from fill_tables import MARKED, PAGES, ROOT, filled
+from result_file import write
 from shown.results import FOLDERS, one
 
 RESULTS, REPRODUCED = FOLDERS
@@ -42,6 +43,15 @@ def test_every_result_is_on_some_page_and_says_which_code_made_it():
         with path.open(newline="", encoding="utf-8") as file:
             measured = [row for row in csv.DictReader(file) if row["seeds"]]
             assert all(VERSION.fullmatch(one) for row in measured for one in row["version"].split("; ")), path
+
+
+def test_a_result_is_written_with_its_version_and_kept_if_nothing_was_measured(tmp_path, capsys):
+    path = tmp_path / "speed.csv"
+    write(path, iter([{"method": "pta", "us": 3}]))
+    write(path, [])
+    head, row = path.read_text(encoding="utf-8").splitlines()
+    assert head == "method,us,version"
+    assert VERSION.fullmatch(row.removeprefix("pta,3,"))
 
 
 def test_the_demo_of_the_readme_is_the_one_that_was_measured():

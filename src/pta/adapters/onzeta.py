@@ -15,6 +15,7 @@ For the i-th sample, with unit feature x:
 5. Proxy step: w ← w − (proxy_step/√i)/temperature · (v − p)⊗x, rows scaled to unit length.
 
 In a stream longer than announced, b stays at beta from sample n on; the paper does not have this case.
+The first proxy steps overshoot, so that rounding moves accuracies by about ±1 point, in the authors' program too.
 """
 
 from collections.abc import Mapping
