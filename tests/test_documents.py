@@ -6,7 +6,7 @@ import re
 import pytest
 from fill_tables import MARKED, PAGES, ROOT, filled
 from result_file import write
-from shown.results import FOLDERS, one
+from shown.results import FOLDERS, one, rows
 
 RESULTS, REPRODUCED = FOLDERS
 TABLE = re.compile(r"^(?:\|.*\n)+", flags=re.MULTILINE)
@@ -43,6 +43,14 @@ def test_every_result_is_on_some_page_and_says_which_code_made_it():
         with path.open(newline="", encoding="utf-8") as file:
             measured = [row for row in csv.DictReader(file) if row["seeds"]]
             assert all(VERSION.fullmatch(one) for row in measured for one in row["version"].split(";")), path
+
+
+def test_the_figure_of_speeds_is_drawn_from_the_results():
+    figure = (ROOT / "docs" / "images" / "speed.svg").read_text(encoding="utf-8")
+    compiled = [row for row in rows("gpu") if row["way"] == "ours" and row["model"].startswith("ViT")]
+    shares = [row for row in compiled + rows("gpu-methods") if row["classes"] == "1000" and row["batch"] != "32"]
+    drawn = re.findall(r">(\w+ \d+%)<", figure.upper())
+    assert sorted(drawn) == sorted(f"{row['method'].upper()} {float(row['of_clip']):.0%}" for row in shares)
 
 
 def test_a_result_is_written_with_its_version_and_kept_if_nothing_was_measured(tmp_path, capsys):
