@@ -25,8 +25,11 @@ from streams import (
 
 pytest.importorskip("triton")
 
+from kernel_margins import InMargins
+
 from pta.adapters import create_adapter
-from pta.engines import Prototypes
+from pta.engines import Prototypes, triton_touches
+from pta.engines import triton as triton_engine
 from pta.engines.triton import advance_on_gpu, works_on
 from pta.engines.triton_touches import find_touches_on_gpu, table_of
 from pta.inference.recordable import is_recordable
@@ -44,6 +47,19 @@ SMALL_STREAMS = st.builds(
     duplicates=st.sampled_from([0.0, 0.3]),
     scale=st.sampled_from([100.0, 30.0, 10.0]),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def margins():
+    """Every tensor that a kernel reads or writes has margins, which it must neither read nor write."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, kernels in (
+            (triton_engine, ("step", "follow", "score_rested")),
+            (triton_touches, ("_sum_blocks", "_find_touches")),
+        ):
+            for kernel in kernels:
+                patch.setattr(module, kernel, InMargins(getattr(module, kernel)))
+        yield
 
 
 def run(stream, rule, pieces, probabilities=None, *, bias=0.0, fused=True, precision=torch.float32):
