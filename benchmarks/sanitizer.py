@@ -65,7 +65,7 @@ def errors_found_by(tool: str) -> tuple[int, str]:
     return int(summary[1]), said
 
 
-def why_not() -> str | None:
+def what_is_missing() -> str | None:
     """What this machine lacks, if anything."""
     if not torch.cuda.is_available():
         return "no GPU"
@@ -73,10 +73,11 @@ def why_not() -> str | None:
 
 
 def main() -> None:
-    if lacks := why_not():
+    if lacks := what_is_missing():
         sys.exit(lacks)
-    version = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True, check=True).stdout
-    versions = f"torch {torch.__version__}; triton {triton.__version__}; compute-sanitizer {version.split()[-1]}"
+    about = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True, check=True).stdout
+    version = about.partition("Version ")[2].split()[0]
+    versions = f"torch {torch.__version__}; triton {triton.__version__}; compute-sanitizer {version}"
     hardware = f"{torch.cuda.get_device_name()}; {versions}"
     rows = []
     for tool in TOOLS:
