@@ -120,8 +120,12 @@ def test_one_sample_in_one_kernel_gives_what_the_batch_gives(stream, rule):
         torch.testing.assert_close(getattr(after_each, name), getattr(after_whole, name), atol=2e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
-@pytest.mark.parametrize("dim", [24, 130])
+FIXED_RULE = replace(RELEASED_RULE, anchor="fixed", order="predict-first", weight="raw")
+
+
+@pytest.mark.parametrize(
+    ("rule", "dim"), [(RELEASED_RULE, 24), (PAPER_RULE, 130), (FIXED_RULE, 130)], ids=["released", "paper", "fixed"]
+)
 def test_kernels_agree_with_the_oracle_on_a_longer_stream(rule, dim):
     stream = clip_like_stream(1, classes=5, dim=dim, count=24).to(torch.float32)
     assert_like_the_oracle(stream, rule, [slice(0, 1), slice(1, 17), slice(17, 18), slice(18, 24)])
@@ -160,9 +164,9 @@ def test_a_class_comes_to_rest_and_then_costs_nothing():
 
 
 def test_scores_can_stand_alone_and_have_the_bias():
-    stream = clip_like_stream(7, classes=3, dim=12, count=12).to(torch.float32)
-    touches = torch.zeros(12, 3)
-    touches[[0, 6, 7], [1, 1, 2]] = 0.8  # so that classes rest in between and at the end
+    stream = clip_like_stream(7, classes=3, dim=12, count=6).to(torch.float32)
+    touches = torch.zeros(6, 3)
+    touches[[0, 3, 4], [1, 1, 2]] = 0.8  # so that classes rest in between and at the end
     z = stream.classifier.logits(stream.features)
     for probabilities, pieces in ((touches, [slice(None)]), (None, one_by_one(stream)), (None, [slice(None)])):
         fused, _ = run(stream, RELEASED_RULE, pieces, probabilities)
@@ -321,8 +325,8 @@ def test_kernels_compile_for_real_gpus(capability, tmp_path):
 def test_the_adapter_answers_through_the_kernels_as_without_them(monkeypatch, method, parameters):
     if "variant" in parameters and method == "combined":
         pytest.skip("has no variants")
-    stream = clip_like_stream(3, classes=6, dim=16, count=24).to(torch.float32)
-    pieces = [slice(0, 1), slice(1, 4), slice(4, 20), slice(20, 24)]
+    stream = clip_like_stream(3, classes=4, dim=16, count=16).to(torch.float32)
+    pieces = [slice(0, 1), slice(1, 4), slice(4, 12), slice(12, 16)]
     monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: False)
     plain = create_adapter(method, stream.classifier, **parameters)
     expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
@@ -332,5 +336,5 @@ def test_the_adapter_answers_through_the_kernels_as_without_them(monkeypatch, me
     assert all(is_recordable(through_kernels, batch) for batch in (1, 16))
     given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces]).cpu()
     torch.testing.assert_close(given, expected, atol=TOLERANCE, rtol=0)
-    assert through_kernels.position == plain.position == 24
+    assert through_kernels.position == plain.position == 16
     torch.testing.assert_close(through_kernels.anchored.cpu(), plain.anchored, atol=2e-5, rtol=0)
