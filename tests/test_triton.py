@@ -96,7 +96,7 @@ def one_by_one(stream):
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=20)
 def test_kernels_agree_with_the_oracle_however_the_stream_is_cut(data):
     stream, rule = data.draw(SMALL_STREAMS).to(torch.float32), data.draw(rules())
     assert_like_the_oracle(stream, rule, data.draw(cuts(len(stream.features))), stream.probabilities)
@@ -110,7 +110,7 @@ def test_kernels_agree_with_the_oracle_at_the_edge_of_the_mask(stream, rule, see
 
 
 @given(stream=SMALL_STREAMS, rule=rules())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_one_sample_in_one_kernel_gives_what_the_batch_gives(stream, rule):
     stream = stream.to(torch.float32)
     whole, after_whole = run(stream, rule, [slice(None)])
@@ -128,7 +128,7 @@ FIXED_RULE = replace(RELEASED_RULE, anchor="fixed", order="predict-first", weigh
 )
 def test_kernels_agree_with_the_oracle_on_a_longer_stream(rule, dim):
     stream = clip_like_stream(1, classes=5, dim=dim, count=24).to(torch.float32)
-    assert_like_the_oracle(stream, rule, [slice(0, 1), slice(1, 17), slice(17, 18), slice(18, 24)])
+    assert_like_the_oracle(stream, rule, [slice(0, 1), slice(1, 17), slice(17, 20), slice(20, 24)])
 
 
 @pytest.mark.parametrize("switches", [{"w": 0.0}, {"w": 0.01, "renormalise": False}], ids=str)
