@@ -17,7 +17,7 @@ from itertools import product
 
 import torch
 import triton
-from engine import RESULTS, write
+from result_file import RESULTS, write
 from torch.nn.functional import normalize
 
 from pta.classifier import ZeroShotClassifier
@@ -79,11 +79,7 @@ def main() -> None:
     version = about.partition("Version ")[2].split()[0]
     versions = f"torch {torch.__version__}; triton {triton.__version__}; compute-sanitizer {version}"
     hardware = f"{torch.cuda.get_device_name()}; {versions}"
-    rows = []
-    for tool in TOOLS:
-        errors, said = errors_found_by(tool)
-        print(f"{tool}: {errors} errors" + (f"\n{said}" if errors else ""), flush=True)
-        rows.append({"tool": tool, "errors": errors, "hardware": hardware})
+    rows = ({"tool": tool, "errors": errors_found_by(tool)[0], "hardware": hardware} for tool in TOOLS)
     write(RESULTS / "gpu-sanitizer.csv", rows)
 
 
