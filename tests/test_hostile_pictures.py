@@ -1,9 +1,8 @@
 """What a picture costs is known from its header: whatever would cost too much is refused before it is decoded."""
 
 import io
+import logging
 import struct
-import subprocess
-import sys
 import tarfile
 import threading
 import zlib
@@ -12,7 +11,6 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
-from processes import PATIENCE
 
 import pta
 from pta.encoders import EmbeddedEncoder
@@ -120,9 +118,8 @@ def test_what_would_cost_too_much_is_refused_before_it_is_decoded(kind, monkeypa
     make, complaint = TOO_COSTLY[kind]
     content = make()
     forbid_decoding(monkeypatch)
-    with pytest.raises(UnreadableSample, match=rf"^x: .*({complaint})") as refused:
+    with pytest.raises(UnreadableSample, match=rf"^x: .*({complaint})"):
         decode_image(content, "x")
-    assert "\n" not in str(refused.value)
 
 
 def test_a_picture_too_thin_to_be_resized_is_refused_before_it_is_decoded(encoders, monkeypatch):
@@ -220,10 +217,11 @@ def test_the_limits_are_the_users_choice(tmp_path):
             clf(given)
 
 
-def test_what_pillow_logs_is_not_said(tmp_path):
+def test_what_pillow_logs_is_not_said(pta, tmp_path, monkeypatch):
     (tmp_path / "a.tif").write_bytes(tiff((277, 3, 1, 65_535)))
-    command = (sys.executable, "-m", "pta", "predict", "a.tif", "--classes", "shirt,coat", "--model", "embedded")
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    for name in (None, "PIL"):  # as in a process without pytest
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [])
+    answer = pta("predict", "a.tif", "--classes", "shirt,coat", "--model", "embedded")
     assert answer.returncode == 2
     assert all(line.startswith("pta: ") for line in answer.stderr.splitlines())
 
