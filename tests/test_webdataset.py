@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from miniatures import jpeg, message, write_images
 
 from pta.datasets import open_samples
-from pta.datasets.shard_names import expand_range
+from pta.datasets.webdataset import expand_range
 from pta.errors import UnreadableFile
 
 NAMES = ["cat", "dog"]
