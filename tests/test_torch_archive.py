@@ -15,7 +15,7 @@ from hostile_archives import records_of, text, with_pickle, write_records
 from safetensors.torch import save_file
 from torch import nn
 
-from pta.encoders import inert_pickle, torch_archive
+from pta.encoders import inert_pickle
 from pta.encoders.inert_pickle import Inert, read_pickle
 from pta.encoders.weights import read_weights
 from pta.errors import PtaError, UnreadableFile
@@ -253,7 +253,7 @@ def test_records_within_records_are_refused(tmp_path, saved):
 
 
 def test_a_list_of_entries_without_end_is_not_read(tmp_path, saved, monkeypatch):
-    monkeypatch.setattr(torch_archive, "_LONGEST_LIST", 10_000)
+    monkeypatch.setattr("pta.encoders.weights._LONGEST_LIST", 10_000)
     path = write_records(tmp_path / "many.pt", records_of(saved) | {f"weights/{n}": b"" for n in range(400)})
     assert "list of entries is longer" in refusal(path)
 

@@ -23,7 +23,6 @@ from pta.encoders.weights import read_weights
 from pta.errors import PtaError, UnavailableModel, first_line, how_to_install, nearest, shown
 from pta.files import read_json
 from pta.images import Preprocessing
-from pta.towers import PromptTower
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file
@@ -113,10 +112,6 @@ class OpenClipEncoder(ImageEncoder):
         read = hidden[:, -1] if self._pooling == "last" else at_end(hidden, mask)
         projection = text.text_projection
         return normalize(projection(read) if isinstance(projection, nn.Module) else read @ projection, dim=-1)
-
-    def prompt_tower(self, class_names: Sequence[str], start: str = "a photo of a") -> PromptTower:
-        self._require_reading_embeddings()
-        return super().prompt_tower(class_names, start)
 
     @property
     def _text(self) -> Any:

@@ -1,6 +1,7 @@
 """From class names to a classifier: every text of a class is encoded, and the mean direction is its anchor."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +16,7 @@ from pta.files import as_path
 from pta.parameters import require_mapping, require_texts
 from pta.prompts.cache import anchors_key, read_anchors, write_anchors
 from pta.prompts.descriptions import sentences_of
-from pta.prompts.names import DuplicateClassNames, clean_name, cleaned, repeated
+from pta.prompts.names import DuplicateClassNames, clean_name, cleaned
 from pta.prompts.templates import require_templates
 
 _TEXTS_AT_ONCE = 1024  # so that progress can be told; the encoder divides further as it likes
@@ -86,7 +87,7 @@ def build_classifier(
 
 
 def _warn_about_duplicates(class_names: Sequence[str]) -> None:
-    twice = repeated(class_names)
+    twice = [name for name, times in Counter(map(clean_name, class_names)).items() if times > 1]
     if twice:
         shown = ", ".join(map(repr, twice[:5])) + (f" and {len(twice) - 5} more" if len(twice) > 5 else "")
         warnings.warn(

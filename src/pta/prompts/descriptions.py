@@ -10,20 +10,18 @@ from pta.prompts.names import clean_name
 
 def load_descriptions(path: str | Path) -> dict[str, list[str]]:
     """Read a file of the form that CuPL and DPE publish; keys are cleaned names (`_` is a blank)."""
-    with understanding(path, "description file"):
-        return _checked(Path(path), read_json(Path(path), "description"))
-
-
-def _checked(path: Path, found: object) -> dict[str, list[str]]:
-    if not isinstance(found, dict) or not found:
-        raise UnreadableFile(f"{path} must hold a JSON object, class name → list of sentences")
     descriptions: dict[str, list[str]] = {}
-    for key, sentences in found.items():
-        if not isinstance(sentences, list) or not sentences or not all(map(_is_sentence, sentences)):
-            raise UnreadableFile(f"{path}: {key!r} must have a list of sentences, at least one and none of them blank")
-        if clean_name(key) in descriptions:
-            raise UnreadableFile(f"{path}: two keys are the class {clean_name(key)!r}; keep one")
-        descriptions[clean_name(key)] = sentences
+    with understanding(path, "description file"):
+        found = read_json(Path(path), "description")
+        if not isinstance(found, dict) or not found:
+            raise UnreadableFile(f"{path} must hold a JSON object, class name → list of sentences")
+        for key, own in found.items():
+            if not isinstance(own, list) or not own or not all(isinstance(one, str) and one.strip() for one in own):
+                wanted = "must have a list of sentences, at least one and none of them blank"
+                raise UnreadableFile(f"{path}: {key!r} {wanted}")
+            if clean_name(key) in descriptions:
+                raise UnreadableFile(f"{path}: two keys are the class {clean_name(key)!r}; keep one")
+            descriptions[clean_name(key)] = own
     return descriptions
 
 
@@ -35,7 +33,3 @@ def sentences_of(class_name: str, descriptions: Mapping[str, Sequence[str]]) -> 
     if isinstance(sentences, str):
         raise InvalidParameter(f"the description of {class_name!r} must be a list of sentences, not one string")
     return sentences
-
-
-def _is_sentence(found: object) -> bool:
-    return isinstance(found, str) and bool(found.strip())

@@ -1,6 +1,5 @@
 """Class names: what they must be, and how they stand in a text."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from pta.errors import InvalidClassifier, shown
@@ -34,12 +33,3 @@ def cleaned(class_names: Sequence[str]) -> list[str]:
         if any("\ud800" <= sign <= "\udfff" for sign in name):  # lone surrogates: undecodable bytes of a file name
             raise InvalidClassifier(f"class name {number}, {name!a}, has bytes that are not UTF-8; rename it")
     return [clean_name(name) for name in names]
-
-
-def repeated(class_names: Sequence[str]) -> list[str]:
-    """The cleaned names that occur more than once.
-
-    >>> repeated(["crane", "dog", "crane"])
-    ['crane']
-    """
-    return [name for name, times in Counter(map(clean_name, class_names)).items() if times > 1]
