@@ -5,8 +5,6 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 
 def records_of(path: Path) -> dict[str, bytes]:
     """The records of an archive, by their whole names."""
@@ -116,12 +114,6 @@ CALLS = {
 def before(honest: bytes, evil: bytes) -> bytes:
     """A pickle that first runs something evil and then is what it was."""
     return b"\x80\4" + evil + b"0" + honest[2:]
-
-
-def state_dict_archive(path: Path, tensors: Mapping[str, torch.Tensor], **more: object) -> Path:
-    """What a training run saves."""
-    torch.save({"state_dict": dict(tensors), **more}, path)
-    return path
 
 
 def harm_of(evil: bytes) -> None:

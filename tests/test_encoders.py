@@ -3,10 +3,9 @@
 import copy
 import pickle
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from photos import noise
 from torch import nn
 from torch.nn.functional import normalize
 
@@ -22,8 +21,7 @@ def encoder(request, encoders):
 
 
 def some_pixels(encoder, count=3):
-    rng = np.random.default_rng(0)
-    return encoder.preprocess([Image.fromarray(rng.integers(0, 256, (70, 90, 3), np.uint8)) for _ in range(count)])
+    return encoder.preprocess([noise(90, 70, seed=seed) for seed in range(count)])
 
 
 def test_a_batch_equals_one_by_one_in_unit_rows_and_may_be_empty(encoder):

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from photos import chunk, encoded, noise, png
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
 import pta
@@ -20,26 +21,6 @@ from pta.images.bare import bare_image
 from pta.images.room import Room
 from pta.inference.encoding import Reading
 from pta.limits import Limits
-
-
-def encoded(image, format="JPEG", **how):
-    buffer = io.BytesIO()
-    image.save(buffer, format, **how)
-    return buffer.getvalue()
-
-
-def noise(width, height, mode="RGB"):
-    colours = np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
-    return Image.fromarray(colours).convert(mode)
-
-
-def chunk(kind, data=b""):
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def png(width, height, *, bits=8, colour=0, interlaced=False, before=b"", data=b""):
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced))
-    return b"\x89PNG\r\n\x1a\n" + head + before + chunk(b"IDAT", data) + chunk(b"IEND")
 
 
 def jpeg_with(segments, image=None, **how):

@@ -8,12 +8,11 @@ import shutil
 import socket
 import sys
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from photos import noise
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
@@ -63,12 +62,8 @@ def load(folder):
     return HuggingFaceEncoder.load(str(folder))
 
 
-def picture(width=90, height=70, seed=0):
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
-
-
 def pixels(encoder, count=3):
-    return encoder.preprocess([picture(seed=seed) for seed in range(count)])
+    return encoder.preprocess([noise(90, 70, seed=seed) for seed in range(count)])
 
 
 def own_text_features(model, tokenizer, texts, **padding):
@@ -288,7 +283,7 @@ def test_a_mask_is_true_exactly_up_to_the_end_token(encoders, texts):
 @pytest.mark.parametrize(("width", "height"), [(64, 64), (96, 64), (64, 200), (128, 192), (640, 480), (30, 20)])
 @pytest.mark.parametrize(("kind", "processor"), [("clip", CLIPImageProcessorPil), ("siglip2", SiglipImageProcessorPil)])
 def test_pixels_equal_the_processors_own(encoders, folders, kind, processor, width, height):
-    image = picture(width, height)
+    image = noise(width, height)
     own = processor.from_pretrained(folders[kind])(image, return_tensors="pt").pixel_values
     torch.testing.assert_close(encoders[kind].preprocess(image), own, atol=1e-6, rtol=0)
 

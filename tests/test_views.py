@@ -1,6 +1,5 @@
 """Views: the crop, the operations, the mixture, and the mean over the most confident of them."""
 
-import io
 import math
 from functools import cache
 
@@ -9,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from photos import encoded, smooth
 from PIL import Image
 
 from pta import Samples, ZeroShotClassifier
@@ -25,14 +25,9 @@ SEEDS = st.integers(0, 2**32)
 
 
 @cache
-def picture(width=70, height=50, mode="RGB", seed=1):
-    """Smooth colours with some grain, through a real JPEG file."""
-    rng = np.random.default_rng(seed)
-    coarse = Image.fromarray(rng.integers(256, size=(6, 6, 3), dtype=np.uint8)).resize((width, height))
-    noisy = np.clip(np.asarray(coarse, float) + rng.normal(0, 6, (height, width, 3)), 0, 255).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(noisy).save(file, "JPEG", quality=95)
-    return decode_image(file.getvalue()).convert(mode)
+def picture(width=70, height=50, mode="RGB"):
+    """Through a real JPEG file."""
+    return decode_image(encoded(smooth(width, height), quality=95)).convert(mode)
 
 
 def values(image):
