@@ -45,15 +45,6 @@ def test_case_does_not_matter_and_every_script_can_be_read(encoder):
     assert features[2].isfinite().all()
 
 
-def test_patch_tokens_have_the_declared_shape_and_come_row_by_row(encoder, fashion):
-    assert encoder.encode_tokens(encoder.preprocess(fashion.images[:3])).shape == (3, 49, 128)
-    black = np.zeros((1, 28, 28), np.uint8)
-    lit = black.copy()
-    lit[0, 4:8, 8:12] = 255  # the patch in the second row and third column
-    change = encoder.encode_tokens(encoder.preprocess(lit)) - encoder.encode_tokens(encoder.preprocess(black))
-    assert change[0].norm(dim=1).argmax() == 7 + 2
-
-
 def test_image_features_may_enter_a_graph(encoder, pixels):
     prompt = torch.randn(encoder.dim, requires_grad=True)
     (encoder.encode(pixels) @ prompt).sum().backward()
@@ -82,13 +73,7 @@ def test_what_is_no_image_batch_is_rejected(encoder, wrong):
         encoder.preprocess(wrong)
 
 
-def test_a_bare_string_and_a_text_too_long_are_rejected_and_the_longest_is_not(encoder):
-    longest = encoder.config.text_length - 2
-    assert encoder.encode_texts(["x" * longest]).isfinite().all()
-    with pytest.raises(
-        InvalidParameter, match=f"has {longest + 1} bytes, embedded reads at most {longest}; shorten 'xx"
-    ):
-        encoder.encode_texts(["x" * (longest + 1)])
+def test_a_bare_string_is_rejected(encoder):
     with pytest.raises(InvalidParameter, match=r"\['a coat'\]"):
         encoder.encode_texts("a coat")
 

@@ -21,7 +21,7 @@ pytest.importorskip("sentencepiece")
 
 import huggingface_hub
 import transformers
-from hf_models import DIM, SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
+from hf_models import SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
 from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil, SiglipModel
 
 from pta.encoders import load_encoder
@@ -118,19 +118,14 @@ def test_both_ways_of_finding_clips_end_token_give_the_same_features(encoders, t
     torch.testing.assert_close(legacy, encoders["clip"].encode_texts(TEXTS), atol=1e-6, rtol=0)
 
 
-def test_clips_patches_are_projected_like_the_class_token_and_come_row_by_row(encoders, reference):
+def test_clips_patches_are_projected_like_the_class_token(encoders, reference):
     encoder, model = encoders["clip"], reference["clip"]
     batch = pixels(encoder)
     with torch.no_grad():
         tokens = model.vision_model(batch).last_hidden_state
-        own = normalize(tokens_to_features(model, tokens), dim=-1)
+        own = normalize(model.visual_projection(model.vision_model.post_layernorm(tokens)), dim=-1)
     torch.testing.assert_close(encoder.encode_tokens(batch), own[:, 1:], atol=1e-5, rtol=0)
     torch.testing.assert_close(encoder.encode(batch), own[:, 0], atol=1e-5, rtol=0)
-    assert encoder.encode_tokens(batch).shape == (3, 16, DIM)
-
-
-def tokens_to_features(model, tokens):
-    return model.visual_projection(model.vision_model.post_layernorm(tokens))
 
 
 def test_siglip_gives_no_patches(encoders):
@@ -153,14 +148,10 @@ def test_scale_and_bias_give_the_models_own_logits(encoders, reference, kind):
 def test_the_fingerprint_is_that_of_the_weights_and_the_activation(encoders, folders, folder_copy, tmp_path, kind):
     assert load(folders[kind]).fingerprint == encoders[kind].fingerprint
     other, changed = WRITERS[kind](tmp_path / "other", seed=1), folder_copy(kind)
-    with_another_activation(changed)
+    vision = json.loads((changed / "config.json").read_text())["vision_config"]
+    edit_json(changed / "config.json", vision_config={**vision, "hidden_act": "gelu"})
     for folder in (other, changed):
         assert load(folder).fingerprint != encoders[kind].fingerprint
-
-
-def with_another_activation(folder):
-    config = json.loads((folder / "config.json").read_text())
-    edit_json(folder / "config.json", vision_config={**config["vision_config"], "hidden_act": "gelu"})
 
 
 def without_a_merge(folder):
@@ -253,13 +244,6 @@ def test_siglip_cuts_long_texts_and_keeps_the_end_token_as_transformers_does(enc
     ids, mask = encoders[kind].tokenize([long])
     assert torch.equal(ids, own)
     assert mask.all()
-
-
-def test_a_text_too_long_for_clip_is_refused_and_the_longest_is_not(encoders):
-    encoder = encoders["clip"]
-    assert encoder.encode_texts(["x " * 75]).isfinite().all()
-    with pytest.raises(InvalidParameter, match=r"a text has 76 tokens, .* reads at most 75; shorten 'x x"):
-        encoder.encode_texts(["a cat", "x " * 76])
 
 
 def test_siglip_wants_embeddings_of_its_full_length(encoders):
