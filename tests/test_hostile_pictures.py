@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import struct
 import tarfile
 import threading
@@ -20,7 +21,7 @@ from pta.images import decode_image
 from pta.images.bare import bare_image
 from pta.images.room import Room
 from pta.inference.encoding import Reading
-from pta.limits import Limits
+from pta.limits import USUAL_LIMITS, Limits
 
 
 def jpeg_with(segments, image=None, **how):
@@ -70,6 +71,8 @@ def forbid_decoding(monkeypatch):
 
 TOO_COSTLY = {
     "a row per pixel": (lambda: png(1, 89_000_000), "1×89000000 pixels are too many.*a row counts as at least 64"),
+    "a few too many": (lambda: png(*[math.isqrt(USUAL_LIMITS.max_pixels) + 1] * 2), "pixels are too many"),
+    "a gigantic square": (lambda: png(60_000, 60_000), "pixels"),  # which Pillow itself refuses
     "a square of pixels": (lambda: png(10_000, 10_000), "10000×10000 pixels are too many; at most 89,478,485"),
     "interlaced": (lambda: png(10_000, 10_000, interlaced=True), "pixels are too many"),
     "of 16 bits": (lambda: png(10_000, 10_000, bits=16, colour=2), "pixels are too many"),
