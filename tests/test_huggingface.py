@@ -1,7 +1,6 @@
 """`hf:` encoders against transformers' own code, on small random models in folders."""
 
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -24,7 +23,6 @@ import transformers
 from hf_models import SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
 from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil, SiglipModel
 
-from pta.encoders import load_encoder
 from pta.encoders.huggingface import HuggingFaceEncoder, _architecture, canonical_text
 from pta.encoders.huggingface_files import preprocessing_from
 from pta.errors import InvalidParameter, UnavailableModel
@@ -538,6 +536,7 @@ def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(
         asked.append(arguments)
         raise socket.gaierror("no network")
 
+    before = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
@@ -549,20 +548,9 @@ def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(
     assert "(the hub cannot be reached)" in message
     assert asked
     assert capfd.readouterr() == ("", "")
-
-
-def test_loading_leaves_the_libraries_as_they_were(folders):
-    before = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
-    load(folders["siglip"])
     assert (transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()) == before
 
 
 def test_without_transformers_the_line_says_what_to_install(monkeypatch, folders):
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert message_of(folders["clip"]) == "hf: models need transformers; run pip install -e '.[hf]' in the clone of pta"
-
-
-def test_the_logit_scale_is_read_before_it_loses_precision(folders):
-    encoder = load_encoder(f"hf:{folders['siglip']}", dtype="bfloat16")
-    assert math.isclose(encoder.scale, math.exp(4.7), rel_tol=1e-6)
-    assert math.isclose(encoder.bias, -12.9, rel_tol=1e-6)

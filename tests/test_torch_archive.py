@@ -4,7 +4,6 @@ import argparse
 import os
 import pickle
 import random
-import warnings
 import zipfile
 from collections import OrderedDict
 
@@ -19,6 +18,8 @@ from pta.encoders import inert_pickle
 from pta.encoders.inert_pickle import Inert, read_pickle
 from pta.encoders.weights import read_weights
 from pta.errors import PtaError, UnreadableFile
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TorchScript
 
 
 def views_and_dtypes():
@@ -67,9 +68,7 @@ class Module(nn.Module):
 @pytest.fixture(scope="module")
 def scripted(tmp_path_factory):
     path = tmp_path_factory.mktemp("scripted") / "model.pt"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.script(Module()).save(str(path))
+    torch.jit.script(Module()).save(str(path))
     return path
 
 
@@ -92,9 +91,7 @@ def require_equal(ours, theirs):
 
 
 def test_a_torchscript_module_has_the_state_dict_that_torch_reads(scripted):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        theirs = torch.jit.load(scripted).state_dict()
+    theirs = torch.jit.load(scripted).state_dict()
     weights = read_weights(scripted)
     assert weights.torchscript
     assert len(theirs) > 30
@@ -204,8 +201,7 @@ def test_records_that_are_there_twice_or_not_at_all_are_refused(tmp_path, saved)
     records = records_of(saved)
     path = tmp_path / "odd.pt"
     write_records(path, records)
-    with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
-        warnings.simplefilter("ignore")
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "a") as archive:
         archive.writestr("weights/data/0", bytes(24))
     assert "no name twice" in refusal(path)
     write_records(path, records | {"other/data.pkl": b"."})
@@ -406,7 +402,6 @@ def test_a_pickle_of_too_many_steps_is_refused(tmp_path, saved, monkeypatch):
     assert "more than 100 steps" in refusal(path)
 
 
-@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["scripted", "saved"])
 def test_any_pickle_is_read_or_refused(tmp_path, scripted, saved, kind):
     honest = scripted if kind == "scripted" else saved

@@ -155,16 +155,12 @@ def test_rotate_turns_by_whole_degrees_from_minus_two_to_two(level):
     assert np.abs(found - expected)[inside].max() <= 1
 
 
-@pytest.mark.parametrize("level", [-1.0, -0.4, 0.1, 0.73, 1.0])
+@pytest.mark.parametrize("level", [-1.0, 0.1, 0.73])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_shears_equal_the_slow_ones_and_are_at_most_three_hundredths(mode, level):
-    image = picture(40, 40, mode)
-    sideways, upwards = (
-        slow_affine(image, (1, 0.03 * level, 0, 0, 1, 0)),
-        slow_affine(image, (1, 0, 0, 0.03 * level, 1, 0)),
-    )
-    assert np.abs(values(OPERATIONS["shear_x"](image, level)) - sideways).max() <= 1
-    assert np.abs(values(OPERATIONS["shear_y"](image, level)) - upwards).max() <= 1
+    image = picture(30, 30, mode)
+    for name, matrix in (("shear_x", (1, 0.03 * level, 0, 0, 1, 0)), ("shear_y", (1, 0, 0, 0.03 * level, 1, 0))):
+        assert np.abs(values(OPERATIONS[name](image, level)) - slow_affine(image, matrix)).max() <= 1
 
 
 @given(level=LEVELS)
