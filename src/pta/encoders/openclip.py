@@ -56,7 +56,7 @@ class OpenClipEncoder(ImageEncoder):
         open_clip = _open_clip()
         with _without_warnings(open_clip):
             on_hub = name.startswith("hf-hub:")
-            source, options = _repository(name) if on_hub else _architecture_and_weights(open_clip, name)
+            source, options = (_repository(name), {}) if on_hub else _architecture_and_weights(open_clip, name)
             folder = Path(source.removeprefix("local-dir:"))
             try:
                 if on_hub:
@@ -181,18 +181,18 @@ def _fetched(open_clip: Any, name: str, about: dict[str, Any]) -> str:
         raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
 
 
-def _repository(name: str) -> tuple[str, dict[str, Any]]:
+def _repository(name: str) -> str:
     """The local folder of a repository of open_clip's on the hub, in open_clip's notation."""
     from huggingface_hub import snapshot_download
 
     repository = name.removeprefix("hf-hub:")
     wanted = ["*.json", "*.txt", "*.model", "open_clip*.safetensors"]
     try:
-        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted, local_files_only=True)}", {}
+        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted, local_files_only=True)}"
     except Exception:
         require_reachable(repository, model=f"openclip:{name}", instead="file: --model openclip:ARCHITECTURE/FILE")
     try:
-        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted)}", {}
+        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted)}"
     except Exception as error:
         raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
 
