@@ -1,7 +1,7 @@
 """`openclip:` encoders against open_clip's own code.
 
-open_clip runs for real. It imports torchvision, for which a STAND-IN (`stand_in_torchvision.py`) has only the names it
-needs. No pixel goes through it, and it is gone after these tests.
+open_clip runs for real. It imports torchvision, for which there is a STAND-IN (`stand_in_torchvision.py`) with nothing
+that could be used. No pixel goes through it, and it is gone after these tests.
 """
 
 import importlib
