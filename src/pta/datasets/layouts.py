@@ -5,7 +5,7 @@ number.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path, PurePosixPath
 
@@ -51,8 +51,8 @@ def missing_places(entry: Entry, root: Path) -> list[str]:
 def _listed(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch) -> Listing:
     rows = _aircraft_rows(entry, root) if entry.layout == "aircraft" else _split_rows(entry.test_list_file(root))
     _require_sound(entry, root, rows, names)
-    images = [SampleFile(entry.image_folder(root) / path, path) for path, _, _ in rows]
-    missing = []
+    folder, missing = entry.image_folder(root), []
+    images = [SampleFile(folder / path, path) for path, _, _ in rows]
     for done, image in enumerate(images, start=1):
         if image.stamp == (-1, -1):
             missing.append(image)
@@ -95,7 +95,7 @@ def _aircraft_rows(entry: Entry, root: Path) -> list[Row]:
     return rows
 
 
-def _require_sound(entry: Entry, root: Path, rows: Iterable[Row], names: Sequence[str] | None) -> None:
+def _require_sound(entry: Entry, root: Path, rows: Sequence[Row], names: Sequence[str] | None) -> None:
     file, folder, known = entry.test_list_file(root), entry.image_folder(root), entry.class_names
     if not rows:
         raise UnreadableFile(f"{file} lists no images")
