@@ -11,7 +11,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from pta.samples import Samples
 Factory = Callable[..., Adapter]
 
 _TOLERANCE = 2e-3  # of logits of size 100: what the engines promise in float32
-_CLASSES, _DIM, _SAMPLES, _VIEWS = 12, 32, 96, 20
+_CLASSES, _DIM, _SAMPLES, _VIEWS = 12, 32, 64, 20
 
 
 class BrokenLaw(AssertionError):
@@ -82,22 +82,12 @@ class _Stream:
 
     @classmethod
     def make(cls, seed: int, dtype: torch.dtype = torch.float32) -> "_Stream":
-        rng = np.random.default_rng(seed)
-        anchors = rng.standard_normal((_CLASSES, _DIM)) + 2.0
-        labels = rng.integers(_CLASSES - 2, size=_SAMPLES)  # two classes never come
-        features = anchors[labels] + 0.8 * rng.standard_normal((_SAMPLES, _DIM)) + rng.standard_normal(_DIM)
-        features[1::7] = features[0]  # the same sample again and again
-        features /= np.linalg.norm(features, axis=1, keepdims=True)
-        views = features[:, None] + 0.1 * rng.standard_normal((_SAMPLES, _VIEWS, _DIM))
-        views[:, 0] = features
-        raw = rng.standard_normal((_SAMPLES, 3, SIZE, SIZE))
-        names = [f"class {number}" for number in range(_CLASSES)]
-        # float64 streams are exact copies of float32 ones, so that both precisions see the same numbers
-        text, *images = (torch.tensor(one, dtype=torch.float32).to(dtype) for one in (anchors, features, views, raw))
-        samples = Samples(images[0], views=images[1], raw=images[2])
+        text, features, views, raw = (one.to(dtype, copy=True) for one in _numbers(seed))
+        samples = Samples(features, views=views, raw=raw)
         if seed % 3 == 2:
-            most_confident = torch.nn.functional.normalize(images[1][:, :4], dim=2)
+            most_confident = torch.nn.functional.normalize(views[:, :4], dim=2)
             samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
+        names = [f"class {number}" for number in range(_CLASSES)]
         return cls(ZeroShotClassifier(text, names, scale=50.0), samples, ToyModel(_DIM, dtype))
 
     def adapter(self, factory: Factory, learned: int = 0) -> Adapter:
@@ -118,25 +108,40 @@ class _Stream:
             start = end
 
 
+@cache
+def _numbers(seed: int) -> list[Tensor]:
+    """Anchors, features, views and pixels of a stream in float32, so that both precisions see the same numbers."""
+    rng = np.random.default_rng(seed)
+    anchors = rng.standard_normal((_CLASSES, _DIM)) + 2.0
+    labels = rng.integers(_CLASSES - 2, size=_SAMPLES)  # two classes never come
+    features = anchors[labels] + 0.8 * rng.standard_normal((_SAMPLES, _DIM)) + rng.standard_normal(_DIM)
+    features[1::7] = features[0]  # the same sample again and again
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    views = features[:, None] + 0.1 * rng.standard_normal((_SAMPLES, _VIEWS, _DIM))
+    views[:, 0] = features
+    raw = rng.standard_normal((_SAMPLES, 3, SIZE, SIZE))
+    return [torch.tensor(one, dtype=torch.float32) for one in (anchors, features, views, raw)]
+
+
 @_check
 def batch_equals_loop(factory: Factory) -> None:
     """Any cut of a stream into batches gives the logits and the state of one sample at a time."""
     for seed in range(3):
         stream = _Stream.make(seed)
-        single, whole, cut = (stream.adapter(factory) for _ in range(3))
+        single, batched = (stream.adapter(factory) for _ in range(2))
         expected = torch.cat([single.step(sample) for sample in stream.samples.batches(1)])
-        _require_equal(whole.step(stream.samples), expected, single, "one batch gives other logits than a loop")
-        pieces = torch.cat([cut.step(batch) for batch in stream.cuts(seed)])
-        _require_equal(pieces, expected, single, "batches give other logits than a loop")
+        batches = stream.cuts(seed) if seed else [stream.samples]
+        logits = torch.cat([batched.step(batch) for batch in batches])
+        _require_equal(logits, expected, single, "batches give other logits than a loop")
         probe = stream.samples[:5]
-        _require_equal(whole.predict(probe), single.predict(probe), single, "a batch leaves another state")
+        _require_equal(batched.predict(probe), single.predict(probe), single, "a batch leaves another state")
 
 
 @_check
 def predict_is_pure(factory: Factory) -> None:
     """`predict` learns nothing and gives the same answer twice."""
     stream = _Stream.make(1)
-    adapter = stream.adapter(factory, learned=40)
+    adapter = stream.adapter(factory, learned=30)
     before = _copy_of_state(adapter)
     first, second = adapter.predict(stream.samples), adapter.predict(stream.samples)
     _require(torch.equal(first, second), adapter, "predict gives two answers to one question")
@@ -147,21 +152,21 @@ def predict_is_pure(factory: Factory) -> None:
 def saving_changes_nothing(factory: Factory) -> None:
     """Saving and loading in the middle of a stream leaves the rest of the stream as it was."""
     stream = _Stream.make(2)
-    kept = stream.adapter(factory, learned=50)
+    kept = stream.adapter(factory, learned=30)
     before = _copy_of_state(kept)
     with tempfile.TemporaryDirectory() as folder:
         kept.save(Path(folder) / "state.safetensors")
         loaded = load_adapter(Path(folder) / "state.safetensors", stream.classifier, model=stream.model)
     _require(_same_state(kept, before), kept, "saving changes the state")
-    _require_goes_on(loaded, kept, stream.samples[50:], "a loaded adapter")
+    _require_goes_on(loaded, kept, stream.samples[30:], "a loaded adapter")
 
 
 @_check
 def pickles(factory: Factory) -> None:
     """A pickled adapter goes on where the original was."""
     stream = _Stream.make(2)
-    kept = stream.adapter(factory, learned=50)
-    _require_goes_on(pickle.loads(pickle.dumps(kept)), kept, stream.samples[50:], "a pickled adapter")
+    kept = stream.adapter(factory, learned=30)
+    _require_goes_on(pickle.loads(pickle.dumps(kept)), kept, stream.samples[30:], "a pickled adapter")
 
 
 @_check
@@ -169,29 +174,28 @@ def a_clone_is_independent(factory: Factory) -> None:
     """A clone or a deep copy goes on like the original, and neither changes the other."""
     stream = _Stream.make(3)
     for copied in (Adapter.clone, copy.deepcopy):
-        kept = stream.adapter(factory, learned=50)
+        kept = stream.adapter(factory, learned=30)
         before, twin = _copy_of_state(kept), copied(kept)
-        twin.step(stream.samples[50:])
+        twin.step(stream.samples[30:])
         twin.reset(classes=[1])
         _require(_same_state(kept, before), kept, "a clone that learns changes the original")
+        _require_goes_on(copied(kept), kept, stream.samples[30:], "a clone")
         kept.reset()
         twin.reset()
         _require(_same_state(twin, kept.state()), kept, "a clone resets to another state than the original")
-        kept.step(stream.samples[:50])
-        _require_goes_on(copied(kept), kept, stream.samples[50:], "a clone")
 
 
 @_check
 def restoring_rewinds(factory: Factory) -> None:
     """Restoring a snapshot brings back the state and the position of its moment, as often as wanted."""
     stream = _Stream.make(4)
-    adapter, reference = (stream.adapter(factory, learned=50) for _ in range(2))
+    adapter, reference = (stream.adapter(factory, learned=30) for _ in range(2))
     snapshot, before = adapter.snapshot(), _copy_of_state(adapter)
     for _ in range(2):
-        adapter.step(stream.samples[50:])
+        adapter.step(stream.samples[30:])
         adapter.restore(snapshot)
         _require(_same_state(adapter, before), adapter, "restoring a snapshot leaves another state")
-    _require_goes_on(adapter, reference, stream.samples[50:], "a restored adapter")
+    _require_goes_on(adapter, reference, stream.samples[30:], "a restored adapter")
 
 
 @_check
@@ -211,7 +215,7 @@ def position_counts_learned_samples(factory: Factory) -> None:
 def a_failed_step_changes_nothing(factory: Factory) -> None:
     """A step that fails, in whichever part of a batch, leaves everything as it was."""
     stream = _Stream.make(6)
-    adapter, reference = (stream.adapter(factory, learned=30) for _ in range(2))
+    adapter, reference = (stream.adapter(factory, learned=20) for _ in range(2))
     before, parts = _copy_of_state(adapter), adapter.at_once
     if parts is not None:
         adapter.at_once = min(parts, 10)
@@ -227,13 +231,13 @@ def a_failed_step_changes_nothing(factory: Factory) -> None:
 
     adapter._step = fail_late  # type: ignore[method-assign]
     try:
-        adapter.step(stream.samples[30:60])
+        adapter.step(stream.samples[20:50])
     except KeyboardInterrupt:
         _require(_same_state(adapter, before), adapter, "a step that failed was learned in part")
     else:
         adapter.restore(reference.snapshot())  # one part that cannot fail
     adapter._step, adapter.at_once = learn, parts  # type: ignore[method-assign]
-    _require_goes_on(adapter, reference, stream.samples[60:], "after a failed step an adapter")
+    _require_goes_on(adapter, reference, stream.samples[50:], "after a failed step an adapter")
 
 
 @_check
@@ -297,7 +301,7 @@ def memory_is_bounded(factory: Factory) -> None:
         return
     adapter.step(stream.samples)
     early = adapter.state_bytes
-    for _ in range(5):
+    for _ in range(2):
         adapter.step(stream.samples)
     _require(adapter.state_bytes == early, adapter, f"state grew from {early} to {adapter.state_bytes} bytes")
 
@@ -346,7 +350,7 @@ def _impossible_values(tensor: Tensor) -> tuple[float, ...]:
 @_check
 def float32_agrees_with_float64(factory: Factory) -> None:
     """A stream in float32 gives the logits of the same stream in float64, within tolerance."""
-    for seed in range(3):
+    for seed in (1, 2):
         narrow, wide = _Stream.make(seed), _Stream.make(seed, torch.float64)
         adapter = narrow.adapter(factory)
         expected = wide.adapter(factory).step(wide.samples)
@@ -370,10 +374,10 @@ def logits_are_finite(factory: Factory) -> None:
 def probabilities_keep_the_label(factory: Factory) -> None:
     """`logit_factor` is positive and finite, and the class of the largest logit is the most probable one."""
     stream = _Stream.make(9)
-    adapter = stream.adapter(factory, learned=40)
+    adapter = stream.adapter(factory, learned=30)
     factor = adapter.logit_factor
     _require(0 < factor < math.inf, adapter, f"logit_factor is {factor}")
-    logits = adapter.step(stream.samples[40:])
+    logits = adapter.step(stream.samples[30:])
     for raw in (False, True):
         p = adapter.probabilities(logits, raw=raw)
         _require(bool((p.sum(dim=1) - 1).abs().max() < 1e-9), adapter, "probabilities do not add up to one")
