@@ -10,7 +10,7 @@ from streams import clip_like_stream, with_views
 from pta.adapters import Adapter, create_adapter
 from pta.inference.recordable import is_recordable
 
-CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 5, 12
+CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 2, 12
 LEARNING = ["adapt", "bca", "boostadapter", "dota", "freetta", "oga", "onzeta", "sca", "tda"]
 RECORDABLE = ["clip", "mta", "zero", *LEARNING]
 SETTINGS = [
@@ -19,6 +19,14 @@ SETTINGS = [
     ("dota", {"scoring": "float16"}),
     ("boostadapter", {"share": 0.0}),
 ]
+
+
+@pytest.fixture(autouse=True)
+def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops of a fixed length do in every round what they do in the first two."""
+    for length in ("adapters.mta._ROUNDS", "adapters.mta._STEPS", "engines.eigenspace._SQUARINGS"):
+        monkeypatch.setattr(f"pta.{length}", 2)
+    monkeypatch.setattr("pta.engines.eigenspace._SIGN_STEPS", 2)
 
 
 def made(name: str, parameters: dict[str, Any]) -> Adapter:
