@@ -79,7 +79,7 @@ def test_single_precision_is_near_the_loop(method, data):
 def usual_logits(method, **switch):
     """Those of the stream on which the method's parameters make a difference."""
     case = CASES[method]
-    stream = clip_like_stream(1, **{"classes": 8, "dim": 16, "count": 40, "scale": 40.0} | case.shape)
+    stream = clip_like_stream(1, **{"classes": 8, "dim": 16, "count": 80, "scale": 40.0} | case.shape)
     return assert_like_the_loop(method, stream, samples_of(stream, case.views and 20), **case.fixed | switch)
 
 
