@@ -77,13 +77,6 @@ class ADAPT(Adapter):
         "stale", Similarity, "f of step 4 if the sample does not enter: the last that did (stale, released) or its own"
     )
     order: Order = learning_order("update-first")
-    items: Tensor
-    shares: Tensor
-    entropies: Tensor
-    sums: Tensor
-    means: Tensor
-    moments: Tensor
-    last: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

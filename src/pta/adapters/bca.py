@@ -59,10 +59,6 @@ class BCA(Adapter):
     prior_count: int = count(1, 0, _LARGEST_COUNT, "N₂, how many samples the first prior weighs in the mean")
     update: Update = choice("posterior", Update, "what the class that learns is most probable by (ports: posterior)")
     order: Order = learning_order("predict-first")
-    centres: Tensor
-    priors: Tensor
-    centre_counts: Tensor
-    prior_counts: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

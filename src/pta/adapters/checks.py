@@ -11,7 +11,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +108,7 @@ class _Stream:
             start = end
 
 
-@cache
+@lru_cache(maxsize=16)
 def _numbers(seed: int) -> list[Tensor]:
     """Anchors, features, views and pixels of a stream in float32, so that both precisions see the same numbers."""
     rng = np.random.default_rng(seed)
@@ -333,18 +333,14 @@ def an_impossible_state_is_refused(factory: Factory) -> None:
     adapter = stream.adapter(factory, learned=30)
     snapshot = adapter.snapshot()
     for name, tensor in snapshot.tensors.items():
-        for value in _impossible_values(tensor):
+        if tensor.dtype == torch.bool or not tensor.numel():
+            continue
+        for value in (math.nan, 1e30) if tensor.is_floating_point() else (-1,):
             spoilt = tensor.clone()
             spoilt.view(-1)[-1] = value
             other = replace(snapshot, tensors={**snapshot.tensors, name: spoilt})
             _require_refused(adapter, f"a state with {value:g} in {name}", partial(adapter.restore, other))
             _require(_same_state(adapter, snapshot.tensors), adapter, f"{name} was changed before it was refused")
-
-
-def _impossible_values(tensor: Tensor) -> tuple[float, ...]:
-    if tensor.dtype == torch.bool or not tensor.numel():
-        return ()
-    return (math.nan, 1e30) if tensor.is_floating_point() else (-1,)
 
 
 @_check

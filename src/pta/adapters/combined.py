@@ -95,7 +95,7 @@ class Combined(PTA):
 
     def _step(self, samples: Samples) -> Tensor:
         f, logits = self.other._answer(samples, learn=True)
-        self.other.seen += len(samples)
+        self.other.seen.add_(len(samples))
         touches = touches_of_probabilities(self.prototypes, logits.double().softmax(dim=1), self.rule)
         return self._learn(f, logits, touches)
 

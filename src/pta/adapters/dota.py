@@ -83,10 +83,6 @@ class DOTA(Adapter):
     scoring: Scoring = choice("full", Scoring, "score with Λ and μ in full precision or rounded to float16 (released)")
     order: Order = learning_order("predict-first")
     max_gib: float = number(2.0, 0.0, 1e6, "refuse covariances that take more memory than this")
-    mu: Tensor
-    counts: Tensor
-    scatters: Tensor
-    pooled: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

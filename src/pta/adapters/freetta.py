@@ -73,9 +73,6 @@ class FreeTTA(Adapter):
     inverse: Inverse = choice("plain", Inverse, "Σ⁻¹ itself, or the shrunk form of a port (ambiguity 4)")
     order: Order = learning_order("predict-first")
     renormalise: bool = switch(False, "scale the means to unit length after every update (ambiguity 6)")
-    mu: Tensor
-    heard: Tensor
-    sigma: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -138,13 +135,13 @@ class FreeTTA(Adapter):
     def _learn(self, x: Tensor, a: Tensor, weight: Tensor) -> None:
         """Steps 4 and 5: x counts a_y (float64, C) for class y, `weight` in all."""
         before = self.heard.sum()
-        self.heard += a
-        self.mu += (a / self.counts).to(x.dtype)[:, None] * (x - self.mu)
+        self.heard.add_(a)
+        self.mu.add_((a / self.counts).to(x.dtype)[:, None] * (x - self.mu))
         if self.renormalise:
             self.mu.copy_(normalize(self.mu, dim=1))
         if self.covariance == "average":
             total = 1 + before + weight
-            self.sigma *= (1 + before) / total
+            self.sigma.mul_((1 + before) / total)
         else:
             total = (before + weight).clamp_min(torch.finfo(torch.float64).tiny)
         add_scatter(self.sigma, x, self.mu, a / total)

@@ -71,10 +71,6 @@ class OGA(Adapter):
     )
     renormalise: bool = switch(False, "scale the means of items to unit length")
     order: Order = learning_order("update-first")
-    items: Tensor
-    entropies: Tensor
-    means: Tensor
-    moments: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -61,8 +61,6 @@ class OnZeta(Adapter):
     alpha: float = number(1.0, 0.0, 1.0, "least share of samples, in units of 1/C, that every class is expected to get")
     beta: float = number(0.8, 0.0, 1.0, "weight of the vision labels at the end of the stream")
     order: Order = learning_order("predict-first")
-    rho: Tensor
-    proxies: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -89,8 +89,6 @@ class SCA(Adapter):
         "factor on cosines or products; None: the classifier's scale and bias",
     )
     order: Order = learning_order("update-first")
-    inverse: Tensor
-    weights: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

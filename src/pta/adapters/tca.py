@@ -108,9 +108,6 @@ class TCA(Adapter):
     beta: float = number(5.0, 0.0, 1e6, "β, how fast the weight of an image decreases with its distance")
     seed: int = count(1, 0, 2**63 - 1, "seed of the first centres")
     order: Order = learning_order("update-first")
-    records: Tensor
-    entropies: Tensor
-    counts: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

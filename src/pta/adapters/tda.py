@@ -72,11 +72,6 @@ class TDA(Adapter):
     min_probability: float = number(0.03, 0.0, 1.0, "lower bound on probabilities of classes a negative sample lowers")
     max_probability: float = number(1.0, 0.0, 1.0, "upper bound on probabilities of classes a negative sample lowers")
     order: Order = learning_order("update-first")
-    positive_keys: Tensor
-    positive_scores: Tensor
-    negative_keys: Tensor
-    negative_scores: Tensor
-    negative_classes: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -1,7 +1,4 @@
-"""BCA as a loop: Bayesian Test-Time Adaptation for Vision-Language Models (CVPR 2025).
-
-Slow on purpose: the tests compare `pta.adapters.bca` with it.
-"""
+"""BCA as a loop: Bayesian Test-Time Adaptation for Vision-Language Models (CVPR 2025)."""
 
 import numpy as np
 

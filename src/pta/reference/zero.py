@@ -1,7 +1,4 @@
-"""ZERO as a loop: Frustratingly Easy Test-Time Adaptation of Vision-Language Models (NeurIPS 2024).
-
-Slow on purpose: the tests compare `pta.adapters.zero` with it.
-"""
+"""ZERO as a loop: Frustratingly Easy Test-Time Adaptation of Vision-Language Models (NeurIPS 2024)."""
 
 import numpy as np
 
