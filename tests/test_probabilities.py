@@ -30,7 +30,7 @@ def labels(adapter, logits, zero_shot, *, raw):
 
 @pytest.mark.parametrize("method", list_adapters())
 @settings(max_examples=4)
-@given(st.integers(0, 2**16), st.integers(0, 80))
+@given(st.integers(0, 2**16), st.integers(0, 60))
 def test_the_factor_changes_no_label_of_any_method(method, seed, learned):
     stream = _Stream.make(seed)
     adapter = stream.adapter(partial(create_adapter, method), learned=learned)
