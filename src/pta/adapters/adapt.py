@@ -1,7 +1,6 @@
 """ADAPT: Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment (NeurIPS 2025).
 
 https://arxiv.org/abs/2508.15568
-The loop: `pta.reference.adapt`.
 
 Keeps a bank of the L most confident samples of every class, and a mean μ_c per class (the text anchor T_c at first).
 Classes are Gaussians around their means with one covariance, estimated from the bank. Their densities weigh the
@@ -85,9 +84,7 @@ class ADAPT(Adapter):
             "items", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], c.dim), within=UNIT_BALL
         )
         self.add_state(  # q, or 0
-            "shares",
-            lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=wide),
-            within=SHARES,
+            "shares", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=wide), within=SHARES
         )
         self.add_state(
             "entropies",

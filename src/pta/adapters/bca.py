@@ -1,7 +1,6 @@
 """BCA: Bayesian Test-Time Adaptation for Vision-Language Models (CVPR 2025).
 
 https://arxiv.org/abs/2503.09248
-The loop: `pta.reference.bca`.
 
 Keeps a centre μ_m per class (the text anchor at first) and a table Π, whose row Π_m says which classes the samples that
 were nearest to centre m turned out to be (the identity at first), both as running means.

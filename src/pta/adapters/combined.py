@@ -1,7 +1,5 @@
 """PTA on top of another method, as in the rows "+TDA", "+MTA" and "+GS-Bias" of the paper (ICML 2026).
 
-The loop: `pta.reference.combined`.
-
 The paper reports such rows, but neither says how the two are joined nor released a program for them. This is our rule:
 
 For each sample:

@@ -1,7 +1,6 @@
 """DOTA: distributional test-time adaptation of vision-language models (NeurIPS 2025).
 
 https://arxiv.org/abs/2409.19375 (program: https://github.com/skylineeeeen/DOTA)
-The loop: `pta.reference.dota`.
 
 Keeps a Gaussian per class, estimated from all samples by their zero-shot probabilities: count n_c, mean μ_c and
 covariance Σ_c. The Gaussians share the mean of the covariances as theirs when they classify.

@@ -1,7 +1,6 @@
 """FreeTTA, an interpretation of: Free on the Fly, flexible test-time adaptation with online EM (CVPR 2025).
 
 https://arxiv.org/abs/2507.06973 (no program was released)
-The loop: `pta.reference.freetta`.
 
 Keeps a Gaussian mixture that online expectation maximisation fits to the stream: counts N_y (1/C at first), means μ_y
 (the text anchors at first) and one covariance Σ (the identity at first).

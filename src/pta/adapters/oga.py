@@ -1,7 +1,6 @@
 """OGA: Online Gaussian Test-Time Adaptation of Vision-Language Models (CVPR Workshops 2025).
 
 https://arxiv.org/abs/2501.04352
-The loop: `pta.reference.oga`.
 
 Keeps a memory of the M most confident samples of every class, and a mean μ_c per class (the text anchor at first).
 Classes are Gaussians around their means with one covariance, estimated from the memory. The zero-shot probabilities are

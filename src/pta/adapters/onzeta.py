@@ -1,7 +1,6 @@
 """OnZeta: Online Zero-Shot Classification with CLIP (ECCV 2024).
 
 https://arxiv.org/abs/2408.13320
-The loop: `pta.reference.onzeta`.
 
 Keeps two things per class: a dual variable ρ_c (zero at first), which lifts classes that come too rarely, and a vision
 proxy w_c (the text anchor at first), learnt by gradient steps towards the lifted text labels. Must know the stream's

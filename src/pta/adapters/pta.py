@@ -1,7 +1,5 @@
 """PTA: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026).
 
-The loop: `pta.reference.pta`.
-
 Keeps two vectors per class: the knowledge prototype P (zero at first), a decaying mean of the features that flowed into
 the class, and the anchored prototype R (the text anchor at first), which samples are scored against.
 

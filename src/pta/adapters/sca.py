@@ -1,7 +1,6 @@
 """SCA: statistics caching test-time adaptation (NeurIPS 2025).
 
 https://openreview.net/forum?id=iqsjzVqmWF (program: https://github.com/Yuqin-G/SCA, which could not be had)
-The loop: `pta.reference.sca`.
 
 Keeps the least-squares classifier of all features onto their soft pseudo-labels, as two statistics of fixed size: the
 inverse A = (G + γI)⁻¹ of the Gram matrix G = Σ f·fᵀ, and the classifier W = A·Σ f·ŷᵀ itself.

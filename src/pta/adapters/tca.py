@@ -1,7 +1,6 @@
 """TCA: Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation (ICCV 2025).
 
 https://arxiv.org/abs/2410.14729
-The loop: `pta.reference.tca`.
 
 Runs the image tower itself, on fewer and fewer tokens, and keeps a reservoir of M images per class. Of an image it
 keeps K, its class token after every block (blocks×width), and the entropy e of its zero-shot probabilities.
@@ -125,9 +124,7 @@ class TCA(Adapter):
             within=entropies(classifier.classes),
         )
         self.add_state(
-            "counts",
-            lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.int64),
-            within=between(0, self.slots),
+            "counts", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.int64), within=between(0, self.slots)
         )
 
     @classmethod

@@ -1,7 +1,6 @@
 """TDA: Efficient Test-Time Adaptation of Vision-Language Models (CVPR 2024).
 
 https://arxiv.org/abs/2403.18293, https://github.com/kdiAAA/TDA
-The loop: `pta.reference.tda`.
 
 Keeps two caches of features under the zero-shot class: the positive one holds the most confident samples of each class,
 which raise its logit; the negative one holds uncertain samples, which lower the logits of all classes they could be.

@@ -6,13 +6,7 @@ from pta.reference.numerics import Array, entropy, softmax
 
 
 def zero_loop(
-    anchors: Array,
-    features: Array,
-    views: Array,
-    *,
-    scale: float = 100.0,
-    keep: float = 0.3,
-    temperature: str = "zero",
+    anchors: Array, features: Array, views: Array, *, scale: float = 100.0, keep: float = 0.3, temperature: str = "zero"
 ) -> Array:
     """Logits N×C from the views N×V×d; the features are not used."""
     outputs = []
