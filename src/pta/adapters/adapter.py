@@ -28,6 +28,12 @@ Scope = Literal["sample", "batch", "stream"]
 Initial = Callable[[ZeroShotClassifier, Mapping[str, Any], Model | None], Tensor]
 """The state that nothing was learned into, from classifier, parameters and model."""
 
+
+def full(value: float, *shape: int, dtype: torch.dtype | None = None) -> Initial:
+    """A start with one value everywhere, on the classifier's device and, unless another is given, in its precision."""
+    return lambda classifier, *_: classifier.anchors.new_full(shape, value, dtype=dtype)
+
+
 TOWERS = frozenset({"image tower", "prompt tower"})
 """What a method may need of its model."""
 
@@ -120,7 +126,7 @@ class Adapter(ABC):
             setattr(self, name, value)
         self._declared: dict[str, Piece] = {}
         # the position in the stream, on the classifier's device
-        self.add_state("seen", lambda c, *_: c.anchors.new_zeros((), dtype=torch.int64), per_class=False)
+        self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
 
     # -- what a user calls ------------------------------------------------------------------------------------------
 

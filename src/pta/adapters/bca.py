@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between
 from pta.classifier import ZeroShotClassifier
 from pta.engines.prior_table import posterior_of, update_row
@@ -61,6 +61,7 @@ class BCA(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
+        C = classifier.classes
         of_centres, of_priors = (between(first, LARGEST_COUNT) for first in (self.centre_count, self.prior_count))
         self.add_state("centres", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
         self.add_state(
@@ -68,8 +69,8 @@ class BCA(Adapter):
             lambda c, *_: torch.eye(c.classes, dtype=torch.float64, device=c.anchors.device),
             within=DISTRIBUTIONS,
         )
-        self.add_state("centre_counts", lambda c, p, _: _counts(c, p["centre_count"]), within=of_centres)
-        self.add_state("prior_counts", lambda c, p, _: _counts(c, p["prior_count"]), within=of_priors)
+        self.add_state("centre_counts", full(self.centre_count, C, dtype=torch.int64), within=of_centres)
+        self.add_state("prior_counts", full(self.prior_count, C, dtype=torch.int64), within=of_priors)
 
     def _step(self, samples: Samples) -> Tensor:
         features = samples.features.double()
@@ -103,10 +104,6 @@ class BCA(Adapter):
     def _change_prior(self, m: Tensor, r: Tensor, confident: Tensor) -> None:
         """Step 5."""
         update_row(self.priors, self.prior_counts, m, confident, lambda pi, n: (n * pi + r) / (n + 1))
-
-
-def _counts(classifier: ZeroShotClassifier, first: int) -> Tensor:
-    return classifier.anchors.new_full((classifier.classes,), first, dtype=torch.int64)
 
 
 def _logarithm(probabilities: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, UNIT_BALL, between, covariances
 from pta.classifier import ZeroShotClassifier
 from pta.engines.gaussian import Gaussians, add_scatter
@@ -78,8 +78,7 @@ class FreeTTA(Adapter):
         wide = torch.float64
         self.add_state("mu", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
         # N_y − 1/C, as n − 1 would round away at first
-        count = between(0.0, LARGEST_COUNT)
-        self.add_state("heard", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=wide), within=count)
+        self.add_state("heard", full(0.0, classifier.classes, dtype=wide), within=between(0.0, LARGEST_COUNT))
         # float64, as the identity's share falls to 1/n and float32 would soon round it away
         self.add_state(
             "sigma",

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.adapter import Adapter, Origin, full
 from pta.adapters.state_bounds import UNIT_BALL, between
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter
@@ -65,7 +65,7 @@ class OnZeta(Adapter):
         super().__init__(classifier, **given)
         # Step i adds at most dual_step/(C·√i) to ρ, and there are at most _LONGEST steps.
         lift = between(0.0, 2 * self.dual_step * _LONGEST**0.5 / classifier.classes)
-        self.add_state("rho", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.float64), within=lift)
+        self.add_state("rho", full(0.0, classifier.classes, dtype=torch.float64), within=lift)
         self.add_state("proxies", lambda c, *_: c.anchors.double().clone(), within=UNIT_BALL)
 
     @classmethod

@@ -32,7 +32,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, covariances, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.recursive_least_squares import Scores, learn_least_squares
@@ -99,7 +99,7 @@ class SCA(Adapter):
         )
         # With n targets from 0 to 1, no W_c is longer than √n/(2√γ).
         longest = (LARGEST_COUNT / self.gamma) ** 0.5
-        self.add_state("weights", lambda c, *_: torch.zeros_like(c.anchors), within=rows_at_most(longest))
+        self.add_state("weights", full(0.0, *classifier.anchors.shape), within=rows_at_most(longest))
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)
