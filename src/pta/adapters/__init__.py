@@ -2,18 +2,31 @@
 
 from typing import Any
 
-from pta.adapters.adapter import Adapter as Adapter
-from pta.adapters.adapter import Origin as Origin
-from pta.adapters.registry import BUILT_IN, adapter_class
-from pta.adapters.registry import create_adapter as create_adapter
-from pta.adapters.registry import list_adapters as list_adapters
-from pta.adapters.registry import load_adapter as load_adapter
-from pta.adapters.registry import needs_model as needs_model
-from pta.adapters.registry import needs_of_samples as needs_of_samples
-from pta.adapters.registry import register as register
-from pta.adapters.state_file import Snapshot as Snapshot
+from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.registry import (
+    BUILT_IN,
+    adapter_class,
+    create_adapter,
+    list_adapters,
+    load_adapter,
+    needs_model,
+    needs_of_samples,
+    register,
+)
+from pta.adapters.state_file import Snapshot
 
-__all__ = ["adapter_class"]
+__all__ = [
+    "Adapter",
+    "Origin",
+    "Snapshot",
+    "adapter_class",
+    "create_adapter",
+    "list_adapters",
+    "load_adapter",
+    "needs_model",
+    "needs_of_samples",
+    "register",
+]
 
 METHOD_CLASSES = {place.rpartition(":")[2]: name for name, place in BUILT_IN.items()}
 """The classes of the package's methods, each with the method's name."""
