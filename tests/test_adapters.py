@@ -291,8 +291,8 @@ def test_a_device_that_is_not_there_is_refused(adapter, device):
 
 @pytest.mark.parametrize("name", pta.list_adapters())
 def test_parameters_of_odd_values_are_refused_in_one_line_or_used(name):
-    stream = _Stream.make(1)
     method = pta.adapters.adapter_class(name)
+    stream = _Stream.make(method, 1)
     for parameter in method.declared:
         for value in ODD_VALUES:
             given = {"length": 5} if name == "onzeta" else {}

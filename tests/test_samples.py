@@ -193,8 +193,8 @@ def test_a_row_whose_squares_are_too_large_is_refused(dtype):
 
 @pytest.mark.parametrize("name", list_adapters())
 def test_no_length_of_views_or_features_makes_a_method_non_finite(name):
-    stream = _Stream.make(1)
-    adapter, tensors = stream.adapter(partial(create_adapter, name)), stream.samples[:8].tensors()
+    stream = _Stream.make(partial(create_adapter, name), 1)
+    adapter, tensors = stream.adapter(), stream.samples[:8].tensors()
     for changed, length, dtype in product(["features", "views"], [1e18, 1e25, 3e38], [torch.float32, torch.float64]):
         with suppress(InvalidSamples):
             adapter.step(Samples.of(**tensors | {changed: (length * tensors[changed].double()).to(dtype)}))
