@@ -56,9 +56,9 @@ def check_adapter(factory: Factory, *, except_for: Mapping[str, str] | None = No
             raise InvalidParameter(f"say why {law!r} cannot apply")
     laws = [law for law in _CHECKS if law not in excepted]
     for name in laws:
-        law, seeds = _CHECKS[name]
+        check, seeds = _CHECKS[name]
         for seed in seeds:
-            law(_Stream.make(factory, seed))
+            check(_Stream.make(factory, seed))
     return laws
 
 
