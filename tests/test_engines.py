@@ -46,10 +46,8 @@ if find_spec("numba"):
     ENGINES["numba"] = advance_by_numba
 
 
-@pytest.fixture(scope="module", params=["loop", "step", "chunk", "numba", "picked"])
+@pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    if request.param == "numba":
-        pytest.importorskip("numba")
     return ENGINES[request.param]
 
 
