@@ -69,6 +69,12 @@ def load_module(path, name):
 
 
 @pytest.fixture
+def parameters(tmp_path):
+    """Those with which the method below counts."""
+    return {"file": str(tmp_path / "lines")}
+
+
+@pytest.fixture
 def counting(tmp_path):
     """A third-party method in a file of its own; gives the number of evaluations so far."""
     path = tmp_path / "counting_method.py"
@@ -95,8 +101,7 @@ def without_time(record):
 # -- once -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_call_runs_nothing_and_gives_the_same_records(store, counting, tmp_path):
-    parameters = {"file": str(tmp_path / "lines")}
+def test_a_second_call_runs_nothing_and_gives_the_same_records(store, counting, parameters):
     first = once(store, feature_file(64), "counting", parameters, [1, 2, 2])
     assert counting() == 2
     assert [record["seed"] for record in first] == [1, 2]
@@ -117,8 +122,7 @@ def test_a_stored_record_is_what_an_evaluation_gives_and_says_where_it_comes_fro
     assert store.get(made["key"]) == record
 
 
-def test_the_same_features_under_another_name_are_not_run_again_but_bear_it(store, counting, tmp_path):
-    parameters = {"file": str(tmp_path / "lines")}
+def test_the_same_features_under_another_name_are_not_run_again_but_bear_it(store, counting, parameters):
     for name in ("made", "moved"):
         (record,) = once(store, feature_file(64, name=name), "counting", parameters, [1])
         assert record["dataset"] == name
@@ -192,13 +196,8 @@ def test_another_spelling_of_the_same_inputs_does_not_decide():
     assert key() == key(changed(name="moved")) == key(batch=256) == key(seed=np.int64(1))
     assert key(parameters={"h": np.float32(0.5)}) == key(parameters={"h": 0.5})
     assert key(stream=Stream("dirichlet")) == key(stream=Stream("dirichlet", gamma=0.1), batch=128)
-    combined = [
-        None,
-        {},
-        {"base": "tda"},
-        {"base_parameters": {}},
-        {"base_parameters": {"positive_slots": np.int64(3)}},
-    ]
+    of_base = [{}, {"positive_slots": np.int64(3)}]
+    combined = [None, {}, {"base": "tda"}, *({"base_parameters": given} for given in of_base)]
     assert len({key(method="combined", parameters=parameters) for parameters in combined}) == 1
 
 
@@ -233,8 +232,7 @@ def test_a_parameter_called_base_need_not_be_a_method(counting):
 # -- versions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_method_has_another_version_when_its_own_file_changes(counting, store, tmp_path):
-    parameters = {"file": str(tmp_path / "lines")}
+def test_a_method_has_another_version_when_its_own_file_changes(counting, store, parameters, tmp_path):
     before, others = method_version("counting"), {name: method_version(name) for name in list_adapters()}
     once(store, feature_file(64), "counting", parameters, [1])
     path = tmp_path / "counting_method.py"
@@ -320,7 +318,7 @@ def test_two_processes_share_a_list_and_make_nothing_twice(counting, tmp_path):
     assert len(ResultStore(tmp_path / "store")) == len(seeds)
 
 
-def test_a_killed_run_resumes_to_the_same_records(counting, store, tmp_path):
+def test_a_killed_run_resumes_to_the_same_records(counting, store, parameters, tmp_path):
     seeds = list(range(1, 8))
     killed = worker(tmp_path, seeds, pause_at=4)
     go(killed)
@@ -328,15 +326,13 @@ def test_a_killed_run_resumes_to_the_same_records(counting, store, tmp_path):
     os.kill(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=PATIENCE)
     assert len(store) == 3  # only the one under way is lost
-    parameters = {"file": str(tmp_path / "lines")}
     resumed = once(store, feature_file(64), "counting", parameters, seeds)
     assert counting() == 4 + len(seeds) - 3
     undisturbed = once(ResultStore(tmp_path / "another"), feature_file(64), "counting", parameters, seeds)
     assert [without_time(record) for record in resumed] == [without_time(record) for record in undisturbed]
 
 
-def test_what_another_process_is_making_is_waited_for_last(store, counting, tmp_path):
-    parameters = {"file": str(tmp_path / "lines")}
+def test_what_another_process_is_making_is_waited_for_last(store, counting, parameters, tmp_path):
     other = worker(tmp_path, [1], pause_at=1)
     go(other)
     wait_until(counting, other)

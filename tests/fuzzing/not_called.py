@@ -45,6 +45,7 @@ NOT_CALLED = {
     "pta.towers": "called by methods",
     "pta.views.augmix": "through make_views",
     "pta.views.crops": "through make_views",
+    "pta.adapters.adapter:full": "declared by methods",
     "pta.adapters.adapter:require_classifier": "through create_adapter",
     "pta.adapters.checks": "the laws of check_adapter",
     "pta.adapters.state_bounds": "declared by methods; through restore and load_adapter",
