@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
 import torch
 from photos import FASHION, write_photos
 from PIL import Image
-from processes import run_until_killed
+from processes import kill_at
 from safetensors import safe_open
 
 from pta.datasets.features import load_features, read_about
@@ -319,12 +320,12 @@ def test_a_feature_file_has_a_proper_name_and_place(encoder, photos, tmp_path):
         run(encoder, photos, tmp_path / "none" / "f.safetensors")
 
 
-def test_a_killed_extraction_goes_on_where_it_was(pta, tmp_path):
+def test_a_killed_extraction_goes_on_where_it_was(commands, pta, tmp_path):
     write_photos(tmp_path / "photos", 60)
     out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
     call = ["extract", tmp_path / "photos", "--model", "embedded", "--out", out, "--shard", "4", "--batch", "4"]
-    environment = {**os.environ, "PTA_CACHE": str(tmp_path / "cache")}
-    run_until_killed("pathlib:Path", "replace", 8, *call, env=environment)
+    commands.start(*call, folder=tmp_path, first=kill_at("pathlib:Path", "replace", 8))
+    assert commands.wait() == -signal.SIGKILL, commands.stderr.read()
     assert list(parts.glob(".*.safetensors.*"))  # a shard that was about to be finished
     assert not out.exists()
     kept = 4 * len(list(parts.glob("*.safetensors")))

@@ -100,7 +100,8 @@ def _run_mutated(scene: Scene, arguments: list[str], stdin: str) -> None:
 def _odd_argument(scene: Scene, argument: str) -> str:
     if scene.random.random() > (0.03 if argument.startswith("--") else 0.12):
         return argument
-    return scene.odd(argument).replace("\0", "0").replace("..", ".")  # no program can be given a zero byte
+    odd = scene.odd(argument).replace("\0", "0")  # no program can be given a zero byte
+    return odd.replace("..", ".").lstrip("/")  # what is written where it says is no violation
 
 
 def _run_command(arguments: list[str], stdin: Path) -> None:

@@ -120,6 +120,10 @@ def _as_json(value: Any) -> bytes:
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
+def _json(content, random):
+    return json.loads(content), _as_json
+
+
 def _json_lines(content, random):
     return [json.loads(line) for line in content.splitlines()], lambda held: b"\n".join(map(_as_json, held))
 
@@ -139,8 +143,11 @@ def _cells(separator: str) -> Format:
 def _tensors_header(content, random):
     """What a file says about its tensors, which then is not true."""
     start = 8 + int.from_bytes(content[:8], "little")
-    sized = lambda text: len(text).to_bytes(8, "little") + text  # noqa: E731
-    return json.loads(content[8:start]), lambda held: sized(_as_json(held)) + content[start:]
+    return json.loads(content[8:start]), lambda held: _sized(_as_json(held)) + content[start:]
+
+
+def _sized(text: bytes) -> bytes:
+    return len(text).to_bytes(8, "little") + text
 
 
 def _tensors(content, random):
@@ -234,7 +241,7 @@ _FORMATS: dict[str, tuple[Format, ...]] = {
     ".safetensors": (_tensors_header, _tensors, _tensors),
     ".npz": (_arrays, _arrays, _zip, _ZIP_DIRECTORY),
     ".pt": (_zip, _zip, _ZIP_DIRECTORY),
-    ".json": (_json_lines, _json_lines, _cells("\n")),
+    ".json": (_json, _json, _cells("\n")),
     ".jsonl": (_json_lines, _cells("\n")),
     ".toml": (_cells("="), _cells("="), _cells("\n")),
     ".txt": (_cells("\n"), _cells(" ")),

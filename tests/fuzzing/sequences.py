@@ -40,7 +40,6 @@ def check_classifier(classifier: ZeroShotClassifier) -> Any:
 
 
 def read_all(samples: Any) -> None:
-    """The samples of a source, read."""
     samples.fingerprint  # noqa: B018 (its computation is what is tried)
     for sample in samples.samples[:5]:
         sample.read()
@@ -54,7 +53,6 @@ def summarise(runs: Any) -> Any:
 
 @target(50)
 def make_samples(scene: Scene) -> Any:
-    """Samples of odd tensors."""
     arrays = {"views": valid.VIEW_FEATURES, "most_confident": valid.VIEW_FEATURES[:, :2], "raw": valid.PIXELS}
     odd = {key: scene.around(torch.from_numpy(one)) for key, one in arrays.items() if scene.random.random() < 0.5}
     features = scene.odd(torch.from_numpy(valid.FEATURES))
@@ -101,7 +99,6 @@ def load_segment(scene: Scene) -> Any:
 
 @target(2)
 def register_class(scene: Scene) -> None:
-    """A class that may be no method."""
     before = dict(registry._registered)
     try:
         register(scene.around(adapter_class("pta")))
@@ -137,7 +134,6 @@ def encode(scene: Scene) -> Any:
 
 @target(10)
 def use_store(scene: Scene) -> None:
-    """A store of results: put and get."""
     store, inputs = ResultStore(scene.file("store")), scene.around({"method": "pta", "seed": 1})
     key = result_key(inputs)
     store.put(inputs, scene.around({"accuracy": 60.0}))
@@ -149,7 +145,6 @@ def use_store(scene: Scene) -> None:
 
 @target(16, covers=[f"{one.__module__}:{one.__qualname__}" for one in (Comparison, Contender, shared_datasets)])
 def compare_records(scene: Scene) -> None:
-    """Two results of a record file."""
     contenders = read_contenders(scene.file("records.json"))
     names(contenders)
     resampling = Resampling(scene.around(0.95), scene.around(1000), scene.around(1))
@@ -184,7 +179,6 @@ def write_rows(scene: Scene) -> None:
 
 @target(4, covers=["pta.evaluation.sweep:Point", "pta.evaluation.cached_evaluation:evaluate_once"])
 def sweep_grid(scene: Scene) -> None:
-    """A grid of parameters."""
     grid = Grid(scene.around("pta"), scene.around({"h": [5.0, 20.0]}))
     grid.require(valid.data())
     store, seeds = ResultStore(scene.folder / "results"), scene.around([1])

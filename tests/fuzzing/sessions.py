@@ -151,17 +151,9 @@ def classifier_session(scene: Scene) -> None:
 
 def _picture(scene: Scene) -> Any:
     picture = Image.fromarray(valid.PICTURE)
-    return scene.random.choice(
-        (
-            lambda: scene.odd(picture),
-            lambda: scene.odd(valid.PICTURE),
-            lambda: scene.odd(valid.picture("JPEG")),
-            lambda: scene.file("picture.png"),
-            lambda: str(scene.file("picture.jpeg")),
-            lambda: [picture, scene.odd(valid.PICTURE), picture],
-            lambda: scene.around([picture, picture]),
-        )
-    )()
+    kinds = (picture, valid.PICTURE, valid.picture("JPEG"), [picture, valid.PICTURE, picture])
+    files = (lambda: scene.file("picture.png"), lambda: str(scene.file("picture.jpeg")))
+    return scene.random.choice((*files, *(lambda kind=kind: scene.odd(kind) for kind in kinds)))()
 
 
 @target(8)

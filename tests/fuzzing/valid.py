@@ -42,20 +42,17 @@ SOURCES = ("dtd", "fgvc_aircraft", "imagenet_a", "imagenet_v2", "imagenet_c/fog/
 
 @cache
 def classifier() -> ZeroShotClassifier:
-    """Five classes."""
     return ZeroShotClassifier(ANCHORS, NAMES, 20.0, prompts=[[f"a {name}."] for name in NAMES])
 
 
 @cache
 def samples() -> Samples:
-    """With everything that a method may need."""
     raw = torch.from_numpy(PIXELS).float() / 255
     return Samples.of(FEATURES, views=torch.from_numpy(VIEW_FEATURES), raw=raw)
 
 
 @cache
 def toy() -> ToyModel:
-    """A tiny model with both towers."""
     return ToyModel(DIM, torch.float32)
 
 
@@ -70,26 +67,22 @@ def learnt(method: str) -> Adapter:
 
 @cache
 def segment() -> Segment:
-    """What some samples teach."""
     adapter: Any = create_adapter("pta", classifier())
     return adapter.summarise(samples()[12:20])
 
 
 @cache
 def encoder() -> Encoder:
-    """The model that ships with the package."""
     return load_encoder("embedded")
 
 
 @cache
 def live() -> Classifier:
-    """A classifier for pictures."""
     return Classifier(encoder(), CLOTHES, cache=None)
 
 
 @cache
 def data() -> FeatureFile:
-    """A feature file in memory."""
     return FeatureFile("made", samples(), classifier(), LABELS.astype(np.int64))
 
 
