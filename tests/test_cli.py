@@ -15,7 +15,7 @@ from PIL import Image
 
 import pta
 from pta import PTA, ZeroShotClassifier, list_adapters
-from pta.cli.commands import COMMANDS, load_command
+from pta.cli.commands import COMMANDS, load_command, module_of
 from pta.cli.output import ProgressLines
 from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder
@@ -244,9 +244,8 @@ def test_no_command_shows_the_help_and_exits_with_2(pta):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_listed_help_is_the_first_line_of_the_commands_own(name):
-    module, line = COMMANDS[name]
-    assert load_command(name).help.splitlines()[0] == line
-    assert (import_module(f"pta.cli.{module}").__doc__ or "").startswith(f"`pta {name}`")
+    assert load_command(name).help.splitlines()[0] == COMMANDS[name]
+    assert (import_module(f"pta.cli.{module_of(name)}").__doc__ or "").startswith(f"`pta {name}`")
 
 
 def test_every_public_name_is_found():
