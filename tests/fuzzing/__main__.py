@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections import defaultdict
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,24 +45,22 @@ class _Tally:
 
     def __init__(self, seed: int, calls: int) -> None:
         self.seed, self.calls, self.done = seed, calls, 0
-        self.groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        self.groups: Counter[tuple[str, str, str]] = Counter()
         self._lock = threading.Lock()
 
     def add(self, number: int, found: Violation | None) -> None:
         """Count a call; the first of a kind is told at once, with how to make it again."""
         with self._lock:
             self.done += 1
-            if found is None:
-                return
-            self.groups[found.group].append(number)
-            if len(self.groups[found.group]) == 1:
+            if found is not None:
+                self.groups[found.group] += 1
+            if found is not None and self.groups[found.group] == 1:
                 again = f"PTA_FUZZ_SEED={self.seed} PTA_FUZZ_CALL={number} make test-fuzz"
                 print(f"{found.where or '-'} | {found.kind} | {found.target} | {again}", flush=True)
 
     def __str__(self) -> str:
-        violations = sum(map(len, self.groups.values()))
-        counted = f"{self.done:,} of {self.calls:,} calls, seed {self.seed}"
-        return f"{counted}: {violations} violations of {len(self.groups)} kinds"
+        found = f"{self.groups.total()} violations of {len(self.groups)} kinds"
+        return f"{self.done:,} of {self.calls:,} calls, seed {self.seed}: {found}"
 
 
 def _run(tally: _Tally) -> None:

@@ -14,7 +14,7 @@ from fuzzing import valid
 from fuzzing.calls import Broken, Scene, require_valid
 from fuzzing.declare import target
 from fuzzing.values import tensor_like
-from pta import Adapter, Classifier, Samples, create_adapter, list_adapters
+from pta import Adapter, Classifier, Samples, list_adapters
 from pta import compile as compiled
 from pta.errors import PtaError
 
@@ -135,7 +135,6 @@ def _segment(scene: Scene) -> Any:
 def classifier_session(scene: Scene) -> None:
     """Pictures of all kinds, features, and states of files, given to a `Classifier`."""
     classifier = valid.live()
-    classifier.adapter = create_adapter("pta", classifier.classifier)
     classifier.adapter.step(torch.eye(128)[:5])
     how = {"learn": scene.around(True), "top": scene.around(2)}
     for name, operation in {
@@ -159,7 +158,7 @@ def _picture(scene: Scene) -> Any:
 @target(8)
 def compiled_session(scene: Scene) -> None:
     """Pixels of all kinds, given to a compiled model and method."""
-    encoder, adapter = valid.encoder(), valid.live().adapter.clone()
+    encoder, adapter = valid.encoder(), valid.live().adapter
     given = scene.one_of(*9 * [(encoder, adapter)], (scene.around(encoder), scene.around(adapter)))
     how = {"batch": scene.around(2), "frame": scene.around((9, 7)), "optimise": scene.around(True)}
     program = compiled(*given, **how)

@@ -76,7 +76,6 @@ def encoder() -> Encoder:
     return load_encoder("embedded")
 
 
-@cache
 def live() -> Classifier:
     return Classifier(encoder(), CLOTHES, cache=None)
 
@@ -196,8 +195,5 @@ _FILES: dict[str, Callable[[Path], Any]] = {
     "frames.bin": lambda path: path.write_bytes(FRAMES),
     "paths.txt": lambda path: path.write_text("classes/cat/1.jpeg\nclasses/dog/1.png\n"),
     **{f"picture.{kind}": lambda path, kind=kind: path.write_bytes(picture(kind.upper())) for kind in PICTURES},
-    **{
-        f"state-{method}.safetensors": lambda path, method=method: learnt(method).save(path)
-        for method in list_adapters()
-    },
+    **{f"state-{name}.safetensors": lambda path, name=name: learnt(name).save(path) for name in list_adapters()},
 }
