@@ -13,6 +13,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from types import CodeType, FunctionType
 from typing import Any
+from unittest.mock import patch
 
 from fuzzing.calls import Broken, Scene, Target
 from pta.cli import main
@@ -107,16 +108,13 @@ def _odd_argument(scene: Scene, argument: str) -> str:
 def _run_command(arguments: list[str], stdin: Path) -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape")
     error = io.TextIOWrapper(written := io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
-    before = sys.argv, sys.stdin, sys.stdout, sys.stderr, warnings.showwarning
     code: Any = None
-    with stdin.open("rb") as given:
+    streams = {"argv": ["pta", *arguments], "stdout": out, "stderr": error}
+    with stdin.open("rb") as given, patch.object(warnings, "showwarning"), patch.multiple(sys, stdin=given, **streams):
         try:
-            sys.argv, sys.stdin, sys.stdout, sys.stderr = ["pta", *arguments], given, out, error
             main()
         except SystemExit as stop:
             code = stop.code
-        finally:
-            sys.argv, sys.stdin, sys.stdout, sys.stderr, warnings.showwarning = before
     said = written.getvalue().decode("utf-8", "surrogateescape").strip()
     if code not in (0, 1, 2):
         raise Broken(f"exit code {code}")

@@ -28,7 +28,6 @@ from fuzzing.values import BASE_TENSORS, altered, array_like, bytes_like, json_v
 Format = Callable[[bytes, Random], tuple[Any, Callable[[Any], bytes]]]  # what is held, and what makes bytes of it
 
 _LARGEST = 2**20  # numbers of a tensor or array that is written
-_NUMBERS = (-1, 0, 1, 2, 1.01, -1e-3, 1e30, 1e18, 1e308, float("nan"), float("inf"), 2**62, -(2**63), 1e-45)
 
 
 def mutated(random: Random, file: Path, folder: Path) -> Path:
@@ -75,10 +74,6 @@ def _stored_instead(random: Random, value: Any) -> Any:
 
 
 def _stored_tensor(random: Random, tensor: Tensor) -> Tensor:
-    if tensor.numel() and random.random() < 0.5:
-        tensor = tensor.clone()
-        tensor.view(-1)[random.randrange(tensor.numel())] = random.choice(_NUMBERS)
-        return tensor
     other = tensor_like(random, tensor if tensor.ndim else random.choice(BASE_TENSORS))
     if other.is_complex() or other.is_quantized or other.is_nested or other.layout != torch.strided or other.is_meta:
         return tensor.new_zeros(0)

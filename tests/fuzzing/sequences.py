@@ -3,6 +3,7 @@
 import io
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from PIL import Image
@@ -99,13 +100,9 @@ def load_segment(scene: Scene) -> Any:
 
 @target(2)
 def register_class(scene: Scene) -> None:
-    before = dict(registry._registered)
-    try:
+    with patch.dict(registry._registered):
         register(scene.around(adapter_class("pta")))
         list_adapters()
-    finally:
-        registry._registered.clear()
-        registry._registered.update(before)
 
 
 @target(18)
@@ -123,7 +120,7 @@ def encode(scene: Scene) -> Any:
     encoder, (kind, *_) = valid.encoder(), scene.some_of(*valid.PICTURES)
     operations = scene.some_of(
         lambda: encoder.encode(torch.from_numpy(encoder.prepare(scene.content(f"picture.{kind}"), "x"))[None]),
-        lambda: encoder.encode(scene.around(torch.zeros(2, 1, 28, 28))),
+        lambda: encoder.encode(scene.around(torch.zeros(2, 1, 28, 28))).shape,  # methods refuse what is not finite
         lambda: encoder.encode_texts(scene.around(["a cat", "a dog"])),
         lambda: encoder.as_raw(scene.around(_PICTURE)),
         lambda: encoder.preprocess(scene.around([_PICTURE, _PICTURE])),

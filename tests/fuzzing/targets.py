@@ -21,18 +21,10 @@ _PATTERN = "a photo of a {}."
 __all__ = ["TARGETS", "numbered_call", "sequences", "sessions", "target_of"]
 
 # what everything stands on
-calls(
-    *("pta:ZeroShotClassifier", valid.ANCHORS, valid.NAMES, 20.0, 0.0),
-    prompts=None,
-    then=sequences.check_classifier,
-    weight=20,
-)
-calls(
-    *("pta:ZeroShotClassifier", lambda scene: scene.odd(torch.from_numpy(valid.ANCHORS)), valid.NAMES, 20.0, 0.5),
-    prompts=[["a"], ["b"], ["c"], ["d"], ["e"]],
-    then=sequences.check_classifier,
-    weight=20,
-)
+for _anchors in (valid.ANCHORS, lambda scene: scene.odd(torch.from_numpy(valid.ANCHORS))):
+    _prompts = [["a"], ["b"], ["c"], ["d"], ["e"]]
+    _then = {"prompts": _prompts, "then": sequences.check_classifier, "weight": 20}
+    calls("pta:ZeroShotClassifier", _anchors, valid.NAMES, 20.0, 0.5, **_then)
 calls(
     *("pta:ZeroShotClassifier.to", lambda scene: valid.classifier()),
     **{"device": torch.device("cpu"), "dtype": torch.float64},

@@ -9,6 +9,7 @@ import datetime
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +27,7 @@ Value = TypeVar("Value")
 Instead = Callable[[Random, Any], Any]
 
 HUGE = 2**40  # rows of a tensor that takes no memory until somebody copies it
+_SINGLE = (-1, 0, 1, 2, 1.01, -1e-3, 1e-45, 1e18, 1e30, 1e308, math.nan, math.inf, 2**53, 2**62, -(2**63))
 FLOATS = (math.nan, math.inf, -math.inf, 1e30, -1e30, 3e38, 1e-30, 1e-45, 0.0, -0.0, 1e18, 5e-324)
 
 
@@ -98,7 +100,12 @@ _ARRAY_FORMS: tuple[Callable[[NDArray[Any]], Any], ...] = (
 
 
 def tensor_like(random: Random, tensor: Tensor) -> Tensor:
-    """A tensor in another form, or with other numbers."""
+    """A tensor in another form, with other numbers, or with one other number."""
+    if tensor.numel() and random.random() < 0.3:
+        changed = tensor.clone()
+        with suppress(RuntimeError, OverflowError):  # not a number of this type
+            changed.view(-1)[random.randrange(tensor.numel())] = random.choice(_SINGLE)
+            return changed
     return _tried(random, _FORMS, tensor)
 
 

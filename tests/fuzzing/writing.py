@@ -6,10 +6,11 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 _allowed: str | None = None  # while a call is under way
 _written: list[str] = []
@@ -19,32 +20,23 @@ _ANYWHERE = ("/dev/", "/proc/", *(str(Path.home() / place / "matplotlib") for pl
 @contextmanager
 def watched(folder: Path) -> Iterator[list[str]]:
     """In the folder, which is also the place for temporary files and caches; gives what is written elsewhere."""
-    global _allowed
     _add_audit_hook()
     _written.clear()
-    before = os.getcwd(), os.environ.get("PTA_CACHE"), tempfile.tempdir, sys.dont_write_bytecode  # noqa: PTH109
-    os.chdir(folder)
-    os.environ["PTA_CACHE"] = str(folder / "cache")
-    tempfile.tempdir, sys.dont_write_bytecode, _allowed = str(folder), True, str(folder)
-    try:
+    here = patch.multiple(tempfile, tempdir=str(folder)), patch.dict(os.environ, PTA_CACHE=str(folder / "cache"))
+    with chdir(folder), here[0], here[1], patch.object(sys, "dont_write_bytecode", True), _allow(str(folder)):
         yield _written
-    finally:
-        _allowed = None
-        here, cache, tempfile.tempdir, sys.dont_write_bytecode = before
-        os.chdir(here)
-        os.environ.pop("PTA_CACHE") if cache is None else os.environ.update(PTA_CACHE=cache)
 
 
 @contextmanager
 def not_watched() -> Iterator[None]:
-    """While a valid file is made, by libraries that show how far they are."""
-    global _allowed
-    before, _allowed = _allowed, None
-    try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings(record=True):
-            yield
-    finally:
-        _allowed = before
+    """While a file is made, by libraries that show how far they are."""
+    quiet = redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO())
+    with quiet[0], quiet[1], warnings.catch_warnings(record=True), _allow(None):
+        yield
+
+
+def _allow(folder: str | None) -> Any:
+    return patch.object(sys.modules[__name__], "_allowed", folder)
 
 
 @cache
