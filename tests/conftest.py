@@ -6,6 +6,7 @@ What `tests/other_machines.py` gives instead, to stand for another machine, is l
 import os
 import sys
 import warnings
+from contextlib import closing
 from types import SimpleNamespace
 
 # Read when torch is loaded, here and in the processes that tests start.
@@ -51,6 +52,15 @@ def pta(monkeypatch, capsys, tmp_path, tmp_path_factory):
         return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def commands():
+    """The command in processes of its own, for what only a process has: signals, pipes, an end."""
+    from killable import Commands
+
+    with closing(Commands()) as commands:
+        yield commands
 
 
 @pytest.fixture(scope="session")
