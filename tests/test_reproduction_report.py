@@ -9,10 +9,9 @@ import pytest
 from pages import CHROMIUM, Balance, in_a_browser
 from tables import HOSTILE, offline_table, one_column, over_x, paper_table
 
+from pta.reproduction.cell import Cell
 from pta.reproduction.figures import draw
 from pta.reproduction.html_report import render_report
-from pta.reproduction.table import Cell
-from pta.reproduction.view import view_of
 
 MADE = {"machine": "Some <CPU> & more", "software": "pta 0.1.0"}
 
@@ -119,10 +118,10 @@ def test_contents_lead_to_every_part(page):
 
 
 def test_everything_is_said_and_escaped(page):
-    assert all(escape(said) in page for said in (*view_of(paper_table()).notes, "With & without", *MADE.values()))
+    assert all(escape(said) in page for said in (*paper_table().remarks, "With & without", *MADE.values()))
     table = paper_table()
     experiment = replace(table.experiment, id=HOSTILE, title=HOSTILE, place=HOSTILE, unit=HOSTILE, note=HOSTILE)
-    named = {"headings": (HOSTILE, "B", "Mean"), "about": {HOSTILE: HOSTILE}, "absent": {HOSTILE: HOSTILE}}
+    named = {"headings": (HOSTILE, "B", "Mean", "gain"), "about": {HOSTILE: HOSTILE}, "absent": {HOSTILE: HOSTILE}}
     lines = tuple(replace(line, row=replace(line.row, note=HOSTILE)) for line in table.lines)
     hostile = replace(table, experiment=experiment, lines=lines, notes=(HOSTILE,), **named)
     page = render_report([hostile], {}, made={HOSTILE: HOSTILE})
