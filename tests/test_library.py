@@ -92,7 +92,7 @@ def test_an_extraction_that_is_under_way_is_waited_for(tmp_path):
     waiting = threading.Thread(target=lambda: found.append(Library(tmp_path, model="embedded").features(SIX)))
     with sole_writer(file):
         waiting.start()
-        waiting.join(0.7)
+        waiting.join(0.2)
         assert waiting.is_alive()
         assert not file.exists()
     waiting.join()

@@ -74,14 +74,14 @@ def test_what_json_does_not_have_is_refused_and_nothing_is_kept(store, value):
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
-    writers = [Forked(write_many, tmp_path / "store", writer, 150) for writer in range(2)]  # which make it, too
+    writers = [Forked(write_many, tmp_path / "store", writer, 40) for writer in range(2)]  # which make it, too
     for writer in writers:
         writer.join(PATIENCE)
         assert writer.exitcode == 0
     store = ResultStore(tmp_path / "store")
-    assert len(store) == 300
+    assert len(store) == 80
     for writer in range(2):
-        for number in range(150):
+        for number in range(40):
             assert store.get(result_key({"writer": writer, "number": number})) == {"value": writer * 1000 + number}
 
 
@@ -174,14 +174,14 @@ def test_a_transaction_that_was_cut_off_is_undone(tmp_path):
 )
 def test_a_damaged_database_is_one_clear_line_and_stays_as_it_is(tmp_path, damage):
     store, path = ResultStore(tmp_path), tmp_path / "results.sqlite"
-    for number in range(50):
-        store.put({"number": number}, {"value": "x" * 500})
+    for number in range(20):
+        store.put({"number": number}, {"value": "x" * 1000})
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
     with pytest.raises(
         UnreadableFile, match=r"^the results in .*results\.sqlite cannot be used.*another folder[^\n]*$"
     ):
-        [ResultStore(tmp_path).get(result_key({"number": number})) for number in range(50)]
+        [ResultStore(tmp_path).get(result_key({"number": number})) for number in range(20)]
     assert path.read_bytes() == damaged
 
 

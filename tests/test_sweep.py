@@ -85,15 +85,16 @@ def test_table_and_csv_hold_every_point_and_mark_the_highest(parameters, pta, pe
     assert "never tune on what you report" in done.stdout
 
 
-@pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
-def test_equal_results_give_equal_figures(ending, pta, pets, tmp_path):
+def test_equal_results_give_equal_figures(pta, pets, tmp_path):
     for name in ("one", "two"):
-        done = pta(
-            *("sweep", "--features", pets, "--set", "pta.h=2,100", "--set", "pta.w=0.001,0.1"),
-            *("--plot", f"{name}.{ending}", "--json", "-"),
-        )
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
+        for ending in ("svg", "png", "pdf"):
+            done = pta(
+                *("sweep", "--features", pets, "--set", "pta.h=2,100", "--set", "pta.w=0.001,0.1"),
+                *("--plot", f"{name}.{ending}", "--json", "-"),
+            )
+            assert done.returncode == 0, done.stderr
+    for ending in ("svg", "png", "pdf"):
+        assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
 
 
 def test_a_figure_of_words_has_them_on_its_axis(pta, pets, tmp_path):
@@ -165,14 +166,14 @@ def test_a_list_of_json_comes_apart_into_what_it_was_made_of(values):
 
 
 def test_a_killed_sweep_goes_on_and_gives_what_an_undisturbed_one_gives(pta, pets, tmp_path):
-    grid = ("sweep", "--features", pets, "--set", f"pta.h={','.join(map(str, range(1, 21)))}", "--batch", 4)
+    grid = ("sweep", "--features", pets, "--set", "pta.h=1,2,3,4,5,6")
     killed = tmp_path / "killed"
     run_until_killed("pta.evaluation.result_store:ResultStore", "put", 3, *grid, "--results", killed)
     store = ResultStore(killed)
     assert len(store) == 2
 
     resumed = records_of(pta(*grid, "--results", killed, "--json", "-"))
-    assert len(store) == 20
+    assert len(store) == 6
     undisturbed = records_of(pta(*grid, "--results", tmp_path / "other", "--json", "-"))
     assert list(map(lasting, resumed)) == list(map(lasting, undisturbed))
-    assert [one["params"]["h"] for one in resumed] == list(range(1, 21))
+    assert [one["params"]["h"] for one in resumed] == [1, 2, 3, 4, 5, 6]
