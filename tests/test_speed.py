@@ -65,13 +65,13 @@ def steps(monkeypatch):
 def clock(monkeypatch):
     """How long an answer takes, by method and round."""
     takes = {}
-    answer = speed._Turn.answer
+    answer = Contender.answer
 
-    def timed(turn, pixels):
-        answer(turn, pixels)
-        turn.rounds[-1][-1] = takes[turn.contender.method][len(turn.rounds) - 1]
+    def timed(one, pixels):
+        answer(one, pixels)
+        one.rounds[-1][-1] = takes[one.method][len(one.rounds) - 1]
 
-    monkeypatch.setattr(speed._Turn, "answer", timed)
+    monkeypatch.setattr(Contender, "answer", timed)
     return takes
 
 
@@ -180,7 +180,7 @@ def test_a_speed_is_the_median_of_its_rounds_and_shows_the_least_and_the_most(li
 
 def test_the_memory_of_a_method_is_that_of_the_model_and_of_its_own_state(library, monkeypatch):
     mib, model, own, peak, made = 2**20, 50, 100, 7, []
-    monkeypatch.setattr(speed._Turn, "_is_cuda", property(lambda turn: True))
+    monkeypatch.setattr(Contender, "_is_cuda", property(lambda one: True))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: mib * (model + own * len(made)))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: mib * (model + own * len(made) + peak))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)

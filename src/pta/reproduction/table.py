@@ -58,7 +58,7 @@ class Table:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader must know: errata, notes on rows and on the table, how speeds were measured, what is missing."""
+        """What a reader must know: errata, notes on rows and table, how speeds were measured, what is missing."""
         notes = [*self._errata(), *(f"{line.row.name}: {line.row.note}" for line in self.lines if line.row.note)]
         notes += self.notes
         if any(cell.spread for cell in self.cells):
