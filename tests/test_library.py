@@ -16,13 +16,6 @@ from pta.reproduction.library import VIEWS, Library
 SIX = "fashion/gaussian_noise/3/6"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     return Library(tmp_path_factory.mktemp("features"), model="embedded")

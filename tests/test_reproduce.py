@@ -36,13 +36,6 @@ figure = { kind = "bars", columns = "Average" }
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
     """Feature files of two of the paper's datasets and one other; of every ten samples, zero-shot gets seven right."""

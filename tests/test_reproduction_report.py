@@ -87,18 +87,8 @@ def test_every_number_of_ours_says_where_it_comes_from():
 
 def test_what_else_was_counted_is_a_mean_over_seeds():
     rows = cells_of(alone(paper_table()))
-    assert [
-        "No training: PTA",
-        "DTD",
-        "70.12",
-        "50.50 (boot)",
-        "4.50",
-        "9.50",
-        "15.0",
-        "1.5",
-        "0.375",
-        "4,096 bytes",
-    ] in rows
+    of_dtd = "No training: PTA|DTD|70.12|50.50 (boot)|4.50|9.50|15.0|1.5|0.375|4,096 bytes"
+    assert of_dtd.split("|") in rows
     assert not any(row[0] == "No training: ± over seeds" and len(row) == 10 for row in rows)
 
 

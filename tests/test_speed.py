@@ -30,9 +30,7 @@ columns = [
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield Library(tmp_path_factory.mktemp("features"), model="embedded")
+    return Library(tmp_path_factory.mktemp("features"), model="embedded")
 
 
 @pytest.fixture(autouse=True)

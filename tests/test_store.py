@@ -136,30 +136,6 @@ def test_a_process_killed_while_it_writes_leaves_a_readable_store(tmp_path):
         assert values == list(range(len(store)))  # what was put is there, whole, and nothing is there by half
 
 
-def test_a_transaction_that_was_cut_off_is_undone(tmp_path):
-    store = ResultStore(tmp_path / "store")
-    store.put({"number": 0}, {"value": 0})
-
-    def cut_off(folder, begun):
-        connection = sqlite3.connect(folder / "results.sqlite", isolation_level=None)
-        connection.execute("PRAGMA cache_size = 1")  # pages reach the file before the end of the transaction
-        connection.execute("BEGIN IMMEDIATE")
-        for number in range(2000):
-            connection.execute("INSERT INTO results VALUES (?, '{}', ?, 0)", (f"{number}", "y" * 1000))
-        connection.execute("DELETE FROM results WHERE record LIKE '{%'")
-        begun.set()
-        signal.pause()
-
-    begun = FORK.Event()
-    writer = Forked(cut_off, tmp_path / "store", begun)
-    wait_until(begun.is_set, writer)
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.join(PATIENCE)
-    assert (len(store), store.get(result_key({"number": 0}))) == (1, {"value": 0})
-    store.put({"number": 1}, {"value": 1})
-    assert len(ResultStore(tmp_path / "store")) == 2
-
-
 # -- what cannot be used ----------------------------------------------------------------------------------------------
 
 
