@@ -42,16 +42,6 @@ def two_sided(n, right, fixed, broken):
 # -- the statistic -----------------------------------------------------------------------------------------------------
 
 
-def test_the_bootstrap_has_the_standard_error_of_a_mean():
-    rng, resamples = np.random.default_rng(1), 40_000
-    d = rng.choice([-1.0, -1 / 3, 0.0, 2 / 3, 1.0], p=[0.1, 0.1, 0.5, 0.1, 0.2], size=500)
-    means = bootstrap_means(d, resamples, seed=1)
-    error = math.sqrt(d.var() / len(d))
-    # of R nearly normal draws, the mean strays by error/√R and the standard deviation by error/√(2R)
-    assert abs(means.mean() - d.mean()) < 4.5 * error / math.sqrt(resamples)
-    assert abs(means.std() - error) < 4.5 * error / math.sqrt(2 * resamples)
-
-
 @given(st.integers(20, 200), st.data())
 def test_if_nothing_is_broken_the_interval_is_that_of_a_binomial(n, data):
     fixed = data.draw(st.integers(1, n - 1))

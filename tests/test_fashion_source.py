@@ -69,12 +69,12 @@ def test_a_fingerprint_is_that_of_the_pixels(monkeypatch):
 
 def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(pta, tmp_path):
     out = tmp_path / "blur.safetensors"
-    command = ("extract", "fashion/blur/3", "--model", "embedded", "--out", out, "--json", "-")
+    command = ("extract", "fashion/blur/3/300", "--model", "embedded", "--out", out, "--json", "-")
     first = pta(*command)
     assert first.returncode == 0, first.stderr
-    assert json.loads(first.stdout)["encoded"] == 2000
-    data, demo = load_features(out), run_demo("blur", severity=3, seed=1)
-    assert data.dataset == "fashion/blur/3"
+    assert json.loads(first.stdout)["encoded"] == 300
+    data, demo = load_features(out), run_demo("blur", severity=3, seed=1, limit=300)
+    assert data.dataset == "fashion/blur/3/300"
     assert data.labels.tolist() == demo.labels.tolist()
     torch.testing.assert_close(data.samples.features, demo.data.samples.features, atol=1e-6, rtol=0)
     torch.testing.assert_close(data.classifier.anchors, demo.data.classifier.anchors, atol=1e-6, rtol=0)

@@ -137,7 +137,9 @@ def _facts(source: Source, metric: str) -> dict[str, str]:
     def all_said(key: str, letters: int | None = None) -> str:
         return "; ".join(words(one)[:letters] for one in said(source.records, key))
 
-    values = {seed: NOTHING if value is None else _exact(value) for seed, value in source.by_seed(metric).items()}
+    def exact(value: float | None) -> str:
+        return NOTHING if value is None else f"{value:.4g}" if abs(value) < 1 else f"{value:.3f}"
+
     return {
         "dataset": source.dataset,
         "method": all_said("method"),
@@ -145,7 +147,7 @@ def _facts(source: Source, metric: str) -> dict[str, str]:
         "prompts": source.prompts,
         "views": source.views,
         "stream": all_said("stream"),
-        "seed: value": ", ".join(f"{seed}: {value}" for seed, value in values.items()),
+        "seed: value": ", ".join(f"{seed}: {exact(value)}" for seed, value in source.by_seed(metric).items()),
         "samples": all_said("n"),
         "features": all_said("features", _SHORT),
         "version": all_said("version"),
@@ -153,10 +155,6 @@ def _facts(source: Source, metric: str) -> dict[str, str]:
         "made": all_said("at"),
         "result": all_said("key", _SHORT),
     }
-
-
-def _exact(value: float) -> str:
-    return f"{value:.4g}" if abs(value) < 1 else f"{value:.3f}"
 
 
 def _counted(line: Line, digits: int) -> Iterator[dict[str, str]]:

@@ -1,6 +1,6 @@
 """What a reproduction leaves in its folder: every table in every format, every figure, and one report of them all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pta import __version__
@@ -14,17 +14,14 @@ from pta.reproduction.latex import to_latex
 from pta.reproduction.markdown import to_markdown
 from pta.reproduction.table import Table
 
-FORMATS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
-"""What writes each, by the ending of its file's name."""
-
 
 def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
     """Write all of it; where the report is, and why it has no figures, if it has none."""
     figures, without = {}, ""
     for table in tables:
         id = table.experiment.id
-        for ending, written_as in FORMATS.items():
-            write_atomically(folder / f"{id}.{ending}", written_as(table).encode())
+        for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
+            write_atomically(folder / f"{id}.{ending}", text.encode())
         try:
             if table.experiment.figure is not None:
                 figures[id] = [draw(table, across=across) for across in (1, 2)]
