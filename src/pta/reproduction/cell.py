@@ -31,11 +31,15 @@ class Source:
         """The metric of each seed."""
         return {str(record.get("seed", "")): measured(record, metric) for record in self.records}
 
+    def values(self, metric: str) -> list[float]:
+        """The metric of every record; none if one of them lacks it."""
+        known = [value for record in self.records if (value := measured(record, metric)) is not None]
+        return known if len(known) == len(self.records) else []
+
     def mean(self, metric: str) -> float | None:
         """The mean of a metric over the records, if all of them have it."""
-        values = [measured(record, metric) for record in self.records]
-        known = [value for value in values if value is not None]
-        return fmean(known) if known and len(known) == len(values) else None
+        values = self.values(metric)
+        return fmean(values) if values else None
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Cell:
         """The least and the most of several rounds, for what was timed on one dataset."""
         if self.metric not in TIMED_METRICS or len(self.sources) != 1:
             return None
-        values = [value for value in self.sources[0].by_seed(self.metric).values() if value is not None]
+        values = self.sources[0].values(self.metric)
         return (min(values), max(values)) if len(set(values)) > 1 else None
 
     @property

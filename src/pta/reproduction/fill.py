@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import fmean, median, stdev
 from typing import Any
 
-from pta.reproduction.cell import NO_DATA, NO_GAIN, Cell, Source, measured
+from pta.reproduction.cell import NO_DATA, NO_GAIN, Cell, Source
 from pta.reproduction.declaration import TIMED_METRICS, Row
 from pta.reproduction.measure import Outcome
 from pta.reproduction.plan import Plan
@@ -53,19 +53,19 @@ def _measured(plan: Plan, row: Row, at: int, outcomes: Mapping[str, Outcome], ab
     values, sources, missing = [], [], ""
     for dataset, job in zip(column.datasets, plan.jobs[row.name, at], strict=True):
         outcome = outcomes[job.key]
-        found = [measured(record, metric) for record in outcome.records]
         if outcome.why:
             absent[job.dataset if outcome.missing == NO_DATA else f"{row.name} on {job.dataset}"] = outcome.why
-        known = [value for value in found if value is not None]
-        if not known or len(known) < len(found):
+        prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
+        source = Source(plan.world.title(dataset), outcome.records, prompts, job.views or "")
+        known = source.values(metric)
+        if not known:
             missing = missing or outcome.missing or "not measured"
         elif row.statistic == "deviation" and len(known) == 1:
             missing = missing or "one seed"
         else:
             summary = stdev if row.statistic == "deviation" else median if metric in TIMED_METRICS else fmean
             values.append(summary(known))
-            prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
-            sources.append(Source(plan.world.title(dataset), outcome.records, prompts, job.views or ""))
+            sources.append(source)
     if not values:
         return Cell(missing=missing, metric=metric)
     partial = "" if len(values) == len(column.datasets) else f"{len(values)} of {len(column.datasets)}"
