@@ -1,5 +1,6 @@
 """Processes that tests start: waited for as long as they live, and killed at a chosen moment."""
 
+import multiprocessing
 import signal
 import subprocess
 import sys
@@ -8,6 +9,21 @@ import time
 import pytest
 
 PATIENCE = 1800.0  # seconds; however busy the machine is, only what hangs takes so long
+
+
+class Forked(multiprocessing.get_context("fork").Process):
+    """A function in a process of its own, which need not import anything again; to wait for as for a Popen."""
+
+    stderr = None
+    returncode = property(lambda self: self.exitcode)
+
+    def __init__(self, function, *arguments):
+        super().__init__(target=function, args=arguments, daemon=True)
+        self.args = function.__name__
+        self.start()
+
+    def poll(self):
+        return self.exitcode
 
 
 def wait_until(happened, process):

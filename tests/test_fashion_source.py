@@ -1,6 +1,7 @@
-"""The packaged images as a source: the demo's features by `pta extract`, once, and known by their pixels."""
+"""The packaged images, and as a source: the demo's features by `pta extract`, once, and known by their pixels."""
 
 import json
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -18,6 +19,28 @@ from pta.images import decode_image
 from pta.inference import open_source as packaged
 from pta.inference.open_source import open_fashion, open_source
 from pta.prompts import load_templates
+
+
+def test_there_are_2000_small_grey_images_of_ten_named_classes_in_the_published_order():
+    test = load_fashion_test()
+    assert (test.images.shape, test.labels.shape) == ((2000, 28, 28), (2000,))
+    assert test.images.dtype == test.labels.dtype == np.uint8
+    assert len(set(test.class_names)) == 10
+    assert np.bincount(test.labels, minlength=10).min() > 150
+    assert test.labels[:12].tolist() == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7, 4, 5]
+
+
+def test_each_load_gives_fresh_arrays():
+    load_fashion_test().images[:] = 0
+    assert load_fashion_test().images.any()
+
+
+def test_the_file_is_small():
+    assert len((resources.files("pta") / "data" / "fashion_mnist_test_2000.npz").read_bytes()) <= 1_500_000
+
+
+def pixels_of(images):
+    return np.stack([np.asarray(decode_image(image.read(), image.key).convert("L")) for image in images.samples])
 
 
 @pytest.mark.parametrize("source", ["fashion/clean", *(f"fashion/{shift}/2" for shift in SHIFTS)])
@@ -49,12 +72,12 @@ def test_a_fingerprint_is_that_of_the_pixels(monkeypatch):
 
 def test_extraction_gives_the_features_of_the_demo_and_does_nothing_twice(pta, tmp_path):
     out = tmp_path / "blur.safetensors"
-    command = ("extract", "fashion/blur/3/200", "--model", "embedded", "--out", out, "--json", "-")
+    command = ("extract", "fashion/blur/3/300", "--model", "embedded", "--out", out, "--json", "-")
     first = pta(*command)
     assert first.returncode == 0, first.stderr
-    assert json.loads(first.stdout)["encoded"] == 200
-    data, demo = load_features(out), run_demo("blur", severity=3, seed=1, limit=200)
-    assert data.dataset == "fashion/blur/3/200"
+    assert json.loads(first.stdout)["encoded"] == 300
+    data, demo = load_features(out), run_demo("blur", severity=3, seed=1, limit=300)
+    assert data.dataset == "fashion/blur/3/300"
     assert data.labels.tolist() == demo.labels.tolist()
     torch.testing.assert_close(data.samples.features, demo.data.samples.features, atol=1e-6, rtol=0)
     torch.testing.assert_close(data.classifier.anchors, demo.data.classifier.anchors, atol=1e-6, rtol=0)
