@@ -39,10 +39,6 @@ def test_the_file_is_small():
     assert len((resources.files("pta") / "data" / "fashion_mnist_test_2000.npz").read_bytes()) <= 1_500_000
 
 
-def pixels_of(images):
-    return np.stack([np.asarray(decode_image(image.read(), image.key).convert("L")) for image in images.samples])
-
-
 @pytest.mark.parametrize("source", ["fashion/clean", *(f"fashion/{shift}/2" for shift in SHIFTS)])
 def test_each_source_is_the_test_images_under_its_shift_with_their_labels(source):
     test, images = load_fashion_test(), open_fashion(source)
