@@ -138,16 +138,13 @@ def stopping_on_interrupt() -> Iterator[Callable[[], int | None]]:
             raise KeyboardInterrupt
         caught.append(number)
 
-    before = {number: signal.signal(number, note) for number in _ENDING if not _is_for_nohup(number)}
+    ignored = [one for one in _ENDING if one.name == "SIGHUP" and signal.getsignal(one) == signal.SIG_IGN]  # by nohup
+    before = {number: signal.signal(number, note) for number in _ENDING if number not in ignored}
     try:
         yield lambda: caught[0] if caught else None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _is_for_nohup(number: signal.Signals) -> bool:
-    return number.name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:

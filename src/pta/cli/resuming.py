@@ -38,20 +38,16 @@ def require_resumable(state: Path | None, out: Path, *, frames: bool, freeze: bo
 def find_start(samples: Iterable[SampleReference], state: Path | None, out: Path, *, resume: bool) -> Start:
     """Where to start, said to the user where it is not simply the beginning."""
     record = read_record(state) if state is not None and state.exists() else None
-    if resume and state is not None:
-        return _after(samples, record, state, out) if state.exists() else _from_nothing(samples, state, out)
+    if resume and state is not None and state.exists():
+        return _after(samples, record, state, out)
+    if resume and out.is_file() and out.stat().st_size:
+        raise UnreadableFile(f"{out} holds rows, but there is no {state}; choose another --out, or leave --resume out")
     if record is None or record.rows is None or not record.rows.is_in(out):
         return Start(samples)
     if surplus := record.rows.keys_after(out):
         say(f"{out} has {len(surplus):,} rows that were written after {state} was saved; it has not learned from them")
         return Start(samples)
     return Start(samples, after=_with_unwritten(record.rows))
-
-
-def _from_nothing(samples: Iterable[SampleReference], state: Path, out: Path) -> Start:
-    if out.is_file() and out.stat().st_size:
-        raise UnreadableFile(f"{out} holds rows, but there is no {state}; choose another --out, or leave --resume out")
-    return Start(samples)
 
 
 def _after(samples: Iterable[SampleReference], record: StreamRecord | None, state: Path, out: Path) -> Start:
