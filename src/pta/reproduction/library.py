@@ -78,13 +78,14 @@ class Library:
             if templates not in ("clip", "coop") or descriptions:
                 raise InvalidParameter("the texts of a feature file cannot be changed")
             for missing in sorted(needs - data.samples.provides):
-                raise InvalidSamples(f"the feature file holds no {missing}")
+                stored = "pixels" if missing == "raw" else missing  # what they are called in the file
+                raise InvalidSamples(f"the feature file holds no {stored}")
         else:
             images = self.images(dataset)
             if mode and self.views_of is not None and dataset not in self.views_of:
                 raise InvalidSamples(f"to save time, views are only made of {', '.join(self.views_of)}")
-            stored = self._extracted(images, mode, raw="raw" in needs)
-            data = replace(stored, classifier=self._classifier(images, templates, descriptions))
+            extracted = self._extracted(images, mode, raw="raw" in needs)
+            data = replace(extracted, classifier=self._classifier(images, templates, descriptions))
         if mode and (mean or "views" not in needs):
             if data.samples.views is None:
                 raise InvalidSamples("the feature file holds no views")
