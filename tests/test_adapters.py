@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -57,6 +58,20 @@ def test_an_adapter_moves_with_its_state_and_can_still_be_reset(adapter, classif
     torch.testing.assert_close(adapter.predict(features), expected)
     adapter.reset()
     torch.testing.assert_close(adapter.step(features), pta.PTA(classifier).step(features))
+
+
+@pytest.mark.parametrize("name", ["pta", "combined"])
+def test_an_adapter_moves_to_another_device_with_everything_it_keeps(name, classifier, features, monkeypatch):
+    adapter = pta.create_adapter(name, classifier)
+    adapter.step(features)
+    # Any machine has the device "meta". An adapter refuses it, because a tensor there has no numbers.
+    monkeypatch.setattr("pta.adapters.adapter._device", torch.device)
+    monkeypatch.setattr(
+        pta.ZeroShotClassifier, "to", lambda self, device: SimpleNamespace(anchors=self.anchors.to(device))
+    )
+    assert adapter.to("meta") is adapter
+    assert {tensor.device.type for tensor in adapter.state().values()} == {"meta"}
+    assert {piece.owner.classifier.anchors.device.type for _, piece in adapter._pieces()} == {"meta"}
 
 
 def rewrite(path, change_about=None, change_tensors=None):

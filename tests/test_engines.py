@@ -143,6 +143,45 @@ def test_an_anchor_that_faded_to_nothing_keeps_its_direction_until_it_is_touched
     torch.testing.assert_close(touched.anchored[2], stream.anchors[2], atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("order", ["update-first", "predict-first"])
+def test_an_engine_keeps_the_lengths_and_flags_of_the_loop(engine, order):
+    stream = clip_like_stream(6, classes=12, dim=16, count=60, present=0.3, scale=30.0)
+    rule = Rule(**asdict(PAPER_RULE) | {"w": 0.3, "min_probability": 0.1, "order": order})
+    pieces = [slice(0, 25), slice(25, 60)]
+    _, prototypes = run(stream, rule, stream.probabilities, pieces, [engine] * 2)
+    _, expected = run(stream, rule, stream.probabilities, pieces, [advance_by_loop] * 2)
+    assert 0 < expected.touched.sum() < 12
+    assert torch.equal(prototypes.touched, expected.touched)
+    torch.testing.assert_close(prototypes.length, expected.length, atol=0, rtol=1e-9)
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("name", sorted(ENGINES.keys() - {"loop", "picked"}))
+def test_a_class_rests_when_its_anchor_has_arrived_until_it_is_touched_again(name, dtype, renormalise):
+    stream = clip_like_stream(7, classes=3, dim=8, count=40).to(dtype)
+    rule = Rule(**asdict(RELEASED_RULE) | {"w": 0.2, "h": 1.0, "renormalise": renormalise})
+    prototypes, touched = Prototypes.fresh(stream.anchors), torch.tensor([[0.0, 1.0, 0.0]])
+    for turn in range(2):
+        for rows, touches in ((slice(turn, turn + 1), touched), (slice(2, 40), torch.zeros(38, 3))):
+            ENGINES[name](prototypes, stream.anchors, stream.features[rows], Touches.of(touches, rule), rule)
+            assert prototypes.resting.tolist() == [True, not touches.any(), True]
+        arrived = prototypes.knowledge[1] / prototypes.knowledge[1].norm()
+        torch.testing.assert_close(prototypes.anchored[1], arrived, atol=3 * prototypes.arrived_within, rtol=0)
+
+
+@pytest.mark.parametrize("name", sorted(ENGINES.keys() - {"loop", "picked"}))
+def test_without_renormalising_a_class_rests_when_its_length_has_arrived_too(name, dtype):
+    stream = clip_like_stream(7, classes=3, dim=8, count=40).to(dtype)
+    rule = Rule(**asdict(PAPER_RULE) | {"w": 0.2, "h": 1.0})
+    prototypes, touched = Prototypes.fresh(stream.anchors), torch.tensor([[0.0, 1.0, 0.0]])
+    along = stream.anchors[1:2]  # a feature along R leaves R where it is, and P shorter than R
+    ENGINES[name](prototypes, stream.anchors, along, Touches.of(touched, rule), rule)
+    assert prototypes.resting.tolist() == [True, False, True]
+    ENGINES[name](prototypes, stream.anchors, stream.features, Touches.of(torch.zeros(40, 3), rule), rule)
+    assert prototypes.resting.tolist() == [True, True, True]
+    torch.testing.assert_close(prototypes.length[1], prototypes.knowledge[1].double().norm(), atol=0, rtol=1e-6)
+
+
 @given(st.data())
 def test_half_precision_state_does_not_depend_on_where_the_stream_is_cut(data):
     stream, rule = data.draw(streams()).to(torch.float32), data.draw(rules())
@@ -187,6 +226,19 @@ def test_touches_next_to_the_threshold_are_decided_as_float64_would_in_a_batch_o
     assert batch == alone
     exact = (100 * features.double() @ stream.anchors.double().T).softmax(dim=1).float()
     assert batch == {tuple(pair) for pair in (exact >= np.float32(0.1)).nonzero().tolist()}
+
+
+def test_a_sample_all_of_whose_touches_are_near_the_threshold_is_decided_as_float64_would():
+    random = torch.Generator().manual_seed(0)
+    anchors = torch.eye(10)
+    features = torch.nn.functional.normalize(1 + 1e-6 * torch.randn(30, 10, generator=random))
+    classifier = Stream(anchors, features, torch.zeros(30), 100.0).classifier
+    exact = (100 * features.double() @ anchors.double()).softmax(dim=1)
+    touches = find_touches(ZeroShot(classifier, Samples(features)), RELEASED_RULE)
+    expected = (exact.float() >= np.float32(0.1)).numpy()
+    assert 100 < expected.sum() < 200
+    assert pairs(touches) == set(zip(*map(np.ndarray.tolist, expected.nonzero()), strict=True))
+    np.testing.assert_allclose(touches.probabilities, exact.T[expected.T], rtol=1e-12)
 
 
 @given(stream=streams(), rule=rules())

@@ -238,6 +238,20 @@ def test_half_precision_state_differs_by_rounding_alone_in_a_batch_and_one_by_on
         torch.testing.assert_close(tensor, single.state()[name], atol=2e-3, rtol=0, msg=name)
 
 
+@pytest.mark.parametrize("state", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1, 50])
+def test_state_of_another_precision_than_the_anchors_decides_the_precision_of_everything(state, size):
+    stream = clip_like_stream(9, classes=10, dim=24, count=50)
+    dtype, other = getattr(torch, state), torch.float32 if state == "float64" else torch.float64
+    adapter = PTA(stream.to(other).classifier, state_dtype=state)
+    outputs = step_in_batches(adapter, stream.to(other).features, size)
+    assert (
+        adapter.classifier.anchors.dtype == adapter.knowledge.dtype == adapter.anchored.dtype == outputs.dtype == dtype
+    )
+    expected, _, _ = oracle_of(stream.to(torch.float32), **RELEASED)
+    assert_agrees(outputs, expected, TOLERANCES[torch.float32])
+
+
 def test_half_precision_warns_where_it_rounds_the_update_away():
     with pytest.warns(UserWarning, match='in float16 lose small steps at h=1000 .* state_dtype="float32"'):
         PTA(toy_stream().classifier, h=1000.0, state_dtype="float16")

@@ -214,6 +214,17 @@ def test_slow_anchors_are_exact_or_reported(w, in_order):
     assert difference < 1e-3 if exact else difference > 1e-2
 
 
+@pytest.mark.parametrize("w", [0.9, 0.999])
+def test_an_anchor_that_is_under_way_for_thousands_of_refreshes_is_where_the_stream_takes_it(w):
+    axes = torch.eye(3, dtype=torch.float64)
+    features = torch.cat([normalize(axes[:1] + axes[2:]), axes[1:2].repeat(1500, 1)])  # the first touches class 0 alone
+    stepped, applied = (PTA(ZeroShotClassifier(axes[:2], ["cat", "dog"]), w=w) for _ in range(2))
+    stepped.step(features)
+    applied.step(features[:1])
+    applied.apply(applied.summarise(features[1:]))
+    torch.testing.assert_close(applied.anchored[0], stepped.anchored[0], atol=1e-10, rtol=0)
+
+
 def test_an_anchor_that_the_replay_cannot_settle_is_reported():
     """R follows the first samples and is stuck there when their opposites come; a replay alone would not know."""
     axes = torch.eye(3, dtype=torch.float64)

@@ -116,6 +116,18 @@ def test_whoever_waits_for_a_claim_gets_it_when_it_ends(store):
     waiting.join(PATIENCE)
 
 
+def test_a_claim_and_a_transaction_are_waited_for_longer_than_a_second(store, tmp_path):
+    transaction = sqlite3.connect(tmp_path / "store/results.sqlite", isolation_level=None, check_same_thread=False)
+    transaction.execute("BEGIN EXCLUSIVE")
+    threading.Timer(1.5, lambda: transaction.execute("COMMIT")).start()
+    store.put({"seed": 1}, {"value": 1})
+    claim = store.claim("abcdef", wait=False)
+    assert claim.__enter__()
+    threading.Timer(1.5, lambda: claim.__exit__(None, None, None)).start()
+    with store.claim("abcdef", wait=True) as mine:
+        assert mine
+
+
 def test_an_error_inside_a_claim_frees_it_and_leaves_no_file(store, tmp_path):
     with pytest.raises(KeyError), store.claim("abcdef", wait=True):
         raise KeyError

@@ -161,5 +161,5 @@ class _MovingClasses:
         prototypes.length[classes] = torch.from_numpy(self.length).to(F.device)
         resting = self.arrived | (self.square == 0) | (not self.recursive)
         prototypes.resting[classes] = torch.from_numpy(resting).to(F.device)
-        prototypes.touched[classes[: self.table.rows[0] if self.table.rows else 0]] = True
+        prototypes.touched[classes] = True  # a class that moves untouched was touched before
         cosines[:, classes] = torch.from_numpy(self.cosines).to(F.device).T
