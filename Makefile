@@ -10,7 +10,7 @@ else ifneq ($(TORCH),)
     $(error TORCH=$(TORCH) is not known; leave it out, or say TORCH=cpu)
 endif
 
-.PHONY: demo test test-fuzz test-kills test-settings check format benchmark tables train-embedded clean
+.PHONY: demo test test-fuzz test-kills test-settings mutants check format benchmark tables train-embedded clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -28,6 +28,10 @@ test-kills: .venv/installed-dev
 # 20,000 random and mutated inputs; PTA_FUZZ_CALLS, PTA_FUZZ_SEED and PTA_FUZZ_CALL choose others.
 test-fuzz: .venv/installed-dev
 	cd tests && PYTHONPATH=.:../benchmarks ../$(BIN)/python -m fuzzing
+
+# 300 lines of the core are changed, one at a time; MUTANTS="--again" runs only those that survived last time.
+mutants: .venv/installed-dev
+	cd tests && PYTHONPATH=.:../benchmarks OMP_NUM_THREADS=1 ../$(BIN)/python -m mutants $(MUTANTS)
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .
