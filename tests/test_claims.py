@@ -1,5 +1,6 @@
 """A file has one writer at a time, whatever happens to the others."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -77,6 +78,19 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path):
     for place in (tmp_path / "none" / "file", tmp_path):
         with pytest.raises(PtaError, match="cannot write"), sole_writer(place):
             pass
+
+
+def test_a_full_disk_is_one_clear_line_and_leaves_what_was_there(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PtaError, match=f"cannot write {tmp_path}/file: no space left on device"):
+        write_atomically(tmp_path / "file", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
 
 
 def test_a_file_is_on_the_disk_with_its_folder(tmp_path, monkeypatch):

@@ -193,6 +193,12 @@ def test_half_precision_state_does_not_depend_on_where_the_stream_is_cut(data):
         assert torch.equal(tensor, getattr(parts, name)), name
 
 
+def test_batches_of_many_touches_without_numba_are_like_the_oracle(monkeypatch):
+    monkeypatch.setattr("pta.engines._numba_is_installed", lambda: False)
+    stream = clip_like_stream(8, classes=20, dim=24, count=70, scale=1.0)
+    assert_like_the_oracle(stream, PAPER_RULE, stream.probabilities, [slice(None)], [advance])  # all touch all
+
+
 # -- touches ----------------------------------------------------------------------------------------------------------
 
 

@@ -367,6 +367,21 @@ def test_what_is_no_part_of_a_segment_is_refused(segment, part, value):
             replace(segment, **{part: value})
 
 
+def test_a_shape_no_prototypes_can_have_is_refused(segment):
+    for shape in ((2**31 + 1, 16), (8, 2**31 + 1), (0, 16), (8, 16, 1)):
+        with pytest.raises(StateMismatch, match="shape must be"):
+            replace(segment, shape=shape)
+
+
+def test_a_segment_may_have_one_sample_before_its_tail(stream):
+    adapter, stepped = (PTA(stream.classifier, renormalise=False) for _ in range(2))
+    segment = adapter.summarise(stream.features[:2])
+    assert (segment.head.count, len(segment.head.classes) > 0, len(segment.tail)) == (1, True, 1)
+    assert adapter.apply(segment)
+    stepped.step(stream.features[:2])
+    torch.testing.assert_close(adapter.anchored, stepped.anchored, atol=1e-6, rtol=0)
+
+
 def of_another_classifier(**change):
     def make(stream, rule):
         same = {name: getattr(stream.classifier, name) for name in ("anchors", "class_names", "scale", "bias")}

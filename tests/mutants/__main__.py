@@ -23,7 +23,12 @@ RESULT = ROOT / "benchmarks/results/mutants.csv"
 FIELDS = ("file", "line", "function", "kind", "before", "after", "outcome", "noticed_by", "seed", "code")
 KEY = ("file", "function", "before", "after")
 PATIENCE = 8
-LOADED = ("torch", "numba", "hypothesis")  # once for all forks, where they are; never pta, which a fork loads changed
+LOADED = (
+    "torch",
+    "sympy",
+    "numba",
+    "hypothesis",
+)  # once for all forks, where they are; never pta, which a fork loads changed
 
 _CORE = (
     *("engines/*.py", "adapters/adapter.py", "adapters/checks.py", "adapters/pta.py", "adapters/state_*.py"),
@@ -71,7 +76,7 @@ def drawn(count: int, seed: int, files: Iterable[str]) -> list[tuple[Row, Mutati
     return [chance.choice(lines[place]) for place in places[:count]]
 
 
-def noticed_by(base: Path, file: str, text: str, groups: list[tuple[str, set[str]]]) -> str:
+def noticed_by(base: Path, file: str, text: str, groups: list[tuple[str, list[str]]]) -> str:
     """The first test that fails if a file has this text, or nothing."""
     with tempfile.TemporaryDirectory(dir=base.parent) as folder:
         tree = Path(folder) / "tree"

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable
 from functools import partial
 from inspect import CO_OPTIMIZED
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -54,20 +54,20 @@ class _Watch:
 
 
 class _Only:
-    """A pytest plugin: run these tests, and keep the name of the first that fails."""
+    """A pytest plugin: run these tests in their order, and keep the name of the first that fails."""
 
-    def __init__(self, tests: set[str]) -> None:
-        self.tests, self.failed = tests, ""
+    def __init__(self, tests: list[str]) -> None:
+        self.turn, self.failed = {test: turn for turn, test in enumerate(tests)}, ""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.tests]
+        items[:] = sorted((item for item in items if item.nodeid in self.turn), key=lambda item: self.turn[item.nodeid])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failed = self.failed or report.nodeid
 
 
-def first_failure(tree: Path, file: str, tests: set[str]) -> str:
+def first_failure(tree: Path, file: str, tests: list[str]) -> str:
     """The first of these tests of a file that fails on the code of a tree, or nothing."""
     only = _Only(tests)
     return (only.failed or f"{file} cannot be loaded") if _run_pytest(tree, only, file, "-x") else ""
@@ -106,16 +106,24 @@ class Tests:
                 for where, line in ran:
                     self.lines.setdefault(test, {}).setdefault(where, set()).add(line)
 
-    def chosen(self, file: str, mutation: Mutation) -> tuple[list[tuple[str, set[str]]], float]:
-        """The tests that a change is run against, by their file, and the seconds that the unchanged code takes."""
+    def chosen(self, file: str, mutation: Mutation) -> tuple[list[tuple[str, list[str]]], float]:
+        """The tests that a change is run against, by file, short ones first, and their seconds without it."""
         changed = set(range(mutation.first, mutation.last + 1))
-        beside = {test: not changed & lines[file] for test, lines in self.lines.items() if file in lines}
-        order = sorted(beside, key=lambda test: (beside[test], self.seconds[test]))
-        order = order[: 1 + bisect(list(accumulate(map(self.seconds.get, order))), BUDGET)]
-        file_of = {test: (beside[test], test.split("::")[0]) for test in order}
-        total = {
-            place: sum(self.seconds[test] for test in order if file_of[test] == place) for place in file_of.values()
-        }
-        order.sort(key=lambda test: (file_of[test][0], total[file_of[test]], file_of[test]))
-        groups = [(place[1], set(tests)) for place, tests in groupby(order, key=file_of.__getitem__)]
-        return groups, sum(self.start[name] for name, _ in groups) + sum(self.seconds[test] for test in order)
+        places: dict[tuple[bool, str], list[str]] = {}  # the tests by whether they only run other lines, and by file
+        for test, lines in self.lines.items():
+            if file in lines:
+                places.setdefault((not changed & lines[file], test.split("::")[0]), []).append(test)
+
+        def cost_of_a_test(place: tuple[bool, str]) -> tuple[bool, float]:
+            seconds = self.start[place[1]] + sum(map(self.seconds.__getitem__, places[place]))
+            return place[0], seconds / len(places[place])
+
+        groups, spent = [], 0.0
+        for place in sorted(places, key=cost_of_a_test):
+            tests = sorted(places[place], key=self.seconds.__getitem__)
+            ends = list(accumulate(map(self.seconds.__getitem__, tests), initial=spent + self.start[place[1]]))[1:]
+            fit = bisect(ends, BUDGET)
+            if fit:
+                groups.append((place[1], tests[:fit]))
+                spent = ends[fit - 1]
+        return groups, spent
