@@ -2,8 +2,8 @@
 
 import argparse
 import csv
+import hashlib
 import os
-import random
 import shutil
 import tempfile
 import tomllib
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from mutants.covering import Tests, first_failure
@@ -20,7 +21,7 @@ from mutants.mutations import Mutation, mutations
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "benchmarks/results/mutants.csv"
-FIELDS = ("file", "line", "function", "kind", "before", "after", "outcome", "noticed_by", "seed", "code")
+FIELDS = ("file", "line", "function", "kind", "before", "after", "outcome", "noticed_by", "seed", "version")
 KEY = ("file", "function", "before", "after")
 PATIENCE = 8
 LOADED = (
@@ -66,14 +67,16 @@ def key_of(row: Row) -> tuple[str, ...]:
 
 
 def drawn(count: int, seed: int, files: Iterable[str]) -> list[tuple[Row, Mutation]]:
-    """One change of each of so many lines; fewer lines are the first of more."""
-    lines: dict[tuple[str, int], list[tuple[Row, Mutation]]] = {}
-    for file in files:
-        for row, change in changes(file):
-            lines.setdefault((file, change.first), []).append((row, change))
-    places, chance = sorted(lines), random.Random(seed)
-    chance.shuffle(places)
-    return [chance.choice(lines[place]) for place in places[:count]]
+    """One change of each of so many lines; fewer are the first of more, and an edit elsewhere changes none of them."""
+
+    def chance(row: Row, *names: str) -> str:
+        return hashlib.sha256(repr((seed, *map(row.get, names))).encode()).hexdigest()
+
+    lines: dict[tuple[str, str], list[tuple[Row, Mutation]]] = {}
+    for row, change in chain.from_iterable(map(changes, files)):
+        place = chance(row, "file", "function", "before"), row["line"]
+        lines.setdefault(place, []).append((row, change))
+    return [min(lines[place], key=lambda one: chance(one[0], *KEY)) for place in sorted(lines)[:count]]
 
 
 def noticed_by(base: Path, file: str, text: str, groups: list[tuple[str, list[str]]]) -> str:
@@ -96,12 +99,12 @@ def main() -> None:
     given = parser.parse_args()
     for name in filter(find_spec, LOADED):
         import_module(name)
-    code = next(in_forks([("code", float("inf"), _code)]))[1]
+    version = next(in_forks([("version", float("inf"), _version)]))[1]
     listed = {key_of(row) for row in equivalents()}
     kept = {key_of(row): row for row in _read() if row["outcome"] == "noticed"} if given.again else {}
     rows, left = [], []
     for row, change in drawn(given.lines, given.seed, core_files()):
-        row |= {"outcome": "equivalent" if key_of(row) in listed else "", "seed": str(given.seed), "code": code}
+        row |= {"outcome": "equivalent" if key_of(row) in listed else "", "seed": str(given.seed), "version": version}
         row = kept.get(key_of(row), {}) | {"line": row["line"]} if key_of(row) in kept else row
         rows.append(row)
         if not row["outcome"]:
@@ -140,7 +143,7 @@ def _read() -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def _code() -> str:
+def _version() -> str:
     from pta.evaluation.version import code_version
 
     return code_version(ROOT / file for file in core_files())
