@@ -297,6 +297,15 @@ def test_an_odd_value_is_refused_in_one_line_and_nothing_changes(adapter, classi
         unless_refused(lambda: adapter.reset(classes=value))
 
 
+def test_a_state_that_was_saved_for_the_tower_of_another_model_is_refused(tmp_path):
+    stream = _Stream.make(1)
+    pta.create_adapter("tca", stream.classifier, model=stream.model).save(tmp_path / "state.safetensors")
+    pta.load_adapter(tmp_path / "state.safetensors", stream.classifier, model=stream.model)
+    stream.model.weights["patch"] = stream.model.weights["patch"] + 1
+    with pytest.raises(StateMismatch, match="was saved for the towers of another model"):
+        pta.load_adapter(tmp_path / "state.safetensors", stream.classifier, model=stream.model)
+
+
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99", "meta", 10**30, None, [], 1.5], ids=str)
 def test_a_device_that_is_not_there_is_refused(adapter, device):
     unless_refused(lambda: adapter.to(device))

@@ -8,6 +8,7 @@ import torch
 from pta import CLIP, PTA, TDA, Adapter, ZeroShotClassifier, check_adapter, create_adapter, list_adapters
 from pta.adapters import registry
 from pta.adapters.checks import BrokenLaw, _Stream
+from pta.adapters.state_bounds import Bound
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
 from pta.parameters import number
@@ -155,6 +156,19 @@ class TrustsEveryState(PTA):
         self._put(snapshot.tensors)
 
 
+class TrustsWhatItHasGathered(PTA):
+    bounded = False
+
+    def __init__(self, classifier, **given):
+        super().__init__(classifier, **given)
+        anything = Bound("anything", lambda tensor: True)
+        self.add_state("gathered", lambda own, *_: own.anchors.new_zeros(0), within=anything, per_class=False)
+
+    def _step(self, samples):
+        self.gathered = torch.cat([self.gathered, samples.features[:, 0]])
+        return super()._step(samples)
+
+
 class IsCoarseInFloat32(PTA):
     def _step(self, samples):
         logits = super()._step(samples)
@@ -193,6 +207,7 @@ class RanksByItsOwnProbabilities(PTA):
         (LearnsInParts, "a_failed_step_changes_nothing"),
         (LeaksGradients, "gradients_stay_inside"),
         (TrustsEveryState, "an_impossible_state_is_refused"),
+        (TrustsWhatItHasGathered, "an_impossible_state_is_refused"),
         (IsCoarseInFloat32, "float32_agrees_with_float64"),
         (DividesByZero, "logits_are_finite"),
         (PrefersTheLeastProbable, "probabilities_keep_the_label"),
