@@ -125,6 +125,13 @@ class SharesItsState(PTA):
         return twin
 
 
+class ClonesWithOtherParameters(PTA):
+    def clone(self):
+        twin = super().clone()
+        twin.parameters = twin.parameters | {"h": 21.0}  # says so, and goes on as before
+        return twin
+
+
 class RestoresHalf(PTA):
     def restore(self, snapshot):
         position = self.seen.clone()
@@ -202,6 +209,7 @@ class RanksByItsOwnProbabilities(PTA):
         (LearnsBeforeChecking, "a_refusal_changes_nothing"),
         (PicklesWithoutState, "pickles"),
         (SharesItsState, "a_clone_is_independent"),
+        (ClonesWithOtherParameters, "a_clone_is_independent"),
         (RestoresHalf, "restoring_rewinds"),
         (CountsPredictions, "position_counts_learned_samples"),
         (LearnsInParts, "a_failed_step_changes_nothing"),
