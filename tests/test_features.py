@@ -1,11 +1,13 @@
 """Feature files: both formats, and every way they can be wrong."""
 
+import errno
 import io
 import json
 import os
 import zipfile
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +16,12 @@ from hostile_archives import records_of, write_records
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import unless_refused
-from safetensors.torch import save, save_file
+from safetensors.torch import load_file, save, save_file
 
 from pta import PTA, TDA, PtaError, Segment, load_adapter
 from pta.datasets.features import load_features
 from pta.errors import InvalidClassifier, InvalidSamples, UnreadableFile
-from pta.files import load_tensors
+from pta.files import join_tensors, load_tensors, read_text
 
 
 def content(**changes):
@@ -302,3 +304,27 @@ def original(ending):
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(UnreadableFile, match="no such feature file"):
         load_features(path)
+
+
+def test_parts_are_joined_row_by_row(tmp_path):
+    parts = [tmp_path / f"{number}.safetensors" for number in range(2)]
+    rows = torch.arange(2600 * 3, dtype=torch.float32).reshape(2600, 3)  # more than are read at once
+    for part, some in zip(parts, rows.split(1500), strict=True):
+        save_file({"rows": some, "labels": torch.arange(len(some))}, part)
+    whole = {"text": torch.ones(2, 2), "classes": torch.tensor([7])}
+    join_tensors(tmp_path / "joined", parts, ["rows", "labels"], whole, {"about": "two"})
+    found = load_file(tmp_path / "joined")
+    assert torch.equal(found.pop("rows"), rows)
+    assert torch.equal(found.pop("labels"), torch.cat([torch.arange(1500), torch.arange(1100)]))
+    assert found.keys() == whole.keys()
+    assert all(torch.equal(found[name], whole[name]) for name in whole)
+
+
+def test_a_text_that_the_disk_does_not_give_is_one_clear_line(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise OSError(errno.EIO, "input/output error")
+
+    (tmp_path / "text").touch()
+    monkeypatch.setattr(Path, "read_text", broken)
+    with pytest.raises(UnreadableFile, match=f"{tmp_path}/text cannot be read: input/output error"):
+        read_text(tmp_path / "text", "template")

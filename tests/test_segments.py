@@ -367,6 +367,13 @@ def test_what_is_no_part_of_a_segment_is_refused(segment, part, value):
             replace(segment, **{part: value})
 
 
+@pytest.mark.parametrize(("left", "exact"), [(0.9e-6, True), (1.05e-6, False)])
+def test_exact_means_that_a_millionth_is_left_of_where_an_anchor_began(left, exact, stream, monkeypatch):
+    monkeypatch.setattr(segment_application, "_distance_left", lambda *_: torch.tensor([left]))
+    adapter = PTA(stream.classifier)
+    assert adapter.apply(adapter.summarise(stream.features.repeat(2, 1))) == exact
+
+
 def test_a_shape_no_prototypes_can_have_is_refused(segment):
     for shape in ((2**31 + 1, 16), (8, 2**31 + 1), (0, 16), (8, 16, 1)):
         with pytest.raises(StateMismatch, match="shape must be"):

@@ -23,7 +23,7 @@ FILES = (
     *("onzeta", "parameters", "presets", "probabilities", "pta", "reference", "samples", "sca", "segments", "stata"),
     *("state_bounds", "store", "stored", "streams", "tca", "tda", "transclip", "transduction", "zero", "zero_shot"),
 )
-BUDGET = 60.0  # seconds
+BUDGET = 100.0  # seconds
 
 
 class _Watch:
