@@ -1,5 +1,6 @@
 """check_adapter passes what is right and names what is wrong: each law is broken once, on purpose."""
 
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from pta.adapters import registry
 from pta.adapters.checks import BrokenLaw, _Stream
 from pta.adapters.state_bounds import Bound
 from pta.engines.zero_shot import ZeroShot
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, PtaError
 from pta.parameters import number
 
 LAWS = check_adapter(CLIP)
@@ -163,6 +164,12 @@ class TrustsEveryState(PTA):
         self._put(snapshot.tensors)
 
 
+class AnswersWhatIsNoBatch(PTA):
+    def predict(self, samples):
+        with suppress(PtaError):
+            return super().predict(samples)
+
+
 class TrustsWhatItHasGathered(PTA):
     bounded = False
 
@@ -214,6 +221,7 @@ class RanksByItsOwnProbabilities(PTA):
         (CountsPredictions, "position_counts_learned_samples"),
         (LearnsInParts, "a_failed_step_changes_nothing"),
         (LeaksGradients, "gradients_stay_inside"),
+        (AnswersWhatIsNoBatch, "a_refusal_changes_nothing"),
         (TrustsEveryState, "an_impossible_state_is_refused"),
         (TrustsWhatItHasGathered, "an_impossible_state_is_refused"),
         (IsCoarseInFloat32, "float32_agrees_with_float64"),

@@ -16,7 +16,8 @@ from streams import Stream, clip_like_stream, cuts, is_clear, rules, streams
 from torch.nn.functional import normalize
 
 from pta import PTA, Segment, ZeroShotClassifier, compose, load_adapter
-from pta.engines import segment_application
+from pta.engines import Touches, segment_application
+from pta.engines.affine import AffineMap
 from pta.errors import StateMismatch, UnreadableFile
 from pta.files import load_tensors, save_tensors
 
@@ -372,6 +373,12 @@ def test_exact_means_that_a_millionth_is_left_of_where_an_anchor_began(left, exa
     monkeypatch.setattr(segment_application, "_distance_left", lambda *_: torch.tensor([left]))
     adapter = PTA(stream.classifier)
     assert adapter.apply(adapter.summarise(stream.features.repeat(2, 1))) == exact
+
+
+def test_the_spread_of_a_class_is_of_the_features_that_touched_it():
+    rule, axes = PTA(ZeroShotClassifier(torch.eye(3), list("abc"))).rule, torch.eye(3)
+    spread = AffineMap.of(axes[[0, 1, 2, 2]], Touches.of(axes[[0, 1, 1, 2]], rule), rule).spread
+    np.testing.assert_allclose(spread, [0.0, math.acos(0.5**0.5), 0.0], atol=0.03)
 
 
 def test_a_shape_no_prototypes_can_have_is_refused(segment):

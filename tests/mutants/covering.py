@@ -86,6 +86,7 @@ class Tests:
     """The tests that pass on the unchanged code of a tree."""
 
     def __init__(self, tree: Path, core: list[str]) -> None:
+        self.tree = tree
         self.seconds: dict[str, float] = {}
         self.start: dict[str, float] = {}  # seconds of a file before, between and after its tests
         self.lines: dict[str, dict[str, set[int]]] = {}  # of a test, by file of the core
@@ -109,6 +110,10 @@ class Tests:
     def chosen(self, file: str, mutation: Mutation) -> tuple[list[tuple[str, list[str]]], float]:
         """The tests that a change is run against, by file, short ones first, and their seconds without it."""
         changed = set(range(mutation.first, mutation.last + 1))
+        if not any(changed & lines[file] for lines in self.lines.values() if file in lines):  # no line of a function
+            name = mutation.before.split()[0].rstrip(":")
+            numbered = enumerate((self.tree / file).read_text().splitlines(), start=1)
+            changed |= {number for number, line in numbered if name in line}
         places: dict[tuple[bool, str], list[str]] = {}  # the tests by whether they only run other lines, and by file
         for test, lines in self.lines.items():
             if file in lines:
