@@ -13,7 +13,7 @@ from streams import toy_stream
 from pta import CLIP, list_adapters
 from pta.adapters import adapter_class
 from pta.errors import InvalidParameter
-from pta.parameters import choice, count, learning_order, number, parameter, require_seeds, switch
+from pta.parameters import choice, count, learning_order, number, parameter, require_seeds, require_texts, switch
 
 
 class Plain(CLIP):
@@ -112,3 +112,9 @@ def test_every_parameter_of_every_method_has_bounds_and_help_and_refuses_what_it
 def test_what_is_no_list_of_seeds_is_refused(seeds):
     with pytest.raises(InvalidParameter, match="seeds must be a list of whole numbers"):
         require_seeds(seeds)
+
+
+@pytest.mark.parametrize("texts", ["abc", b"abc", None, 5, [1], {"a"}], ids=str)
+def test_what_is_no_list_of_texts_is_refused(texts):
+    with pytest.raises(InvalidParameter, match="names must be a list of texts"):
+        require_texts("names", texts)
