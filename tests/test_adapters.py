@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import pta
 from pta.adapters.checks import _Stream
+from pta.adapters.toy_model import ToyModel
 from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
 from pta.files import load_tensors, save_tensors
 
@@ -297,13 +298,13 @@ def test_an_odd_value_is_refused_in_one_line_and_nothing_changes(adapter, classi
         unless_refused(lambda: adapter.reset(classes=value))
 
 
-def test_a_state_that_was_saved_for_the_tower_of_another_model_is_refused(tmp_path):
-    stream = _Stream.make(1)
-    pta.create_adapter("tca", stream.classifier, model=stream.model).save(tmp_path / "state.safetensors")
-    pta.load_adapter(tmp_path / "state.safetensors", stream.classifier, model=stream.model)
-    stream.model.weights["patch"] = stream.model.weights["patch"] + 1
+def test_a_state_that_was_saved_for_the_tower_of_another_model_is_refused(classifier, tmp_path):
+    model, path = ToyModel(classifier.dim, torch.float32), tmp_path / "state.safetensors"
+    pta.create_adapter("tca", classifier, model=model).save(path)
+    pta.load_adapter(path, classifier, model=model)
+    model.weights["patch"] = model.weights["patch"] + 1
     with pytest.raises(StateMismatch, match="was saved for the towers of another model"):
-        pta.load_adapter(tmp_path / "state.safetensors", stream.classifier, model=stream.model)
+        pta.load_adapter(path, classifier, model=model)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99", "meta", 10**30, None, [], 1.5], ids=str)
@@ -323,3 +324,14 @@ def test_parameters_of_odd_values_are_refused_in_one_line_or_used(name):
             unless_refused(
                 lambda given=given | {parameter: value}: method(stream.classifier, model=stream.model, **given)
             )
+
+
+def test_one_class_is_forgotten_and_the_others_stay(classifier, features):
+    adapter = pta.PTA(classifier, min_probability=0.0)
+    adapter.step(features)
+    before = adapter.knowledge.clone()
+    adapter.reset(classes=[1])
+    assert before.any(dim=1).all()
+    assert not adapter.knowledge[1].any()
+    assert torch.equal(adapter.knowledge[[0, 2]], before[[0, 2]])
+    assert adapter.position == len(features)
