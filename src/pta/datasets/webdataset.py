@@ -9,8 +9,9 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
-from glob import glob, has_magic
+from glob import has_magic
 from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -77,8 +78,10 @@ def expand_range(source: str) -> list[str]:
 
 
 def _matching(text: str) -> list[Path]:
-    matching = map(Path, glob(text, recursive=True, include_hidden=True))  # noqa: PTH207 (it may be absolute)
-    found = sorted(path for path in matching if path.is_file())
+    path, found = Path(text), list[Path]()
+    with suppress(ValueError):  # of a pattern with ** beside other letters
+        # Not `glob.glob`, which follows links below ** and so may go round in circles.
+        found = sorted(one for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if one.is_file())
     if not found and not has_magic(text):
         raise UnreadableFile(f"no such archive: {text}")
     return found
