@@ -226,6 +226,9 @@ def test_the_command_prints_a_plain_table_and_writes_report_and_json(tmp_path, m
     for method in (*told["methods"], *numbers["methods"]):
         assert method.pop("samples_per_second") == pytest.approx(200 / method.pop("seconds"))
     assert told == numbers | {"report": str(tmp_path / "r.html")}
+    monkeypatch.setattr(command, "run_demo", lambda *args, **kwargs: expected)
+    printed = invoke("--report", tmp_path / "r.html", "--json", "-").stdout
+    assert json.loads(printed)["fixed"] == numbers["fixed"]  # and nothing else is printed
 
 
 def test_a_terminal_sees_both_accuracies_moving(result, monkeypatch):

@@ -215,6 +215,7 @@ def test_the_list_is_whole_and_says_what_is_awaited(pta, tmp_path):
     assert "tpt" in listed[PACKAGED.index("table1")]["not_yet"]
     assert all(one["rows"] for one in listed)
     assert all(id in done.stdout for id in PACKAGED)
+    assert json.loads(pta("reproduce", "--list", "--json", "-").stdout) == listed
 
 
 def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_path, monkeypatch):
