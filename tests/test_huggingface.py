@@ -542,6 +542,7 @@ def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     assert load(folders["clip"]).fingerprint == encoders["clip"].fingerprint
     assert load("pta-tests/cached").fingerprint == encoders["clip"].fingerprint
+    load(folders["siglip"])  # which has a tokenizer of another kind
     assert not asked, "the network was asked for what is here"
     message = message_of("openai/clip-vit-base-patch16")
     assert "hf:openai/clip-vit-base-patch16 is not on this machine" in message
