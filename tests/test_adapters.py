@@ -81,23 +81,23 @@ def rewrite(path, change_about=None, change_tensors=None):
 
 
 @pytest.mark.parametrize(
-    ("about", "complaint"),
+    ("kind", "about", "complaint"),
     [
-        ({"version": 99}, "state version 99"),
-        ({"class_names": ["x"]}, "another list of classes"),
-        ({"scale": 7.0}, "another model or other templates"),
-        ({"bias": None}, "another model or other templates"),
-        ({"method": "clip", "parameters": {}}, "clip keeps"),
-        ({"parameters": None}, "does not say"),
-        ({"method": "future"}, "future"),
-        ({"class_names": 7}, "another list of classes"),
-        ({"parameters": {"model": None}}, "no parameter 'model'"),
-        ({"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
+        (StateMismatch, {"version": 99}, "state version 99"),
+        (StateMismatch, {"class_names": ["x"]}, "another list of classes"),
+        (StateMismatch, {"scale": 7.0}, "another model or other templates"),
+        (StateMismatch, {"bias": None}, "another model or other templates"),
+        (StateMismatch, {"method": "clip", "parameters": {}}, "clip keeps"),
+        (StateMismatch, {"parameters": None}, "does not say"),
+        (UnknownAdapter, {"method": "future"}, "future"),
+        (StateMismatch, {"class_names": 7}, "another list of classes"),
+        (InvalidParameter, {"parameters": {"model": None}}, "no parameter 'model'"),
+        (InvalidParameter, {"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
     ],
 )
-def test_a_state_of_something_else_is_refused_in_one_line(classifier, saved, about, complaint):
+def test_a_state_of_something_else_is_refused_in_one_line(classifier, saved, kind, about, complaint):
     rewrite(saved, change_about=about)
-    with pytest.raises(pta.PtaError, match=complaint):
+    with pytest.raises(kind, match=complaint):
         pta.load_adapter(saved, classifier)
 
 
