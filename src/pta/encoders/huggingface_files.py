@@ -71,7 +71,7 @@ class HuggingFaceFiles:
 
 
 def _snapshot(name: str, **which: Any) -> Path:
-    """The folder of a repository in the hub's cache, which may lack files."""
+    """The folder of a repository in the hub's cache, with those files fetched that are asked for; others may lack."""
     from huggingface_hub import snapshot_download
 
     with _reading(name, "its files are"):
