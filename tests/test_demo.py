@@ -69,7 +69,8 @@ def test_the_numbers_equal_an_independent_recount(result):
     adapter = pta.PTA(pta.ZeroShotClassifier(anchors, test.class_names, encoder.scale))
     counts = {"zero-shot": 0, "pta": 0, "fixed": 0, "broken": 0}
     per_class = np.zeros((10, 3), int)
-    for i in np.random.default_rng(5).permutation(LIMIT):
+    order = np.random.default_rng(5).permutation(LIMIT).tolist()
+    for i in order:
         label = test.labels[i]
         before = int((features[i] @ anchors.T / anchors.norm(dim=1)).argmax()) == label
         after = int(adapter.step(features[i : i + 1]).argmax()) == label
@@ -83,6 +84,7 @@ def test_the_numbers_equal_an_independent_recount(result):
     accuracies = [100 * counts["zero-shot"] / LIMIT, 100 * counts["pta"] / LIMIT]
     assert [method["accuracy"] for method in told["methods"]] == accuracies
     assert [curve[-1] for curve in result.online_accuracies] == pytest.approx(accuracies)
+    assert result.zero_shot.order.tolist() == result.pta.order.tolist() == order
     assert int(result.learned.seen) == LIMIT
     assert (told["fixed"], told["broken"]) == (counts["fixed"], counts["broken"])
     assert told["methods"][1]["gain_points"] == 100 * (counts["fixed"] - counts["broken"]) / LIMIT
