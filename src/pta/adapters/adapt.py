@@ -80,13 +80,13 @@ class ADAPT(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         (C, d), L, wide = classifier.anchors.shape, self.slots, torch.float64
-        self.add_state("items", full(0.0, C, L, d), within=UNIT_BALL)  # x
-        self.add_state("shares", full(0.0, C, L, dtype=wide), within=SHARES)  # q, or 0
-        self.add_state("entropies", full(EMPTY, C, L, dtype=wide), within=or_empty(entropies(C)))
-        self.add_state("sums", full(0.0, C, d), within=rows_at_most(1.01 * L))  # Σ q·x
-        self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
-        self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
-        self.add_state("last", full(0.0, d), within=UNIT_BALL, per_class=False)
+        self.items = self.add_state("items", full(0.0, C, L, d), within=UNIT_BALL)  # x
+        self.shares = self.add_state("shares", full(0.0, C, L, dtype=wide), within=SHARES)  # q, or 0
+        self.entropies = self.add_state("entropies", full(EMPTY, C, L, dtype=wide), within=or_empty(entropies(C)))
+        self.sums = self.add_state("sums", full(0.0, C, d), within=rows_at_most(1.01 * L))  # Σ q·x
+        self.means = self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
+        self.moments = self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
+        self.last = self.add_state("last", full(0.0, d), within=UNIT_BALL, per_class=False)
         self.gaussians = Estimate(lambda: Gaussians.of_moments(self.moments, self.means))  # step 3
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:

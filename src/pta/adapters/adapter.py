@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -109,9 +109,6 @@ class Adapter(ABC):
     # The samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number. It
     # bounds memory and changes no answer.
     at_once: int | None = 1
-    if TYPE_CHECKING:  # every piece of state is an attribute, set by `add_state`
-
-        def __getattr__(self, name: str) -> Tensor: ...
 
     def __init_subclass__(cls) -> None:
         cls.declared = declared_in(cls, cls.declared)
@@ -126,7 +123,7 @@ class Adapter(ABC):
             setattr(self, name, value)
         self._declared: dict[str, Piece] = {}
         # the position in the stream, on the classifier's device
-        self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
+        self.seen = self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
 
     # -- what a user calls ------------------------------------------------------------------------------------------
 
@@ -252,8 +249,11 @@ class Adapter(ABC):
     def _predict(self, samples: Samples) -> Tensor:
         """Give the logits of the samples, B×C, and learn nothing."""
 
-    def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> None:
-        """Declare a piece of state: how it starts, what values it may have, and if its rows belong to the classes."""
+    def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> Tensor:
+        """Declare a piece of state: how it starts, what values it may have, and if its rows belong to the classes.
+
+        It is the attribute of that name; to assign what is returned to it tells a type checker so.
+        """
         try:
             start = initial(self.classifier, self.parameters, self.model)
         except (RuntimeError, MemoryError) as error:
@@ -262,6 +262,7 @@ class Adapter(ABC):
             raise InvalidParameter(f"{self.name} with these parameters keeps more than there is memory for") from None
         self._declared[name] = Piece(self, name, initial, per_class, within or usual_bound(start.dtype))
         setattr(self, name, start)
+        return start
 
     def zero_shot(self, samples: Samples) -> ZeroShot:
         """What the classifier alone says of samples: the only place that methods take it from."""

@@ -63,14 +63,18 @@ class BCA(Adapter):
         super().__init__(classifier, **given)
         C = classifier.classes
         of_centres, of_priors = (between(first, LARGEST_COUNT) for first in (self.centre_count, self.prior_count))
-        self.add_state("centres", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
-        self.add_state(
+        self.centres = self.add_state("centres", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
+        self.priors = self.add_state(
             "priors",
             lambda c, *_: torch.eye(c.classes, dtype=torch.float64, device=c.anchors.device),
             within=DISTRIBUTIONS,
         )
-        self.add_state("centre_counts", full(self.centre_count, C, dtype=torch.int64), within=of_centres)
-        self.add_state("prior_counts", full(self.prior_count, C, dtype=torch.int64), within=of_priors)
+        self.centre_counts = self.add_state(
+            "centre_counts", full(self.centre_count, C, dtype=torch.int64), within=of_centres
+        )
+        self.prior_counts = self.add_state(
+            "prior_counts", full(self.prior_count, C, dtype=torch.int64), within=of_priors
+        )
 
     def _step(self, samples: Samples) -> Tensor:
         features = samples.features.double()

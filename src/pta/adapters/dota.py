@@ -88,17 +88,17 @@ class DOTA(Adapter):
         C, d = classifier.anchors.shape
         longest = max(1.01, 1.01 * abs(self.omega) * d**0.5)  # means lie between the first one and views
         self.largest_variance = max(1.01 * self.sigma, (1.01 + longest) ** 2)
-        self.add_state("mu", full(self.omega, C, d), within=rows_at_most(longest))
+        self.mu = self.add_state("mu", full(self.omega, C, d), within=rows_at_most(longest))
         counts = between(self.initial_count, LARGEST_COUNT)
-        self.add_state("counts", full(self.initial_count, C, dtype=torch.float64), within=counts)
+        self.counts = self.add_state("counts", full(self.initial_count, C, dtype=torch.float64), within=counts)
         if self.covariance == "per-class":
-            self.add_state(  # n_c·Σ_c
+            self.scatters = self.add_state(  # n_c·Σ_c
                 "scatters",
                 lambda c, p, _: _identities(p["initial_count"] * p["sigma"], c, c.classes),
                 within=covariances(LARGEST_COUNT * self.largest_variance),
             )
         else:
-            self.add_state(  # Σ_c n_c·Σ_c / Σ_c n_c
+            self.pooled = self.add_state(  # Σ_c n_c·Σ_c / Σ_c n_c
                 "pooled",
                 lambda c, p, _: _identities(p["sigma"], c),
                 within=covariances(self.largest_variance),

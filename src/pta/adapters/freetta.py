@@ -76,11 +76,13 @@ class FreeTTA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         wide = torch.float64
-        self.add_state("mu", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
+        self.mu = self.add_state("mu", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
         # N_y − 1/C, as n − 1 would round away at first
-        self.add_state("heard", full(0.0, classifier.classes, dtype=wide), within=between(0.0, LARGEST_COUNT))
+        self.heard = self.add_state(
+            "heard", full(0.0, classifier.classes, dtype=wide), within=between(0.0, LARGEST_COUNT)
+        )
         # float64, as the identity's share falls to 1/n and float32 would soon round it away
-        self.add_state(
+        self.sigma = self.add_state(
             "sigma",
             lambda c, *_: torch.eye(c.dim, dtype=wide, device=c.anchors.device),
             within=covariances(_LARGEST_VARIANCE),

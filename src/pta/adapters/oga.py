@@ -74,10 +74,10 @@ class OGA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         (C, d), M, wide = classifier.anchors.shape, self.slots, torch.float64
-        self.add_state("items", full(0.0, C, M, d), within=UNIT_BALL)
-        self.add_state("entropies", full(_empty(classifier), C, M, dtype=wide), within=entropies(C))
-        self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
-        self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
+        self.items = self.add_state("items", full(0.0, C, M, d), within=UNIT_BALL)
+        self.entropies = self.add_state("entropies", full(_empty(classifier), C, M, dtype=wide), within=entropies(C))
+        self.means = self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
+        self.moments = self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
         self.gaussians = Estimate(self._estimate)
 
     @property

@@ -65,8 +65,8 @@ class OnZeta(Adapter):
         super().__init__(classifier, **given)
         # Step i adds at most dual_step/(C·√i) to ρ, and there are at most _LONGEST steps.
         lift = between(0.0, 2 * self.dual_step * _LONGEST**0.5 / classifier.classes)
-        self.add_state("rho", full(0.0, classifier.classes, dtype=torch.float64), within=lift)
-        self.add_state("proxies", lambda c, *_: c.anchors.double().clone(), within=UNIT_BALL)
+        self.rho = self.add_state("rho", full(0.0, classifier.classes, dtype=torch.float64), within=lift)
+        self.proxies = self.add_state("proxies", lambda c, *_: c.anchors.double().clone(), within=UNIT_BALL)
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

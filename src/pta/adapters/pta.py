@@ -89,6 +89,11 @@ class PTA(Adapter):
     state_dtype: StateDtype = parameter(
         None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; that of the anchors if not given"
     )
+    knowledge: Tensor  # P, and the other fields of `Prototypes`
+    anchored: Tensor
+    length: Tensor
+    touched: Tensor
+    resting: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -91,7 +91,7 @@ class SCA(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.add_state(
+        self.inverse = self.add_state(
             "inverse",
             lambda c, p, _: torch.eye(c.dim).to(c.anchors).double() / p["gamma"],
             within=covariances(1 / self.gamma),
@@ -99,7 +99,7 @@ class SCA(Adapter):
         )
         # With n targets from 0 to 1, no W_c is longer than √n/(2√γ).
         longest = (LARGEST_COUNT / self.gamma) ** 0.5
-        self.add_state("weights", full(0.0, *classifier.anchors.shape), within=rows_at_most(longest))
+        self.weights = self.add_state("weights", full(0.0, *classifier.anchors.shape), within=rows_at_most(longest))
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)

@@ -117,9 +117,9 @@ class TCA(Adapter):
         self.layer_weights = (depths / self.layer_temperature).softmax(dim=0)
         self._units: Tensor | None = None
         records = between(-_LARGEST_HALF, _LARGEST_HALF)
-        self.add_state("records", full(0.0, C, M, depth, self.tower.width), within=records)
-        self.add_state("entropies", full(0.0, C, M, dtype=torch.float64), within=entropies(C))
-        self.add_state("counts", full(0, C, dtype=torch.int64), within=between(0, M))
+        self.records = self.add_state("records", full(0.0, C, M, depth, self.tower.width), within=records)
+        self.entropies = self.add_state("entropies", full(0.0, C, M, dtype=torch.float64), within=entropies(C))
+        self.counts = self.add_state("counts", full(0, C, dtype=torch.int64), within=between(0, M))
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

@@ -76,15 +76,14 @@ class TDA(Adapter):
         self.at_once = samples_at_once(classifier)
         (C, d), wide = classifier.anchors.shape, torch.float64
         K = int(min(C, 1 / self.min_probability)) if self.min_probability else C
-        caches = {
-            "positive": (self.positive_slots, slots_of(entropies(C))),
-            "negative": (self.negative_slots, slots_of(self._bound_of_negative_scores())),
-        }
-        for cache, (slots, scores) in caches.items():
-            self.add_state(f"{cache}_keys", full(0.0, C, slots, d), within=UNIT_BALL)
-            self.add_state(f"{cache}_scores", full(EMPTY, C, slots, dtype=wide), within=scores)
-        classes = full(C, C, self.negative_slots, K, dtype=torch.int32)
-        self.add_state("negative_classes", classes, within=between(0, C))
+        M, N, lowest = self.positive_slots, self.negative_slots, self._bound_of_negative_scores()
+        most_confident, uncertain = full(EMPTY, C, M, dtype=wide), full(EMPTY, C, N, dtype=wide)
+        self.positive_keys = self.add_state("positive_keys", full(0.0, C, M, d), within=UNIT_BALL)
+        self.positive_scores = self.add_state("positive_scores", most_confident, within=slots_of(entropies(C)))
+        self.negative_keys = self.add_state("negative_keys", full(0.0, C, N, d), within=UNIT_BALL)
+        self.negative_scores = self.add_state("negative_scores", uncertain, within=slots_of(lowest))
+        classes = full(C, C, N, K, dtype=torch.int32)
+        self.negative_classes = self.add_state("negative_classes", classes, within=between(0, C))
 
     def _step(self, samples: Samples) -> Tensor:
         f, zero_shot = samples.features, self.zero_shot(samples)
