@@ -10,7 +10,7 @@ from photos import noise
 from torch import nn
 from torch.nn.functional import normalize
 
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, InvalidSamples
 
 TEXTS = ["a photo of a coat.", "bag", "the very small fox that she wanted, seen from above"]
 KINDS = ["clip", "clip resnet", "clip of transformers", "siglip", "siglip2", "embedded"]
@@ -37,6 +37,14 @@ def test_a_batch_equals_one_by_one_in_unit_rows_and_may_be_empty(encoder):
         assert (rows.shape, rows.dtype) == ((3, encoder.dim), torch.float32)
         torch.testing.assert_close(rows.norm(dim=1), torch.ones(3))
     assert encoder.encode_texts([]).shape == encoder.encode(encoder.preprocess([])).shape == (0, encoder.dim)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, 1e38])
+def test_pixels_whose_features_are_not_finite_are_refused(encoder, number):
+    pixels = some_pixels(encoder)
+    pixels[1] = number
+    with pytest.raises(InvalidSamples, match=r"^the features of sample 1 are not finite: [^\n]* in torch.float32$"):
+        encoder.encode(pixels)
 
 
 def test_texts_follow_their_embeddings_and_gradients_reach_what_is_read(encoder):

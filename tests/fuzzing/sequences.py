@@ -120,7 +120,7 @@ def encode(scene: Scene) -> Any:
     encoder, (kind, *_) = valid.encoder(), scene.some_of(*valid.PICTURES)
     operations = scene.some_of(
         lambda: encoder.encode(torch.from_numpy(encoder.prepare(scene.content(f"picture.{kind}"), "x"))[None]),
-        lambda: encoder.encode(scene.around(torch.zeros(2, 1, 28, 28))).shape,  # methods refuse what is not finite
+        lambda: encoder.encode(scene.around(torch.zeros(2, 1, 28, 28))),
         lambda: encoder.encode_texts(scene.around(["a cat", "a dog"])),
         lambda: encoder.as_raw(scene.around(_PICTURE)),
         lambda: encoder.preprocess(scene.around([_PICTURE, _PICTURE])),

@@ -153,6 +153,18 @@ class Encoder(nn.Module, Model, ABC):
         require_plain("raw samples", raw, InvalidSamples)
         if raw.ndim < 2:
             raise InvalidSamples(f"raw samples must have a row for each sample, got shape {tuple(raw.shape)}")
+        features = self.encode_unchecked(raw)
+        usable = features.isfinite().all(dim=1)
+        if not usable.all():
+            raise InvalidSamples(
+                f"the features of sample {int(usable.int().argmin())} are not finite: its numbers are NaN, infinite, "
+                f"or too large for {self.architecture} in {self.dtype}"
+            )
+        return features
+
+    @torch.no_grad()
+    def encode_unchecked(self, raw: Tensor) -> Tensor:
+        """The same without a look at any number, for which the host would wait for a GPU."""
         return self._rows([self.features(self._ready(part)) for part in torch.split(raw, _SAMPLES_AT_ONCE)])
 
     @torch.no_grad()

@@ -78,7 +78,7 @@ class Program:
         if frame is not None:
             size = _checked_frame(frame)
             self._resize = DevicePreprocessing(encoder.preprocess, *size).to(self._device)
-        self._encode: Callable[[Tensor], Tensor] = encoder.encode
+        self._encode: Callable[[Tensor], Tensor] = encoder.encode_unchecked
         self._pixels = torch.zeros(batch, len(encoder.preprocess.mean), *size, dtype=torch.uint8, device=self._device)
         self.encoder, self.adapter = encoder, adapter.to(self._device)
         self._recording: Recording | None = None
