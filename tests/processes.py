@@ -1,9 +1,6 @@
-"""Processes that tests start: waited for as long as they live, and killed at a chosen moment."""
+"""Processes that tests start: waited for as long as they live."""
 
 import multiprocessing
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -37,27 +34,3 @@ def wait_until(happened, process):
             process.kill()
             pytest.fail(f"{process.args} hangs")
         time.sleep(0.005)
-
-
-def kill_at(owner, function, calls):
-    """Code after which a process is killed as it calls a function of a module or class for the n-th time."""
-    return f"""
-import os, signal
-from pkgutil import resolve_name
-owner, calls = resolve_name({owner!r}), []
-function = owner.{function}
-def counted(*arguments, **options):
-    calls.append(1)
-    if len(calls) == {calls}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return function(*arguments, **options)
-owner.{function} = counted
-"""
-
-
-def run_until_killed(owner, function, calls, *arguments, **how):
-    """The command in a process that SIGKILL ends at that moment."""
-    code = f"{kill_at(owner, function, calls)}\nfrom pta.cli import main\nmain()"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **how)
-    assert done.returncode == -signal.SIGKILL, done.stderr

@@ -8,9 +8,8 @@ import signal
 import numpy as np
 import pytest
 import torch
-from photos import FASHION, write_photos
+from photos import write_photos
 from PIL import Image
-from processes import kill_at
 from safetensors import safe_open
 
 from pta.datasets.features import load_features, read_about
@@ -52,23 +51,34 @@ def out(tmp_path):
     return tmp_path / "f.safetensors"
 
 
+def spoil(photos, first, last=None):
+    """Make one picture unreadable, or those from the first up to the last."""
+    for path in sorted(photos.glob("*/*.jpg"))[first : last or first + 1]:
+        path.write_bytes(b"no picture")
+
+
 def stop_at(number, encoder, photos, out, **how):
     """An extraction that stops at a picture that cannot be read."""
-    sorted(photos.glob("*/*.jpg"))[number].write_bytes(b"no picture")
+    spoil(photos, number)
     with pytest.raises(UnreadableSample):
         run(encoder, photos, out, **how)
 
 
-def classifier_for(encoder, images, templates=TEMPLATES):
-    return build_classifier(encoder, images.class_names, templates)
-
-
 def run(encoder, photos, out, templates=TEMPLATES, **how):
     images = open_samples(photos)
-    return extract(images, encoder, classifier_for(encoder, images, templates), out, **how)
+    return extract(images, encoder, build_classifier(encoder, images.class_names, templates), out, **how)
 
 
-def test_the_file_holds_what_one_by_one_gives(encoder, photos, tmp_path, out):
+def parts_of(out):
+    return out.with_name(f"{out.name}.parts")
+
+
+def paths_in(out):
+    with safe_open(out, framework="pt") as file:
+        return json.loads(file.get_tensor("paths").numpy().tobytes())
+
+
+def test_the_file_holds_what_one_by_one_gives(encoder, photos, out):
     images = open_samples(photos)
     done = run(encoder, photos, out, reading=Reading(batch=7, workers=2), shard=16)
     assert (done.samples, done.encoded, done.skipped) == (40, 40, ())
@@ -79,7 +89,7 @@ def test_the_file_holds_what_one_by_one_gives(encoder, photos, tmp_path, out):
     assert data.classifier.class_names == images.class_names
     assert data.classifier.scale == pytest.approx(encoder.scale)
     assert (data.name, data.dataset) == ("f", images.name)
-    assert not (tmp_path / "f.safetensors.parts").exists()
+    assert not parts_of(out).exists()
 
 
 def test_the_file_says_where_it_comes_from(encoder, photos, out):
@@ -91,27 +101,22 @@ def test_the_file_says_where_it_comes_from(encoder, photos, out):
     assert "pixels" not in about["images"]  # as in files from before there were any
     assert about["model"] == "embedded"
     assert set(about["versions"]) >= {"python", "torch", "numpy", "pillow", "pta-vlm"}
-    with safe_open(out, framework="pt") as file:
-        paths = json.loads(file.get_tensor("paths").numpy().tobytes())
-    assert paths == [image.key for image in open_samples(photos).samples]
+    assert paths_in(out) == [image.key for image in open_samples(photos).samples]
 
 
-def test_a_second_call_with_the_same_inputs_encodes_nothing(encoder, photos, out):
+def test_a_second_call_with_the_same_inputs_does_nothing_and_one_with_other_templates_encodes_no_image(
+    encoder, photos, out
+):
     run(encoder, photos, out)
-    before = out.read_bytes(), encoder.encoded
+    content, before = out.read_bytes(), load_features(out)
     assert run(encoder, photos, out, reading=Reading(batch=3, workers=1)).encoded == 0
-    assert (out.read_bytes(), encoder.encoded) == before
-
-
-def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, photos, out):
-    run(encoder, photos, out)
-    before, encoded = load_features(out), encoder.encoded
+    assert out.read_bytes() == content
     assert run(encoder, photos, out, templates=("a drawing of a {}.",)).encoded == 0
+    assert encoder.encoded == 40
     after = load_features(out)
-    assert encoder.encoded == encoded
     assert torch.equal(after.samples.features, before.samples.features)
     assert after.labels.tolist() == before.labels.tolist()
-    expected = classifier_for(encoder, open_samples(photos), ("a drawing of a {}.",))
+    expected = build_classifier(encoder, open_samples(photos).class_names, ("a drawing of a {}.",))
     assert after.classifier.fingerprint == expected.fingerprint
 
 
@@ -130,8 +135,7 @@ def test_other_inputs_are_encoded_again_if_that_is_wanted(change, encoder, photo
     assert run(encoder, photos, out, reading=reading, replace=True).encoded == 40
 
 
-def test_a_file_of_another_kind_is_not_overwritten(encoder, photos, tmp_path):
-    out = tmp_path / "precious.safetensors"
+def test_a_file_of_another_kind_is_not_overwritten(encoder, photos, out):
     encoder.write(out)
     before = out.read_bytes()
     with pytest.raises(StateMismatch, match="no feature file of pta extract"):
@@ -155,19 +159,11 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
         run(encoder, photos, out)  # what was skipped then is not silently missing now
 
 
-def test_a_shard_of_nothing_but_unreadable_images_is_no_obstacle(encoder, photos, out):
-    for path in sorted(photos.glob("*/*.jpg"))[8:16]:
-        path.write_bytes(b"no picture")
-    done = run(encoder, photos, out, on_error="skip", shard=8, reading=Reading(batch=4))
-    assert done.samples == len(load_features(done.path).samples) == 32
-
-
 def test_when_nothing_can_be_read_there_is_no_file(encoder, photos, out):
-    for path in photos.glob("*/*.jpg"):
-        path.write_bytes(b"no picture")
+    spoil(photos, 0, 40)
     with pytest.raises(UnreadableSample, match="none of the 40 samples"):
         run(encoder, photos, out, on_error="skip")
-    assert not (out).exists()
+    assert not out.exists()
 
 
 def test_views_are_stored_beside_the_plain_features(encoder, photos, out):
@@ -182,9 +178,8 @@ def test_views_are_stored_beside_the_plain_features(encoder, photos, out):
 
 
 def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, out):
-    for path in sorted(photos.glob("*/*.jpg"))[8:16]:
-        path.write_bytes(b"no picture")
-    run(encoder, photos, out, reading=Reading(batch=5, raw=True), shard=8, on_error="skip")
+    spoil(photos, 8, 16)  # a shard without a sample
+    run(encoder, photos, out, reading=Reading(batch=4, raw=True), shard=8, on_error="skip")
     samples = load_features(out).samples
     assert samples.raw.shape == (32, 1, 28, 28)
     assert samples.raw.dtype == torch.uint8
@@ -193,12 +188,13 @@ def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, out):
     torch.testing.assert_close(encoder.encode(samples.raw), samples.features, atol=1e-6, rtol=0)
 
 
-def test_pixels_survive_a_stop_and_other_templates(encoder, photos, out):
-    how = {"reading": Reading(batch=4, raw=True), "shard": 8}
-    stop_at(35, encoder, photos, out, **how)
-    assert run(encoder, photos, out, on_error="skip", **how).encoded == 8
+def test_pixels_survive_a_stop_another_size_of_shards_and_other_templates(encoder, photos, out):
+    reading = Reading(batch=4, raw=True)
+    stop_at(35, encoder, photos, out, reading=reading, shard=8)
+    how = {"reading": reading, "shard": 100, "on_error": "skip"}
+    assert run(encoder, photos, out, **how).encoded == 8
     before = load_features(out).samples
-    assert run(encoder, photos, out, templates=("a drawing of a {}.",), on_error="skip", **how).texts_renewed
+    assert run(encoder, photos, out, templates=("a drawing of a {}.",), **how).texts_renewed
     after = load_features(out).samples
     assert len(after) == 39
     assert torch.equal(after.raw, before.raw)
@@ -206,12 +202,8 @@ def test_pixels_survive_a_stop_and_other_templates(encoder, photos, out):
 
 
 def test_the_command_stores_pixels_if_asked(pta, photos, out):
-    call = ("extract", photos, "--model", "embedded", "--out", out, "--pixels")
-    assert pta(*call).returncode == 0
+    assert pta("extract", photos, "--model", "embedded", "--out", out, "--pixels").returncode == 0
     assert load_features(out).samples.raw.shape == (40, 1, 28, 28)
-    other = pta(*call, "--views", "4")
-    assert other.returncode == 2
-    assert other.stderr.startswith("pta: pixels are those of the plain image")
 
 
 @pytest.mark.parametrize(
@@ -228,17 +220,16 @@ def test_readings_that_make_no_sense_are_refused(wrong, complaint):
 
 
 def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, tmp_path, out):
-    parts = tmp_path / "f.safetensors.parts"
     bad = sorted(photos.glob("*/*.jpg"))[35]
     content, written = bad.read_bytes(), bad.stat().st_mtime_ns
     bad.write_bytes(b"x" * len(content))
     os.utime(bad, ns=(written, written))  # so that it is the same extraction
     with pytest.raises(UnreadableSample):
         run(encoder, photos, out, shard=8, reading=Reading(batch=4))
-    shards = sorted(parts.glob("*.safetensors"))
+    shards = sorted(parts_of(out).glob("*.safetensors"))
     assert len(shards) == 4
     shards[1].write_bytes(shards[1].read_bytes()[:-50])
-    (parts / ".half-written").write_bytes(b"x")
+    (parts_of(out) / ".half-written").write_bytes(b"x")
     bad.write_bytes(content)
     os.utime(bad, ns=(written, written))
     assert run(encoder, photos, out, shard=8).encoded == 16
@@ -248,40 +239,32 @@ def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, 
     )
 
 
-def test_another_shard_size_goes_on_with_the_first(encoder, photos, out):
-    stop_at(35, encoder, photos, out, shard=8, reading=Reading(batch=4))
-    assert run(encoder, photos, out, shard=100, on_error="skip").encoded == 8
-
-
 def test_what_a_kill_after_the_last_write_leaves_behind_is_removed(encoder, photos, tmp_path, out):
-    parts = tmp_path / "f.safetensors.parts"
     stop_at(3, encoder, photos, out)
-    kept = shutil.copytree(parts, tmp_path / "kept")
+    kept = shutil.copytree(parts_of(out), tmp_path / "kept")
     run(encoder, photos, out, on_error="skip")
-    assert not parts.exists()
-    kept.rename(parts)
+    assert not parts_of(out).exists()
+    kept.rename(parts_of(out))
     assert run(encoder, photos, out, on_error="skip").encoded == 0
-    assert not parts.exists()
+    assert not parts_of(out).exists()
 
 
 def test_names_that_are_no_text_are_no_obstacle(encoder, photos, out):
     odd = photos / "bag" / os.fsdecode(b"caf\xe9 \n.jpg")
     next(photos.glob("bag/*.jpg")).rename(odd)
     run(encoder, photos, out)
-    with safe_open(out, framework="pt") as file:
-        assert "bag/" + odd.name in json.loads(file.get_tensor("paths").numpy().tobytes())
+    assert f"bag/{odd.name}" in paths_in(out)
 
 
-def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, photos, tmp_path, out):
+@pytest.mark.parametrize("record", [None, b"{}", b"[1]", b"no JSON"])  # as it is, and damaged
+def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, photos, out, record):
     stop_at(35, encoder, photos, out, reading=Reading(batch=8), shard=8)
-    parts = tmp_path / "f.safetensors.parts"
-    for record in (None, b"{}", b"[1]", b"no JSON"):  # as it is, and damaged
-        if record is not None:
-            (parts / "inputs.json").write_bytes(record)
-        before = {path: path.read_bytes() for path in parts.iterdir()}
-        with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
-            run(encoder, photos, out, shard=8, reading=Reading(fast_decode=True))
-        assert {path: path.read_bytes() for path in parts.iterdir()} == before
+    if record is not None:
+        (parts_of(out) / "inputs.json").write_bytes(record)
+    before = {path: path.read_bytes() for path in parts_of(out).iterdir()}
+    with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
+        run(encoder, photos, out, shard=8, reading=Reading(fast_decode=True))
+    assert {path: path.read_bytes() for path in parts_of(out).iterdir()} == before
 
 
 def test_an_extraction_that_has_finished_nothing_begins_anew(encoder, photos, out):
@@ -291,14 +274,12 @@ def test_an_extraction_that_has_finished_nothing_begins_anew(encoder, photos, ou
 
 
 def test_batches_lie_on_a_grid_of_sample_numbers(encoder, photos, out, monkeypatch):
-    sorted(photos.glob("*/*.jpg"))[22].write_bytes(b"no picture")
     sizes = []
     monkeypatch.setattr(encoder, "encode", lambda raw: sizes.append(len(raw)) or EmbeddedEncoder.encode(encoder, raw))
-    reading = Reading(batch=6)
-    with pytest.raises(UnreadableSample):
-        run(encoder, photos, out, reading=reading, shard=13)
+    how = {"reading": Reading(batch=6), "shard": 13}
+    stop_at(22, encoder, photos, out, **how)
     sizes.clear()
-    run(encoder, photos, out, reading=reading, shard=13, on_error="skip")
+    run(encoder, photos, out, on_error="skip", **how)
     assert sizes == [6, 5, 6, 6, 4]  # 12 were done, and what cannot be read keeps its place
 
 
@@ -309,26 +290,26 @@ def test_a_feature_file_has_a_proper_name_and_place(encoder, photos, tmp_path):
         run(encoder, photos, tmp_path / "none" / "f.safetensors")
 
 
-def test_a_killed_extraction_goes_on_where_it_was(commands, pta, tmp_path, out):
-    write_photos(tmp_path / "photos", 60)
-    parts = tmp_path / "f.safetensors.parts"
-    call = ["extract", tmp_path / "photos", "--model", "embedded", "--out", out, "--shard", "4", "--batch", "4"]
-    commands.start(*call, folder=tmp_path, first=kill_at("pathlib:Path", "replace", 8))
+KILLED_BEFORE_A_SHARD_IS_FINISHED = """
+import os, pathlib, signal
+replaced, replace = [], pathlib.Path.replace
+def counted(*paths):
+    replaced.append(paths)
+    return os.kill(os.getpid(), signal.SIGKILL) if len(replaced) == 8 else replace(*paths)
+pathlib.Path.replace = counted
+"""
+
+
+def test_a_killed_extraction_keeps_what_it_has_finished(commands, pta, photos, tmp_path, out):
+    call = ["extract", photos, "--model", "embedded", "--out", out, "--shard", "4", "--batch", "4"]
+    commands.start(*call, folder=tmp_path, first=KILLED_BEFORE_A_SHARD_IS_FINISHED)
     assert commands.wait() == -signal.SIGKILL, commands.stderr.read()
-    assert list(parts.glob(".*.safetensors.*"))  # a shard that was about to be finished
+    assert list(parts_of(out).glob(".*.safetensors.*"))  # a shard that was about to be finished
     assert not out.exists()
-    kept = 4 * len(list(parts.glob("*.safetensors")))
-    assert 0 < kept < 60
+    kept = 4 * len(list(parts_of(out).glob("*.safetensors")))
+    assert 0 < kept < 40
     record = json.loads(pta(*call, "--json", "-").stdout)
-    assert record["images"] == 60
-    assert record["encoded"] == 60 - kept
-    assert json.loads(pta(*call, "--json", "-").stdout)["encoded"] == 0
-    encoder = EmbeddedEncoder.load().ready()
-    images = open_samples(tmp_path / "photos")
-    whole = extract(images, encoder, classifier_for(encoder, images), tmp_path / "whole.safetensors")
-    torch.testing.assert_close(
-        load_features(out).samples.features, load_features(whole.path).samples.features, atol=1e-6, rtol=0
-    )
+    assert (record["images"], record["encoded"]) == (40, 40 - kept)
 
 
 def test_two_processes_do_not_write_into_one_extraction(encoder, photos, out):
@@ -342,4 +323,4 @@ def test_two_processes_do_not_write_into_one_extraction(encoder, photos, out):
 
     run(encoder, photos, out, on_progress=interfere)
     assert seen
-    assert len(load_features(out).samples) == len(FASHION.images[:40])
+    assert len(load_features(out).samples) == 40
