@@ -23,38 +23,46 @@ from pta.streams import dirichlet
 from pta.views import confident_mean
 
 
-def test_eval_prints_a_table_and_writes_records_and_predictions(pta, pets, tmp_path):
-    out, folder = tmp_path / "out.json", tmp_path / "predictions"
-    done = pta(
-        *("eval", "--features", pets, "--method", "clip", "--method", "pta", "--seed", 1, "--seed", 2),
-        *("--set", "pta.h=50", "--json", out, "--predictions", folder),
-    )
-    assert done.returncode == 0, done.stderr
-    columns = ("accuracy", "gain over zero-shot", "worst class", "calibration error", "(raw ", "samples/s", "state")
-    assert all(word in done.stdout for word in ("clip", "pta", "±", *columns))
+@pytest.fixture
+def evaluate(pta, pets):
+    """`pta eval` on a feature file, which succeeds: its records, and what it prints beside them."""
 
-    records = json.loads(out.read_text())
+    def evaluate(*options, features=pets):
+        done = pta("eval", "--features", features, *options, "--json", "records.json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(Path("records.json").read_text()), done
+
+    return evaluate
+
+
+def columns(path, *names):
+    """Columns of whole numbers of a file of predictions."""
+    rows = list(csv.DictReader(path.open()))
+    return [[int(row[name]) for row in rows] for name in names]
+
+
+def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, tmp_path):
+    options = ("--method", "clip", "--method", "pta", "--seed", 1, "--seed", 2, "--set", "pta.h=50")
+    records, done = evaluate(*options, "--predictions", tmp_path / "predictions")
+    shown = ("accuracy", "gain over zero-shot", "worst class", "calibration error", "(raw ", "samples/s", "state")
+    assert all(word in done.stdout for word in ("clip", "pta", "±", *shown))
+
     keys = {"dataset", "method", "params", "seed", "stream", "n", "accuracy", "zero_shot_accuracy", "seconds"}
     keys |= {"state_bytes", "calibration_error", "class_accuracies", "worst_class", "fixed", "broken", "online"}
     keys |= {"raw_calibration_error", "samples", "labels", "seen", "right"}
-    assert [(record["method"], record["seed"]) for record in records] == [
-        ("clip", 1),
-        ("clip", 2),
-        ("pta", 1),
-        ("pta", 2),
-    ]
+    made = [(record["method"], record["seed"]) for record in records]
+    assert made == [("clip", 1), ("clip", 2), ("pta", 1), ("pta", 2)]
     assert all(set(record) == keys for record in records)
     assert records[2]["params"]["h"] == 50
 
     data = np.load(pets)
     order = np.random.default_rng(2).permutation(300)
+    labels = data["labels"][order]
     classifier = ZeroShotClassifier(data["text_features"], data["classnames"])
     expected = PTA(classifier, h=50.0).step(data["image_features"][order]).argmax(dim=1).tolist()
-    rows = list(csv.DictReader((folder / "pta-2.csv").open()))
-    assert [int(row["index"]) for row in rows] == order.tolist()
-    assert [int(row["label"]) for row in rows] == data["labels"][order].tolist()
-    assert [int(row["prediction"]) for row in rows] == expected
-    assert records[3]["accuracy"] == pytest.approx(100 * np.mean(expected == data["labels"][order]))
+    found = columns(tmp_path / "predictions" / "pta-2.csv", "index", "label", "prediction")
+    assert found == [order.tolist(), labels.tolist(), expected]
+    assert records[3]["accuracy"] == pytest.approx(100 * np.mean(expected == labels))
 
 
 def test_the_batch_size_changes_no_prediction(pta, pets, tmp_path):
@@ -64,16 +72,13 @@ def test_the_batch_size_changes_no_prediction(pta, pets, tmp_path):
     assert found[0] == found[1] == found[2]
 
 
-def test_a_stream_that_is_not_iid_is_run_in_batches_as_asked(pta, pets, tmp_path):
-    options = ["--stream", "dirichlet", "--gamma", "0.01", "--drop-last", "--lookahead"]
-    done = pta("eval", "--features", pets, *options, "--json", tmp_path / "o.json", "--predictions", tmp_path)
-    assert done.returncode == 0, done.stderr
-    clip, ours = json.loads((tmp_path / "o.json").read_text())
+def test_a_stream_that_is_not_iid_is_run_in_batches_as_asked(evaluate, pets, tmp_path):
+    options = ("--stream", "dirichlet", "--gamma", "0.01", "--drop-last", "--lookahead")
+    (clip, ours), _ = evaluate(*options, "--predictions", tmp_path)
     kind = {"kind": "dirichlet", "gamma": 0.01, "batch": 128, "drop_last": True, "lookahead": True}
     assert clip["stream"] == ours["stream"] == kind
     assert clip["n"] == ours["n"] == 256
-    done = pta("eval", "--features", pets, *options, "--method", "onzeta", "--json", "-")
-    assert json.loads(done.stdout)[0]["params"]["length"] == 256
+    assert evaluate(*options, "--method", "onzeta")[0][0]["params"]["length"] == 256
     assert clip["accuracy"] == clip["zero_shot_accuracy"] == ours["zero_shot_accuracy"]
 
     data = np.load(pets)
@@ -83,9 +88,7 @@ def test_a_stream_that_is_not_iid_is_run_in_batches_as_asked(pta, pets, tmp_path
         batch = data["image_features"][order[start : start + 128]]
         adapter.step(batch)
         expected += adapter.predict(batch).argmax(dim=1).tolist()
-    rows = list(csv.DictReader((tmp_path / "pta-1.csv").open()))
-    assert [int(row["index"]) for row in rows] == order.tolist()
-    assert [int(row["prediction"]) for row in rows] == expected
+    assert columns(tmp_path / "pta-1.csv", "index", "prediction") == [order.tolist(), expected]
 
 
 def test_json_to_stdout_is_nothing_but_json(pta, pets):
@@ -96,68 +99,58 @@ def test_json_to_stdout_is_nothing_but_json(pta, pets):
     assert all(word in listed for word in ("clip", "pta", "features", "h=20.0", "w=0.01", "min_probability"))
 
 
-def test_all_methods_are_those_that_the_file_has_everything_for(pta, pets):
-    done = pta("eval", "--features", pets, "--method", "all", "--json", "-")
-    assert done.returncode == 0, done.stderr
-    run_methods = {record["method"] for record in json.loads(done.stdout)}
+def test_all_methods_are_those_that_the_file_has_everything_for(evaluate):
+    records, done = evaluate("--method", "all")
     left_out = {"boostadapter", "mta", "zero", "tca"}
-    assert run_methods == set(list_adapters()) - left_out
+    assert {record["method"] for record in records} == set(list_adapters()) - left_out
     assert done.stderr.count("\n") == len(left_out)
-    assert (
-        "pets: mta is left out: mta needs views, which are missing; make them with pta extract --views 64"
-        in done.stderr
-    )
+    missing = "mta needs views, which are missing; make them with pta extract --views 64"
+    assert f"pets: mta is left out: {missing}" in done.stderr
     assert "pets: tca is left out: tca needs the image tower of a model; give it" in done.stderr
 
 
-def test_a_preset_gives_the_values_of_a_dataset_and_set_comes_on_top(pta, pets):
-    done = pta("eval", "--features", pets, "--method", "pta", "--preset", "paper/caltech101", "--json", "-")
-    assert [record["params"]["h"] for record in json.loads(done.stdout)] == [50.0]
-    done = pta(
-        *("eval", "--features", pets, "--method", "pta", "--preset", "paper/caltech101", "--json", "-"),
-        *("--set", "pta.h=7"),
-    )
-    assert [record["params"]["h"] for record in json.loads(done.stdout)] == [7.0]
+@pytest.mark.parametrize(
+    ("options", "value", "told"),
+    [
+        (("--preset", "paper/caltech101"), 50.0, ""),
+        (("--preset", "paper/caltech101", "--set", "pta.h=7"), 7.0, ""),  # which comes on top
+        (
+            ("--method", "tda", "--preset", "paper"),
+            20.0,
+            "pta: no preset 'paper' for pets and pta, tda: defaults are used "
+            "(--preset paper/DATASET takes the values of another)\n",
+        ),
+    ],
+)
+def test_a_preset_gives_the_values_of_a_dataset_or_the_defaults_and_one_line(evaluate, options, value, told):
+    records, done = evaluate("--method", "pta", *options)
+    assert (records[0]["params"]["h"], done.stderr) == (value, told)
 
 
-def test_a_preset_for_a_dataset_that_has_none_is_the_defaults_and_one_line(pta, pets):
-    done = pta(*("eval", "--features", pets, "--method", "pta", "--method", "tda", "--preset", "paper", "--json", "-"))
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)[0]["params"]["h"] == 20.0
-    assert done.stderr == (
-        "pta: no preset 'paper' for pets and pta, tda: defaults are used "
-        "(--preset paper/DATASET takes the values of another)\n"
-    )
-
-
-def test_views_are_averaged_where_there_are_some(pta, pets, tmp_path):
+def test_views_are_averaged_where_there_are_some(evaluate, pets, tmp_path):
     with np.load(pets) as arrays:
         given = dict(arrays)
     clean = given["text_features"][given["labels"]][:, None]
     noisy = clean + 3 * np.random.default_rng(2).standard_normal((300, 20, 16))
     np.savez(tmp_path / "pets.npz", **given, view_features=np.concatenate([clean, noisy], axis=1))
-    done = pta("eval", "--features", tmp_path / "pets.npz", "--method", "clip", "--views", "--json", "-")
-    (record,) = json.loads(done.stdout)
+    (record,), _ = evaluate("--method", "clip", "--views", features=tmp_path / "pets.npz")
     data = load_features(tmp_path / "pets.npz")
     expected = confident_mean(data.samples, data.classifier)
     right = data.classifier.logits(expected.features).argmax(dim=1).numpy() == data.labels
     assert record["dataset"] == "pets, views"
     assert record["accuracy"] == pytest.approx(100 * right.mean())
-    done = pta("eval", "--features", pets, "--views")
-    assert done.returncode == 2
-    assert "pta extract --views" in done.stderr
 
 
-def test_without_labels_there_are_predictions_but_no_accuracy(pta, pets, tmp_path):
+def test_without_labels_there_are_predictions_but_no_accuracy(evaluate, pets, tmp_path):
     arrays = {key: value for key, value in np.load(pets).items() if key != "labels"}
     np.savez(tmp_path / "wild.npz", **arrays)
-    done = pta(
-        "eval", "--features", tmp_path / "wild.npz", "--json", tmp_path / "o.json", "--predictions", tmp_path / "p"
-    )
-    assert done.returncode == 0, done.stderr
+    records, done = evaluate("--predictions", tmp_path / "p", features=tmp_path / "wild.npz")
     assert "no labels" in done.stdout
-    assert json.loads((tmp_path / "o.json").read_text())[0]["accuracy"] is None
+    assert records[0]["accuracy"] is None
     assert next(csv.DictReader((tmp_path / "p" / "pta-1.csv").open()))["label"] == ""
+
+
+EVAL = ("eval", "--features", "PETS")
 
 
 @pytest.mark.parametrize(
@@ -165,29 +158,30 @@ def test_without_labels_there_are_predictions_but_no_accuracy(pta, pets, tmp_pat
     [
         (["eval"], "Missing option '--features'"),
         (["eval", "--features", "nothing.npz"], "no such feature file: nothing.npz"),
-        (["eval", "--features", "PETS", "--method", "ptaa"], "no method is called 'ptaa'; did you mean 'pta'?"),
-        (["eval", "--features", "PETS", "--set", "pta.hh=1"], "pta has no parameter 'hh'; did you mean 'h'?"),
-        (["eval", "--features", "PETS", "--set", "pta.h=-1"], "h must be a number from"),
-        (["eval", "--features", "PETS", "--set", "pta.fusion=logit"], "did you mean 'logits'?"),
-        (["eval", "--features", "PETS", "--set", "h=1"], "expected METHOD.NAME=VALUE"),
-        (["eval", "--features", "PETS", "--method", "clip", "--set", "pta.h=1"], "pta is not among the methods"),
-        (["eval", "--features", "PETS", "--features", "PETS"], "two feature files are called pets"),
-        (["eval", "--features", "PETS", "--json", "no/such/folder/o.json"], "does not exist"),
-        (["eval", "--features", "PETS", "--predictions", "PETS"], "cannot make the folder"),
-        (["eval", "--features", "PETS", "--seed", "-1"], "'--seed'"),
-        (["eval", "--features", "PETS", "--batch", "0"], "'--batch'"),
-        (["eval", "--features", "PETS", "--gamma", "0.1"], "gamma belongs to the stream dirichlet"),
-        (["eval", "--features", "PETS", "--drop-last", "--batch", "301"], "less than one batch of 301"),
-        (["eval", "--features", "PETS", "--preset", "papper"], "no preset is called 'papper'; did you mean 'paper'"),
+        ([*EVAL, "--method", "ptaa"], "no method is called 'ptaa'; did you mean 'pta'?"),
+        ([*EVAL, "--set", "pta.hh=1"], "pta has no parameter 'hh'; did you mean 'h'?"),
+        ([*EVAL, "--set", "pta.h=-1"], "h must be a number from"),
+        ([*EVAL, "--set", "pta.fusion=logit"], "did you mean 'logits'?"),
+        ([*EVAL, "--set", "h=1"], "expected METHOD.NAME=VALUE"),
+        ([*EVAL, "--method", "clip", "--set", "pta.h=1"], "pta is not among the methods"),
+        ([*EVAL, "--features", "PETS"], "two feature files are called pets"),
+        ([*EVAL, "--json", "no/such/folder/o.json"], "does not exist"),
+        ([*EVAL, "--predictions", "PETS"], "cannot make the folder"),
+        ([*EVAL, "--seed", "-1"], "'--seed'"),
+        ([*EVAL, "--batch", "0"], "'--batch'"),
+        ([*EVAL, "--gamma", "0.1"], "gamma belongs to the stream dirichlet"),
+        ([*EVAL, "--drop-last", "--batch", "301"], "less than one batch of 301"),
+        ([*EVAL, "--preset", "papper"], "no preset is called 'papper'; did you mean 'paper'"),
         (
-            ["eval", "--features", "PETS", "--preset", "paper/caltech"],
+            [*EVAL, "--preset", "paper/caltech"],
             "the preset 'paper' has nothing for a dataset 'caltech'; did you mean 'caltech101'?",
         ),
         (
-            ["eval", "--features", "PETS", "--method", "zero"],
+            [*EVAL, "--method", "zero"],
             "pets: zero needs views, which are missing; make them with pta extract --views 64",
         ),
-        (["eval", "--features", "PETS", "--method", "mca", "--preset", "paper"], "no method is called 'mca'"),
+        ([*EVAL, "--views"], "pta extract --views"),
+        ([*EVAL, "--method", "mca", "--preset", "paper"], "no method is called 'mca'"),
         (["evaluate"], "No such command 'evaluate'. Did you mean 'eval'?"),
         (["demo", "--shift", "blurr"], "did you mean 'blur'?"),
         (["demo", "--severity", "6"], "severity"),
@@ -195,10 +189,8 @@ def test_without_labels_there_are_predictions_but_no_accuracy(pta, pets, tmp_pat
 )
 def test_a_mistake_is_one_clear_line_and_exit_code_2(pta, pets, arguments, complaint):
     done = pta(*(str(pets) if argument == "PETS" else argument for argument in arguments))
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert complaint in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
 
 
 def test_anything_else_is_exit_code_1(commands, tmp_path):
@@ -213,13 +205,13 @@ def test_a_process_of_its_own_prints_the_version():
     assert (done.returncode, done.stdout) == (0, f"pta {pta.__version__}\n")
 
 
+RUN = "import sys; sys.argv = ['pta', *{}]; from pta.cli import main; main()"
+
+
 @pytest.mark.parametrize(
-    "call", ["import pta.cli", "import pta; pta.errors", *(("--version",), ("--help",), ())], ids=str
+    "code", ["import pta.cli", "import pta; pta.errors", *map(RUN.format, (["--version"], ["--help"], []))]
 )
-def test_what_needs_no_torch_loads_none(call):
-    code = (
-        call if isinstance(call, str) else f"import sys; sys.argv = ['pta', *{call}]; from pta.cli import main; main()"
-    )
+def test_what_needs_no_torch_loads_none(code):
     check = "import atexit, sys; atexit.register(lambda: print('loaded:', {'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", f"{check}; {code}"], capture_output=True, text=True)
     assert done.stdout.endswith("loaded: set()\n"), done.stdout + done.stderr

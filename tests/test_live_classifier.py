@@ -50,6 +50,19 @@ def classifier():
     return make()
 
 
+@pytest.fixture
+def unchanged(classifier):
+    """Asserts that the classifier has learned nothing meanwhile."""
+    before = classifier.adapter.snapshot().tensors
+    yield
+    assert_state(classifier.adapter, before)
+    assert classifier.adapter.position == 0
+
+
+def assert_state(adapter, expected):
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in adapter.state().items())
+
+
 def by_hand(paths, method, views):
     """Pictures one by one, with nothing but the encoder and the adapter: logits and zero-shot logits."""
     encoder = EmbeddedEncoder.load()
@@ -95,25 +108,14 @@ def test_one_picture_after_the_other_equals_all_at_once(classifier):
         assert one.probability == pytest.approx(other.probability, abs=1e-4)
 
 
-def test_bytes_are_a_picture_too(samples, classifier):
+@pytest.mark.usefixtures("unchanged")
+def test_looking_without_learning_changes_nothing_and_bytes_are_a_picture_too(samples, classifier):
     path = samples[0].path
     assert classifier(path.read_bytes(), learn=False) == classifier(path, learn=False)
 
 
-def test_looking_without_learning_changes_nothing(classifier):
-    before = classifier.adapter.snapshot().tensors
-    classifier(FASHION.images[0], learn=False)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
-
-
-def test_what_was_learnt_can_be_saved_and_loaded(classifier, tmp_path):
-    classifier(list(FASHION.images[:20]))
+def test_a_state_of_other_classes_is_refused(classifier, tmp_path):
     classifier.save(tmp_path / "s.safetensors")
-    other = make()
-    other.load(tmp_path / "s.safetensors")
-    resumed, kept = other(FASHION.images[20]), classifier(FASHION.images[20])
-    assert resumed.label == kept.label
-    assert resumed.probability == pytest.approx(kept.probability, abs=1e-5)
     with pytest.raises(StateMismatch):
         pta.Classifier("embedded", ["cat", "dog"], cache=None).load(tmp_path / "s.safetensors")
 
@@ -162,17 +164,20 @@ def test_mistakes_are_pta_errors(classes, how, mistake):
         ([], {"top": 1.5}, InvalidParameter),
     ],
 )
+@pytest.mark.usefixtures("unchanged")
 def test_a_refusal_learns_nothing(given, how, mistake, classifier):
-    before = classifier.adapter.snapshot().tensors
     with pytest.raises(mistake):
         classifier(given, **how)
-    for odd in (torch.ones(2, 7), torch.tensor(1.0), None, 5, object()):
-        with pytest.raises(PtaError):
-            classifier.answer(odd)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
-    assert classifier.adapter.position == 0
 
 
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("odd", [torch.ones(2, 7), torch.tensor(1.0), None, 5, object()])
+def test_what_are_no_features_of_the_model_is_refused(odd, classifier):
+    with pytest.raises(PtaError):
+        classifier.answer(odd)
+
+
+@pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("top", [0, -1, "x", 1.5, None])
 def test_a_number_of_answers_that_makes_no_sense_is_refused_at_once(top, samples, classifier):
     for call in (
@@ -182,7 +187,6 @@ def test_a_number_of_answers_that_makes_no_sense_is_refused_at_once(top, samples
     ):
         with pytest.raises(InvalidParameter, match="must be a whole number"):
             call()
-    assert classifier.adapter.position == 0
 
 
 def test_a_state_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
@@ -194,7 +198,7 @@ def test_a_state_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
         with pytest.raises(PtaError):
             few.load(tmp_path / wrong)
         assert few.adapter is adapter
-        assert all(torch.equal(tensor, learned[name]) for name, tensor in adapter.state().items())
+        assert_state(adapter, learned)
 
 
 def test_a_model_without_tokens_is_refused_for_a_method_of_pixels():
