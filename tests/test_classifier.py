@@ -57,15 +57,9 @@ NO_NAMES = (5, None, "ab", [1, 2], [None, "b"], [["a"], "b"], np.array([1, 2]), 
         (([[1.0, float("nan")], [0.0, 1.0]], ["a", "b"]), "anchor 0 is not finite"),
         (([[1.0, 0.0], [0.0, 1.0]], ["a"]), "2 anchors but 1 class names"),
         (([1.0, 2.0], ["a", "b"]), "one row per class"),
-        *(
-            (([[1, 0], [0, 1]], ["a", "b"], scale), "scale must be a number above 0 and up to 10000")
-            for scale in NO_SCALES
-        ),
-        *(
-            (([[1, 0], [0, 1]], ["a", "b"], 1.0, bias), "bias must be a number from -10000 to 10000")
-            for bias in NO_BIASES
-        ),
-        *((([[1, 0], [0, 1]], names), "class names must be a list of texts") for names in NO_NAMES),
+        *(((torch.eye(2), ["a", "b"], one), "scale must be a number above 0 and up to 10000") for one in NO_SCALES),
+        *(((torch.eye(2), ["a", "b"], 1, one), "bias must be a number from -10000 to 10000") for one in NO_BIASES),
+        *(((torch.eye(2), names), "class names must be a list of texts") for names in NO_NAMES),
         (([[True, False], [False, True]], ["a", "b"]), "real numbers"),
     ],
 )

@@ -12,6 +12,7 @@ from pta.claims import sole_writer
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.reproduction.library import VIEWS, Library
+from pta.views import confident_mean
 
 SIX = "fashion/gaussian_noise/3/6"
 
@@ -25,20 +26,6 @@ def given_to(library, method, views=None):
     return library.features(SIX, views=views, needs=adapter_class(method).needs)
 
 
-def most_confident_mean(data):
-    """The mean of the six views of 64 with the lowest entropy, in float64, one image after the other."""
-    anchors = data.classifier.anchors.double().numpy()
-    means = []
-    for views in data.samples.views.double().numpy():
-        views = views / np.linalg.norm(views, axis=1, keepdims=True)
-        logits = data.classifier.scale * views @ anchors.T
-        p = np.exp(logits - logits.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        entropies = -(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)
-        means.append(views[np.argsort(entropies, kind="stable")[:6]].mean(axis=0))
-    return torch.tensor(np.array(means))
-
-
 def test_a_method_that_takes_views_has_them_beside_the_plain_image(library):
     with_views, plain = given_to(library, "mta", "crops"), given_to(library, "pta")
     assert with_views.samples.views.shape == (6, VIEWS, library.encoder.dim)
@@ -48,7 +35,7 @@ def test_a_method_that_takes_views_has_them_beside_the_plain_image(library):
 
 def test_the_mean_of_the_most_confident_is_for_methods_without_views_and_rows_that_want_it(library):
     data, plain = given_to(library, "boostadapter", "crops-mean"), given_to(library, "boostadapter", "crops")
-    expected = most_confident_mean(plain)
+    expected = confident_mean(plain.samples, plain.classifier).features.double()
     for given in (data, given_to(library, "pta", "crops")):
         torch.testing.assert_close(given.samples.features.double(), expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(data.samples.most_confident.double().mean(dim=1), expected, atol=1e-5, rtol=0)

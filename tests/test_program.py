@@ -90,13 +90,6 @@ def test_two_of_them_and_the_adapter_itself_learn_into_one_state(encoder, make, 
     torch.testing.assert_close(torch.cat(given).cpu(), expected.cpu(), atol=2e-3, rtol=0)
 
 
-def test_making_it_learns_nothing(encoder, make):
-    adapter = make()
-    pta.compile(encoder, adapter, batch=4, optimise=False)
-    for name, tensor in make().state().items():
-        assert torch.equal(adapter.state()[name].cpu(), tensor.cpu()), name
-
-
 def test_frames_of_another_size_are_resized_as_pillow_does_it(encoder, make):
     frames = np.random.default_rng(0).integers(0, 256, (3, 40, 60), np.uint8)
     run = pta.compile(encoder, make(), batch=3, frame=(40, 60), optimise=False)
@@ -130,11 +123,23 @@ def test_arrays_may_be_reversed_or_read_only(encoder, make, pixels):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"batch": 0}, {"batch": 2.5}, {"batch": True}, {"frame": 40}, {"frame": (0, 5)}]
+    ("method", "parameters", "how", "complaint"),
+    [
+        ("pta", {}, {"batch": 0}, "must be"),
+        ("pta", {}, {"batch": 2.5}, "must be"),
+        ("pta", {}, {"batch": True}, "must be"),
+        ("pta", {}, {"frame": 40}, "must be"),
+        ("pta", {}, {"frame": (0, 5)}, "must be"),
+        ("mta", {}, {}, "mta cannot be compiled"),
+        ("transclip", {}, {}, "transclip cannot be compiled"),
+        ("combined", {"base": "mta"}, {}, "combined cannot be compiled"),
+    ],
 )
-def test_impossible_sizes_are_refused(encoder, make, parameters):
-    with pytest.raises(InvalidParameter, match="must be"):
-        pta.compile(encoder, make(), **parameters)
+def test_impossible_sizes_and_methods_that_need_more_than_features_or_one_sample_are_refused(
+    encoder, make, method, parameters, how, complaint
+):
+    with pytest.raises(InvalidParameter, match=complaint):
+        pta.compile(encoder, make(method, **parameters), **how)
 
 
 def test_an_adapter_that_was_moved_away_is_noticed(encoder, make, pixels):
@@ -154,12 +159,6 @@ def test_features_that_are_no_numbers_are_refused_where_looking_costs_nothing(en
     with pytest.raises(InvalidSamples, match="not finite"):
         run(pixels[:2])
     assert adapter.position == 0
-
-
-@pytest.mark.parametrize(("method", "parameters"), [("mta", {}), ("transclip", {}), ("combined", {"base": "mta"})])
-def test_methods_that_need_more_than_features_or_one_sample_are_refused(encoder, make, method, parameters):
-    with pytest.raises(InvalidParameter, match=f"{method} cannot be compiled"):
-        pta.compile(encoder, make(method, **parameters))
 
 
 def test_what_is_no_model_and_a_classifier_of_another_model_are_refused(encoder, make):
