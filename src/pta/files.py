@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import torch
 from safetensors import safe_open
@@ -201,14 +201,17 @@ def join_tensors(
 
     However long the parts are, only a few rows are in memory at a time.
     """
-    first = _shapes(parts[0])
-    header: dict[str, Any] = {"__metadata__": metadata}
-    position = 0
+    held = [_shapes(part) for part in parts]
+    declared = {}
     for name in joined:
-        rows = sum(_shapes(part)[name].shape[0] for part in parts)
-        position = _declare(header, name, first[name].dtype, [rows, *first[name].shape[1:]], position)
-    for name, tensor in whole.items():
-        position = _declare(header, name, _NAMES[tensor.dtype], list(tensor.shape), position)
+        dtype, shape = held[0][name]
+        declared[name] = dtype, [sum(one[name][1][0] for one in held), *shape[1:]]
+    declared |= {name: (_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in whole.items()}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, (dtype, shape) in declared.items():
+        start, end = end, end + math.prod(shape) * _BYTES[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
     write_atomically(path, _joined_bytes(header, parts, joined, whole))
 
 
@@ -217,21 +220,11 @@ _NAMES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
 
 
-class _Shape(NamedTuple):
-    dtype: str
-    shape: list[int]
-
-
-def _shapes(path: Path) -> dict[str, _Shape]:
+def _shapes(path: Path) -> dict[str, tuple[str, list[int]]]:
+    """The type and the shape of every tensor of a file."""
     with safe_open(path, framework="pt") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        return {name: _Shape(slice.get_dtype(), slice.get_shape()) for name, slice in slices.items()}
-
-
-def _declare(header: dict[str, Any], name: str, dtype: str, shape: list[int], start: int) -> int:
-    end = start + math.prod(shape) * _BYTES[dtype]
-    header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-    return end
+        return {name: (slice.get_dtype(), slice.get_shape()) for name, slice in slices.items()}
 
 
 def _joined_bytes(
