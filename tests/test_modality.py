@@ -36,13 +36,15 @@ def folder(tmp_path):
     return write_signals(tmp_path / "sounds")
 
 
+def extracted(samples, encoder, out, *reading, **how):
+    return extract(samples, encoder, build_classifier(encoder, samples.class_names, TEMPLATES), out, *reading, **how)
+
+
 @pytest.fixture
 def features(encoder, folder, tmp_path):
     """A feature file with raw samples, made from the folder."""
     samples = open_samples(folder, modality=encoder.modality)
-    classifier = build_classifier(encoder, samples.class_names, TEMPLATES)
-    out = tmp_path / "f.safetensors"
-    return extract(samples, encoder, classifier, out, Reading(batch=5, raw=True)).path
+    return extracted(samples, encoder, tmp_path / "f.safetensors", Reading(batch=5, raw=True)).path
 
 
 @pytest.fixture
@@ -79,24 +81,17 @@ def test_files_become_features_as_one_by_one_by_hand(encoder, folder, features):
 
 def test_what_cannot_be_read_is_told_or_skipped(encoder, folder, tmp_path):
     (folder / "hum" / "00.sig").write_text("1 2 three")
-    samples = open_samples(folder, modality=SIGNALS)
-    call = (samples, encoder, build_classifier(encoder, samples.class_names, TEMPLATES), tmp_path / "f.safetensors")
+    call = (open_samples(folder, modality=SIGNALS), encoder, tmp_path / "f.safetensors")
     with pytest.raises(UnreadableSample, match=r"hum/00\.sig is no signal of eight numbers; --on-error skip"):
-        extract(*call)
-    assert extract(*call, on_error="skip", shard=1).samples == 11
-
-
-def test_the_features_are_evaluated_like_any_other(pta, features, tmp_path):
-    done = pta("eval", "--features", features, "--method", "pta", "--seed", 1, "--json", tmp_path / "out.json")
-    assert done.returncode == 0, done.stderr
+        extracted(*call)
+    assert extracted(*call, on_error="skip", shard=1).samples == 11
 
 
 @pytest.mark.parametrize("reading", [{"views": Views(4)}, {"fast_decode": True}])
 def test_options_of_images_are_refused_before_anything_is_read(reading, encoder, folder, tmp_path):
     samples = open_samples(folder, modality=SIGNALS)
-    classifier = build_classifier(encoder, samples.class_names, TEMPLATES)
     with pytest.raises(InvalidParameter, match=r"signal projection reads signals, for which there is no "):
-        extract(samples, encoder, classifier, tmp_path / "f.safetensors", Reading(**reading), on_error="skip")
+        extracted(samples, encoder, tmp_path / "f.safetensors", Reading(**reading), on_error="skip")
 
 
 def test_a_model_of_another_modality_is_refused(encoder, folder, tmp_path):
@@ -106,9 +101,8 @@ def test_a_model_of_another_modality_is_refused(encoder, folder, tmp_path):
     with pytest.raises(UnreadableFile, match=r"no images in .*sounds"):
         find_samples([folder], EmbeddedEncoder.modality)
     images = open_source("fashion/clean", modality=encoder.modality)
-    classifier = build_classifier(encoder, images.class_names, TEMPLATES)
     with pytest.raises(InvalidParameter, match=r"fashion/clean holds images, but signal projection reads signals"):
-        extract(images, encoder, classifier, tmp_path / "f.safetensors")
+        extracted(images, encoder, tmp_path / "f.safetensors")
 
 
 # -- files to answers --------------------------------------------------------------------------------------------------
@@ -139,8 +133,7 @@ def test_an_installed_package_adds_a_method_a_model_and_a_source(installed, fold
     assert "nearest" in pta.list_adapters()
     encoder, samples = load_encoder("signals:any"), open_source(f"waves{folder}")
     assert (encoder.fingerprint, len(samples)) == (SignalEncoder().ready().fingerprint, 12)
-    classifier = build_classifier(encoder, samples.class_names, TEMPLATES)
-    data = load_features(extract(samples, encoder, classifier, tmp_path / "f.safetensors").path)
+    data = load_features(extracted(samples, encoder, tmp_path / "f.safetensors").path)
     adapter = pta.create_adapter("nearest", data.classifier, rate=0.5)
     assert adapter.step(data.samples).argmax(dim=1).tolist() == data.labels.tolist()
     assert "a_clone_is_independent" in pta.check_adapter(pta.adapters.adapter_class("nearest"))
@@ -158,29 +151,25 @@ def test_the_command_knows_what_was_installed(installed, pta, features, folder, 
     assert json.loads((tmp_path / "o.json").read_text())
 
 
+BROKEN = "broken (broken_for_pta:{}) cannot be imported: no licence"
+
+
 @pytest.mark.parametrize(
-    ("call", "mistake", "place"),
+    ("call", "name", "mistake", "complaint"),
     [
-        (lambda: pta.adapters.adapter_class("broken"), UnknownAdapter, "Method"),
-        (lambda: load_encoder("broken:x"), UnavailableModel, "load"),
-        (lambda: open_source("broken/x"), UnreadableFile, "open"),
+        (pta.adapters.adapter_class, "broken", UnknownAdapter, BROKEN.format("Method")),
+        (load_encoder, "broken:x", UnavailableModel, BROKEN.format("load")),
+        (open_source, "broken/x", UnreadableFile, BROKEN.format("open")),
+        (pta.adapters.adapter_class, "wrong", UnknownAdapter, "must be a subclass"),
+        (load_encoder, "wrong", UnavailableModel, "gives no pta.encoders.Encoder"),
+        (open_source, "wrong/x", UnreadableFile, "gives no pta.datasets.SampleSet"),
+        (load_encoder, "none", UnavailableModel, "no model is called 'none'; models are embedded "),
+        (load_encoder, "none", UnavailableModel, ", signals:…"),
     ],
 )
-def test_a_plugin_that_cannot_be_imported_is_one_line(installed, call, mistake, place):
+@pytest.mark.usefixtures("installed")
+def test_a_plugin_that_is_broken_wrong_or_not_there_is_one_line(call, name, mistake, complaint):
     with pytest.raises(mistake) as refusal:
-        call()
-    assert str(refusal.value) == f"broken (broken_for_pta:{place}) cannot be imported: no licence"
-
-
-def test_a_plugin_that_gives_something_else_is_one_line(installed):
-    with pytest.raises(UnknownAdapter, match="must be a subclass"):
-        pta.adapters.adapter_class("wrong")
-    with pytest.raises(UnavailableModel, match=r"gives no pta\.encoders\.Encoder"):
-        load_encoder("wrong")
-    with pytest.raises(UnreadableFile, match=r"gives no pta\.datasets\.SampleSet"):
-        open_source("wrong/x")
-
-
-def test_an_unknown_model_is_told_what_there_is(installed):
-    with pytest.raises(UnavailableModel, match=r"no model is called 'none'; models are embedded .*, signals:…"):
-        load_encoder("none")
+        call(name)
+    assert complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)
