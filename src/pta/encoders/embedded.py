@@ -215,7 +215,7 @@ class EmbeddedEncoder(ImageEncoder):
 
     def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Lower-cased UTF-8 bytes between start and end, padded to the longest: ids and mask, both N×L."""
-        rows = [[START, *text.lower().encode(), END] for text in texts]
+        rows = [[START, *text.lower().encode(errors="replace"), END] for text in texts]
         self._require_short(texts, (len(row) - 2 for row in rows), self.config.text_length - 2, unit="bytes")
         return self._padded(rows, max(map(len, rows), default=2), PAD)
 
