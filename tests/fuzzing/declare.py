@@ -83,11 +83,16 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inside)
 
 
-def command(line: str, *, stdin: str = "names.txt", weight: int = 2, always_refused: bool = False) -> None:
-    """Declare a call of the command with these arguments, in this process; {NAME} is a file of that name, mutated."""
-    name = line.split()[0]
-    call = partial(_run_mutated, arguments=line.split(), stdin=stdin)
-    TARGETS.append(Target(f"pta {name}", call, weight, frozenset({f"pta.cli:{name}"}), always_refused))
+def command(line: str, *, always_refused: bool = False) -> None:
+    """Declare a call of the command in this process, in a line like "WEIGHT eval --features {NAME} < NAME".
+
+    {NAME} is a file of that name, mutated; so is what it reads from standard input.
+    """
+    line, _, stdin = line.partition(" < ")
+    weight, *arguments = line.split()
+    call = partial(_run_mutated, arguments=arguments, stdin=stdin or "names.txt")
+    covers = frozenset({f"pta.cli:{arguments[0]}"})
+    TARGETS.append(Target(f"pta {arguments[0]}", call, int(weight), covers, always_refused))
 
 
 def _run_mutated(scene: Scene, arguments: list[str], stdin: str) -> None:

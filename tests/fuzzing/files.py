@@ -12,7 +12,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -97,17 +97,13 @@ def _mutated_folder(random: Random, folder: Path, target: Path) -> Path:
 
 def _odd_place(random: Random, target: Path) -> Path:
     """Not a file of the right kind, at this place."""
-    match random.randrange(8):
-        case 0:
-            target.mkdir()
-        case 1:
-            os.mkfifo(target)
-        case 2:
-            target.touch()
-        case 3:
-            target.write_bytes(random.randbytes(random.randrange(1, 300)))
-        case _:
-            target.symlink_to(random.choice((target, target.parent, "/dev/zero", "/proc/self/mem")))
+    places = (target, target.parent, "/dev/zero", "/proc/self/mem")
+    kinds = (
+        *4 * (lambda: target.symlink_to(random.choice(places)),),
+        *(target.mkdir, target.touch, lambda: os.mkfifo(target)),
+        lambda: target.write_bytes(random.randbytes(random.randrange(1, 300))),
+    )
+    random.choice(kinds)()
     return target
 
 
@@ -172,18 +168,20 @@ def _zip(content, random):
         return [[name, archive.read(name)] for name in archive.namelist()], build
 
 
-def _tar(content, random):
-    def build(held: Any) -> bytes:
-        written = io.BytesIO()
-        with tarfile.open(fileobj=written, mode="w", errors="surrogateescape") as archive:
-            for name, inside in held:
-                member = tarfile.TarInfo(name)
-                member.size = len(inside)
-                archive.addfile(member, io.BytesIO(inside))
-        return written.getvalue()
+def tar_of(members: Iterable[Sequence[Any]]) -> bytes:
+    """An archive of files, given their names and contents."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w", errors="surrogateescape") as archive:
+        for name, inside in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(inside)
+            archive.addfile(member, io.BytesIO(inside))
+    return written.getvalue()
 
+
+def _tar(content, random):
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        return [[member.name, archive.extractfile(member).read()] for member in archive], build
+        return [[member.name, archive.extractfile(member).read()] for member in archive], tar_of
 
 
 def _fields(layout: str, starts: Callable[[bytes], Sequence[int]], finish: Callable[[bytes], bytes] = bytes) -> Format:

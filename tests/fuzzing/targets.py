@@ -129,50 +129,32 @@ calls("pta.inference.open_source:open_fashion", "fashion/blur/2/5", _FASHION, we
 calls("pta.inference.sources:open_places", lambda scene: scene.around([str(scene.file("classes"))]), frames=False)
 calls("pta.inference.verify:find_reference", "ViT-B/16", "clip", then=lambda found: found.choose(["dtd"]))
 calls("pta.demo:run_demo", "blur", 2, 1, limit=5, weight=1)
-# the command
-command(
-    "eval --features {features.npz} --method pta --method zero --seed 1 --set pta.h=5 --stream dirichlet --gamma 0.1 "
-    "--batch 8 --json out.json --predictions answers",
-    weight=6,
-)
-command("eval --features {features.safetensors} --method all --preset paper/dtd --json -")
-command("compare {records.json} --a clip --b pta --resamples 1000 --level 0.9", weight=6)
-command(
-    "sweep --features {features.npz} --set pta.h=5,20 --seed 1 --results {store} --csv out.csv --json out.json",
-    weight=3,
-)
-command("reproduce {mine.toml} --features {features.npz} --offline --out results --seeds 1", weight=1)
-command("methods pta --json -", weight=1)
-command(
-    "predict {classes} --classes coat,bag --model embedded --out rows.jsonl --top 2 --on-error skip --workers 2 "
-    "--method pta --set pta.h=5 --state s.safetensors",
-    weight=6,
-)
-command(
-    "predict {picture.png} --classes coat,bag,sneaker --model embedded --out {rows.jsonl} --append "
-    "--state {live.safetensors} --workers 1",
-    weight=4,
-)
-command(
-    "predict - --frames --classes coat,bag --model embedded --out - --csv --device cpu --on-error skip --workers 1",
-    stdin="frames.bin",
-    weight=4,
-)
-command(
-    "predict - --classes {names.txt} --model embedded --descriptions {descriptions.json} --on-error skip --workers 1",
-    stdin="paths.txt",
-    weight=3,
-)
-command(
-    "extract {classes} --out f.safetensors --model embedded --views 2 --view-mode crops --seed 1 --shard 2 "
-    "--on-error skip --templates {templates.txt} --json - --workers 2",
-    weight=5,
-)
-command("extract {shard.tar} --out f.safetensors --model embedded --classes a,b,c --pixels", weight=3)
-command("verify embedded --data {datasets} --dataset dtd --features f", weight=1, always_refused=True)
-command("datasets check dtd --data {datasets} --json -", weight=3)
-command("datasets --json list.json", weight=1)
-command("demo --shift nothing --severity 3 --seed 1 --report r.html", weight=1, always_refused=True)
+# the command: its weight, its arguments, and what it reads from standard input
+for _line in """\
+6 eval --features {features.npz} --method pta --method zero --seed 1 --set pta.h=5 --stream dirichlet --gamma 0.1
+  --batch 8 --json out.json --predictions answers
+2 eval --features {features.safetensors} --method all --preset paper/dtd --json -
+6 compare {records.json} --a clip --b pta --resamples 1000 --level 0.9
+3 sweep --features {features.npz} --set pta.h=5,20 --seed 1 --results {store} --csv out.csv --json out.json
+1 reproduce {mine.toml} --features {features.npz} --offline --out results --seeds 1
+1 methods pta --json -
+6 predict {classes} --classes coat,bag --model embedded --out rows.jsonl --top 2 --on-error skip --workers 2
+  --method pta --set pta.h=5 --state s.safetensors
+4 predict {picture.png} --classes coat,bag,sneaker --model embedded --out {rows.jsonl} --append
+  --state {live.safetensors} --workers 1
+4 predict - --frames --classes coat,bag --model embedded --out - --csv --device cpu --on-error skip --workers 1
+  < frames.bin
+3 predict - --classes {names.txt} --model embedded --descriptions {descriptions.json} --on-error skip --workers 1
+  < paths.txt
+5 extract {classes} --out f.safetensors --model embedded --views 2 --view-mode crops --seed 1 --shard 2
+  --on-error skip --templates {templates.txt} --json - --workers 2
+3 extract {shard.tar} --out f.safetensors --model embedded --classes a,b,c --pixels
+3 datasets check dtd --data {datasets} --json -
+1 datasets --json list.json
+""".replace("\n  ", " ").splitlines():
+    command(_line)
+command("1 verify embedded --data {datasets} --dataset dtd --features f", always_refused=True)
+command("1 demo --shift nothing --severity 3 --seed 1 --report r.html", always_refused=True)
 
 
 def target_of(seed: int, number: int) -> tuple[Target, Random]:

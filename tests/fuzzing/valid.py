@@ -3,7 +3,6 @@
 import io
 import json
 import shutil
-import tarfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from openai_checkpoints import random_state, write_openai_archive
 from PIL import Image
 from safetensors.torch import save_file
 
+from fuzzing.files import tar_of
 from pta import Adapter, Classifier, Samples, Segment, ZeroShotClassifier, create_adapter, list_adapters
 from pta.adapters.toy_model import SIZE, ToyModel
 from pta.datasets.features import FeatureFile
@@ -128,12 +128,8 @@ def _features(path: Path) -> None:
 
 
 def _tar(path: Path) -> None:
-    with tarfile.open(path, "w") as archive:
-        for number, kind in enumerate(("JPEG", "PNG", "JPEG")):
-            for suffix, content in ((kind.lower(), picture(kind)), ("cls", b"%d" % number)):
-                member = tarfile.TarInfo(f"{number:03d}.{suffix}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+    pictures = ((f"{number:03d}.{kind.lower()}", picture(kind)) for number, kind in enumerate(("JPEG", "PNG", "JPEG")))
+    path.write_bytes(tar_of([*pictures, *((f"{number:03d}.cls", b"%d" % number) for number in range(3))]))
 
 
 def _classes(path: Path) -> None:
