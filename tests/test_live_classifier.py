@@ -25,6 +25,8 @@ from pta.inference.stream_progress import Progress
 from pta.samples import Samples
 from pta.views import make_views
 
+NO_BLOCKS = r"image tower of .* cannot be run block by block"
+
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory):
@@ -119,18 +121,19 @@ def test_probabilities_and_entropy_are_those_of_the_adapted_logits():
 
 
 @pytest.mark.parametrize(
-    ("classes", "how", "mistake"),
+    ("wrong", "mistake", "complaint"),
     [
-        (["cat"], {}, InvalidClassifier),
-        ("cat", {}, InvalidClassifier),
-        (["cat", "dog"], {"templates": "no place for a name"}, PtaError),
-        (["cat", "dog"], {"method": "none"}, PtaError),
-        (["cat", "dog"], {"hh": 3}, InvalidParameter),
+        ({"classes": ["cat"]}, InvalidClassifier, "at least two"),
+        ({"classes": "cat"}, InvalidClassifier, "list of strings"),
+        ({"templates": "no place for a name"}, PtaError, "no place for a name"),
+        ({"method": "none"}, PtaError, "no method is called 'none'"),
+        ({"hh": 3}, InvalidParameter, "pta has no parameter 'hh'"),
+        ({"model": ClipEncoder(random_state("RN50"), quick_gelu=True), "method": "tca"}, InvalidParameter, NO_BLOCKS),
     ],
 )
-def test_mistakes_are_pta_errors(classes, how, mistake):
-    with pytest.raises(mistake):
-        pta.Classifier("embedded", classes, cache=None, **how)
+def test_mistakes_are_pta_errors(wrong, mistake, complaint):
+    with pytest.raises(mistake, match=complaint):
+        pta.Classifier(**{"model": "embedded", "classes": ["cat", "dog"], "cache": None} | wrong)
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -167,12 +170,6 @@ def test_a_state_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
             few.load(tmp_path / f"{wrong}.safetensors")
         assert few.adapter is adapter
         assert_state(adapter, learned)
-
-
-def test_a_model_without_tokens_is_refused_for_a_method_of_pixels():
-    encoder = ClipEncoder(random_state("RN50"), quick_gelu=True)
-    with pytest.raises(InvalidParameter, match=r"image tower of .* cannot be run block by block"):
-        pta.Classifier(encoder, ["cat", "dog"], cache=None, method="tca")
 
 
 def test_when_a_batch_is_given_out_exactly_that_has_been_learnt(samples, classifier):
