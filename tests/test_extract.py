@@ -78,9 +78,9 @@ def paths_in(out):
         return json.loads(file.get_tensor("paths").numpy().tobytes())
 
 
-def test_the_file_holds_what_one_by_one_gives(encoder, photos, out):
+def test_the_file_holds_what_one_by_one_gives_and_says_where_it_comes_from(encoder, photos, out):
     images = open_samples(photos)
-    done = run(encoder, photos, out, reading=Reading(batch=7, workers=2), shard=16)
+    done = run(encoder, photos, out, reading=Reading(batch=7, workers=2), shard=16, about={"model": "embedded"})
     assert (done.samples, done.encoded, done.skipped) == (40, 40, ())
     data = load_features(out)
     one_by_one = [encoder.encode(encoder.preprocess(decode_image(image.read()))) for image in images.samples]
@@ -90,10 +90,6 @@ def test_the_file_holds_what_one_by_one_gives(encoder, photos, out):
     assert data.classifier.scale == pytest.approx(encoder.scale)
     assert (data.name, data.dataset) == ("f", images.name)
     assert not parts_of(out).exists()
-
-
-def test_the_file_says_where_it_comes_from(encoder, photos, out):
-    run(encoder, photos, out, about={"model": "embedded", "prompts": list(TEMPLATES)})
     about = read_about(out)
     assert about["images"]["model"] == encoder.fingerprint
     assert about["images"]["preprocessing"]["size"] == 28
@@ -101,7 +97,7 @@ def test_the_file_says_where_it_comes_from(encoder, photos, out):
     assert "pixels" not in about["images"]  # as in files from before there were any
     assert about["model"] == "embedded"
     assert set(about["versions"]) >= {"python", "torch", "numpy", "pillow", "pta-vlm"}
-    assert paths_in(out) == [image.key for image in open_samples(photos).samples]
+    assert paths_in(out) == [image.key for image in images.samples]
 
 
 def test_a_second_call_with_the_same_inputs_does_nothing_and_one_with_other_templates_encodes_no_image(
