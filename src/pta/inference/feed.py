@@ -92,7 +92,8 @@ def prepare_in_batches(
         except BaseException as error:  # whatever the source raises belongs to the one who reads the batches
             put(_End(error))
 
-    threading.Thread(target=produce, name="produce", daemon=True).start()
+    producer = threading.Thread(target=produce, name="produce", daemon=True)
+    producer.start()
     try:
         end = None
         while end is None and not stopping():
@@ -104,6 +105,8 @@ def prepare_in_batches(
     finally:
         stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
+        if producer is not threading.current_thread():  # which may collect a stream that was forgotten
+            producer.join(2 * _POLL)  # a thread that wakes while the interpreter ends can abort the process
 
 
 def _collect(
