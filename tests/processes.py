@@ -1,9 +1,6 @@
 """Processes that tests start: waited for as long as they live, and killed at a chosen moment."""
 
 import multiprocessing
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -53,11 +50,3 @@ def counted(*arguments, **options):
     return function(*arguments, **options)
 owner.{function} = counted
 """
-
-
-def run_until_killed(owner, function, calls, *arguments, **how):
-    """The command in a process that SIGKILL ends at that moment."""
-    code = f"{kill_at(owner, function, calls)}\nfrom pta.cli import main\nmain()"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **how)
-    assert done.returncode == -signal.SIGKILL, done.stderr
