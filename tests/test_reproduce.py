@@ -7,16 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from miniatures import build
+from safetensors.numpy import save_file
 
-from pta import Samples, ZeroShotClassifier
-from pta.datasets.features import FeatureFile
 from pta.evaluation.cached_evaluation import evaluate_once
-from pta.evaluation.result_store import ResultStore
-from pta.reproduction.declaration import PACKAGED, parse_experiment
-from pta.reproduction.library import Library
-from pta.reproduction.plan import place
-from pta.reproduction.reproduce import reproduce
-from pta.reproduction.world import load_world, world_with
+from pta.reproduction.declaration import PACKAGED
+from pta.reproduction.world import load_world
 
 CROSS_DOMAIN = load_world("paper").members("cross-domain")
 WRITTEN = ("md", "csv", "tex")
@@ -174,17 +169,6 @@ def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features
     assert set(table["about"]) == {"model", "architecture", "model fingerprint", "feature files"}
 
 
-def test_a_table_of_ones_own_features_is_headed_by_what_made_them(tmp_path):
-    features, classifier = np.eye(2), ZeroShotClassifier(np.eye(2), ["cat", "dog"])
-    mine = FeatureFile("mine", Samples.of(features), classifier, np.arange(2), architecture="ViT-L/14")
-    library = Library(tmp_path / "features", model="embedded", own={"mine": mine})
-    assert library.encoder.architecture == "embedded"  # loaded, as --offline does, and not used
-    world = world_with([mine], offline=True, most_seeds=1)
-    text = "title = 't'\ncolumns = [{ each = 'own' }]\nrows = [{ label = 'CLIP', method = 'clip' }]"
-    (table,) = reproduce([place(parse_experiment("own", text), world)], library, ResultStore(tmp_path))
-    assert table.about == {"feature files": "mine (by ViT-L/14)"}
-
-
 # -- once, whatever happens --------------------------------------------------------------------------------------------
 
 
@@ -266,10 +250,15 @@ def test_ones_own_experiment_is_about_ones_own_files_and_its_numbers_are_theirs(
     mine = tmp_path / "mine.toml"
     rows = 'rows = [{ label = "CLIP", method = "clip", seeds = 1, printed = [69.5, 69.0] }]'
     mine.write_text(f'title = "t"\ncolumns = [{{ each = "own" }}, {{ label = "Average", mean_of = "all" }}]\n{rows}')
+    with np.load(features / "kitchen.npz") as file:
+        arrays = {name: file[name] for name in ("image_features", "text_features", "labels")}
+    about = json.dumps({"kind": "features", "images": {"architecture": "ViT-L/14"}})
+    save_file(arrays, tmp_path / "kitchen.safetensors", {"classnames": '["a", "b", "c", "d"]', "about": about})
     call = ("reproduce", mine, "--offline", "--out", tmp_path / "out", "--json", "-")
-    table = table_of(pta(*call, "--features", features / "kitchen.npz"))
+    table = table_of(pta(*call, "--features", tmp_path / "kitchen.safetensors"))
     cells = table["rows"][0]["cells"]
     assert list(cells) == ["kitchen", "Average"]
     assert (cells["kitchen"]["ours"], cells["kitchen"]["difference"]) == (70.0, 0.5)
     assert table["notes"] == []
+    assert table["about"] == {"feature files": "kitchen (by ViT-L/14)"}  # the packaged model is loaded and not used
     assert "nothing is in the group 'own'; name feature files" in pta(*call).stderr
