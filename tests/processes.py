@@ -1,6 +1,9 @@
 """Processes that tests start: waited for as long as they live, and killed at a chosen moment."""
 
 import multiprocessing
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -21,6 +24,11 @@ class Forked(multiprocessing.get_context("fork").Process):
 
     def poll(self):
         return self.exitcode
+
+    def kill(self):
+        """Kill it, and wait for its end."""
+        super().kill()
+        self.join(PATIENCE)
 
 
 def wait_until(happened, process):
@@ -50,3 +58,11 @@ def counted(*arguments, **options):
     return function(*arguments, **options)
 owner.{function} = counted
 """
+
+
+def run_until_killed(owner, function, calls, *arguments, **how):
+    """The command in a process that SIGKILL ends at that moment."""
+    code = f"{kill_at(owner, function, calls)}\nfrom pta.cli import main\nmain()"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **how)
+    assert done.returncode == -signal.SIGKILL, done.stderr

@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from itertools import product
 from multiprocessing import get_context
@@ -43,11 +42,6 @@ def write_until_killed(folder, begun):
         store.put({"number": number}, {"value": number, "filling": "x" * 20_000})
         begun.set()
         number += 1
-
-
-def killed(process):
-    process.kill()
-    process.join(PATIENCE)
 
 
 @pytest.fixture
@@ -101,9 +95,9 @@ def test_a_claim_is_held_against_others_until_a_kill_gives_it_to_whoever_waits(s
             assert mine is free
     waiting = Forked(hold, tmp_path / "store", "abcdef", got)
     assert not got.wait(0.3)
-    killed(holder)
+    holder.kill()
     wait_until(got.is_set, waiting)
-    killed(waiting)
+    waiting.kill()
 
 
 def test_a_claim_and_a_transaction_are_waited_for_longer_than_a_second(store, tmp_path):
@@ -131,7 +125,7 @@ def test_a_process_killed_while_it_writes_leaves_a_readable_store(tmp_path):
         writer = Forked(write_until_killed, tmp_path / "store", begun)
         wait_until(begun.is_set, writer)
         time.sleep(rng.uniform(0, 0.02))
-        killed(writer)
+        writer.kill()
         store = ResultStore(tmp_path / "store")
         values = [store.get(result_key({"number": number}))["value"] for number in range(len(store))]
         assert values == list(range(len(store)))  # what was put is there, whole, and nothing is there by half
@@ -180,24 +174,28 @@ def test_a_place_that_cannot_hold_a_store_is_one_clear_line(tmp_path, name):
     assert str(tmp_path / name) in refusal(ResultStore, tmp_path / name)
 
 
-def without_rights(folder):
+def without_rights(folder, found):
     """What a user who may only read a store gets: its results, and clear lines."""
     if os.geteuid() == 0:
         os.setuid(65534)
     store = ResultStore(folder)
     actions = (lambda: store.put({"seed": 2}, {}), lambda: store.claim("abcdef", wait=True).__enter__())
-    return store.get(result_key({"seed": 1})), [refusal(action) for action in actions]
+    found.put((store.get(result_key({"seed": 1})), *map(refusal, actions)))
 
 
 def test_a_store_that_may_not_be_written_can_be_read():
-    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, mp_context=FORK) as other:
+    found = FORK.SimpleQueue()
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "store"
         ResultStore(folder).put({"seed": 1}, {"value": 1})
         for place in (folder / "results.sqlite", folder / "claims", folder, Path(name)):
             place.chmod(0o444 if place.is_file() else 0o555)
-        record, lines = other.submit(without_rights, folder).result(timeout=PATIENCE)
+        reader = Forked(without_rights, folder, found)
+        wait_until(lambda: not found.empty(), reader)
+        record, no_write, no_claim = found.get()
+        reader.join(PATIENCE)
         for place in (Path(name), folder, folder / "claims"):
             place.chmod(0o755)
     assert record == {"value": 1}
-    assert "cannot be used: attempt to write a readonly database" in lines[0]
-    assert re.search("cannot claim.*permission denied", lines[1])
+    assert "cannot be used: attempt to write a readonly database" in no_write
+    assert re.search("cannot claim.*permission denied", no_claim)

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -269,8 +268,7 @@ def test_a_killed_run_resumes_to_the_same_records(counting, tmp_path):
     seeds = list(range(1, 8))
     killed = counting.worker(seeds, pause_at=4)
     wait_until(lambda: counting.count == 4, killed)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.join(PATIENCE)
+    killed.kill()
     assert len(counting.store) == 3  # only the one under way is lost
     resumed = counting.once(seeds)
     assert counting.count == 4 + len(seeds) - 3
