@@ -6,6 +6,7 @@ import re
 import signal
 import sqlite3
 import tempfile
+import threading
 import time
 from contextlib import closing
 from itertools import product
