@@ -4,16 +4,13 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from refusals import refusal
 from streams import feature_file
 
-from pta import Samples, ZeroShotClassifier, list_adapters
 from pta.datasets.features import FeatureFile
-from pta.encoders import EmbeddedEncoder
 from pta.evaluation import metrics
 from pta.evaluation.bits import read_bits, write_bits
 from pta.evaluation.evaluate import evaluate
@@ -149,21 +146,3 @@ def test_without_labels_nothing_is_counted():
     counted = "calibration_error raw_calibration_error class_accuracies worst_class fixed broken online seen right"
     assert not set(counted.split()) & set(record)
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-
-
-def test_the_record_of_every_method_is_json():
-    encoder, rng = EmbeddedEncoder.load(), np.random.default_rng(3)
-    pixels = rng.integers(256, size=(40, 1, 28, 28), dtype=np.uint8)
-    features = encoder.encode(torch.from_numpy(pixels)).numpy()
-    views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
-    classifier = ZeroShotClassifier(rng.standard_normal((4, encoder.dim)), list("abcd"))
-    samples = Samples.of(features, views=views, raw=pixels)
-    data = FeatureFile("all", samples, classifier, rng.integers(4, size=40))
-    for method in list_adapters():
-        (done,) = evaluate(data, {method: {}}, seeds=[1], model=encoder)
-        record = done.record()
-        again = json.loads(json.dumps(record, allow_nan=False))
-        assert {**again, "params": None} == {**record, "params": None}, method
-        assert set(again["params"]) == set(record["params"])
-        assert 0 <= record["calibration_error"] <= 100
-        assert 0 <= record["raw_calibration_error"] <= 100
