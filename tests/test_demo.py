@@ -213,7 +213,7 @@ def test_the_command_prints_a_plain_table_and_writes_report_and_json(pta, tmp_pa
         assert method.pop("samples_per_second") == pytest.approx(200 / method.pop("seconds"))
     assert told == numbers | {"report": str(tmp_path / "r.html")}
     monkeypatch.setattr(command, "run_demo", lambda *args, **kwargs: expected)
-    printed = invoke("--report", tmp_path / "r.html", "--json", "-").stdout
+    printed = pta("demo", "--report", tmp_path / "r.html", "--json", "-").stdout
     assert json.loads(printed)["fixed"] == numbers["fixed"]  # and nothing else is printed
 
 
