@@ -8,7 +8,7 @@ from random_clip import CONTEXT, VOCABULARY, _add_vit, _Weights, random_state  #
 from torch import Tensor, nn
 
 
-def write_openai_archive(path: Path, state: dict[str, Tensor]) -> None:
+def write_openai_archive(path: Path, state: dict[str, Tensor]) -> Path:
     """A TorchScript archive like OpenAI's: half precision, and three numbers that are no weights."""
     root = nn.Module()
     extra = {"input_resolution": 224, "context_length": CONTEXT, "vocab_size": VOCABULARY}
@@ -23,6 +23,7 @@ def write_openai_archive(path: Path, state: dict[str, Tensor]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.jit.script(root).save(str(path))
+    return path
 
 
 def random_transformers_clip(activation: str = "quick_gelu") -> nn.Module:

@@ -22,6 +22,11 @@ class Forked(multiprocessing.get_context("fork").Process):
     def poll(self):
         return self.exitcode
 
+    def kill(self):
+        """Kill it, and wait for its end."""
+        super().kill()
+        self.join(PATIENCE)
+
 
 def wait_until(happened, process):
     """Wait for something that a process does, and fail with what it said if it ends without."""

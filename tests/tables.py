@@ -62,13 +62,12 @@ def of_other_data(table):
     return replace(table, comparable=False, lines=lines)
 
 
-def one_column(*cells, labels=None, method="pta", gain=None, **declared):
-    """A table of one column, with a row for each cell, and perhaps a gain beside it."""
+def one_column(*cells, labels=None, method="pta", **declared):
+    """A table of one column, with a row for each cell."""
     rows = tuple(Row(label, method) for label in labels or map(str, range(len(cells))))
     experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), rows, **declared)
-    gains = (replace(gain, is_gain=True),) if gain else ()
-    lines = [Line(row, (cell, *gains)) for row, cell in zip(rows, cells, strict=True)]
-    return Table(experiment, ("A", "gain")[: 1 + len(gains)], mark_best(lines), True, {})
+    lines = [Line(row, (cell,)) for row, cell in zip(rows, cells, strict=True)]
+    return Table(experiment, ("A",), mark_best(lines), True, {})
 
 
 def paper_table():
@@ -94,25 +93,21 @@ def paper_table():
     of_pta = (source("DTD", "pta", 70.0, 70.24, h=20.0, anchor="recursive"), source("Cars", "pta", 70.9, 71.0, h=9.0))
     of_hostile = (source("DTD", "pta", 50.0, mode=HOSTILE),)
 
-    def cells(ours, printed, sources, errata=(None, None, None)):
+    def cells(ours, printed, sources, errata=(None, None, None), missing=""):
         shares = (sources[:1], sources[1:], sources)
-        return [
-            Cell(*one[:2], erratum=one[2], sources=one[3]) for one in zip(ours, printed, errata, shares, strict=True)
-        ]
+        parts = zip(ours, printed, errata, shares, strict=True)
+        return [Cell(one, paper, missing, erratum=wrong, sources=own) for one, paper, wrong, own in parts]
 
     nothing = (None, None, None)
-    awaited = [replace(one, missing="not yet") for one in cells(nothing, tpt.printed, (), (None, erratum, None))]
-    partial = [
-        Cell(50.0, sources=of_hostile),
-        Cell(missing="no data"),
-        Cell(50.0, partial="1 of 2", sources=of_hostile),
-    ]
+    awaited = cells(nothing, tpt.printed, (), (None, erratum, None), missing="not yet")
+    partial = [Cell(50.0, sources=of_hostile, partial=share) for share in ("", "1 of 2")]
+    partial.insert(1, Cell(missing="no data"))
     lines = (
         Line(clip, (*cells((60.5, 70.0, 65.25), clip.printed, of_clip, (unknown, None, None)), NO_GAIN)),
         Line(tpt, (*awaited, Cell(printed=2.69, missing="not yet", is_gain=True))),
         Line(pta, (*cells((70.12, 70.95, 70.535), pta.printed, of_pta), Cell(5.285, 5.19, is_gain=True))),
         Line(spread, (*cells((99.0, 0.07, 99.5), nothing, of_pta), NO_GAIN)),
-        Line(hostile, (*partial, Cell(-10.5, partial="1 of 2", is_gain=True))),
+        Line(hostile, (*partial, Cell(-10.5, 2.0, partial="1 of 2", is_gain=True))),
     )
     about = {"model": "ViT-B/16 <b>", "seeds": [1, 2]}
     absent = {"Cars_196": "no folder <cars>", "Pets": "no folder <cars>"}

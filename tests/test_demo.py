@@ -5,12 +5,12 @@ import json
 import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser
-from typer.testing import CliRunner
+from refusals import refusal
 
 import pta
 from pta.cli import demo as command
@@ -21,7 +21,6 @@ from pta.demo.curve import first_shown, ticks
 from pta.demo.pictures import nearest
 from pta.demo.result import chance_of_split
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.errors import InvalidParameter, UnreadableFile
 
 LIMIT = 250
 
@@ -36,26 +35,22 @@ def page(result):
     return render_report(result)
 
 
+def answered(result, predictions, before=None):
+    """The same result if PTA had answered so, and zero-shot perhaps otherwise too."""
+    zero_shot = result.zero_shot if before is None else replace(result.zero_shot, predictions=before)
+    return replace(result, zero_shot=zero_shot, pta=replace(result.pta, predictions=predictions))
+
+
 @pytest.fixture
 def losing(result):
-    """The same result with the methods' answers exchanged: what was gained is lost."""
-    return replace(
-        result,
-        zero_shot=replace(result.zero_shot, predictions=result.pta.predictions),
-        pta=replace(result.pta, predictions=result.zero_shot.predictions),
-    )
-
-
-def invoke(*arguments):
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(command.demo)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    """The methods' answers exchanged: what was gained is lost."""
+    return answered(result, result.zero_shot.predictions, before=result.pta.predictions)
 
 
 def visible_text(page):
     """What a reader sees: no styles, scripts or tags, and every run of white space as one blank."""
     body = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]*>", " ", body).split())
+    return " ".join(re.sub(r"<[^>]*>", " ", body).split()).replace("\N{NO-BREAK SPACE}", " ")
 
 
 # -- the numbers ----------------------------------------------------------------------------------------------------
@@ -67,29 +62,25 @@ def test_the_numbers_equal_an_independent_recount(result):
     features = encoder.encode(encoder.preprocess(images))
     anchors = sum(encoder.encode_texts([t.format(name) for name in test.class_names]) for t in EMBEDDED_TEMPLATES)
     adapter = pta.PTA(pta.ZeroShotClassifier(anchors, test.class_names, encoder.scale))
-    counts = {"zero-shot": 0, "pta": 0, "fixed": 0, "broken": 0}
-    per_class = np.zeros((10, 3), int)
+    per_class = np.zeros((10, 5), int)  # images, right before and after, fixed, broken
     order = np.random.default_rng(5).permutation(LIMIT).tolist()
     for i in order:
         label = test.labels[i]
         before = int((features[i] @ anchors.T / anchors.norm(dim=1)).argmax()) == label
         after = int(adapter.step(features[i : i + 1]).argmax()) == label
-        counts["zero-shot"] += before
-        counts["pta"] += after
-        counts["fixed"] += after and not before
-        counts["broken"] += before and not after
-        per_class[label] += (1, before, after)
+        per_class[label] += (1, before, after, after and not before, before and not after)
 
     told = result.summary()
-    accuracies = [100 * counts["zero-shot"] / LIMIT, 100 * counts["pta"] / LIMIT]
+    _, before, after, fixed, broken = per_class.sum(axis=0).tolist()
+    accuracies = [100 * before / LIMIT, 100 * after / LIMIT]
     assert [method["accuracy"] for method in told["methods"]] == accuracies
     assert [curve[-1] for curve in result.online_accuracies] == pytest.approx(accuracies)
     assert result.zero_shot.order.tolist() == result.pta.order.tolist() == order
     assert int(result.learned.seen) == LIMIT
-    assert (told["fixed"], told["broken"]) == (counts["fixed"], counts["broken"])
-    assert told["methods"][1]["gain_points"] == 100 * (counts["fixed"] - counts["broken"]) / LIMIT
+    assert (told["fixed"], told["broken"]) == (fixed, broken)
+    assert told["methods"][1]["gain_points"] == 100 * (fixed - broken) / LIMIT
     assert [(c["n"], c["zero_shot"], c["pta"]) for c in told["classes"]] == [
-        (n, 100 * before / n, 100 * after / n) for n, before, after in per_class.tolist()
+        (n, 100 * before / n, 100 * after / n) for n, before, after, *_ in per_class.tolist()
     ]
 
 
@@ -109,7 +100,7 @@ def test_a_gain_a_loss_and_no_difference_are_said_to_be_such(result, losing):
     assert result.gain > 0 > losing.gain
     assert result.verdict.startswith(f"PTA gained {result.gain:.2f} points")
     assert f"PTA did not help. It lost {-losing.gain:.2f} points" in losing.verdict
-    equal = replace(result, pta=replace(result.pta, predictions=result.zero_shot.predictions))
+    equal = answered(result, result.zero_shot.predictions)
     assert "PTA did not help: both methods" in equal.verdict
     assert equal.caveat == ""
 
@@ -118,7 +109,7 @@ def test_a_difference_that_can_be_chance_is_called_so(result):
     predictions = result.zero_shot.predictions.copy()
     wrong = np.flatnonzero(predictions != result.pta.labels)[:2]
     predictions[wrong] = result.pta.labels[wrong]
-    barely = replace(result, pta=replace(result.pta, predictions=predictions))
+    barely = answered(result, predictions)
     assert barely.gain == 100 * 2 / LIMIT
     assert "chance" in barely.caveat
     assert barely.caveat in visible_text(render_report(barely))
@@ -131,29 +122,20 @@ def test_the_same_seed_gives_the_same_report_byte_for_byte(page):
     assert render_report(run_demo("blur", severity=3, seed=5, limit=LIMIT)) == page
 
 
-def test_the_report_needs_nothing_from_outside(page):
-    assert_loads_nothing(page)
-    assert "url(" not in page
-
-
-def test_the_report_says_the_true_numbers(result, page):
-    text = visible_text(page).replace("\N{NO-BREAK SPACE}", " ")
-    for method in result.summary()["methods"]:
-        assert f"{method['accuracy']:.2f} %" in text
-    assert result.verdict in text
-    assert f"Fixed: {len(result.fixed)}" in text
-    assert f"Broken: {len(result.broken)}" in text
-    for score in result.classes:
-        gain = f"{score.gain:+.1f}".replace("-", "−") if score.gain else "0.0"
-        assert f"{score.name} ({score.count}) {score.zero_shot:.1f} % {score.pta:.1f} % {gain}" in text
-    assert result.model_fingerprint in text
-    assert f"pta {pta.__version__}" in text
-
-
-def test_a_losing_report_says_so_and_shows_negative_numbers(losing):
-    text = visible_text(render_report(losing)).replace("\N{NO-BREAK SPACE}", " ")
-    assert losing.verdict in text
-    assert f"−{-losing.gain:.2f} points" in text
+def test_the_report_says_the_true_numbers_whether_they_are_gains_or_losses(result, losing):
+    for one in (result, losing):
+        text = visible_text(render_report(one))
+        accuracies = (f"{method['accuracy']:.2f} %" for method in one.summary()["methods"])
+        changes = (
+            f"Fixed: {len(one.fixed)}",
+            f"Broken: {len(one.broken)}",
+            f"{one.gain:+.2f} points".replace("-", "−"),
+        )
+        for said in (*accuracies, *changes, one.verdict, one.model_fingerprint, f"pta {pta.__version__}"):
+            assert said in text
+        for score in one.classes:
+            gain = f"{score.gain:+.1f}".replace("-", "−") if score.gain else "0.0"
+            assert f"{score.name} ({score.count}) {score.zero_shot:.1f} % {score.pta:.1f} % {gain}" in text
 
 
 def test_the_report_names_the_call_that_gives_it_again(result, page):
@@ -161,7 +143,9 @@ def test_the_report_names_the_call_that_gives_it_again(result, page):
     assert replace(result, limit=None).call == "pta demo --shift blur --severity 3 --seed 5"
 
 
-def test_the_tags_of_the_report_are_balanced(page, losing):
+def test_the_report_needs_nothing_from_outside_and_its_tags_are_balanced(page, losing):
+    assert_loads_nothing(page)
+    assert "url(" not in page
     for text in (page, render_report(losing)):
         at_once = {tag for tag, _ in Balance(text).closed_at_once}
         assert at_once <= {"line", "polyline", "polygon"}  # only SVG closes its elements at once
@@ -215,21 +199,21 @@ def test_a_browser_opens_the_report_and_runs_its_script(page, tmp_path):
 # -- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_a_plain_table_and_writes_report_and_json(tmp_path, monkeypatch):
+def test_the_command_prints_a_plain_table_and_writes_report_and_json(pta, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "run_demo", lambda *args, **kwargs: run_demo(*args, limit=200, **kwargs))
-    done = invoke("--shift", "rotate", "--report", tmp_path / "r.html", "--json", tmp_path / "r.json")
+    done = pta("demo", "--shift", "rotate", "--report", tmp_path / "r.html", "--json", tmp_path / "r.json")
     expected = run_demo("rotate", limit=200)
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     assert expected.verdict in done.stdout
     assert f"{expected.gain:+.2f}" in done.stdout
-    assert not {"\x1b", "\r"} & set(done.output)
+    assert not {"\x1b", "\r"} & set(done.stdout + done.stderr)
     assert (tmp_path / "r.html").read_text(encoding="utf-8") == render_report(expected)
     told, numbers = json.loads((tmp_path / "r.json").read_text()), expected.summary()
     for method in (*told["methods"], *numbers["methods"]):
         assert method.pop("samples_per_second") == pytest.approx(200 / method.pop("seconds"))
     assert told == numbers | {"report": str(tmp_path / "r.html")}
     monkeypatch.setattr(command, "run_demo", lambda *args, **kwargs: expected)
-    printed = invoke("--report", tmp_path / "r.html", "--json", "-").stdout
+    printed = pta("demo", "--report", tmp_path / "r.html", "--json", "-").stdout
     assert json.loads(printed)["fixed"] == numbers["fixed"]  # and nothing else is printed
 
 
@@ -242,42 +226,26 @@ def test_a_terminal_sees_both_accuracies_moving(result, monkeypatch):
     assert frames[-1] == ("250", f"{result.gain:+.2f}")
 
 
-@pytest.fixture
-def no_work(monkeypatch):
-    """Fail if the model is ever loaded."""
-    monkeypatch.setattr(EmbeddedEncoder, "load", lambda: pytest.fail("the work had begun"))
-
-
-@pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("call", "wrong", "message"),
     [
-        ({"shift": "gausian_noise"}, "did you mean 'gaussian_noise'"),
-        ({"severity": 6}, "from 1 to 5"),
-        ({"severity": 0}, "from 1 to 5"),
-        ({"seed": -1}, "from 0"),
-        ({"limit": 0}, "from 1 to 2000"),
-        ({"limit": 2001}, "from 1 to 2000"),
+        (command.demo, {"shift": "gausian_noise"}, "did you mean 'gaussian_noise'"),
+        (command.demo, {"severity": 6}, "from 1 to 5"),
+        (command.demo, {"severity": 0}, "from 1 to 5"),
+        (command.demo, {"seed": -1}, "from 0"),
+        (run_demo, {"limit": 0}, "from 1 to 2000"),
+        (run_demo, {"limit": 2001}, "from 1 to 2000"),
+        *((command.demo, {"report": Path(place)}, "cannot write") for place in ("missing/r.html", ".", "pipe")),
+        pytest.param(
+            *(command.demo, {"report": Path("closed/r.html")}, "Permission denied"),
+            marks=pytest.mark.skipif(os.geteuid() == 0, reason="this user may write everywhere"),
+        ),
     ],
 )
-def test_a_wrong_choice_is_refused_before_the_work(wrong, message, tmp_path):
-    with pytest.raises(InvalidParameter, match=message):
-        run_demo(**wrong) if "limit" in wrong else command.demo(**wrong, report=tmp_path / "r.html")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("no_work")
-@pytest.mark.parametrize("place", ["missing/r.html", ".", "pipe"])
-def test_a_report_that_cannot_be_written_is_refused_before_the_work(place, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnreadableFile, match="cannot write"):
-        command.demo(report=tmp_path / place)
-
-
-@pytest.mark.usefixtures("no_work")
-def test_a_folder_without_permission_is_refused_before_the_work(tmp_path):
-    tmp_path.chmod(0o500)
-    if os.access(tmp_path, os.W_OK):
-        pytest.skip("this user may write everywhere")
-    with pytest.raises(UnreadableFile, match="Permission denied"):
-        command.demo(report=tmp_path / "r.html")
+def test_what_cannot_be_done_is_refused_before_the_work(call, wrong, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(EmbeddedEncoder, "load", lambda: pytest.fail("the work had begun"))
+    os.mkfifo("pipe")
+    Path("closed").mkdir(0o500)
+    assert message in refusal(call, **wrong)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["closed", "pipe"]

@@ -12,16 +12,10 @@ from photos import write_classes, write_photos
 from pta import PTA
 from pta.datasets.features import load_features
 
-
-def openai_file(folder):
-    write_openai_archive(folder / "RN50.pt", random_state("RN50"))
-    return f"file:{folder / 'RN50.pt'}"
-
-
 MODELS = {
     "embedded": lambda folder: "embedded",
     "hf": lambda folder: f"hf:{write_hf_clip(folder / 'clip')}",
-    "RN50": openai_file,
+    "RN50": lambda folder: f"file:{write_openai_archive(folder / 'RN50.pt', random_state('RN50'))}",
 }
 
 

@@ -2,6 +2,7 @@
 
 from functools import cache
 from importlib import resources
+from itertools import product
 
 import pytest
 
@@ -56,9 +57,11 @@ def test_it_is_sound_in_both_worlds_and_its_points_are_told_apart(experiment):
 # -- naming nothing that does not exist --------------------------------------------------------------------------------
 
 
-def test_what_is_awaited_is_not_there_yet():
+def test_what_is_awaited_is_not_there_yet_and_every_single_dataset_of_the_paper_has_a_title():
     for world in (PAPER, OFFLINE):
         assert not set(world.awaited_methods) & set(list_adapters())
+    for group in ("imagenet", "cross-domain", "ood", "online", "corruptions", "clouds"):
+        assert set(PAPER.members(group)) <= set(PAPER.titles)
 
 
 @each_experiment
@@ -75,11 +78,6 @@ def test_nothing_is_made_to_find_out_what_methods_need(monkeypatch):
     for id in ("table1", "orthogonality"):
         needs = {job.method: job.needs for job in place(load_experiment(id), OFFLINE).all_jobs if not job.awaits}
         assert {"features", "views"} == needs["mta"] > needs.get("pta", frozenset())
-
-
-def test_every_single_dataset_of_the_paper_has_a_title():
-    for group in ("imagenet", "cross-domain", "ood", "online", "corruptions", "clouds"):
-        assert set(PAPER.members(group)) <= set(PAPER.titles)
 
 
 # -- true to themselves ------------------------------------------------------------------------------------------------
@@ -102,28 +100,17 @@ def means_of(experiment):
             yield column.label, [single[id] for id in column.datasets]
 
 
-def recomputed_means(experiment):
-    """Row, column, and what the mean of the entries is, wherever all of them are known."""
-    for row in experiment.rows:
-        known = corrected(experiment, row)
-        for label, parts in means_of(experiment):
-            entries = [known.get(part) for part in parts]
-            if entries and None not in entries:
-                yield row, label, sum(entries) / len(entries)
-
-
-def rounding(experiment):
-    """How far a printed mean may be from that of printed entries: half a unit of the last digit for each of them."""
-    return 10**-experiment.digits * (1 + 1e-9)
-
-
 @each_experiment
 def test_every_printed_mean_is_that_of_its_entries_or_an_erratum_says_otherwise_of_more_than_rounding(experiment):
     wrong = {(erratum.row, erratum.column): erratum.printed for erratum in experiment.errata}
-    for row, column, mean in recomputed_means(experiment):
-        assert corrected(experiment, row)[column] == pytest.approx(mean, abs=rounding(experiment)), (row.name, column)
-        if (row.name, column) in wrong:
-            assert abs(wrong[row.name, column] - mean) > rounding(experiment)
+    rounding = 10**-experiment.digits * (1 + 1e-9)  # half a unit of the last digit for the mean and for its entries
+    for row, (label, parts) in product(experiment.rows, means_of(experiment)):
+        known = corrected(experiment, row)
+        entries = [known.get(part) for part in parts]
+        if None not in entries:
+            mean = sum(entries) / len(entries)
+            assert known[label] == pytest.approx(mean, abs=rounding), (row.name, label)
+            assert (row.name, label) not in wrong or abs(wrong[row.name, label] - mean) > rounding
 
 
 def test_the_speeds_in_percent_are_those_in_images_a_second():
@@ -158,22 +145,18 @@ def test_pta_has_the_same_numbers_wherever_they_are_printed():
     assert numbers("poisoning", "normal order", ["ImageNet", "Cross-Domain"]) == [round(mean, 1) for mean in means]
 
 
-@pytest.mark.parametrize(
-    ("row", "other"),
-    [("CLIP", "CLIP's prompts: CLIP")]
-    + [(f"{BASED}: {name}", f"One prompt: {name}") for name in ("TPT", "DiffTPT")]
-    + [(f"{BASED}: DPE", "Descriptions: DPE")]
-    + [(f"{FREE}: {name}", f"CLIP's prompts: {name}") for name in ("BoostAdapter", "TDA", "SCA", "PTA")],
-)
-def test_the_table_of_templates_repeats_table_1(row, other):
-    assert printed("table1")[row] == printed("templates")[other]
+ON_TEMPLATES = {"CLIP": "CLIP's prompts: CLIP", f"{BASED}: DPE": "Descriptions: DPE"}
+ON_TEMPLATES |= {f"{BASED}: {name}": f"One prompt: {name}" for name in ("TPT", "DiffTPT")}
+ON_TEMPLATES |= {f"{FREE}: {name}": f"CLIP's prompts: {name}" for name in ("BoostAdapter", "TDA", "SCA", "PTA")}
 
 
-@pytest.mark.parametrize(("method", "section"), [("GS-Bias", BASED), ("MTA", FREE), ("TDA", FREE)])
-def test_the_table_of_joined_methods_repeats_tables_1_and_2(method, section):
-    alone = numbers("orthogonality", f"{method}: alone", ELEVEN)
-    row = f"{section}: {method}"
-    assert alone == [printed("table2")[row]["ImageNet"], *numbers("table1", row, TEN)]
+def test_the_tables_of_templates_and_of_joined_methods_repeat_tables_1_and_2():
+    for row, other in ON_TEMPLATES.items():
+        assert printed("table1")[row] == printed("templates")[other]
+    for method, section in (("GS-Bias", BASED), ("MTA", FREE), ("TDA", FREE)):
+        row = f"{section}: {method}"
+        alone = [printed("table2")[row]["ImageNet"], *numbers("table1", row, TEN)]
+        assert numbers("orthogonality", f"{method}: alone", ELEVEN) == alone
 
 
 def test_the_figure_of_severities_shows_the_means_of_the_tables():
@@ -196,6 +179,6 @@ def test_speeds_and_times_are_one_measurement():
 def test_the_counts_of_the_paper_are_those_of_the_catalogue():
     for group in ("imagenet", "cross-domain"):
         for id in PAPER.members(group):
-            entry, rows = find_entry(id), printed("latency")
-            assert rows["#Classes"][PAPER.title(id)] == entry.classes
-            assert rows["#Samples"][PAPER.title(id)] == entry.count
+            entry, title = find_entry(id), PAPER.title(id)
+            assert printed("latency")["#Classes"][title] == entry.classes
+            assert printed("latency")["#Samples"][title] == entry.count

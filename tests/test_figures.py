@@ -39,24 +39,22 @@ def lines_of(panel, kind, table):
 @pytest.mark.parametrize(("table", "across"), EVERY)
 def test_a_drawing_is_xml_and_the_same_every_time(table, across):
     svg = draw(table, across=across)
-    root = ElementTree.fromstring(svg)
     assert svg == draw(table, across=across)
-    assert root.tag == f"{SVG}svg"
-    assert table.headings[0] in parsed(svg)[0]  # letters, not outlines of letters
-    assert root.get("role") == "img"
+    root = ElementTree.fromstring(svg)
     spoken = [root.find(f"{SVG}{name}").get("id") for name in ("title", "desc")]
-    assert root.get("aria-labelledby").split() == spoken
+    assert (root.tag, root.get("role"), root.get("aria-labelledby").split()) == (f"{SVG}svg", "img", spoken)
+    assert table.headings[0] in parsed(svg)[0]  # letters, not outlines of letters
     assert not any(said in svg for said in ("<style", "<metadata", "#123456"))
 
 
 def test_drawings_can_stand_in_one_page():
-    pages = [draw(drawn("bars")), draw(over_x()), draw(over_x(), across=2)]
-    ids = [{one.get("id") for one in ElementTree.fromstring(svg).iter() if one.get("id")} for svg in pages]
+    roots = [ElementTree.fromstring(svg) for svg in (draw(drawn("bars")), draw(over_x()), draw(over_x(), across=2))]
+    ids = [{one.get("id") for one in root.iter() if one.get("id")} for root in roots]
     assert all(ids)
     assert len(set.union(*ids)) == sum(map(len, ids))
-    for svg, own in zip(pages, ids, strict=True):
-        used = ElementTree.fromstring(svg).iter(f"{SVG}use")
-        assert {one.get("{http://www.w3.org/1999/xlink}href").removeprefix("#") for one in used} <= own
+    for root, own in zip(roots, ids, strict=True):
+        hrefs = (one.get("{http://www.w3.org/1999/xlink}href") for one in root.iter(f"{SVG}use"))
+        assert {href.removeprefix("#") for href in hrefs} <= own
 
 
 def test_bars_carry_their_numbers():
@@ -85,17 +83,14 @@ def test_other_data_are_not_taken_for_the_papers():
         assert "(paper, its own data" in desc
 
 
-def test_curves_are_means_over_seeds(panel):
-    curves = lines_of(panel, "curves", drawn("curves"))
+def test_curves_are_means_over_seeds_and_zero_shot_is_one_where_no_row_is_it(panel):
+    table = drawn("curves")
+    curves = lines_of(panel, "curves", table)
     assert list(curves["No training: PTA"].get_xdata()) == SAMPLES
     assert list(curves["No training: PTA"].get_ydata()) == pytest.approx([68.12, 69.12, 70.12])
     assert curves["CLIP"].get_color() == "#8b929a"
-    marks = [line.get_ydata()[0] for line in panel.lines if len(line.get_xdata()) == 1]
-    assert marks == [60.0, 69.38]
-
-
-def test_zero_shot_is_drawn_where_no_row_is_it(panel):
-    table = drawn("curves")
+    assert "zero-shot" not in curves
+    assert [line.get_ydata()[0] for line in panel.lines if len(line.get_xdata()) == 1] == [60.0, 69.38]  # the paper's
     curves = lines_of(panel, "curves", replace(table, lines=table.lines[2:]))
     assert list(curves["zero-shot"].get_ydata()) == [59.0, 60.0, 61.0]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import HOSTILE, of_other_data, offline_table, one_column, paper_table
+from tables import of_other_data, offline_table, one_column, paper_table
 
 from pta.reproduction import latex
 from pta.reproduction.cell import Cell
@@ -36,27 +36,16 @@ WRONG = Erratum("CLIP", "DTD", 68.5, "why", 66.87)
         (Cell(102.0, 101.0, metric="classes"), "102 / 101 / +1", "102"),
         (Cell(70.12, 69.38, digits=1), "70.1 / 69.4 / +0.7", "70.1"),
         (Cell(), "–", "–"),
+        # a gain has its sign, and the paper's stands beside it whatever the data are
+        (Cell(1.234, 3.74, is_gain=True), "+1.23 / paper +3.74", "+1.23 / paper +3.74"),
+        (Cell(-1.0, is_gain=True), "-1.00", "-1.00"),
+        (Cell(printed=3.74, missing="no data", is_gain=True), "no data / paper +3.74", "no data / paper +3.74"),
     ],
 )
 def test_a_cell_says_ours_and_the_papers_only_of_the_same_data(cell, comparable, offline):
     table = one_column(cell)
     for said, shown in ((comparable, table), (offline, of_other_data(table))):
         assert " / ".join(shown.lines[0].cells[0].texts) == said
-
-
-@pytest.mark.parametrize(
-    ("gain", "said", "lines"),
-    [
-        (Cell(1.234, 3.74), "+1.23 (paper: +3.74)", ["+1.23", "paper +3.74"]),
-        (Cell(-1.0), "-1.00", ["-1.00"]),
-        (Cell(printed=3.74, missing="no data"), "no data (paper: +3.74)", ["no data", "paper +3.74"]),
-        (Cell(1.0, 2.0, partial="1 of 2"), r"+1.00 (paper: +2.00) \[1 of 2\]", ["+1.00 [1 of 2]", "paper +2.00"]),
-    ],
-)
-def test_a_gain_has_its_sign(gain, said, lines):
-    table = of_other_data(one_column(Cell(), gain=gain))
-    assert markdown_rows(to_markdown(table))[-1][-1] == said
-    assert table.lines[0].cells[-1].texts == lines
 
 
 @pytest.mark.parametrize(
@@ -119,7 +108,7 @@ def test_markdown_has_every_cell():
         ["**No training**", "", "", "", ""],
         ["PTA", *of_pta, "+5.29 (paper: +5.19)"],
     ]
-    assert rows[-1][1:] == ["50.00", "no data", r"50.00 \[1 of 2\]", r"-10.50 \[1 of 2\]"]
+    assert rows[-1][1:] == ["50.00", "no data", r"50.00 \[1 of 2\]", r"-10.50 (paper: +2.00) \[1 of 2\]"]
     assert all(len(row) == 5 for row in rows)
     assert "<" not in text
     assert "- No training: PTA: As it is.\n" in text
@@ -144,7 +133,6 @@ def test_csv_and_json_give_the_numbers_back_and_say_where_they_come_from():
     assert cars["erratum"] == cells["TPT"]["Cars"]["erratum"] == "the row's mean needs another number"
     assert rows["± over seeds", "DTD"]["statistic"] == "deviation"
     assert (gain["ours"], gain["paper"]) == ("5.285", "5.19")
-    assert rows[HOSTILE, "DTD"]["ours"] == "50.0"
     dtd, mean, awaited = rows["PTA", "DTD"], rows["PTA", "Mean"], rows["TPT", "DTD"]
     assert json.loads(dtd["params"]) == {"h": 20.0, "anchor": "recursive"}
     assert (dtd["seeds"], json.loads(dtd["per_seed"])) == ("1 2", {"DTD": {"1": 70.0, "2": 70.24}})
@@ -194,7 +182,7 @@ def test_latex_has_every_cell():
     for said in (
         "PTA & \\textbf{70.12} {\\scriptsize (69.38, $+0.74$)} & \\textbf{70.95} {\\scriptsize (71.00, $-0.05$)} & ",
         "TPT & not yet {\\scriptsize (66.87)} & not yet {\\scriptsize (66.87$^{*}$)}",
-        "50.00 {[}1 of 2{]} & $-10.50$ {[}1 of 2{]} \\\\",
+        "50.00 {[}1 of 2{]} & $-10.50$ {\\scriptsize (paper: $+2.00$)} {[}1 of 2{]} \\\\",
         "{*} Training: TPT, Cars: printed 68.50, corrected to 66.87: the row's mean needs another number\\par",
     ):
         assert said in text

@@ -4,23 +4,23 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from refusals import refusal
 from streams import feature_file
 
-from pta import Samples, ZeroShotClassifier, list_adapters
 from pta.datasets.features import FeatureFile
-from pta.encoders import EmbeddedEncoder
-from pta.errors import UnreadableFile
 from pta.evaluation import metrics
 from pta.evaluation.bits import read_bits, write_bits
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.stream import Stream
 
 rights = st.integers(1, 60).flatmap(lambda count: arrays(np.bool_, count))
-EDGES = [0.0, 1.0, *(k / 15 for k in range(16)), *(np.nextafter(k / 15, 1) for k in range(1, 15))]
+EDGES = [
+    *(k / 15 for k in range(16)),
+    *(np.nextafter(dtype(k / 15), dtype(1)) for k in range(1, 15) for dtype in (np.float32, np.float64)),
+]
 
 
 @st.composite
@@ -72,20 +72,6 @@ def test_what_is_counted_is_what_loops_count(run):
     assert error == pytest.approx(slow_calibration_error(confidences, right), abs=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_an_edge_belongs_to_the_bin_below_it(dtype):
-    # Two samples whose gaps cancel within one bin, and do not in two.
-    for k in range(1, 15):
-        edge = np.array([k / 15, k / 15 - 0.03], dtype)
-        above = np.array([np.nextafter(dtype(k / 15), dtype(1)), k / 15 - 0.03], dtype)
-        right = np.array([True, False])
-        one_bin, two_bins = abs(edge.sum(dtype=float) - 1), (1 - edge[0]) + edge[1]
-        assert metrics.calibration_error(edge, right) == pytest.approx(50 * one_bin, abs=1e-4)
-        assert metrics.calibration_error(above, right) == pytest.approx(50 * two_bins, abs=1e-4)
-    assert metrics.calibration_error(np.array([0.0, 1.0], dtype), np.array([False, True])) == 0
-    assert metrics.calibration_error(np.array([0.0, 1.0], dtype), np.array([True, False])) == 100
-
-
 # -- bits -------------------------------------------------------------------------------------------------------------
 
 
@@ -99,37 +85,16 @@ def test_bits_come_back_as_they_were_written(values):
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        ("kA=", 4),  # truncated
-        ("k", 4),
-        ("k*==", 4),
-        ("ké==", 4),
-        (None, 4),
-        ("kA==", 9),  # of fewer samples
-        ("kAA=", 8),  # of more
-        ("", 1),
-        ("kB==", 4),  # what no writer would have written
-        ("kQ==", 4),  # a right answer beyond the last sample
+        *(("kA=", 4), ("k", 4), ("k*==", 4), ("ké==", 4), (None, 4)),  # truncated, or never base64
+        *(("kA==", 9), ("", 1), ("kAA=", 8)),  # of fewer samples, of more
+        *(("kB==", 4), ("kQ==", 4)),  # what no writer would have written, a right answer beyond the last sample
     ],
 )
 def test_a_damaged_record_of_right_answers_is_one_clear_line(text, count):
-    with pytest.raises(UnreadableFile, match="record of right answers") as caught:
-        read_bits(text, count)
-    assert "\n" not in str(caught.value)
+    assert "record of right answers" in refusal(read_bits, text, count)
 
 
 # -- records ----------------------------------------------------------------------------------------------------------
-
-
-def everything():
-    """Made-up samples that every method can be run on, and the model that made them."""
-    encoder = EmbeddedEncoder.load()
-    rng = np.random.default_rng(3)
-    pixels = rng.integers(256, size=(40, 1, 28, 28), dtype=np.uint8)
-    anchors, labels = rng.standard_normal((4, encoder.dim)), rng.integers(4, size=40)
-    features = encoder.encode(torch.from_numpy(pixels)).numpy()
-    views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
-    samples = Samples.of(features, views=views, raw=pixels)
-    return FeatureFile("all", samples, ZeroShotClassifier(anchors, list("abcd")), labels), encoder
 
 
 @pytest.mark.parametrize("stream", [Stream(), Stream(drop_last=True), Stream("separate", lookahead=True)], ids=str)
@@ -159,43 +124,25 @@ def test_the_worst_class_is_the_lowest_of_those_that_occur():
     assert record["worst_class"] == {"name": f"class {worst}", "accuracy": record["class_accuracies"][worst]}
 
 
-@pytest.mark.parametrize(("count", "first", "points"), [(1, 1, 1), (99, 99, 1), (100, 100, 1), (150, 100, 51)])
-def test_the_curve_begins_after_the_cold_start_and_ends_at_the_accuracy(count, first, points):
+@pytest.mark.parametrize(
+    ("count", "first", "points"), [(1, 1, 1), (99, 99, 1), (100, 100, 1), (150, 100, 51), (1000, 100, 200)]
+)
+def test_the_curve_begins_after_the_cold_start_and_each_of_its_few_points_is_that_of_its_place(count, first, points):
     (done,) = evaluate(feature_file(count), {"pta": {}}, seeds=[1])
-    record = done.record()
+    record, right = done.record(), done.run.correct
     curve = record["online"]
-    assert (curve["samples"][0], curve["samples"][-1], len(curve["samples"])) == (first, count, points)
-    assert curve["accuracy"][-1] == pytest.approx(record["accuracy"], abs=5e-4)
+    places = curve["samples"]
+    assert (places[0], places[-1], len(places)) == (first, count, points)
+    assert places == sorted(set(places))
+    assert curve["accuracy"] == pytest.approx([100 * right[:place].mean() for place in places], abs=5e-4)
     assert curve["zero_shot"][-1] == pytest.approx(record["zero_shot_accuracy"], abs=5e-4)
     assert (curve["fixed"][-1], curve["broken"][-1]) == (record["fixed"], record["broken"])
-
-
-def test_a_long_curve_has_few_points_and_each_is_that_of_its_place():
-    (done,) = evaluate(feature_file(1000), {"clip": {}}, seeds=[1])
-    curve, right = done.record()["online"], done.run.correct
-    assert curve["samples"] == sorted(set(curve["samples"]))
-    assert len(curve["samples"]) == 200
-    for place, value in zip(curve["samples"], curve["accuracy"], strict=True):
-        assert value == pytest.approx(100 * right[:place].mean(), abs=5e-4)
 
 
 def test_without_labels_nothing_is_counted():
     (done,) = evaluate(feature_file(150, labelled=False), {"pta": {}}, seeds=[1])
     record = done.record()
     assert record["accuracy"] is record["zero_shot_accuracy"] is None
-    counted = {"calibration_error", "raw_calibration_error", "class_accuracies", "worst_class", "fixed", "broken"}
-    counted |= {"online", "seen", "right"}
-    assert not counted & set(record)
+    counted = "calibration_error raw_calibration_error class_accuracies worst_class fixed broken online seen right"
+    assert not set(counted.split()) & set(record)
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-
-
-def test_the_record_of_every_method_is_json():
-    data, model = everything()
-    for method in list_adapters():
-        (done,) = evaluate(data, {method: {}}, seeds=[1], model=model)
-        record = done.record()
-        again = json.loads(json.dumps(record, allow_nan=False))
-        assert {**again, "params": None} == {**record, "params": None}, method
-        assert set(again["params"]) == set(record["params"])
-        assert 0 <= record["calibration_error"] <= 100
-        assert 0 <= record["raw_calibration_error"] <= 100

@@ -147,6 +147,7 @@ def test_a_bias_does_what_it_does_in_the_loop(method):
 @pytest.mark.parametrize("method", pta.list_adapters())
 def test_the_defaults_are_those_the_loop_was_written_with(method):
     own = {
+        "boostadapter": defaults(tda_loop),
         "combined": {"base": "tda", "base_parameters": {}, "state_dtype": None},
         "dota": {"max_gib": 2.0},
         "onzeta": {"length": None},

@@ -7,16 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from miniatures import build
+from safetensors.numpy import save_file
 
-from pta import Samples, ZeroShotClassifier
-from pta.datasets.features import FeatureFile
 from pta.evaluation.cached_evaluation import evaluate_once
-from pta.evaluation.result_store import ResultStore
-from pta.reproduction.declaration import PACKAGED, parse_experiment
-from pta.reproduction.library import Library
-from pta.reproduction.plan import place
-from pta.reproduction.reproduce import reproduce
-from pta.reproduction.world import load_world, world_with
+from pta.reproduction.declaration import PACKAGED
+from pta.reproduction.world import load_world
 
 CROSS_DOMAIN = load_world("paper").members("cross-domain")
 WRITTEN = ("md", "csv", "tex")
@@ -78,6 +73,17 @@ def results(out):
     return {key: (made, method) for key, made, method in rows}
 
 
+def table_of(done):
+    assert done.returncode == 0, done.stderr
+    (table,) = json.loads(done.stdout)
+    return table
+
+
+def extracted(out):
+    """When each file of features was made."""
+    return {path.stem: path.stat().st_mtime_ns for path in (out / "features").glob("*.safetensors")}
+
+
 def refused(done, *words):
     """Exit code 2 and one line on stderr that holds the words."""
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
@@ -92,8 +98,7 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
     out = tmp_path / "table1"
     options = ("--data", root, "--model", "embedded", "--out", out)
     done = pta("reproduce", "table1", *options, "--seeds", 1, "--json", "-")
-    assert done.returncode == 0, done.stderr
-    (table,) = json.loads(done.stdout)
+    table = table_of(done)
     rows = {row["label"]: row for row in table["rows"]}
     for label in ("CLIP", "PTA", "MTA", "TCA"):
         cells = rows[label]["cells"]
@@ -104,7 +109,8 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
         assert (cells["Flowers"]["ours"], cells["Flowers"]["missing"]) == (None, "no data")
         assert cells["Average"]["partial"] == "2 of 10"
     assert rows["PTA"]["cells"]["Average"]["paper"] == pytest.approx((47.70 + 61.57) / 2)
-    assert (rows["TPT"]["cells"]["DTD"]["missing"], rows["TPT"]["cells"]["DTD"]["results"]) == ("not yet", [])
+    awaited = rows["TPT"]["cells"]["DTD"]
+    assert (awaited["missing"], awaited["results"]) == ("not yet", [])
     assert set(table["absent"]) == set(CROSS_DOMAIN) - {"dtd", "eurosat"}
     assert table["comparable"] is True
     assert "At most 1 seeds a row, of 3." in table["notes"]
@@ -112,20 +118,18 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
     # every format and the report are written, and nothing else is left
     names = {path.name for path in out.iterdir()}
     assert names == {*(f"table1.{one}" for one in WRITTEN), "report.html", "results.sqlite", "features", "claims"}
-    kinds = sorted(path.stem.split("-", 2)[2:] for path in (out / "features").glob("dtd-*.safetensors"))
+    kinds = sorted(name.split("-", 2)[2:] for name in extracted(out) if name.startswith("dtd-"))
     assert kinds == [[], ["64-crops"], ["pixels"]]
     assert not list((out / "features").glob("*.parts"))
     assert str(out / "report.html") in done.stderr
     # a second call does nothing, and another experiment shares what is there
-    before, made = tables(out, "table1"), results(out)
-    extracted = {path: path.stat().st_mtime_ns for path in (out / "features").glob("*.safetensors")}
+    before, made, features = tables(out, "table1"), results(out), extracted(out)
     again = pta("reproduce", "table1", *options, "--seeds", 1)
-    assert again.returncode == 0
     assert "no data" in again.stdout
     assert "not yet" in again.stdout
     assert (tables(out, "table1"), results(out)) == (before, made)
     assert pta("reproduce", own, *options, "--seeds", 2).returncode == 0
-    assert {path: path.stat().st_mtime_ns for path in (out / "features").glob("*.safetensors")} == extracted
+    assert extracted(out) == features
     new = [method for key, (_, method) in results(out).items() if key not in made]
     assert sorted(new) == ["clip"] * 2 + ["pta"] * 4  # CLIP's seed 1 was there, PTA's with the paper's parameters was
     assert (out / "own.svg").read_text().startswith("<svg")
@@ -136,9 +140,7 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
 
 def test_feature_files_of_the_papers_datasets_fill_its_columns(pta, features, own, tmp_path):
     files = ("--features", features / "dtd.npz", "--features", features / "eurosat.npz")
-    done = pta("reproduce", own, *files, "--out", tmp_path / "out", "--seeds", 1, "--json", "-")
-    assert done.returncode == 0, done.stderr
-    (table,) = json.loads(done.stdout)
+    table = table_of(pta("reproduce", own, *files, "--out", tmp_path / "out", "--seeds", 1, "--json", "-"))
     clip, moved, spread = table["rows"]
     assert {clip["cells"][name]["ours"] for name in ("DTD", "EuroSAT", "Average")} == {70.0}
     assert moved["gain"]["ours"] == pytest.approx(moved["cells"]["Average"]["ours"] - 70.0)
@@ -165,17 +167,6 @@ def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features
     assert "53" not in done.stdout
     assert "paper +3.00" in done.stdout
     assert set(table["about"]) == {"model", "architecture", "model fingerprint", "feature files"}
-
-
-def test_a_table_of_ones_own_features_is_headed_by_what_made_them(tmp_path):
-    features, classifier = np.eye(2), ZeroShotClassifier(np.eye(2), ["cat", "dog"])
-    mine = FeatureFile("mine", Samples.of(features), classifier, np.arange(2), architecture="ViT-L/14")
-    library = Library(tmp_path / "features", model="embedded", own={"mine": mine})
-    assert library.encoder.architecture == "embedded"  # loaded, as --offline does, and not used
-    world = world_with([mine], offline=True, most_seeds=1)
-    text = "title = 't'\ncolumns = [{ each = 'own' }]\nrows = [{ label = 'CLIP', method = 'clip' }]"
-    (table,) = reproduce([place(parse_experiment("own", text), world)], library, ResultStore(tmp_path))
-    assert table.about == {"feature files": "mine (by ViT-L/14)"}
 
 
 # -- once, whatever happens --------------------------------------------------------------------------------------------
@@ -249,9 +240,9 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
 
 
 def test_a_model_that_is_not_here_stops_the_run_and_not_a_table_of_feature_files(pta, root, features, own, tmp_path):
-    missing = ("--model", "file:nowhere.pt", "--seeds", 1)
-    assert pta("reproduce", own, "--features", features / "dtd.npz", *missing, "--out", tmp_path / "a").returncode == 0
-    assert refused(pta("reproduce", own, "--data", root, *missing, "--out", tmp_path / "b"), "nowhere.pt")
+    call = ("reproduce", own, "--model", "file:nowhere.pt", "--seeds", 1, "--out")
+    assert pta(*call, tmp_path / "a", "--features", features / "dtd.npz").returncode == 0
+    assert refused(pta(*call, tmp_path / "b", "--data", root), "nowhere.pt")
     assert not (tmp_path / "b" / "own.md").exists()
 
 
@@ -259,12 +250,15 @@ def test_ones_own_experiment_is_about_ones_own_files_and_its_numbers_are_theirs(
     mine = tmp_path / "mine.toml"
     rows = 'rows = [{ label = "CLIP", method = "clip", seeds = 1, printed = [69.5, 69.0] }]'
     mine.write_text(f'title = "t"\ncolumns = [{{ each = "own" }}, {{ label = "Average", mean_of = "all" }}]\n{rows}')
-    call = ("reproduce", mine, "--offline", "--out", tmp_path / "out", "--json", tmp_path / "mine.json")
-    done = pta(*call, "--features", features / "kitchen.npz")
-    assert done.returncode == 0, done.stderr
-    (table,) = json.loads((tmp_path / "mine.json").read_text())
+    with np.load(features / "kitchen.npz") as file:
+        arrays = {name: file[name] for name in ("image_features", "text_features", "labels")}
+    about = json.dumps({"kind": "features", "images": {"architecture": "ViT-L/14"}})
+    save_file(arrays, tmp_path / "kitchen.safetensors", {"classnames": '["a", "b", "c", "d"]', "about": about})
+    call = ("reproduce", mine, "--offline", "--out", tmp_path / "out", "--json", "-")
+    table = table_of(pta(*call, "--features", tmp_path / "kitchen.safetensors"))
     cells = table["rows"][0]["cells"]
     assert list(cells) == ["kitchen", "Average"]
     assert (cells["kitchen"]["ours"], cells["kitchen"]["difference"]) == (70.0, 0.5)
     assert table["notes"] == []
+    assert table["about"] == {"feature files": "kitchen (by ViT-L/14)"}  # the packaged model is loaded and not used
     assert "nothing is in the group 'own'; name feature files" in pta(*call).stderr

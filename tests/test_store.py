@@ -2,20 +2,23 @@
 
 import os
 import random
+import re
 import signal
 import sqlite3
 import tempfile
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 from processes import PATIENCE, Forked, wait_until
+from refusals import refusal
 
-from pta.errors import InvalidParameter, PtaError, UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.evaluation.result_store import ResultStore, result_key
 
 FORK = get_context("fork")  # quick; the store keeps nothing open that a fork could share
@@ -80,40 +83,22 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
         assert writer.exitcode == 0
     store = ResultStore(tmp_path / "store")
     assert len(store) == 80
-    for writer in range(2):
-        for number in range(40):
-            assert store.get(result_key({"writer": writer, "number": number})) == {"value": writer * 1000 + number}
+    for writer, number in product(range(2), range(40)):
+        assert store.get(result_key({"writer": writer, "number": number})) == {"value": writer * 1000 + number}
 
 
-def test_a_claim_is_held_against_others_and_a_kill_frees_it(store, tmp_path):
-    held = FORK.Event()
+def test_a_claim_is_held_against_others_until_a_kill_gives_it_to_whoever_waits(store, tmp_path):
+    held, got = FORK.Event(), FORK.Event()
     holder = Forked(hold, tmp_path / "store", "abcdef", held)
     wait_until(held.is_set, holder)
-    with store.claim("abcdef", wait=False) as mine:
-        assert not mine
-    with store.claim("fedcba", wait=False) as mine:
-        assert mine
-    os.kill(holder.pid, signal.SIGKILL)
-    with store.claim("abcdef", wait=True) as mine:
-        assert mine
-    holder.join(PATIENCE)
-
-
-def test_whoever_waits_for_a_claim_gets_it_when_it_ends(store):
-    got = threading.Event()
-
-    def second():
-        with store.claim("abcdef", wait=True) as mine:
-            assert mine
-            got.set()
-
-    waiting = threading.Thread(target=second)
-    with store.claim("abcdef", wait=False) as mine:
-        assert mine
-        waiting.start()
-        assert not got.wait(0.3)
-    assert got.wait(PATIENCE)
-    waiting.join(PATIENCE)
+    for key, free in (("abcdef", False), ("fedcba", True)):
+        with store.claim(key, wait=False) as mine:
+            assert mine is free
+    waiting = Forked(hold, tmp_path / "store", "abcdef", got)
+    assert not got.wait(0.3)
+    holder.kill()
+    wait_until(got.is_set, waiting)
+    waiting.kill()
 
 
 def test_a_claim_and_a_transaction_are_waited_for_longer_than_a_second(store, tmp_path):
@@ -141,8 +126,7 @@ def test_a_process_killed_while_it_writes_leaves_a_readable_store(tmp_path):
         writer = Forked(write_until_killed, tmp_path / "store", begun)
         wait_until(begun.is_set, writer)
         time.sleep(rng.uniform(0, 0.02))
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join(PATIENCE)
+        writer.kill()
         store = ResultStore(tmp_path / "store")
         values = [store.get(result_key({"number": number}))["value"] for number in range(len(store))]
         assert values == list(range(len(store)))  # what was put is there, whole, and nothing is there by half
@@ -151,75 +135,68 @@ def test_a_process_killed_while_it_writes_leaves_a_readable_store(tmp_path):
 # -- what cannot be used ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: b"not a database at all, but long enough to be looked at" * 40,
-        lambda content: content[:5000] + b"\xff" * 9000,
-        lambda content: content.replace(b'{"value"', b'{"val"x1'),
-    ],
-    ids=["other", "cut off", "record"],
-)
-def test_a_damaged_database_is_one_clear_line_and_stays_as_it_is(tmp_path, damage):
-    store, path = ResultStore(tmp_path), tmp_path / "results.sqlite"
+def other_program(path, table):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE TABLE {table}")
+
+
+def damaged(path, damage):
+    store = ResultStore(path.parent)
     for number in range(20):
         store.put({"number": number}, {"value": "x" * 1000})
-    damaged = damage(path.read_bytes())
-    path.write_bytes(damaged)
-    with pytest.raises(
-        UnreadableFile, match=r"^the results in .*results\.sqlite cannot be used.*another folder[^\n]*$"
-    ):
-        [ResultStore(tmp_path).get(result_key({"number": number})) for number in range(20)]
-    assert path.read_bytes() == damaged
+    path.write_bytes(damage(path.read_bytes()))
 
 
-@pytest.mark.parametrize("table", ["songs (title TEXT)", "results (id INTEGER, score REAL)"])
-def test_the_database_of_another_program_is_left_alone(tmp_path, table):
+@pytest.mark.parametrize(
+    ("make", "given"),
+    [
+        (damaged, lambda content: b"not a database at all, but long enough to be looked at" * 40),
+        (damaged, lambda content: content[:5000] + b"\xff" * 9000),
+        (damaged, lambda content: content.replace(b'{"value"', b'{"val"x1')),
+        (other_program, "songs (title TEXT)"),
+        (other_program, "results (id INTEGER, score REAL)"),
+    ],
+    ids=["text", "cut off", "record", "other table", "other columns"],
+)
+def test_a_damaged_database_or_that_of_another_program_is_one_clear_line_and_stays_as_it_is(tmp_path, make, given):
     path = tmp_path / "results.sqlite"
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"CREATE TABLE {table}")
-    connection.close()
+    make(path, given)
     before = path.read_bytes()
-    with pytest.raises(UnreadableFile, match=r"results\.sqlite cannot be used.*another folder"):
-        ResultStore(tmp_path)
+    complaint = r"^the results in .*results\.sqlite cannot be used.*another folder[^\n]*$"
+    with pytest.raises(UnreadableFile, match=complaint):
+        [ResultStore(tmp_path).get(result_key({"number": number})) for number in range(20)]
     assert path.read_bytes() == before
 
 
-def test_a_place_that_cannot_hold_a_store_is_one_clear_line(tmp_path):
+@pytest.mark.parametrize("name", ["file", "taken"])
+def test_a_place_that_cannot_hold_a_store_is_one_clear_line(tmp_path, name):
     (tmp_path / "file").touch()
     (tmp_path / "taken" / "results.sqlite").mkdir(parents=True)
-    for folder in (tmp_path / "file", tmp_path / "taken"):
-        with pytest.raises(UnreadableFile) as caught:
-            ResultStore(folder)
-        assert str(folder) in str(caught.value)
-        assert "\n" not in str(caught.value)
+    assert str(tmp_path / name) in refusal(ResultStore, tmp_path / name)
 
 
-def without_rights(folder):
+def without_rights(folder, found):
     """What a user who may only read a store gets: its results, and clear lines."""
     if os.geteuid() == 0:
         os.setuid(65534)
     store = ResultStore(folder)
-    lines = []
-    for action in (lambda: store.put({"seed": 2}, {}), lambda: store.claim("abcdef", wait=True).__enter__()):
-        try:
-            action()
-        except PtaError as error:
-            lines.append(str(error))
-    return store.get(result_key({"seed": 1})), lines
+    actions = (lambda: store.put({"seed": 2}, {}), lambda: store.claim("abcdef", wait=True).__enter__())
+    found.put((store.get(result_key({"seed": 1})), *map(refusal, actions)))
 
 
 def test_a_store_that_may_not_be_written_can_be_read():
-    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(1, mp_context=FORK) as other:
+    found = FORK.SimpleQueue()
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "store"
         ResultStore(folder).put({"seed": 1}, {"value": 1})
         for place in (folder / "results.sqlite", folder / "claims", folder, Path(name)):
             place.chmod(0o444 if place.is_file() else 0o555)
-        record, lines = other.submit(without_rights, folder).result(timeout=PATIENCE)
+        reader = Forked(without_rights, folder, found)
+        wait_until(lambda: not found.empty(), reader)
+        record, no_write, no_claim = found.get()
+        reader.join(PATIENCE)
         for place in (Path(name), folder, folder / "claims"):
             place.chmod(0o755)
     assert record == {"value": 1}
-    assert len(lines) == 2
-    assert "cannot be used: attempt to write a readonly database" in lines[0]
-    assert "cannot claim" in lines[1]
-    assert "permission denied" in lines[1]
+    assert "cannot be used: attempt to write a readonly database" in no_write
+    assert re.search("cannot claim.*permission denied", no_claim)

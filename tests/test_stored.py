@@ -5,9 +5,8 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import sys
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,28 +58,52 @@ class Counting(CLIP):
 '''
 
 
-def load_module(path, name):
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+class Counting:
+    """A third-party method in a file of its own; counts its evaluations, by whichever process."""
 
+    def __init__(self, folder):
+        self.folder, self.lines, self.store = folder, folder / "lines", ResultStore(folder / "store")
 
-@pytest.fixture
-def parameters(tmp_path):
-    """Those with which the method below counts."""
-    return {"file": str(tmp_path / "lines")}
+    def load(self, code=COUNTING):
+        path = self.folder / "counting_method.py"
+        path.write_text(code)
+        spec = importlib.util.spec_from_file_location("counting_method", path)
+        sys.modules["counting_method"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["counting_method"])
+
+    @property
+    def count(self):
+        return len(self.lines.read_text().splitlines()) if self.lines.exists() else 0
+
+    def records(self, seeds, name="made"):
+        """In the order in which they come."""
+        data, parameters = feature_file(64, name=name), {"file": str(self.lines)}
+        return list(evaluate_once(self.store, data, "counting", parameters, seeds))
+
+    def once(self, seeds):
+        return sorted(self.records(seeds), key=lambda record: record["seed"])
+
+    def worker(self, seeds, pause_at=-1):
+        """Another process that evaluates, and writes the seeds of the records that it ends with."""
+
+        def work():
+            os.environ["PAUSE_AT"] = str(pause_at)
+            found = sorted(record["seed"] for record in self.records(seeds))
+            (self.folder / f"seeds-{os.getpid()}").write_text(json.dumps(found))
+
+        return Forked(work)
+
+    def seeds_of(self, worker):
+        """The seeds that a worker ends with."""
+        worker.join(PATIENCE)
+        return json.loads((self.folder / f"seeds-{worker.pid}").read_text())
 
 
 @pytest.fixture
 def counting(tmp_path):
-    """A third-party method in a file of its own; gives the number of evaluations so far."""
-    path = tmp_path / "counting_method.py"
-    path.write_text(COUNTING)
-    load_module(path, "counting_method")
-    lines = tmp_path / "lines"
-    yield lambda: len(lines.read_text().splitlines()) if lines.exists() else 0
+    method = Counting(tmp_path)
+    method.load()
+    yield method
     del registry._registered["counting"], sys.modules["counting_method"]
 
 
@@ -89,8 +112,16 @@ def store(tmp_path):
     return ResultStore(tmp_path / "store")
 
 
-def once(store, *arguments, **options):
-    return sorted(evaluate_once(store, *arguments, **options), key=lambda record: record["seed"])
+@pytest.fixture(scope="module")
+def everything():
+    """Samples that every method can be run on, and the model that made them."""
+    encoder, rng = EmbeddedEncoder.load().ready(), np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (40, 1, 28, 28), np.uint8)
+    features = encoder.encode(torch.from_numpy(pixels)).numpy()
+    views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
+    samples = Samples.of(features, views=views, raw=pixels)
+    classifier = build_classifier(encoder, ["bag", "coat"], EMBEDDED_TEMPLATES)
+    return FeatureFile("all", samples, classifier, rng.integers(2, size=40)), encoder
 
 
 def without_time(record):
@@ -100,20 +131,20 @@ def without_time(record):
 # -- once -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_call_runs_nothing_and_gives_the_same_records(store, counting, parameters):
-    first = once(store, feature_file(64), "counting", parameters, [1, 2, 2])
-    assert counting() == 2
+def test_a_second_call_runs_nothing_and_gives_the_same_records(counting):
+    first = counting.once([1, 2, 2])
+    assert counting.count == 2
     assert [(record["seed"], record["params"]["base"]) for record in first] == [(1, 2.0), (2, 2.0)]  # no method's name
-    assert once(store, feature_file(64), "counting", parameters, [2, 1]) == first
-    assert counting() == 2
-    assert len(once(store, feature_file(64), "counting", parameters, [1, 2, 3])) == 3
-    assert counting() == 3
+    assert counting.once([2, 1]) == first
+    assert counting.count == 2
+    assert len(counting.once([1, 2, 3])) == counting.count == 3
 
 
-def test_a_stored_record_is_what_an_evaluation_gives_and_says_where_it_comes_from(store):
-    data = feature_file(64)
-    (record,) = once(store, data, "pta", {"h": 3.0}, [4], stream=Stream(drop_last=True), batch=20)
-    (expected,) = evaluate(data, {"pta": {"h": 3.0}}, [4], stream=Stream(drop_last=True), batch=20)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_stored_record_is_what_an_evaluation_gives_and_says_where_it_comes_from(store, labelled):
+    data, how = feature_file(64, labelled=labelled), {"stream": Stream(drop_last=labelled), "batch": 20}
+    (record,) = evaluate_once(store, data, "pta", {"h": 3.0}, [4], **how)
+    (expected,) = evaluate(data, {"pta": {"h": 3.0}}, [4], **how)
     assert without_time(record) == json.loads(json.dumps(without_time(expected.record())))
     made = record["made"]
     assert set(made) == {"key", "features", "version", "at", "on"}
@@ -121,18 +152,10 @@ def test_a_stored_record_is_what_an_evaluation_gives_and_says_where_it_comes_fro
     assert store.get(made["key"]) == record
 
 
-def test_the_same_features_under_another_name_are_not_run_again_but_bear_it(store, counting, parameters):
+def test_the_same_features_under_another_name_are_not_run_again_but_bear_it(counting):
     for name in ("made", "moved"):
-        (record,) = once(store, feature_file(64, name=name), "counting", parameters, [1])
-        assert record["dataset"] == name
-    assert counting() == 1
-
-
-def test_unlabelled_data_is_kept_too(store):
-    data = feature_file(64, labelled=False)
-    first = once(store, data, "pta", {}, [1])
-    assert first[0]["accuracy"] is None
-    assert once(store, data, "pta", {}, [1]) == first
+        assert [record["dataset"] for record in counting.records([1], name)] == [name]
+    assert counting.count == 1
 
 
 # -- what decides -----------------------------------------------------------------------------------------------------
@@ -157,7 +180,11 @@ def with_one_bit(tensor):
 
 def test_every_single_input_decides():
     data = feature_file(64)
-    plain = data.classifier
+    anchors, names = data.classifier.anchors, data.classifier.class_names
+    classifiers = [(anchors.flip(0), names, 20.0), (anchors, list("abcdf"), 20.0), (anchors, names, 21.0)]
+    classifiers.append((anchors, names, 20.0, -1.0))
+    streams = [Stream("separate"), Stream("dirichlet"), Stream("dirichlet", gamma=0.01), Stream("poisoned")]
+    streams += [Stream("poisoned", prefix=0), Stream(drop_last=True), Stream(lookahead=True)]
     labels = data.labels.copy()
     labels[0] = (labels[0] + 1) % 5
     others = [
@@ -166,21 +193,14 @@ def test_every_single_input_decides():
         key(parameters={"variant": "paper"}),
         key(seed=2),
         key(batch=128),
-        key(stream=Stream("separate")),
-        key(stream=Stream("dirichlet")),
-        key(stream=Stream("dirichlet", gamma=0.01)),
-        key(stream=Stream("poisoned")),
-        key(stream=Stream("poisoned", prefix=0)),
-        key(stream=Stream(drop_last=True)),
-        key(stream=Stream(lookahead=True)),
+        *(key(stream=one) for one in streams),
         key(changed(samples=Samples.unchecked(with_one_bit(data.samples.features)))),
         key(changed(samples=Samples.of(data.samples.features, views=data.samples.features[:, None]))),
         key(changed(labels=labels)),
         key(changed(labels=None)),
-        key(changed(classifier=ZeroShotClassifier(plain.anchors.flip(0), plain.class_names, scale=20.0))),
-        key(changed(classifier=ZeroShotClassifier(plain.anchors, list("abcdf"), scale=20.0))),
-        key(changed(classifier=ZeroShotClassifier(plain.anchors, plain.class_names, scale=21.0))),
-        key(changed(classifier=ZeroShotClassifier(plain.anchors, plain.class_names, scale=20.0, bias=-1.0))),
+        *(key(changed(classifier=ZeroShotClassifier(*one))) for one in classifiers),
+        key(method="onzeta"),
+        key(method="onzeta", parameters={"length": 65}),
         key(method="combined"),
         key(method="combined", parameters={"base": "clip"}),
         key(method="combined", parameters={"base_parameters": {"positive_alpha": 1.0}}),
@@ -194,58 +214,49 @@ def test_another_spelling_of_the_same_inputs_does_not_decide():
     assert key() == key(changed(name="moved")) == key(batch=256) == key(seed=np.int64(1))
     assert key(parameters={"h": np.float32(0.5)}) == key(parameters={"h": 0.5})
     assert key(stream=Stream("dirichlet")) == key(stream=Stream("dirichlet", gamma=0.1), batch=128)
+    half = {"stream": Stream(drop_last=True), "batch": 30}  # the length of a stream is a parameter of OnZeta
+    assert key(method="onzeta") == key(method="onzeta", parameters={"length": 64})
+    assert key(method="onzeta", **half) == key(method="onzeta", parameters={"length": 60}, **half)
     for spelling in ({"base": "tda"}, {"base_parameters": {}}, {"base_parameters": {"positive_slots": np.int64(3)}}):
         assert key(method="combined", parameters=spelling) == key(method="combined")
 
 
-def test_a_length_that_is_taken_from_the_stream_is_that_length():
-    found = inputs_of(feature_file(64), "onzeta", {}, 1, Stream(drop_last=True), 30)
-    assert found["params"]["length"] == 60
-    assert key(method="onzeta") == key(method="onzeta", parameters={"length": 64})
-    assert key(method="onzeta") != key(method="onzeta", parameters={"length": 65})
-
-
-@pytest.mark.parametrize("method", sorted(set(list_adapters()) - {"boostadapter", "mta", "zero", "tca"}))
-def test_the_parameters_of_a_record_are_a_spelling_of_those_it_was_made_with(store, method):
-    (record,) = once(store, feature_file(40), method, {}, [1])
-    assert once(store, feature_file(40), method, record["params"], [1]) == [record]
+@pytest.mark.parametrize("method", list_adapters())
+def test_the_record_of_every_method_is_kept_and_its_parameters_are_a_spelling_of_those_given(store, method, everything):
+    data, model = everything
+    (record,) = evaluate_once(store, data, method, {}, [1], model=model)
+    assert list(evaluate_once(store, data, method, record["params"], [1], model=model)) == [record]
     assert len(store) == 1
+    assert all(0 <= record[name] <= 100 for name in ("calibration_error", "raw_calibration_error"))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), torch.zeros(3), {1, 2}], ids=type)
 def test_a_parameter_that_no_method_takes_is_one_clear_line(store, value):
-    for parameters in ({"h": value}, {"h": [value]}, {"h": {"x": value}}):
-        with pytest.raises(InvalidParameter, match="h must be a number") as caught:
-            once(store, feature_file(64), "pta", parameters, [1])
-        assert "\n" not in str(caught.value)
+    for given in (value, [value], {"x": value}):
+        with pytest.raises(InvalidParameter, match="h must be a number"):
+            list(evaluate_once(store, feature_file(64), "pta", {"h": given}, [1]))
     assert len(store) == 0
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_method_has_another_version_when_its_own_file_changes(counting, store, parameters, tmp_path):
-    before, others = method_version("counting"), {name: method_version(name) for name in list_adapters()}
-    once(store, feature_file(64), "counting", parameters, [1])
-    path = tmp_path / "counting_method.py"
-    path.write_text(COUNTING.replace("super()._step(samples)", "2 * super()._step(samples)"))
-    load_module(path, "counting_method")
-    assert method_version("counting") != before
-    assert all(method_version(name) == others[name] for name in others if name != "counting")
-    once(store, feature_file(64), "counting", parameters, [1])
-    assert counting() == 2
-    path.write_text(COUNTING)
-    load_module(path, "counting_method")
-    assert method_version("counting") == before
-    once(store, feature_file(64), "counting", parameters, [1])
-    assert counting() == 2
+def test_a_method_and_what_stands_on_it_have_another_version_when_its_own_file_changes(counting):
+    def on_top():
+        return key(method="combined", parameters={"base": "counting"})
 
-
-def test_a_combined_method_depends_on_the_version_of_what_it_stands_on(counting, tmp_path):
-    before = key(method="combined", parameters={"base": "counting"})
-    (tmp_path / "counting_method.py").write_text(COUNTING + "\n# changed\n")
-    load_module(tmp_path / "counting_method.py", "counting_method")
-    assert key(method="combined", parameters={"base": "counting"}) != before
+    before, others = (method_version("counting"), on_top()), {name: method_version(name) for name in list_adapters()}
+    counting.once([1])
+    counting.load(COUNTING.replace("super()._step(samples)", "2 * super()._step(samples)"))
+    assert method_version("counting") != before[0]
+    assert on_top() != before[1]
+    assert [name for name in others if method_version(name) != others[name]] == ["counting"]
+    counting.once([1])
+    assert counting.count == 2
+    counting.load()
+    assert (method_version("counting"), on_top()) == before
+    counting.once([1])
+    assert counting.count == 2
 
 
 def test_a_method_whose_code_is_in_no_file_is_one_clear_line():
@@ -261,59 +272,36 @@ def test_a_method_whose_code_is_in_no_file_is_one_clear_line():
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-def worker(folder, seeds, pause_at=-1):
-    """Another process that evaluates, and writes the seeds of the records that it ends with."""
-
-    def work():
-        os.environ["PAUSE_AT"] = str(pause_at)
-        parameters = {"file": str(folder / "lines")}
-        done = evaluate_once(ResultStore(folder / "store"), feature_file(64), "counting", parameters, seeds)
-        (folder / f"seeds-{os.getpid()}").write_text(json.dumps(sorted(record["seed"] for record in done)))
-
-    return Forked(work)
-
-
-def finished(folder, worker):
-    """The seeds that a worker ends with."""
-    worker.join(PATIENCE)
-    return json.loads((folder / f"seeds-{worker.pid}").read_text())
-
-
-def test_two_processes_share_a_list_and_make_nothing_twice(counting, tmp_path):
+def test_two_processes_share_a_list_and_make_nothing_twice(counting):
     seeds = list(range(1, 13))
-    workers = [worker(tmp_path, seeds, pause_at=1) for _ in range(2)]  # the first to begin waits for the other
-    assert [finished(tmp_path, one) for one in workers] == [seeds, seeds]
-    lines = Counter((tmp_path / "lines").read_text().splitlines())
-    assert sum(lines.values()) == len(seeds)
-    assert len(ResultStore(tmp_path / "store")) == len(seeds)
+    workers = [counting.worker(seeds, pause_at=1) for _ in range(2)]  # the first to begin waits for the other
+    assert [counting.seeds_of(one) for one in workers] == [seeds, seeds]
+    assert counting.count == len(counting.store) == len(seeds)
 
 
-def test_a_killed_run_resumes_to_the_same_records(counting, store, parameters, tmp_path):
+def test_a_killed_run_resumes_to_the_same_records(counting, tmp_path):
     seeds = list(range(1, 8))
-    killed = worker(tmp_path, seeds, pause_at=4)
-    wait_until(lambda: counting() == 4, killed)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.join(PATIENCE)
-    assert len(store) == 3  # only the one under way is lost
-    resumed = once(store, feature_file(64), "counting", parameters, seeds)
-    assert counting() == 4 + len(seeds) - 3
-    undisturbed = once(ResultStore(tmp_path / "another"), feature_file(64), "counting", parameters, seeds)
-    assert [without_time(record) for record in resumed] == [without_time(record) for record in undisturbed]
+    killed = counting.worker(seeds, pause_at=4)
+    wait_until(lambda: counting.count == 4, killed)
+    killed.kill()
+    assert len(counting.store) == 3  # only the one under way is lost
+    resumed = counting.once(seeds)
+    assert counting.count == 4 + len(seeds) - 3
+    counting.store = ResultStore(tmp_path / "undisturbed")
+    assert list(map(without_time, resumed)) == list(map(without_time, counting.once(seeds)))
 
 
-def test_what_another_process_is_making_is_waited_for_last(store, counting, parameters, tmp_path):
-    other = worker(tmp_path, [1], pause_at=1)
-    wait_until(counting, other)
-    order = [record["seed"] for record in evaluate_once(store, feature_file(64), "counting", parameters, [1, 2])]
-    assert (order, counting()) == ([2, 1], 2)
-    assert finished(tmp_path, other) == [1]
+def test_what_another_process_is_making_is_waited_for_last(counting):
+    other = counting.worker([1], pause_at=1)
+    wait_until(lambda: counting.count, other)
+    assert [record["seed"] for record in counting.records([1, 2])] == [2, 1]
+    assert counting.count == 2
+    assert counting.seeds_of(other) == [1]
 
 
 def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeypatch):
     before = method_version("pta")
-    copied = shutil.copytree(
-        Path(*engines.__path__), tmp_path / "engines", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    copied = Path(shutil.copytree(Path(*engines.__path__), tmp_path / "engines"))
     monkeypatch.setattr(version, "engines", SimpleNamespace(__path__=[str(copied)]))
     version._version.cache_clear()
     assert method_version("pta") == before
@@ -324,20 +312,12 @@ def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeyp
     assert {metrics, bits, stream_run, records} <= set(version._SHARED)
 
 
-def test_a_model_that_did_not_make_the_features_is_not_looked_into(store):
-    rng = np.random.default_rng(3)
-    pixels = torch.from_numpy(rng.integers(0, 256, (20, 1, 28, 28), np.uint8))
-    encoder = EmbeddedEncoder.load().ready()
-    classifier = build_classifier(encoder, ["bag", "coat"], EMBEDDED_TEMPLATES)
-    made, others = encoder.encode(pixels), encoder.encode(pixels.flip(0))
-    labels = rng.integers(2, size=20)
-    right, wrong = (FeatureFile("f", Samples.of(one, raw=pixels), classifier, labels) for one in (made, others))
-    (record,) = evaluate_once(store, right, "tca", {}, [1], model=encoder)
-    assert record["n"] == 20
+def test_a_model_that_did_not_make_the_features_is_not_looked_into(store, everything):
+    right, encoder = everything
+    wrong = replace(right, samples=Samples.of(right.samples.features.flip(0), raw=right.samples.raw))
     with pytest.raises(InvalidSamples, match="does not make the file's features"):
         list(evaluate_once(store, wrong, "tca", {}, [1], model=encoder))
-    assert len(store) == 1
-    double = copy.deepcopy(encoder).double()  # the tower's precision changes answers
-    assert inputs_of(right, "tca", {}, 1, Stream(), model=encoder) != inputs_of(
-        right, "tca", {}, 1, Stream(), model=double
-    )
+    assert len(store) == 0
+    towers = (encoder, copy.deepcopy(encoder).double())  # the tower's precision changes answers
+    single, double = (inputs_of(right, "tca", {}, 1, Stream(), model=one) for one in towers)
+    assert single != double

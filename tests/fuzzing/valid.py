@@ -154,15 +154,10 @@ baseline = "CLIP"
 usual = { seeds = 2 }
 figure = { kind = "bars" }
 columns = [{ each = "own" }, { label = "mean", mean_of = "all" }]
-[[rows]]
-label = "CLIP"
-method = "clip"
-[[rows]]
-label = "PTA"
-method = "pta"
-params = { h = 5.0 }
-stream = { kind = "dirichlet", gamma = 0.1 }
-printed = [60.5, 60.5]
+rows = [
+    { label = "CLIP", method = "clip" },
+    { label = "PTA", method = "pta", params = { h = 5 }, stream = { kind = "dirichlet" }, printed = [60.5, 60.5] },
+]
 """
 DESCRIPTIONS = {name: [f"A {name} is an animal.", "It lives."] for name in NAMES}
 

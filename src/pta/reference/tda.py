@@ -1,6 +1,7 @@
 """TDA as a loop over samples: Efficient Test-Time Adaptation of Vision-Language Models (CVPR 2024)."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -8,6 +9,11 @@ from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
 
 Item = tuple[Array, float, Array]  # feature, entropy, probabilities
 Cache = dict[int, list[Item]]  # by class, the smallest entropy first
+
+
+def insert(cache: Cache, label: int, item: Item, slots: int) -> None:
+    """Keep the items of smallest entropy, of equal ones the older."""
+    cache[label] = sorted([*cache.get(label, []), item], key=lambda item: item[1])[:slots]
 
 
 def tda_loop(
@@ -29,14 +35,19 @@ def tda_loop(
     min_probability: float = 0.03,
     max_probability: float = 1.0,
     order: str = "update-first",
-    caches: tuple[Cache, Cache] | None = None,
+    boosted: Callable[[Cache, int], Cache] = lambda positive, t: positive,
+    insert_negative: Callable[[Cache, int, Item, int], None] = insert,
 ) -> Array:
-    """Logits N×C of a stream; given `caches`, positive and negative, it starts with those and changes them."""
-    classes = len(anchors)
-    positive, negative = ({}, {}) if caches is None else caches
+    """Logits N×C of a stream.
 
-    def score(z: Array, f: Array) -> Array:
-        out = z + positive_alpha * positive_logits(f, positive, positive_beta, classes)
+    BoostAdapter scores sample t with a `boosted` positive cache, and has its own way to insert into the negative one.
+    """
+    classes = len(anchors)
+    positive: Cache = {}
+    negative: Cache = {}
+
+    def score(z: Array, f: Array, t: int) -> Array:
+        out = z + positive_alpha * positive_logits(f, boosted(positive, t), positive_beta, classes)
         against = negative_logits(f, negative, negative_beta, classes, min_probability, max_probability)
         return out - negative_alpha * against
 
@@ -47,26 +58,21 @@ def tda_loop(
         p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
         e, label = entropy(p), int(np.argmax(z))
         if order == "predict-first":
-            outputs.append(score(z, f))
+            outputs.append(score(z, f, t))
         # 2. The sample enters the positive cache.
         insert(positive, label, (f, e, p), positive_slots)
         # 3. A sample in doubt enters the negative cache.
         if min_entropy < e / entropy_unit(classes, entropy_base) < max_entropy:
-            insert(negative, label, (f, e, p), negative_slots)
+            insert_negative(negative, label, (f, e, p), negative_slots)
         # 4. Score.
         if order == "update-first":
-            outputs.append(score(z, f))
+            outputs.append(score(z, f, t))
     return np.array(outputs)
 
 
 def entropy_unit(classes: int, base: str) -> float:
     """What entropies, which are in nats, are divided by; the released program has log₂C."""
     return math.log2(classes) if base == "log2" else math.log(classes)
-
-
-def insert(cache: Cache, label: int, item: Item, slots: int) -> None:
-    """Keep the items of smallest entropy, of equal ones the older."""
-    cache[label] = sorted([*cache.get(label, []), item], key=lambda item: item[1])[:slots]
 
 
 def affinities(f: Array, items: list[Item], beta: float) -> Array:
