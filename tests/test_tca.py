@@ -25,6 +25,16 @@ from pta.towers import ImageTower, TokenBlock
 
 WIDTH, DEPTH, HEADS, SIZE, DIM = 32, 4, 2, 16, 32
 RATE = 0.1  # 65 tokens become 50, 41, 32
+VALUES = {
+    "rate": [0.0, 0.02, 0.1, 0.2],
+    "blocks": [[1, 2, 3], [2], [1, 3], []],
+    "slots": [1, 2, 3],
+    "layer_temperature": [0.01, 1.0, 5.0],
+    "alpha": [0.0, 3.0, 8.0],
+    "beta": [1.0, 7.0],
+    "seed": [0, 1, 2, 3],
+    "order": ["update-first", "predict-first"],
+}
 
 
 @cache
@@ -53,10 +63,6 @@ class Model:
 
     def image_tower(self):
         return self.tower
-
-
-def numpy_tower(dtype=np.float64):
-    return NumpyViT({name: value.numpy().astype(dtype) for name, value in weights().items()}, HEADS)
 
 
 @cache
@@ -94,8 +100,9 @@ def tca(classifier, **parameters):
 
 
 def expected(classifier, images, **parameters):
+    tower = NumpyViT({name: value.numpy().astype(np.float64) for name, value in weights().items()}, HEADS)
     how = {"rate": RATE, "blocks": (1, 2, 3), "scale": classifier.scale, **parameters}
-    return torch.from_numpy(tca_loop(classifier.anchors.numpy(), images.numpy(), numpy_tower(), **how))
+    return torch.from_numpy(tca_loop(classifier.anchors.numpy(), images.numpy(), tower, **how))
 
 
 # -- against the loop --------------------------------------------------------------------------------------------------
@@ -105,20 +112,7 @@ def expected(classifier, images, **parameters):
 @given(st.data())
 def test_any_cut_into_batches_equals_the_loop(data):
     classifier, images = stream(data.draw(st.integers(0, 5)), data.draw(st.integers(2, 4)), 14)
-    parameters = data.draw(
-        st.fixed_dictionaries(
-            {
-                "rate": st.sampled_from([0.0, 0.02, 0.1, 0.2]),
-                "blocks": st.sampled_from([[1, 2, 3], [2], [1, 3], []]),
-                "slots": st.integers(1, 3),
-                "layer_temperature": st.sampled_from([0.01, 1.0, 5.0]),
-                "alpha": st.sampled_from([0.0, 3.0, 8.0]),
-                "beta": st.sampled_from([1.0, 7.0]),
-                "seed": st.integers(0, 3),
-                "order": st.sampled_from(["update-first", "predict-first"]),
-            }
-        )
-    )
+    parameters = {name: data.draw(st.sampled_from(values), label=name) for name, values in VALUES.items()}
     logits = run(tca(classifier, **parameters), images, data.draw(cuts(len(images))))
     torch.testing.assert_close(logits, expected(classifier, images, **parameters), atol=1e-8, rtol=1e-8)
 
@@ -247,29 +241,14 @@ def test_the_nearest_domain_anchor_stands_in_front_and_goes_again():
 
 def test_anchors_come_on_when_every_class_has_two_images_and_change_features():
     classifier, images = stream(1, 3, 30)
-    adapter = tca(classifier)
-    probe = samples_of(images[:4])
-    plain, last = adapter.refined(probe), 0
-    for number, image in enumerate(images):
-        on = bool((adapter.counts >= 2).all())
-        if on:
-            break
-        run(adapter, image[None])
-        last = number
-    assert 0 < last < len(images) - 1
+    adapter, probe = tca(classifier), samples_of(images[:4])
+    plain = adapter.refined(probe)
+    run(adapter, images)
+    assert (adapter.counts >= 2).all()
     adapter.seen.zero_()  # the same first centres
     assert not torch.allclose(adapter.refined(probe), plain)
-    adapter.reset(classes=[0])
-    adapter.seen.zero_()
+    adapter.counts[0] = 1
     torch.testing.assert_close(adapter.refined(probe), plain)
-
-
-def test_with_one_slot_anchors_never_come_on():
-    classifier, images = stream(1, 2, 20)
-    adapter = tca(classifier, slots=1)
-    run(adapter, images)
-    assert adapter.counts.tolist() == [1, 1]
-    assert adapter._domain_anchors() is None
 
 
 def test_the_image_that_is_unsure_and_like_the_others_leaves():
@@ -293,12 +272,6 @@ def test_of_equal_scores_the_first_leaves():
     assert float(adapter.records[1, 0, 0, 0]) == 2.0
 
 
-def test_a_cold_layer_temperature_counts_the_last_block_alone():
-    classifier, _ = stream(1, 2, 2)
-    assert tca(classifier, layer_temperature=0.01).layer_weights.tolist() == pytest.approx([0, 0, 0, 1], abs=1e-12)
-    assert tca(classifier, layer_temperature=1e6).layer_weights.tolist() == pytest.approx([0.25] * 4, abs=1e-5)
-
-
 def test_alone_in_the_reservoir_a_sample_adds_alpha_to_its_class():
     classifier, images = stream(1, 3, 4)
     after, before = (run(tca(classifier, order=order), images[:1])[0] for order in ("update-first", "predict-first"))
@@ -306,12 +279,6 @@ def test_alone_in_the_reservoir_a_sample_adds_alpha_to_its_class():
     assert added.max().item() == pytest.approx(3.0)
     assert int(added.argmax()) == int(before.argmax())
     assert added.sum().item() == pytest.approx(3.0)
-
-
-def test_the_seed_changes_the_first_centres_and_so_the_answers():
-    classifier, images = stream(1, 2, 6)
-    one, two = (run(tca(classifier, seed=seed), images) for seed in (1, 2))
-    assert not torch.allclose(one, two, atol=1e-6)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
