@@ -127,6 +127,19 @@ CASES = {
         shape={"count": 20},
         tolerance=1e-7,
     ),
+    "pta": Case(
+        {
+            "h": [20.0, 1.0, 1000.0],
+            "w": [0.01, 0.0, 0.3, 1.0],
+            "min_probability": [0.1, 0.0, 0.5, 1.0],
+            "anchor": ["recursive", "fixed"],
+            "fusion": ["logits", "probabilities"],
+            "order": ORDER,
+            "weight": ["saturating", "raw"],
+            "renormalise": [True, False],
+        },
+        fixed={"w": 0.3},
+    ),
     "sca": Case(
         {
             "gamma": [1e4, 1.0, 1e-2, 1e5],

@@ -1,15 +1,12 @@
-"""PTA, as its users meet it: the worked example, every switch, and what happens to wrong parameters."""
+"""PTA, as its users meet it: the worked example, what its rule means, and what happens to wrong parameters."""
 
 import re
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from oracle import TOLERANCES, assert_agrees, oracle_pta
-from streams import PAPER, RELEASED, clip_like_stream, cuts, is_clear, rules, streams, toy_stream
+from streams import PAPER, RELEASED, clip_like_stream, toy_stream
 
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.errors import InvalidParameter
@@ -73,7 +70,6 @@ def test_worked_example_outputs_of_both_rules(dtype, size):
     )
     expected = [[17.55121, 17.37795, 4.19302], [17.17202, 17.85857, 5.77501], [5.73000, 4.97996, 19.80203]]
     np.testing.assert_allclose(released, expected, **PRINTED)
-    assert released.argmax(dim=1).tolist() == [0, 1, 2]
     expected = [[1.04213, 0.95572, 0.00215], [0.70407, 1.02039, 0.27554], [0.00227, 0.00228, 1.99545]]
     np.testing.assert_allclose(2 * paper.exp(), expected, **PRINTED)  # the equation's sum of two softmaxes
 
@@ -86,62 +82,6 @@ def test_worked_example_without_a_mask_makes_every_prototype_like_an_image(dtype
     released = PTA(toy.classifier).step(toy.features) - z
     assert paper[1, 2].item() == pytest.approx(9.690, abs=1e-3)
     assert released[1, 2].item() == pytest.approx(2.8875, abs=1e-4)
-
-
-# -- every switch, against the oracle ---------------------------------------------------------------------------------
-
-SWITCHES = [
-    {},
-    {"h": 1.0},
-    {"h": 1000.0},
-    {"w": 0.0},
-    {"w": 0.3},
-    {"w": 1.0},
-    {"min_probability": 0.0},
-    {"min_probability": 0.1},
-    {"min_probability": 0.5},
-    {"min_probability": 1.0},
-    {"anchor": "fixed"},
-    {"anchor": "fixed", "w": 0.3},
-    {"fusion": "logits"},
-    {"fusion": "probabilities"},
-    {"order": "predict-first"},
-    {"weight": "raw"},
-    {"renormalise": True},
-    {"renormalise": False},
-]
-
-
-@pytest.mark.parametrize("size", [3, 1])
-@pytest.mark.parametrize(("variant", "switches"), [("released", RELEASED), ("paper", PAPER)])
-@pytest.mark.parametrize("switch", SWITCHES, ids=str)
-def test_each_switch_on_the_worked_example_equals_the_oracle(switch, variant, switches, size):
-    toy = toy_stream()
-    outputs = step_in_batches(PTA(toy.classifier, variant=variant, **switch), toy.features, size)
-    assert_agrees(outputs, oracle_of(toy, **switches | switch)[0], 1e-9)
-
-
-@DTYPES
-@given(st.data())
-def test_pta_equals_the_oracle_on_any_stream_in_any_batches(dtype, data):
-    stream, rule = data.draw(streams()).to(dtype), data.draw(rules())
-    assume(is_clear(stream, rule))
-    fusion = data.draw(st.sampled_from(["logits", "probabilities"]))
-    adapter = PTA(stream.classifier, fusion=fusion, **asdict(rule))
-    batches = data.draw(cuts(len(stream.features)))
-    outputs = torch.cat([adapter.step(stream.features[batch]) for batch in batches])
-    expected, P, R = oracle_of(stream, fusion=fusion, **asdict(rule))
-    tolerance = TOLERANCES[dtype]
-    assert_agrees(outputs, expected, tolerance)
-    np.testing.assert_allclose(adapter.knowledge, P, atol=tolerance / 100, rtol=0)
-    np.testing.assert_allclose(adapter.anchored, R, atol=tolerance / 100, rtol=0)
-
-
-@pytest.mark.parametrize("switch", [{"anchor": "fixed"}, {"renormalise": False}, {"weight": "raw"}], ids=str)
-def test_a_switch_makes_a_difference(switch):
-    stream = clip_like_stream(1, classes=12, dim=24, count=60)
-    switched = PTA(stream.classifier, w=0.3, **switch).step(stream.features)
-    assert (switched - PTA(stream.classifier, w=0.3).step(stream.features)).abs().max() > 0.1
 
 
 # -- what the rule means ----------------------------------------------------------------------------------------------
@@ -165,13 +105,6 @@ def test_until_a_class_is_touched_the_output_is_twice_the_zero_shot_logits(dtype
     stream = clip_like_stream(3, classes=12, dim=24, count=50, scale=1.0).to(dtype)
     outputs = PTA(stream.classifier, order=order).step(stream.features)  # at scale 1 no class reaches 0.1
     torch.testing.assert_close(outputs, 2 * stream.classifier.logits(stream.features))
-
-
-def test_predict_first_scores_the_first_sample_by_the_text_alone():
-    toy = toy_stream()
-    outputs = PTA(toy.classifier, order="predict-first").step(toy.features)
-    torch.testing.assert_close(outputs[0], 2 * toy.classifier.logits(toy.features)[0])
-    assert (outputs[1] - 2 * toy.classifier.logits(toy.features)[1]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("variant", ["released", "paper"])
@@ -266,20 +199,29 @@ def test_nothing_warns_where_precision_suffices(parameters, recwarn):
 # -- parameters -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("variant", "switches"), [("released", RELEASED), ("paper", PAPER)])
-def test_a_variant_sets_the_documented_switches(variant, switches):
-    parameters = PTA(toy_stream().classifier, variant=variant).parameters
-    assert parameters == switches | {"variant": variant, "state_dtype": "float64"}
-
-
 def test_the_released_rule_with_single_precision_state_is_the_default():
     default = PTA(toy_stream().to(torch.float32).classifier).parameters
     assert default == RELEASED | {"variant": "released", "state_dtype": "float32"}
 
 
-@pytest.mark.parametrize("switch", [s for s in SWITCHES if len(s) == 1 and not {"h", "w"} & set(s)], ids=str)
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {},
+        {"min_probability": 0.0},
+        {"min_probability": 0.1},
+        {"anchor": "fixed"},
+        {"fusion": "logits"},
+        {"fusion": "probabilities"},
+        {"order": "predict-first"},
+        {"weight": "raw"},
+        {"renormalise": True},
+        {"renormalise": False},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize(("variant", "switches"), [("released", RELEASED), ("paper", PAPER)])
-def test_a_given_switch_overrides_its_variant_and_nothing_else(variant, switches, switch):
+def test_a_variant_sets_the_documented_switches_but_for_given_ones(variant, switches, switch):
     parameters = PTA(toy_stream().classifier, variant=variant, **switch).parameters
     assert parameters == switches | switch | {"variant": variant, "state_dtype": "float64"}
 
