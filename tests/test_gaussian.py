@@ -88,22 +88,15 @@ def test_of_more_items_than_enough_the_ridge_falls_away():
     torch.testing.assert_close(shrunk_covariance(moments, enough=5), (items - means[:, None]).flatten(0, 1).T.cov())
 
 
-def test_without_spread_the_precision_is_zero():
-    item = torch.nn.functional.normalize(torch.tensor([[0.3, 0.1, 0.7]], dtype=torch.float64))
-    items, filled = item.expand(1, 4, 3), torch.ones(1, 4, dtype=torch.bool)
-    covariance = shrunk_covariance(moments_of(items, 0.5 * item, filled))
-    assert (covariance == 0).all()
-    assert (Gaussians.of(covariance, torch.eye(3)).scores(torch.rand(2, 3)) == 0).all()
-
-
 @pytest.mark.parametrize("cutoff", [None, number(0.0), number(1e-6)])
-def test_without_spread_the_precision_is_zero_unseen(monkeypatch, cutoff):
-    monkeypatch.setattr(gaussian, "is_host_readable", lambda _: False)
-    covariance = torch.zeros(3, 3, dtype=torch.float64)
+@pytest.mark.parametrize(("value", "readable"), [(0.0, True), (0.0, False), (math.inf, True), (math.nan, True)])
+def test_without_spread_and_where_it_overflowed_the_precision_is_zero(monkeypatch, value, readable, cutoff):
+    monkeypatch.setattr(gaussian, "is_host_readable", lambda _: readable)
+    covariance = torch.full((3, 3), value, dtype=torch.float64)
     assert (Gaussians.of(covariance, torch.eye(3), cutoff=cutoff).scores(torch.rand(2, 3)) == 0).all()
 
 
-@pytest.mark.parametrize(("step", "counts"), [(1e-7, False), (3e-6, True)])
+@pytest.mark.parametrize(("step", "counts"), [(0.0, False), (1e-7, False), (3e-6, True)])
 def test_residuals_count_as_spread_above_a_millionth(step, counts):
     item = torch.nn.functional.normalize(torch.tensor([[0.3, 0.1, 0.7]], dtype=torch.float64))
     items = torch.stack([item[0], item[0] + step * torch.eye(3, dtype=torch.float64)[0]])[None]
@@ -146,13 +139,6 @@ def test_what_float32_cannot_resolve_is_computed_in_float64():
     assert gaussians.origin.dtype == torch.float64
     assert gaussians.scores(torch.eye(2)).dtype == torch.float32
     assert Gaussians.of(torch.eye(2, dtype=torch.float64), torch.eye(2)).origin.dtype == torch.float32
-
-
-@pytest.mark.parametrize("cutoff", [None, number(1e-6)])
-@pytest.mark.parametrize("overflowed", [math.inf, math.nan])
-def test_a_covariance_that_overflowed_has_the_precision_zero(overflowed, cutoff):
-    covariance = torch.full((3, 3), overflowed, dtype=torch.float64)
-    assert (Gaussians.of(covariance, torch.eye(3), cutoff=cutoff).scores(torch.rand(2, 3)) == 0).all()
 
 
 @pytest.mark.parametrize("readable", [True, False])

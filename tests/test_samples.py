@@ -69,17 +69,15 @@ def full_samples(count=5, dim=4):
 @pytest.mark.parametrize("rows", [slice(1, 3), torch.tensor([4, 0, 2])], ids=["slice", "rows"])
 def test_everything_known_of_a_sample_stays_with_it(rows):
     samples = full_samples()
-    chosen = samples[rows]
-    for name in ("features", "views", "most_confident", "raw"):
-        assert torch.equal(getattr(chosen, name), getattr(samples, name)[rows]), name
+    for name, tensor in samples[rows].tensors().items():
+        assert torch.equal(tensor, samples.tensors()[name][rows]), name
 
 
 def test_batches_carry_everything_in_order():
     samples = full_samples()
     assert [len(batch) for batch in samples.batches(2)] == [2, 2, 1]
-    for name in ("features", "views", "most_confident", "raw"):
-        together = torch.cat([getattr(batch, name) for batch in samples.batches(2)])
-        assert torch.equal(together, getattr(samples, name)), name
+    for name, tensor in samples.tensors().items():
+        assert torch.equal(torch.cat([batch.tensors()[name] for batch in samples.batches(2)]), tensor), name
 
 
 @pytest.mark.parametrize("names", [[], ["views"], ["raw"], ["most_confident"], ["views", "most_confident", "raw"]])
@@ -93,7 +91,7 @@ def test_views_become_unit_rows_where_they_are_used_and_features_stay():
     samples = full_samples()
     used = samples.to(torch.zeros(1, dtype=torch.float64))
     for name in ("views", "most_confident"):
-        expected = torch.nn.functional.normalize(getattr(samples, name).double(), dim=2)
+        expected = normalize(getattr(samples, name).double(), dim=2)
         torch.testing.assert_close(getattr(used, name), expected)
     assert torch.equal(used.features, samples.features.double())
     assert torch.equal(used.raw, samples.raw)
@@ -137,20 +135,19 @@ def test_a_view_without_direction_is_refused_with_its_place(name, value):
         Samples.of(full_samples().features, **{name: views})
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 3, 6, 6)], ids=["one dimension", "other samples"])
-def test_raw_of_another_shape_is_refused_in_one_line(shape):
-    with pytest.raises(InvalidSamples, match=r"^raw must have a row for each of 5 samples, got shape \([^\n]*$"):
-        Samples.of(torch.ones(5, 4), raw=torch.ones(shape))
-
-
-def test_raw_that_is_not_finite_is_refused():
-    samples = full_samples()
-    spoilt = samples.raw.float().clone()
-    spoilt[-1, 0, 0, 0] = float("nan")
-    with pytest.raises(InvalidSamples, match="raw: some numbers are NaN or Inf"):
-        Samples(samples.features, raw=spoilt)
-    with pytest.raises(InvalidSamples, match="raw must be an ordinary dense tensor of real numbers"):
-        Samples(samples.features, raw=spoilt.to(torch.complex64))
+@pytest.mark.parametrize(
+    ("raw", "complaint"),
+    [
+        (torch.ones(5), r"raw must have a row for each of 5 samples, got shape \(5,\)"),
+        (torch.ones(4, 3, 6, 6), r"raw must have a row for each of 5 samples, got shape \(4, 3, 6, 6\)"),
+        (torch.ones(5, 3).index_fill(0, torch.tensor([4]), math.nan), "raw: some numbers are NaN or Inf"),
+        (torch.ones(5, 3, dtype=torch.complex64), "raw must be an ordinary dense tensor of real numbers"),
+    ],
+    ids=["one dimension", "other samples", "not finite", "complex"],
+)
+def test_raw_of_another_kind_is_refused_in_one_line(raw, complaint):
+    with pytest.raises(InvalidSamples, match=rf"^{complaint}[^\n]*$"):
+        Samples.of(torch.ones(5, 4), raw=raw)
 
 
 def test_a_name_that_samples_do_not_have_is_answered_with_the_nearest():
