@@ -1,4 +1,4 @@
-"""BoostAdapter: what its views do to TDA's cache, every switch, and the loop of the released program."""
+"""BoostAdapter: what its views do to TDA's cache, and how many it needs."""
 
 import math
 
@@ -12,17 +12,16 @@ from pta import Samples, ZeroShotClassifier
 from pta.adapters.boostadapter import BoostAdapter
 from pta.adapters.presets import load_preset
 from pta.adapters.tda import TDA
-from pta.engines.admission import EMPTY
 from pta.errors import InvalidSamples
 from pta.reference.boostadapter import boostadapter_loop
 
 SETS = ["imagenet", "imagenet_a", "dtd"]
 
 
-def viewed_stream(seed, *, views=20, dtype=torch.float64, **given):
+def viewed_stream(seed, *, views=20, **given):
     """A stream and its samples, with views on either side of their classes."""
     stream = clip_like_stream(seed, **{"classes": 8, "dim": 16, "count": 60, "scale": 70.0} | given)
-    return stream, with_views(stream.to(dtype), views, noise=0.1, seed=seed)
+    return stream, with_views(stream, views, noise=0.1, seed=seed)
 
 
 def loop_of(stream, samples, **parameters):
@@ -34,17 +33,11 @@ def step_of(stream, samples, **parameters):
     return BoostAdapter(stream.classifier, **parameters).step(samples).numpy()
 
 
-# -- the loop ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_longer_batch_than_is_done_at_once_is_still_one_stream():
     stream, samples = viewed_stream(2, count=150)
     adapter = BoostAdapter(stream.classifier)
     adapter.at_once = 64
     np.testing.assert_allclose(adapter.step(samples), loop_of(stream, samples), rtol=0, atol=1e-9)
-
-
-# -- what the views do ------------------------------------------------------------------------------------------------
 
 
 def test_too_few_views_to_choose_from_are_refused():
@@ -62,25 +55,9 @@ def test_with_one_view_it_is_tda_with_the_newest_negatives():
 
 def test_six_of_sixty_four_views_boost_by_default():
     stream, samples = viewed_stream(4, views=64, count=20)
-    np.testing.assert_allclose(step_of(stream, samples), loop_of(stream, samples), rtol=0, atol=1e-9)
     copies = Samples(samples.features[:1], views=samples.features[:1, None].expand(-1, 64, -1))
     gain = step_of(stream, copies, delta=100, negative_slots=0) - stream.classifier.logits(copies.features).numpy()
     assert gain.max() == pytest.approx(2.0 * (1 + 6))
-
-
-def test_an_image_and_the_same_view_of_it_are_cached_twice():
-    stream, samples = viewed_stream(4, views=10)
-    same = Samples(samples.features, views=samples.features[:, None].expand(-1, 10, -1))
-    first = step_of(stream, same[:1], negative_slots=0) - stream.classifier.logits(samples.features[:1]).numpy()
-    assert sorted(first[0]) == pytest.approx([0.0] * 7 + [2 * 2.0])
-
-
-def test_views_leave_nothing_behind():
-    stream, samples = viewed_stream(5)
-    boosted, plain = BoostAdapter(stream.classifier, delta=3, share=0.5), BoostAdapter(stream.classifier, share=0.0)
-    assert (boosted.step(samples) - plain.step(samples)).abs().max() > 0.1
-    for name, tensor in boosted.state().items():
-        torch.testing.assert_close(tensor, plain.state()[name], msg=name)
 
 
 def test_without_more_slots_views_push_out_what_is_less_confident():
@@ -94,30 +71,6 @@ def test_without_more_slots_views_push_out_what_is_less_confident():
         gain = adapter.step(sample) - classifier.logits(sample.features)
         np.testing.assert_allclose(gain, [[expected, 0.0]], atol=1e-12)
         np.testing.assert_allclose(adapter.positive_keys[0, 0], image)
-
-
-def test_predictions_are_boosted_too():
-    stream, samples = viewed_stream(6)
-    adapter = BoostAdapter(stream.classifier, delta=2, share=0.3)
-    adapter.step(samples)
-    plain = TDA(stream.classifier)
-    plain.step(samples)
-    assert (adapter.predict(samples) - plain.predict(samples)).abs().max() > 0.1
-
-
-# -- every switch -----------------------------------------------------------------------------------------------------
-
-
-def test_the_newest_negatives_stay():
-    stream, samples = viewed_stream(8, count=100)
-    adapter = BoostAdapter(stream.classifier)
-    adapter.step(samples)
-    p = stream.classifier.logits(samples.features).softmax(dim=1)
-    share = torch.special.entr(p).sum(dim=1) / math.log2(8)
-    uncertain = (share > 0.2) & (share < 0.5)
-    for label in range(8):
-        newest = samples.features[uncertain & (p.argmax(dim=1) == label)].flip(0)[:2]
-        torch.testing.assert_close(adapter.negative_keys[label][adapter.negative_scores[label] < EMPTY], newest)
 
 
 def test_without_a_share_of_the_views_none_are_needed():

@@ -8,7 +8,7 @@ from inspect import signature
 import numpy as np
 import pytest
 import torch
-from cases import AVERAGED, CASES, TRANSDUCTIVE, other_values
+from cases import AVERAGED, CASES, ORDER, TRANSDUCTIVE, other_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, defaults, streams, toy_stream, with_views
@@ -86,6 +86,19 @@ def usual_logits(method, **switch):
 @pytest.mark.parametrize(("method", "switch"), other_values(), ids=str)
 def test_each_value_of_a_parameter_makes_a_difference_and_that_of_the_loop(method, switch):
     assert (usual_logits(method) - usual_logits(method, **switch)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("order", ORDER)
+@pytest.mark.parametrize("method", [name for name, case in CASES.items() if "order" in case.values])
+def test_predict_gives_what_step_gives_of_a_sample_before_or_after_it_is_learned(method, order):
+    stream = clip_like_stream(2, classes=8, dim=16, count=30, scale=40.0)
+    adapter = pta.create_adapter(method, stream.classifier, **CASES[method].fixed | {"order": order})
+    moved = []
+    for sample in samples_of(stream, CASES[method].views and 20).batches(1):
+        before, answer, after = adapter.predict(sample), adapter.step(sample), adapter.predict(sample)
+        torch.testing.assert_close(answer, before if order == "predict-first" else after)
+        moved.append((after - before).abs().max())
+    assert max(moved) > 1e-3
 
 
 @pytest.mark.parametrize("size", [3, 2, 1])

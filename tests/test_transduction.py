@@ -138,18 +138,6 @@ def test_logits_end_at_the_smallest_float32(dtype):
 
 
 @METHODS
-def test_batches_know_nothing_of_each_other_and_answers_are_probabilities(method):
-    stream = varied_stream()
-    adapter = method(stream.classifier)
-    adapter.step(stream.features[:50])
-    after = adapter.step(stream.features[50:])
-    assert set(adapter.state()) == {"seen"}
-    torch.testing.assert_close(after, method(stream.classifier).step(stream.features[50:]))
-    torch.testing.assert_close(after, adapter.predict(stream.features[50:]))
-    torch.testing.assert_close(after.exp().sum(dim=1), torch.ones(30, dtype=torch.float64))
-
-
-@METHODS
 def test_the_order_of_samples_and_of_classes_does_not_matter(method):
     torch.manual_seed(0)
     stream, samples, classes = varied_stream(), torch.randperm(80), torch.randperm(10)
