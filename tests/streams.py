@@ -5,8 +5,6 @@ leaves out on purpose the one place where the recurrence itself is ill-condition
 cancel in the mixture w·R + (1−w)·P, which leaves a direction that float32 cannot tell.
 """
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -137,14 +135,6 @@ def streams(max_count: int = 80) -> st.SearchStrategy[Stream]:
         duplicates=st.sampled_from([0.0, 0.3]),
         scale=st.sampled_from([100.0, 30.0, 10.0, 1.0]),
     )
-
-
-def defaults(function: Callable[..., object]) -> dict[str, object]:
-    """The default of every parameter that has one: of a method, to be compared with those its loop was written with."""
-    parameters = inspect.signature(function).parameters.values()
-    return {
-        given.name: given.default for given in parameters if given.default is not given.empty and given.name != "model"
-    }
 
 
 def rules(**fixed: object) -> st.SearchStrategy[Rule]:

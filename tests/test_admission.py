@@ -111,14 +111,6 @@ def test_several_moments_at_once_are_each_by_itself(data, classes, slots):
         admission.store(scores, admission.scores)
 
 
-def test_equal_scores_do_not_replace():
-    scores, numbers = fresh(1, 1)
-    admission = admit(scores, torch.zeros(3, dtype=torch.int64), torch.tensor([4.0, 4.0, 3.0], dtype=torch.float64))
-    assert admission.leaves.tolist() == [2, 0, 3]
-    admission.store(numbers, torch.tensor([10, 11, 12]))
-    assert numbers.tolist() == [[12]]
-
-
 def test_nothing_admitted_changes_nothing():
     scores, _ = fresh(3, 2)
     scores[1, 0] = 0.5

@@ -1,7 +1,6 @@
 """Probabilities are those of one classifier, however many a method adds up, and no label changes."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,32 +12,12 @@ from streams import clip_like_stream, streams
 from torch import Tensor
 
 import pta
-from pta import Classifier, ZeroShotClassifier, create_adapter, list_adapters
-from pta.adapters.checks import _Stream
+from pta import Classifier, ZeroShotClassifier, create_adapter
 from pta.demo import run_demo
 from pta.encoders import EmbeddedEncoder
 from pta.evaluation.metrics import calibration_error
 from pta.inference.answers import answers_from
 from pta.inference.program import Program
-
-
-def labels(adapter, logits, zero_shot, *, raw):
-    """The three best classes of every sample, as a user is told them."""
-    names, probabilities = adapter.classifier.class_names, adapter.probabilities(logits, raw=raw)
-    return [[label for label, _ in answer.top] for answer in answers_from(logits, probabilities, zero_shot, names, 3)]
-
-
-@pytest.mark.parametrize("method", list_adapters())
-@settings(max_examples=4)
-@given(st.integers(0, 2**16), st.integers(0, 60))
-def test_the_factor_changes_no_label_of_any_method(method, seed, learned):
-    stream = _Stream.make(partial(create_adapter, method), seed)
-    adapter = stream.adapter(learned=learned)
-    logits = adapter.step(stream.samples[learned:])
-    zero_shot = stream.classifier.logits(stream.samples[learned:].features)
-    expected = labels(adapter, logits, zero_shot, raw=True)
-    assert labels(adapter, logits, zero_shot, raw=False) == expected
-    assert [top[0] for top in expected] == [adapter.classifier.class_names[row.argmax()] for row in logits]
 
 
 def test_logits_closer_than_probabilities_can_tell_still_decide_the_label():

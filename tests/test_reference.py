@@ -11,7 +11,7 @@ import torch
 from cases import AVERAGED, CASES, ORDER, TRANSDUCTIVE, other_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import clip_like_stream, cuts, defaults, streams, toy_stream, with_views
+from streams import clip_like_stream, cuts, streams, toy_stream, with_views
 
 import pta
 from pta import Samples
@@ -168,7 +168,7 @@ def test_the_defaults_are_those_the_loop_was_written_with(method):
         "tca": {"blocks": None},
     }.get(method, {})
     declared = {name: one.default for name, one in adapter_class(method).declared.items()}
-    loop = defaults(loop_of(method)) | own
+    loop = {name: one.default for name, one in signature(loop_of(method)).parameters.items()} | own
     assert declared == {name: loop[name] for name in declared}
 
 

@@ -67,13 +67,6 @@ def test_cosines_differ_from_a_hundred_millionth_on(closer, nearest):
     assert int(nearest_neighbours(features, 1)[0][0, 0]) == nearest
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_few_samples_are_tied_to_all_others(count):
-    everybody = torch.eye(count, dtype=torch.float64)
-    tied = Ties.of(clip_like_stream(4, classes=3, dim=8, count=count).features, 3).pull(everybody) != 0
-    assert torch.equal(tied, everybody == 0)
-
-
 def test_settling_renews_all_samples_together():
     z = torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)
     ties = Ties.of(torch.tensor([[1.0, 0.0], [1.0, 1.0]], dtype=torch.float64), neighbours=1, weight=1.5)

@@ -159,50 +159,48 @@ def test_a_stream_is_one_batch_behind_and_gives_the_last(as_if_on_a_gpu, pixels)
     assert seen == [8, 12, 12]
 
 
-def test_it_records_again_when_the_state_is_elsewhere(as_if_on_a_gpu, pixels, monkeypatch):
-    class Replays:
-        made = 0
+@pytest.fixture
+def recordings(monkeypatch):
+    """All that are made: the state they were given, and how many results each replay gave."""
+    made = []
 
+    class Replays:
         def __init__(self, work, state, stream):
-            Replays.made += 1
-            self.replay = work
+            self.work, self.state, self.results = work, list(state), []
+            made.append(self)
+
+        def replay(self):
+            results = self.work()
+            self.results.append(len(results))
+            return results
 
     monkeypatch.setattr(program, "Recording", Replays)
     monkeypatch.setattr(program.Program, "_stream", None)
+    return made
+
+
+def test_it_records_again_when_the_state_is_elsewhere(as_if_on_a_gpu, pixels, recordings, monkeypatch):
     monkeypatch.setattr(program, "is_recordable", lambda adapter, batch: True)
     as_if_on_a_gpu._record()
     first = as_if_on_a_gpu(pixels[:4]).logits
     as_if_on_a_gpu(pixels[4:8])
     as_if_on_a_gpu.adapter.reset()  # in place
     torch.testing.assert_close(as_if_on_a_gpu(pixels[:4]).logits, first, atol=2e-3, rtol=0)
-    assert Replays.made == 1
+    assert len(recordings) == 1
     adapter = as_if_on_a_gpu.adapter
     before, adapter.knowledge = adapter.knowledge, adapter.knowledge.clone()  # held, so that its memory is not reused
     as_if_on_a_gpu(pixels[4:8])
-    assert Replays.made == 2
+    assert len(recordings) == 2
     assert before is not adapter.knowledge
 
 
-def test_a_step_that_cannot_be_recorded_is_taken_outside_of_the_recording(as_if_on_a_gpu, pixels, monkeypatch):
-    replayed = []
-
-    class Replays:
-        def __init__(self, work, state, stream):
-            assert list(state) == []
-            self.work = work
-
-        def replay(self):
-            results = self.work()
-            replayed.append(len(results))
-            return results
-
-    monkeypatch.setattr(program, "Recording", Replays)
-    monkeypatch.setattr(program.Program, "_stream", None)
+def test_a_step_that_cannot_be_recorded_is_taken_outside_of_the_recording(as_if_on_a_gpu, pixels, recordings):
     expected = as_if_on_a_gpu.adapter.clone().step(as_if_on_a_gpu.encoder.encode(pixels[:6]))
     as_if_on_a_gpu._record()  # without kernels PTA finds its touches on the host
     given = [as_if_on_a_gpu(pixels[:4]).logits, as_if_on_a_gpu(pixels[4:6]).logits]
     torch.testing.assert_close(torch.cat(given), expected, atol=2e-3, rtol=0)
-    assert replayed == [1, 1]  # features alone
+    (recording,) = recordings
+    assert (recording.state, recording.results) == ([], [1, 1])  # features alone
 
 
 def test_a_compiler_that_fails_is_done_without(run, pixels, monkeypatch):
