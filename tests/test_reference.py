@@ -157,6 +157,10 @@ def test_a_bias_does_what_it_does_in_the_loop(method):
     np.testing.assert_allclose(logits, expected(method, stream, samples, **taken, **parameters), atol=1e-8, rtol=0)
 
 
+def defaults(loop):
+    return {name: one.default for name, one in signature(loop).parameters.items()}
+
+
 @pytest.mark.parametrize("method", pta.list_adapters())
 def test_the_defaults_are_those_the_loop_was_written_with(method):
     own = {
@@ -168,7 +172,7 @@ def test_the_defaults_are_those_the_loop_was_written_with(method):
         "tca": {"blocks": None},
     }.get(method, {})
     declared = {name: one.default for name, one in adapter_class(method).declared.items()}
-    loop = {name: one.default for name, one in signature(loop_of(method)).parameters.items()} | own
+    loop = defaults(loop_of(method)) | own
     assert declared == {name: loop[name] for name in declared}
 
 
