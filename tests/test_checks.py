@@ -159,6 +159,12 @@ class LeaksGradients(CLIP):
         return samples.features @ self.classifier.anchors.T
 
 
+class GivesTheCallersSamplesGradients(CLIP):
+    def step(self, samples):
+        samples.features.sum().backward()
+        return super().step(samples)
+
+
 class TrustsEveryState(PTA):
     def restore(self, snapshot):
         self._put(snapshot.tensors)
@@ -221,6 +227,7 @@ class RanksByItsOwnProbabilities(PTA):
         (CountsPredictions, "position_counts_learned_samples"),
         (LearnsInParts, "a_failed_step_changes_nothing"),
         (LeaksGradients, "gradients_stay_inside"),
+        (GivesTheCallersSamplesGradients, "gradients_stay_inside"),
         (AnswersWhatIsNoBatch, "a_refusal_changes_nothing"),
         (TrustsEveryState, "an_impossible_state_is_refused"),
         (TrustsWhatItHasGathered, "an_impossible_state_is_refused"),

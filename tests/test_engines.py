@@ -23,6 +23,7 @@ from streams import (
     with_edges,
 )
 
+from pta import engines as chosen
 from pta.engines import Prototypes, Rule, Touches, advance, find_touches
 from pta.engines.chunk import advance_by_chunk
 from pta.engines.loop import advance_by_loop
@@ -262,3 +263,9 @@ def test_without_numba_batches_take_the_chunk_engine(monkeypatch, rule):
     monkeypatch.setitem(sys.modules, "pta.engines.numba_chunk", None)  # importing it would fail
     stream = clip_like_stream(5, classes=20, dim=24, count=300).to(torch.float32)
     assert_like_the_oracle(stream, rule, stream.probabilities, [slice(None)], [advance])
+
+
+def test_without_triton_a_gpu_is_not_asked_what_it_can(monkeypatch):
+    monkeypatch.setattr("pta.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: pytest.fail("asked"))
+    assert not chosen._triton_runs_on.__wrapped__(torch.device("cuda"))

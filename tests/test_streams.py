@@ -1,5 +1,6 @@
 """Streams: every order is a permutation, follows its law, and comes again from its seed."""
 
+import time
 from functools import partial
 from itertools import groupby
 
@@ -305,3 +306,10 @@ def test_a_stream_that_cannot_be_made_of_the_data_is_refused_before_anything_run
         run_stream(PTA(data.classifier), data.samples, None, iid(90, 1), batch=91, drop_last=True)
     (found,) = evaluate(feature_file(labelled=False), {"clip": {}}, seeds=[1], stream=Stream(drop_last=True), batch=40)
     assert (len(found.run.order), found.run.accuracy, found.zero_shot_accuracy) == (80, None, None)
+
+
+def test_the_seconds_of_a_run_are_part_of_those_that_it_took():
+    data = feature_file()
+    begun = time.perf_counter()
+    run = run_stream(CLIP(data.classifier), data.samples, None, iid(90, 1), batch=10)
+    assert 0 < run.seconds < time.perf_counter() - begun
