@@ -2,15 +2,16 @@
 
 import json
 import os
-import pathlib
 import shutil
 import socket
 import sys
 from functools import partial
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
+from hostile_archives import Trap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from photos import noise
@@ -28,6 +29,7 @@ from transformers import AutoModel, AutoTokenizer, CLIPImageProcessorPil, CLIPMo
 from pta.encoders.huggingface import HuggingFaceEncoder, _architecture, canonical_text
 from pta.encoders.huggingface_files import preprocessing_from
 from pta.errors import InvalidParameter, UnavailableModel
+from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 TEXTS = ["a photo of a cat", "the dog", "itap of a very small origami fox in a video game"]
 KINDS = ["clip", "siglip", "siglip2"]
@@ -204,17 +206,16 @@ def test_canonical_text_is_what_siglips_own_tokenizer_makes_of_it(encoders, text
 
 
 @pytest.mark.parametrize("tokenizer_class", ["GemmaTokenizer", "Siglip2Tokenizer", "PreTrainedTokenizerFast"])
-def test_siglip2_reads_lower_case_with_its_punctuation_and_an_end_token(tmp_path, tokenizer_class):
+def test_siglip2_reads_lower_case_with_its_punctuation_whatever_its_tokenizer_is_called(
+    encoders, tmp_path, tokenizer_class
+):
     encoder = load(write_hf_siglip2(tmp_path / "model", tokenizer_class=tokenizer_class))
     assert encoder.architecture.startswith("SigLIP2 ")
-    features = encoder.encode_texts(["A Photo of a CAT!", "a photo of a cat!", "a photo of a cat"])
-    torch.testing.assert_close(features[0], features[1], atol=1e-6, rtol=0)
-    assert (features[1] - features[2]).abs().max() > 1e-4
-    ids, mask = encoder.tokenize(["a cat"])
-    last = int(mask.sum()) - 1
-    assert ids[0, last] == encoder.tokenizer.convert_tokens_to_ids("<eos>")
-    assert (ids[0, last + 1 :] == encoder.tokenizer.convert_tokens_to_ids("<pad>")).all()
-    assert ids.shape == mask.shape == (1, SIGLIP_LENGTH)
+    texts = ["A Photo of a CAT!", "a photo of a cat!", "a photo of a cat"]
+    capital, small, bare = ids = encoder.tokenize(texts)[0]
+    assert torch.equal(capital, small)
+    assert not torch.equal(small, bare)
+    assert torch.equal(ids, encoders["siglip2"].tokenize(texts)[0])
 
 
 def test_siglip_wants_embeddings_of_its_full_length(encoders):
@@ -254,11 +255,9 @@ def test_a_configuration_nested_in_the_processors_is_found(encoders, folder_copy
 
 def test_the_settings_of_the_usual_models_are_understood():
     siglip = preprocessing_from({"size": {"height": 384, "width": 384}, "resample": 2}, 384, square=True)
-    assert (siglip.size, siglip.resize, siglip.resample, siglip.mean) == (384, "square", "bilinear", (0.5, 0.5, 0.5))
-    clip = preprocessing_from(
-        {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}, 224, square=False
-    )
-    assert (clip.size, clip.resize, clip.resample) == (224, "shortest", "bicubic")
+    assert siglip == Preprocessing(384, resize="square", resample="bilinear", mean=(0.5,) * 3, std=(0.5,) * 3)
+    sizes = {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}
+    assert preprocessing_from(sizes, 224, square=False) == CLIP_PREPROCESSING
 
 
 # -- names and files ---------------------------------------------------------------------------------------------------
@@ -275,9 +274,7 @@ def test_the_settings_of_the_usual_models_are_understood():
     ],
 )
 def test_architectures_have_the_names_people_know(width, depth, patch, size, name):
-    vision = transformers.CLIPVisionConfig(
-        hidden_size=width, num_hidden_layers=depth, patch_size=patch, image_size=size, num_attention_heads=4
-    )
+    vision = SimpleNamespace(hidden_size=width, num_hidden_layers=depth, patch_size=patch, image_size=size)
     assert _architecture("CLIP", vision) == name
     if name.startswith("ViT"):
         assert _architecture("SigLIP", vision) == f"SigLIP {name}"
@@ -309,20 +306,9 @@ def test_a_missing_or_damaged_file_is_named(folder_copy, name, content):
     assert message_of(folder).startswith(f"hf:{folder} cannot be used: {BROKEN[name]} missing or cannot be read")
 
 
-def test_a_pickle_among_the_files_is_not_run(folder_copy, tmp_path):
-    class Trap:
-        def __reduce__(self):
-            return pathlib.Path.touch, (tmp_path / "sprung",)
-
-    folder = folder_copy("clip")
-    (folder / "model.safetensors").unlink()
-    torch.save({"logit_scale": Trap()}, folder / "pytorch_model.bin")
-    assert "pytorch_model.bin) are missing or cannot be read" in message_of(folder)
-    assert not (tmp_path / "sprung").exists()
-
-
-def in_one_pickle_file(folder):
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+def in_one_pickle_file_with_a_trap(folder):
+    weights = load_file(folder / "model.safetensors")
+    torch.save({**weights, "trap": Trap(folder / "sprung")}, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
 
 
@@ -333,22 +319,22 @@ def in_several_files(folder):
     assert len(list(folder.glob("model-*.safetensors"))) > 2
 
 
-@pytest.mark.parametrize("change", [in_one_pickle_file, in_several_files])
+@pytest.mark.parametrize("change", [in_one_pickle_file_with_a_trap, in_several_files])
 def test_weights_in_other_files_give_the_same_model(encoders, folder_copy, change):
     folder = folder_copy("clip")
     change(folder)
     assert load(folder).fingerprint == encoders["clip"].fingerprint
+    assert not (folder / "sprung").exists()
 
 
 def test_an_index_of_weights_names_files_in_its_own_folder(folder_copy, tmp_path):
-    folder = folder_copy("clip")
-    (folder / "model.safetensors").rename(tmp_path / "outside.safetensors")
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": str(tmp_path / "outside.safetensors")}}))
-    assert "no such checkpoint file" in message_of(folder)
+    folder, outside = folder_copy("clip"), tmp_path / "outside.safetensors"
+    (folder / "model.safetensors").rename(outside)
     os.mkfifo(folder / "pipe.bin")
-    index.write_text(json.dumps({"weight_map": {"a": "pipe.bin"}}))
-    assert "no such checkpoint file" in message_of(folder)
+    index = folder / "model.safetensors.index.json"
+    for part in (str(outside), "pipe.bin"):
+        index.write_text(json.dumps({"weight_map": {"a": part}}))
+        assert "no such checkpoint file" in message_of(folder)
     for content in ("[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', "[" * 10_000):
         index.write_text(content)
         assert "its weights" in message_of(folder)

@@ -9,12 +9,12 @@ import json
 import pickle
 import sys
 from functools import cache, partial
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import stand_in_torchvision
 import torch
+from hostile_archives import Trap
 from refusals import refusal
 from safetensors.torch import save_file
 
@@ -225,12 +225,8 @@ def test_cached_repositories_and_tags_load_without_network_with_their_file_activ
 
 
 def test_pickled_code_is_not_run_and_the_weights_beside_it_are_read(written, folder):
-    class Evil:
-        def __reduce__(self):
-            return Path.touch, (folder / "harm",)
-
     own, address = written("Tiny-CLIP")
-    torch.save({"state_dict": own.state_dict(), "evil": Evil()}, folder / "evil.pt")
+    torch.save({"state_dict": own.state_dict(), "evil": Trap(folder / "harm")}, folder / "evil.pt")
     assert load_encoder(f"openclip:Tiny-CLIP/{folder / 'evil.pt'}").fingerprint == loaded(address).fingerprint
     assert not (folder / "harm").exists()
     torch.load(folder / "evil.pt", weights_only=False)

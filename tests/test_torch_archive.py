@@ -246,11 +246,6 @@ def test_a_file_larger_than_the_memory_is_refused_before_it_is_read(monkeypatch,
         assert "of memory" in refusal(path)
 
 
-def test_the_format_before_zip_is_refused_with_what_to_do(tmp_path):
-    torch.save({"weight": torch.zeros(2)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    assert refusal(tmp_path / "old.pt").endswith("before version 1.6; save the model's state_dict() as safetensors")
-
-
 # -- what is refused: pickles ----------------------------------------------------------------------------------------
 
 
