@@ -26,13 +26,8 @@ def state():
 
 
 @pytest.fixture(scope="module")
-def gelu(state):
-    return ClipEncoder(state, quick_gelu=False)
-
-
-@pytest.fixture(scope="module")
-def quick_gelu(state):
-    return ClipEncoder(state, quick_gelu=True)
+def fingerprints(state):
+    return {name: ClipEncoder(state, quick_gelu=name == "quickgelu").fingerprint for name in ("gelu", "quickgelu")}
 
 
 @pytest.fixture
@@ -79,8 +74,8 @@ def with_its_own_text_tower(state):
 
 
 @pytest.mark.parametrize("layout", [as_it_is, of_a_training_run, with_its_own_text_tower])
-def test_every_form_of_an_open_clip_checkpoint_gives_the_same_model(written, state, gelu, layout):
-    assert load_checkpoint(written(layout(state), OPEN_CLIP)).fingerprint == gelu.fingerprint
+def test_every_form_of_an_open_clip_checkpoint_gives_the_same_model(written, state, fingerprints, layout):
+    assert load_checkpoint(written(layout(state), OPEN_CLIP)).fingerprint == fingerprints["gelu"]
 
 
 def test_open_clip_safetensors_give_the_same_model_and_its_json_decides_activation_and_pixels(tmp_path, state):
@@ -110,24 +105,23 @@ def test_the_processor_beside_decides_mean_and_deviation(tmp_path):
     assert (how.mean, how.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 
 
-def test_of_two_descriptions_the_one_of_the_layout_counts(tmp_path, written, gelu):
+def test_of_two_descriptions_the_one_of_the_layout_counts(tmp_path, written, fingerprints):
     random_transformers_clip("quick_gelu").save_pretrained(tmp_path)
-    assert load_checkpoint(written(description=OPEN_CLIP)).fingerprint == gelu.fingerprint
+    assert load_checkpoint(written(description=OPEN_CLIP)).fingerprint == fingerprints["gelu"]
     assert load_checkpoint(str(tmp_path / "model.safetensors")).visual.transformer.resblocks[0].mlp.quick_gelu
 
 
 # -- the activation --------------------------------------------------------------------------------------------------
 
 
-def test_the_name_says_the_activation_where_the_file_cannot_and_overrides_its_json(written, gelu, quick_gelu):
+def test_the_name_says_the_activation_where_the_file_cannot_and_overrides_its_json(written, fingerprints):
     path = written()
     with pytest.raises(UnavailableModel, match=r"open_clip_config\.json .*weights\.pt#quickgelu .*#gelu"):
         load_checkpoint(path)
-    assert load_checkpoint(f"{path}#gelu").fingerprint == gelu.fingerprint
-    assert load_checkpoint(f"{path}#quickgelu").fingerprint == quick_gelu.fingerprint
+    assert {name: load_checkpoint(f"{path}#{name}").fingerprint for name in fingerprints} == fingerprints
     with pytest.raises(InvalidParameter, match="did you mean 'quickgelu'"):
         load_checkpoint(f"{path}#quick_gelu")
-    assert load_checkpoint(f"{written(description=OPEN_CLIP)}#quickgelu").fingerprint == quick_gelu.fingerprint
+    assert load_checkpoint(f"{written(description=OPEN_CLIP)}#quickgelu").fingerprint == fingerprints["quickgelu"]
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
