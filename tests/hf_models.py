@@ -8,7 +8,7 @@ import sentencepiece
 import torch
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
-from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipImageProcessorPil, SiglipModel
 
 IMAGE_SIZE, PATCH_SIZE, DIM = 64, 16, 32
 CLIP_LENGTH, SIGLIP_LENGTH = 77, 64
@@ -87,8 +87,7 @@ def write_hf_siglip(folder: Path, seed: int = 0, *, pieces: int = 150) -> Path:
 def write_hf_siglip2(folder: Path, seed: int = 0, *, tokenizer_class: str = "GemmaTokenizer") -> Path:
     """A SigLIP 2 folder of fixed resolution: SigLIP's model with Gemma's kind of tokenizer, which keeps capitals."""
     tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁"]
-    tokens += _PRINTABLE
-    tokens += ["ph", "pho", "th"]
+    tokens += [*_PRINTABLE, "ph", "pho", "th"]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges = [("p", "h"), ("ph", "o"), ("t", "h")]
     tokenizer = Tokenizer(BPE(vocabulary, merges, fuse_unk=True, unk_token="<unk>", byte_fallback=True))
@@ -106,10 +105,7 @@ def write_hf_siglip2(folder: Path, seed: int = 0, *, tokenizer_class: str = "Gem
             "add_bos_token": False,
             "add_eos_token": True,
             "padding_side": "right",
-            "bos_token": "<bos>",
-            "eos_token": "<eos>",
-            "pad_token": "<pad>",
-            "unk_token": "<unk>",
+            **{f"{name}_token": f"<{name}>" for name in ("bos", "eos", "pad", "unk")},
             "model_input_names": ["input_ids"],
         },
     )
@@ -124,16 +120,8 @@ def _write_siglip(folder: Path, seed: int, *, vocabulary: int, resample: int) ->
         model.logit_scale.fill_(4.7)
         model.logit_bias.fill_(-12.9)
     _write_model(folder, model)
-    _write_json(
-        folder / "preprocessor_config.json",
-        {
-            "image_processor_type": "SiglipImageProcessor",
-            "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
-            "resample": resample,
-            "image_mean": [0.5, 0.5, 0.5],
-            "image_std": [0.5, 0.5, 0.5],
-        },
-    )
+    size = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
+    SiglipImageProcessorPil(size=size, resample=resample).save_pretrained(folder)
 
 
 def _write_model(folder: Path, model: torch.nn.Module) -> None:

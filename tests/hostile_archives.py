@@ -38,6 +38,16 @@ def with_code(honest: Path, path: Path, written: Path) -> Path:
     return write_records(path, {**records, file: records[file] + method.encode()})
 
 
+class Trap:
+    """What makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
 # -- pickles ---------------------------------------------------------------------------------------------------------
 # Each is a piece of a pickle that makes the folder PATH when Python's own machine runs it, and leaves one value.
 

@@ -15,6 +15,16 @@ from pta.datasets.check import check
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.prompts import load_templates
 
+
+def refused(source, root, **options):
+    return refusal(open_samples, source, root=root, **options)
+
+
+def split_of(root, source, rows):
+    """Write other rows into the split file of a set."""
+    (root / find_entry(source).test_list[0]).write_text(json.dumps({"test": rows}))
+
+
 # -- the entries -------------------------------------------------------------------------------------------------------
 
 
@@ -80,22 +90,26 @@ def test_an_unknown_name_is_answered_with_a_known_one(source, said):
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_miniature_is_read_as_it_was_written(source, tmp_path):
-    rows = build(source, tmp_path)
-    found = open_samples(source, root=tmp_path)
+def test_a_miniature_is_read_as_it_was_written_and_is_incomplete_by_its_counts(source, tmp_path):
+    rows, entry = build(source, tmp_path), find_entry(source)
+    found, report = open_samples(source, root=tmp_path), check(source, tmp_path)
     assert [image.key for image in found.samples] == [key for key, _, _ in rows]
     assert found.labels.tolist() == [label for _, label, _ in rows]
     assert [found.class_names[label] for label in found.labels] == [name for _, _, name in rows]
-    assert len(found.class_names) == find_entry(source).classes
-    assert found.name == source
+    assert (found.name, len(found.class_names)) == (source, entry.classes)
     assert all(image.read().startswith(b"\xff\xd8") for image in found.samples)
-    assert f"{len(rows)} images, where the full set has {find_entry(source).count:,}" in found.notes
+    assert f"{len(rows)} images, where the full set has {entry.count:,}" in found.notes
+    assert not report.complete
+    assert (report.images, report.expected_images) == (len(rows), entry.count)
+    assert (report.classes, report.expected_classes) == (len({label for _, label, _ in rows}), entry.classes)
+    assert any(f"{len(rows)} images, the full set has {entry.count:,}" in problem for problem in report.problems)
+    assert any(f"of {entry.classes:,} classes have no images" in problem for problem in report.problems)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_empty_data_folder_is_told_what_to_get(source, tmp_path):
     entry = find_entry(source)
-    said = refusal(open_samples, source, root=tmp_path)
+    said = refused(source, tmp_path)
     assert f"no folder of images {tmp_path / entry.images[0]}; get it from {entry.images_from}" in said
     assert f"'pta datasets check {source} --data {tmp_path}'" in said
     report = check(source, tmp_path)
@@ -116,14 +130,11 @@ def test_prompts_are_those_of_the_set(tmp_path):
 
 def test_class_names_of_ones_own_replace_those_of_the_set(tmp_path):
     build("eurosat", tmp_path)
-    rows = [["AnnualCrop/1.jpg", 0, "field"], ["SeaLake/1.jpg", 9, "water"]]
-    (tmp_path / "eurosat/split_zhou_EuroSAT.json").write_text(json.dumps({"test": rows}))
+    split_of(tmp_path, "eurosat", [["AnnualCrop/1.jpg", 0, "field"], ["SeaLake/1.jpg", 9, "water"]])
     names = [f"class {number}" for number in range(10)]
     assert open_samples("eurosat", root=tmp_path, class_names=names).class_names == tuple(names)
-    assert "10 classes, but 2 class names" in refusal(open_samples, "eurosat", root=tmp_path, class_names=["a", "b"])
-    assert "calls class 0 'field', where eurosat has 'Annual Crop Land'" in refusal(
-        open_samples, "eurosat", root=tmp_path
-    )
+    assert "10 classes, but 2 class names" in refused("eurosat", tmp_path, class_names=["a", "b"])
+    assert "calls class 0 'field', where eurosat has 'Annual Crop Land'" in refused("eurosat", tmp_path)
 
 
 def test_other_programs_folder_names_are_found(tmp_path):
@@ -149,7 +160,7 @@ def test_images_may_lie_right_in_the_folder_that_tpt_calls_them_by(source, folde
 
 def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
     build("dtd", tmp_path)
-    assert f"so give {tmp_path} as the data folder" in refusal(open_samples, "dtd", root=tmp_path / "dtd")
+    assert f"so give {tmp_path} as the data folder" in refused("dtd", tmp_path / "dtd")
 
 
 # -- split files -------------------------------------------------------------------------------------------------------
@@ -166,10 +177,7 @@ def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
         ('{"test": [["banded/one.jpg", 0]]}', "row 0 of test is"),
         ('{"test": [["banded/one.jpg", true, "banded"]]}', "expected [path, label, class name]"),
         ('{"test": [["banded/one.jpg", -1, "banded"]]}', "expected [path, label, class name]"),
-        (
-            '{"test": [["banded/one.jpg", 47, "banded"]]}',
-            "label 47 of banded/one.jpg does not exist; dtd has 47 classes",
-        ),
+        ('{"test": [["banded/one.jpg", 47, "banded"]]}', "label 47 of banded/one.jpg does not exist; dtd has 47"),
         ('{"test": [["banded/one.jpg", 1, "banded"]]}', "calls class 1 'banded', where dtd has 'blotchy'"),
         ('{"test": [["../secret.jpg", 0, "banded"]]}', "points to '../secret.jpg', outside of"),
         ('{"test": [["/etc/passwd", 0, "banded"]]}', "points to '/etc/passwd', outside of"),
@@ -182,14 +190,13 @@ def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
 def test_a_wrong_split_file_is_one_clear_line(tmp_path, content, said):
     build("dtd", tmp_path)
     (tmp_path / "dtd/split_zhou_DescribableTextures.json").write_text(content)
-    assert said in refusal(open_samples, "dtd", root=tmp_path)
+    assert said in refused("dtd", tmp_path)
     assert not check("dtd", tmp_path).complete
 
 
 def test_names_in_a_split_file_may_have_spaces_for_underscores(tmp_path):
     build("ucf101", tmp_path)
-    rows = [["Apply_Eye_Makeup/v_1.jpg", 0, "Apply Eye Makeup"]]
-    (tmp_path / "ucf101/split_zhou_UCF101.json").write_text(json.dumps({"test": rows}))
+    split_of(tmp_path, "ucf101", [["Apply_Eye_Makeup/v_1.jpg", 0, "Apply Eye Makeup"]])
     assert open_samples("ucf101", root=tmp_path).labels.tolist() == [0]
 
 
@@ -197,13 +204,11 @@ def test_aircraft_lists_must_agree(tmp_path):
     build("fgvc_aircraft", tmp_path)
     folder = tmp_path / "fgvc_aircraft"
     (folder / "images_variant_test.txt").write_text("0000007 Concorde\n")
-    assert "line 1 names 'Concorde', which is not in" in refusal(open_samples, "fgvc_aircraft", root=tmp_path)
+    assert "line 1 names 'Concorde', which is not in" in refused("fgvc_aircraft", tmp_path)
     (folder / "variants.txt").write_text("Concorde\n")
-    assert "calls class 0 'Concorde', where fgvc_aircraft has '707-320'" in refusal(
-        open_samples, "fgvc_aircraft", root=tmp_path
-    )
+    assert "calls class 0 'Concorde', where fgvc_aircraft has '707-320'" in refused("fgvc_aircraft", tmp_path)
     (folder / "variants.txt").unlink()
-    assert "no list of class names" in refusal(open_samples, "fgvc_aircraft", root=tmp_path)
+    assert "no list of class names" in refused("fgvc_aircraft", tmp_path)
 
 
 # -- ImageNet and its relatives ----------------------------------------------------------------------------------------
@@ -218,6 +223,9 @@ def test_imagenet_a_is_whole_unless_the_legacy_filter_is_asked_for(tmp_path):
     assert legacy.labels.tolist() == [0, 1]
     assert "left out as the released program does: 2 of 4 images" in legacy.notes[0]
     assert legacy.prompts == "imagenet_a"
+    assert full.notes[0] in check("imagenet_a", tmp_path).notes
+    report = check("imagenet_a/legacy", tmp_path)
+    assert (report.images, report.expected_images) == (2, None)
 
 
 def test_labels_of_v2_are_numbers_and_not_ranks_of_texts(tmp_path):
@@ -229,22 +237,20 @@ def test_the_users_class_names_are_used_and_differences_told(tmp_path):
     build("imagenet_r", tmp_path)
     entry = catalogue()["imagenet_r"]
     lines = dict(zip(catalogue()["imagenet"].wnids, catalogue()["imagenet"].class_names, strict=True))
-    file = tmp_path / "imagenet-rendition/classnames.txt"
-    file.write_text("".join(f"{wnid} {name}\n" for wnid, name in lines.items()))
-    agreeing = open_samples("imagenet_r", root=tmp_path)
+
+    def open_with(names):
+        text = "".join(f"{wnid} {name}\n" for wnid, name in names.items())
+        (tmp_path / "imagenet-rendition/classnames.txt").write_text(text)
+        return open_samples("imagenet_r", root=tmp_path)
+
+    agreeing = open_with(lines)
     assert agreeing.class_names == entry.class_names
     assert not any("class names" in note for note in agreeing.notes)
-
-    lines |= {"n01443537": "carassius auratus", "n01440764": "not in R"}
-    file.write_text("".join(f"{wnid} {name}\n" for wnid, name in lines.items()))
-    differing = open_samples("imagenet_r", root=tmp_path)
+    differing = open_with(lines | {"n01443537": "carassius auratus", "n01440764": "not in R"})
     assert differing.class_names == ("carassius auratus", *entry.class_names[1:])
-    assert (
-        "1 class names of classnames.txt are not those of pta, the first is 'carassius auratus'" in differing.notes[0]
-    )
-
-    file.write_text("n01443537 goldfish\n")
-    assert "has no name for n01484850 (199 missing)" in refusal(open_samples, "imagenet_r", root=tmp_path)
+    told = "1 class names of classnames.txt are not those of pta, the first is 'carassius auratus'"
+    assert told in differing.notes[0]
+    assert "has no name for n01484850 (199 missing)" in refusal(open_with, {"n01443537": "goldfish"})
 
 
 def test_a_tree_of_other_folders_is_refused(tmp_path):
@@ -253,37 +259,23 @@ def test_a_tree_of_other_folders_is_refused(tmp_path):
     (folder / "empty").mkdir()
     assert len(open_samples("imagenet_a", root=tmp_path)) == 4
     write_images(folder, ["n01440764/a.jpg"])  # a class of ImageNet, but not of A
-    assert "n01440764 is none of the 200 class folders of imagenet_a" in refusal(
-        open_samples, "imagenet_a", root=tmp_path
-    )
+    assert "n01440764 is none of the 200 class folders of imagenet_a" in refused("imagenet_a", tmp_path)
 
 
 def test_a_tree_without_images_or_with_unsorted_ones_is_refused(tmp_path):
     (tmp_path / "imagenet/images/val/n01440764").mkdir(parents=True)
-    assert "imagenet: no images in" in refusal(open_samples, "imagenet", root=tmp_path)
+    assert "imagenet: no images in" in refused("imagenet", tmp_path)
     write_images(tmp_path / "imagenet/images/val", ["val_1.JPEG", "val_2.JPEG"])
-    assert "2 images (val_1.JPEG, …) lie directly in" in refusal(open_samples, "imagenet", root=tmp_path)
+    assert "2 images (val_1.JPEG, …) lie directly in" in refused("imagenet", tmp_path)
 
 
 def test_imagenet_c_is_opened_one_corruption_and_severity_at_a_time(tmp_path):
     build("imagenet_c/fog/5", tmp_path)
-    assert "choose one, for example imagenet_c/gaussian_noise/5" in refusal(open_samples, "imagenet_c", root=tmp_path)
-    assert "no folder of images" in refusal(open_samples, "imagenet_c/snow/1", root=tmp_path)
+    assert "choose one, for example imagenet_c/gaussian_noise/5" in refused("imagenet_c", tmp_path)
+    assert "no folder of images" in refused("imagenet_c/snow/1", tmp_path)
 
 
 # -- check -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_miniature_is_incomplete_by_its_counts(source, tmp_path):
-    rows = build(source, tmp_path)
-    report = check(source, tmp_path)
-    expected = find_entry(source)
-    assert not report.complete
-    assert (report.images, report.expected_images) == (len(rows), expected.count)
-    assert (report.classes, report.expected_classes) == (len({label for _, label, _ in rows}), expected.classes)
-    assert any(f"{len(rows)} images, the full set has {expected.count:,}" in problem for problem in report.problems)
-    assert any(f"of {expected.classes:,} classes have no images" in problem for problem in report.problems)
 
 
 def every_class_of(source, root):
@@ -311,23 +303,15 @@ def test_a_full_set_is_complete_and_one_file_less_is_not(source, tmp_path):
     assert seen[-1] == (entry.classes, entry.classes)
 
     folder = tmp_path / entry.images[0]
-    victim = sorted(folder.rglob("*.jpg"))[0]
+    victim = min(folder.rglob("*.jpg"))
     victim.unlink()
     report = check(entry, tmp_path)
     assert not report.complete
     assert report.images == entry.classes - 1
-    said = " ".join(report.problems)
-    if entry.test_list:
-        assert f"1 images are listed but not there: {victim.relative_to(folder)}" in said
-    else:
-        assert f"1 of {entry.classes:,} classes have no images" in said
-
-
-def test_check_of_imagenet_a_says_what_the_legacy_filter_would_drop(tmp_path):
-    build("imagenet_a", tmp_path)
-    assert any("imagenet_a/legacy would leave out 2 of 4" in note for note in check("imagenet_a", tmp_path).notes)
-    legacy = check("imagenet_a/legacy", tmp_path)
-    assert (legacy.images, legacy.expected_images) == (2, None)
+    listed = f"1 images are listed but not there: {victim.relative_to(folder)}"
+    assert (listed if entry.test_list else f"1 of {entry.classes:,} classes have no images") in " ".join(
+        report.problems
+    )
 
 
 def test_check_of_imagenet_c_goes_over_the_parts_that_are_there(tmp_path):

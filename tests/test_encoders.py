@@ -55,7 +55,7 @@ def test_texts_follow_their_embeddings_and_gradients_reach_what_is_read(encoder)
     features[:, 0].sum().backward()
     reached = embeddings.grad.norm(dim=2) > 0
     assert reached[mask].all()
-    assert (reached == mask).all() or "SigLIP" in encoder.architecture  # which reads its padding
+    assert reached[~mask].any() == ("SigLIP" in encoder.architecture)  # which reads its padding
 
 
 def test_gradients_reach_the_pixels(encoder):

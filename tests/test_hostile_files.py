@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import tarfile
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,7 @@ from pta.prompts import build_classifier, load_descriptions, load_templates
 from pta.reproduction.declaration import load_experiment, parse_experiment
 from pta.safe_text import csv_cell, from_csv_cell, printable, to_json
 
-ENCODER = EmbeddedEncoder.load()
+ENCODER, PETS = EmbeddedEncoder.load(), ["cat", "dog"]
 
 
 def deep(levels):
@@ -51,13 +51,11 @@ def split_of(path):
 
 READERS = {
     "classes.txt": lambda path: build_classifier(ENCODER, read_classes(str(path)), ["a {}."]),
-    "templates.txt": lambda path: build_classifier(ENCODER, ["cat", "dog"], load_templates(str(path))),
-    "templates.json": lambda path: build_classifier(ENCODER, ["cat", "dog"], load_templates(str(path))),
-    "descriptions.json": lambda path: build_classifier(
-        ENCODER, ["cat", "dog"], ["a {}."], descriptions=load_descriptions(path)
-    ),
-    "list.csv": lambda path: open_samples(path, class_names=["cat", "dog"]).fingerprint,
-    "shard.tar": lambda path: open_samples(path, class_names=["cat", "dog"]),
+    "templates.txt": lambda path: build_classifier(ENCODER, PETS, load_templates(str(path))),
+    "templates.json": lambda path: build_classifier(ENCODER, PETS, load_templates(str(path))),
+    "descriptions.json": lambda path: build_classifier(ENCODER, PETS, ["a {}."], descriptions=load_descriptions(path)),
+    "list.csv": lambda path: open_samples(path, class_names=PETS).fingerprint,
+    "shard.tar": lambda path: open_samples(path, class_names=PETS),
     "experiment.toml": lambda path: load_experiment(str(path)),
     "records.json": read_contenders,
     "split.json": split_of,
@@ -93,13 +91,13 @@ CONTENTS = {
 def test_any_content_is_read_or_refused_in_one_line_that_names_the_file(tmp_path, reader, content):
     path = tmp_path / reader
     path.write_bytes(CONTENTS[content])
-    complaint = f"{path.stem}: none"
+    complaint = path.stem
     try:
         READERS[reader](path)
     except UnreadableFile as error:
         complaint = str(error)
-    except PtaError as error:  # about the texts, whichever file they are from
-        complaint += str(error)
+    except PtaError:  # about the texts, whichever file they are from
+        pass
     assert path.stem in complaint
 
 
@@ -165,42 +163,34 @@ def test_an_archive_with_hostile_headers_is_refused_in_one_line(tmp_path, conten
         open_samples(tmp_path / "a.tar")
 
 
-def test_long_names_in_archives_are_read(tmp_path):
-    name = "deep/" * 40 + "a.jpg"
-    for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        with tarfile.open(tmp_path / "a.tar", "w", format=format) as tar:
-            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
-        assert open_samples(tmp_path / "a.tar").samples[0].key == f"a.tar/{name}"
-
-
 @pytest.mark.parametrize("seeds", [10**9, 2**63, -1, True, 1.5])
 def test_an_experiment_of_endless_seeds_is_refused(seeds):
-    text = (
-        f'title = "t"\n[[rows]]\nlabel = "a"\nmethod = "pta"\nseeds = {str(seeds).lower()}\n[[columns]]\nname = "x"\n'
-    )
+    row = f'label = "a"\nmethod = "pta"\nseeds = {str(seeds).lower()}\n'
     with pytest.raises(PtaError, match="experiment mine: "):
-        parse_experiment("mine", text)
+        parse_experiment("mine", f'title = "t"\n[[rows]]\n{row}[[columns]]\nname = "x"\n')
 
 
 DAMAGED = ["7", "'[]'", "x'ff'", f"'{'[' * 9000}'", "'\"x\"'", "'{\"a\": ' || char(0) || '}'"]
+
+
+def change_results(folder, command):
+    with closing(sqlite3.connect(folder / "results.sqlite")) as connection, connection:
+        connection.execute(command)
 
 
 @pytest.mark.parametrize("record", DAMAGED)
 def test_a_result_of_any_other_type_is_one_clear_line(tmp_path, record):
     store = ResultStore(tmp_path)
     store.put({"seed": 1}, {"value": 1})
-    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
-        connection.execute(f"UPDATE results SET record = {record}")
-    connection.close()
+    change_results(tmp_path, f"UPDATE results SET record = {record}")
     with pytest.raises(UnreadableFile, match=r"results\.sqlite cannot be used"):
         store.get(result_key({"seed": 1}))
 
 
 def test_a_view_that_never_ends_is_not_looked_at(tmp_path):
-    with sqlite3.connect(tmp_path / "results.sqlite") as connection:
-        counting = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
-        connection.execute(f"CREATE VIEW results AS {counting} i AS key, i AS inputs, i AS record, i AS made FROM n")
-    connection.close()
+    counting = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
+    columns = "i AS key, i AS inputs, i AS record, i AS made"
+    change_results(tmp_path, f"CREATE VIEW results AS {counting} {columns} FROM n")
     with pytest.raises(UnreadableFile, match="it belongs to another program, which keeps results"):
         ResultStore(tmp_path)
 
@@ -282,31 +272,28 @@ def test_a_stream_that_goes_on_knows_its_rows_whatever_their_names(tmp_path, end
 
 
 def test_a_list_that_predict_wrote_can_be_read_again(tmp_path):
-    for name in ("=a.png", "'=b.png", "-c.png", "d.png"):
-        Image.new("L", (4, 4)).save(tmp_path / name)
+    names = ["=a.png", "'=b.png", "-c.png", "d.png"]
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         rows = CsvRows(file, 1)
-        for name in ("=a.png", "'=b.png", "-c.png", "d.png"):
+        for name in names:
+            Image.new("L", (4, 4)).save(tmp_path / name)
             rows.write(name, Answer("+x", 0.5, "y", 0.5, 0.1, (("+x", 0.5),)))
     found = open_samples(tmp_path / "rows.csv")
-    assert [sample.key for sample in found.samples] == ["=a.png", "'=b.png", "-c.png", "d.png"]
+    assert [sample.key for sample in found.samples] == names
     assert all(sample.read() for sample in found.samples)
     assert found.class_names == ("+x",)
 
 
 def test_file_names_that_are_not_utf8_are_read_and_written_as_valid_text(pta, tmp_path):
-    write_photos(tmp_path / "photos", 2)
-    write_classes(tmp_path / "classes.txt")
-    first = sorted((tmp_path / "photos").glob("*/*.jpg"))[0]
+    ((photo, _),) = write_photos(tmp_path / "photos", 1)
     (tmp_path / "one").mkdir()
     name = os.fsencode(tmp_path / "one") + b"/caf\xe9\x1b[31m.jpg"
-    first.rename(os.fsdecode(name))
-    fixed = ("--classes", "classes.txt", "--model", "embedded", "--device", "cpu")
-    for given_as in (("one",), ("-",)):
-        done = pta("predict", *given_as, *fixed, "--out", f"{len(given_as[0])}.jsonl", stdin=name + b"\n")
+    photo.rename(os.fsdecode(name))
+    fixed = ("--classes", write_classes(tmp_path / "classes.txt"), "--model", "embedded", "--device", "cpu")
+    for given_as in ("one", "-"):
+        done = pta("predict", given_as, *fixed, "--out", f"of {given_as}.jsonl", stdin=name + b"\n")
         assert done.returncode == 0, done.stderr
-    for out in ("3.jsonl", "1.jsonl"):
-        content = (tmp_path / out).read_bytes()
+        content = (tmp_path / f"of {given_as}.jsonl").read_bytes()
         assert b"\x1b" not in content
         row = json.loads(content.decode("utf-8", errors="strict"))
         assert row["path"].endswith("one/caf\\xe9\x1b[31m.jpg")

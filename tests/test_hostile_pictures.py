@@ -7,6 +7,7 @@ import struct
 import tarfile
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -80,10 +81,7 @@ TOO_COSTLY = {
     "scans of one block": (lambda: many_scans(40_000, 8), "40,009 passes over 8×8 pixels are too slow"),
     "runs in a bitmap": (lambda: run_length_bitmap(80_000, 1000), "256 passes over 80000×1000 pixels are too slow"),
     "text": (lambda: b"P3 2 2 255\n" + b"#\n" * 9 + b"0 " * 12, "written as text"),
-    "endless comment": (
-        lambda: b"P6\n#" + b"a" * 5000 + b"\n1 1 255\nabc",
-        "header is damaged, or has more than 4,096",
-    ),
+    "endless comment": (lambda: b"P6\n#" + b"a" * 5000 + b"\n1 1 255\nabc", "damaged, or has more than 4,096"),
     "comment in a number": (lambda: b"P6 1#\n1 #" + b"a" * 5000 + b"\n1 255\nabc", "header is damaged"),
     "odd range": (lambda: b"P6 4000 4000 254\n", "256 passes over 4000×4000"),
     "segments": (lambda: jpeg_with(segment(0xE1) * 70_000), "more than 65,536 parts"),
@@ -122,6 +120,11 @@ def test_usual_progressive_pictures_are_decoded_and_a_thumbnail_adds_no_scans():
     assert decode_image(many_scans(1000, 8)).size == (8, 8)
 
 
+def several(format, mode="RGB", **how):
+    """A file of two pictures."""
+    return encoded(noise(40, 30, mode), format, save_all=True, append_images=[Image.new(mode, (40, 30))], **how)
+
+
 EXIF = b"Exif\0\0MM\0*\0\0\0\x08" + bytes(300)
 
 # Every kind of file that has metadata, or more pictures than the first.
@@ -133,16 +136,10 @@ PICTURES = {
     "palette": lambda: encoded(noise(40, 30).quantize(16), "PNG", transparency=3, icc_profile=b"p" * 999),
     "16 bits": lambda: encoded(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50), "PNG"),
     "transparent": lambda: encoded(noise(40, 30, "RGBA"), "PNG", exif=EXIF),
-    "animated png": lambda: encoded(
-        noise(40, 30), "PNG", save_all=True, append_images=[Image.new("RGB", (40, 30))], default_image=False
-    ),
-    "gif": lambda: encoded(
-        noise(40, 30, "P"), "GIF", save_all=True, append_images=[Image.new("P", (40, 30))], comment=b"x" * 999
-    ),
-    "webp": lambda: encoded(
-        noise(40, 30), "WEBP", save_all=True, append_images=[Image.new("RGB", (40, 30))], lossless=True
-    ),
-    "tiff": lambda: encoded(noise(40, 30), "TIFF", save_all=True, append_images=[Image.new("L", (9, 9))], software="x"),
+    "animated png": lambda: several("PNG", default_image=False),
+    "gif": lambda: several("GIF", mode="P", comment=b"x" * 999),
+    "webp": lambda: several("WEBP", lossless=True),
+    "tiff": lambda: several("TIFF", software="x"),
     "turned tiff": lambda: encoded(noise(40, 30), "TIFF", tiffinfo={274: 6, 270: "x" * 999}, compression="tiff_lzw"),
     "palette tiff": lambda: encoded(noise(40, 30).quantize(16), "TIFF"),
     "jpeg tiff": lambda: encoded(noise(40, 30), "TIFF", compression="jpeg"),
@@ -190,15 +187,16 @@ def test_metadata_never_reach_pillow(monkeypatch):
 
 def test_the_limits_are_the_users_choice(tmp_path):
     (tmp_path / "a.png").write_bytes(content := encoded(noise(100, 80), "PNG"))
-    clf = pta.Classifier("embedded", ["shirt", "coat"], cache=None, limits=Limits(max_pixels=7_999))
+
+    def classifier(**limits):
+        return pta.Classifier("embedded", ["shirt", "coat"], cache=None, limits=Limits(**limits))
+
     for given in (content, tmp_path / "a.png", str(tmp_path / "a.png")):
+        assert classifier(max_pixels=8_000, max_bytes=len(content))(given)
         with pytest.raises(UnreadableSample, match="100×80 pixels are too many; at most 7,999"):
-            clf(given)
-        assert pta.Classifier("embedded", ["shirt", "coat"], cache=None, limits=Limits(max_pixels=8_000))(given)
-    clf = pta.Classifier("embedded", ["shirt", "coat"], cache=None, limits=Limits(max_bytes=len(content) - 1))
-    for given in (content, tmp_path / "a.png"):
+            classifier(max_pixels=7_999)(given)
         with pytest.raises(UnreadableSample, match=f"{len(content):,} bytes; at most {len(content) - 1:,} are read"):
-            clf(given)
+            classifier(max_bytes=len(content) - 1)(given)
 
 
 def test_what_pillow_logs_is_not_said(pta, tmp_path, monkeypatch):
@@ -250,11 +248,8 @@ def test_pictures_in_work_share_one_room():
             with lock:
                 inside -= taken
 
-    threads = [threading.Thread(target=work, args=[pixels]) for pixels in [40, 60, 70, 1000, 5] * 20]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(100) as pool:
+        list(pool.map(work, [40, 60, 70, 1000, 5] * 20))
     assert most <= 100
     assert room.free == 100
 

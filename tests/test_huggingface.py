@@ -2,13 +2,16 @@
 
 import json
 import os
-import pathlib
 import shutil
 import socket
 import sys
+from functools import partial
+from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
+from hostile_archives import Trap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from photos import noise
@@ -21,15 +24,19 @@ pytest.importorskip("sentencepiece")
 import huggingface_hub
 import transformers
 from hf_models import SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
-from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil, SiglipModel
+from transformers import AutoModel, AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil
 
 from pta.encoders.huggingface import HuggingFaceEncoder, _architecture, canonical_text
 from pta.encoders.huggingface_files import preprocessing_from
 from pta.errors import InvalidParameter, UnavailableModel
+from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 TEXTS = ["a photo of a cat", "the dog", "itap of a very small origami fox in a video game"]
-WRITERS = {"clip": write_hf_clip, "siglip": write_hf_siglip, "siglip2": write_hf_siglip2}
-KINDS = list(WRITERS)
+KINDS = ["clip", "siglip", "siglip2"]
+WRITERS = {
+    **dict(zip(KINDS, [write_hf_clip, write_hf_siglip, write_hf_siglip2], strict=True)),
+    "clip of openai": partial(write_hf_clip, legacy_end=True),
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +51,7 @@ def encoders(folders):
 
 @pytest.fixture(scope="module")
 def reference(folders):
-    models = {"clip": CLIPModel, "siglip": SiglipModel, "siglip2": SiglipModel}
-    return {kind: models[kind].from_pretrained(folder).eval() for kind, folder in folders.items()}
+    return {kind: AutoModel.from_pretrained(folder).eval() for kind, folder in folders.items()}
 
 
 @pytest.fixture
@@ -64,14 +70,14 @@ def pixels(encoder, count=3):
     return encoder.preprocess([noise(90, 70, seed=seed) for seed in range(count)])
 
 
-def own_text_features(model, tokenizer, texts, **padding):
-    ids = tokenizer(texts, return_tensors="pt", **padding).input_ids
-    with torch.no_grad():
-        return normalize(model.get_text_features(input_ids=ids).pooler_output, dim=-1)
+def edit(path, changes):
+    path.write_text(json.dumps(merged(json.loads(path.read_text()), changes)))
 
 
-def edit_json(path, **changes):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+def merged(old, new):
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return {**old, **{name: merged(old.get(name), value) for name, value in new.items()}}
 
 
 def message_of(name):
@@ -83,37 +89,29 @@ def message_of(name):
 # -- features ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_image_features_equal_transformers_own(encoders, reference, kind):
-    batch = pixels(encoders[kind])
+FULL_LENGTH = {"padding": "max_length", "max_length": SIGLIP_LENGTH, "truncation": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "padding"),
+    [
+        *((kind, "a cat<|endoftext|> and a dog", {"padding": True}) for kind in ("clip", "clip of openai")),
+        *((kind, "the quick brown fox " * 40, FULL_LENGTH) for kind in ("siglip", "siglip2")),
+    ],
+)
+def test_features_and_logits_equal_transformers_own(encoders, reference, folders, kind, last, padding):
+    """In CLIP the first end token ends a text; SigLIP pads and cuts to its full length and keeps the end token."""
+    encoder, tokenizer, texts = encoders[kind], AutoTokenizer.from_pretrained(folders[kind]), [*TEXTS, last]
+    batch, ids = pixels(encoder), tokenizer(texts, return_tensors="pt", **padding).input_ids
     with torch.no_grad():
-        own = normalize(reference[kind].get_image_features(pixel_values=batch).pooler_output, dim=-1)
-    torch.testing.assert_close(encoders[kind].encode(batch), own, atol=1e-5, rtol=0)
-
-
-def test_clip_text_features_equal_transformers_own(encoders, reference, folders):
-    texts = [*TEXTS, "a cat<|endoftext|> and a dog"]  # an end token inside a text ends it
-    own = own_text_features(reference["clip"], AutoTokenizer.from_pretrained(folders["clip"]), texts, padding=True)
-    torch.testing.assert_close(encoders["clip"].encode_texts(texts), own, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("kind", ["siglip", "siglip2"])
-def test_siglip_text_features_equal_those_of_transformers_padded_to_the_full_length(encoders, reference, folders, kind):
-    tokenizer = AutoTokenizer.from_pretrained(folders[kind])
-    full = {"padding": "max_length", "max_length": SIGLIP_LENGTH, "truncation": True}
-    own = own_text_features(reference[kind], tokenizer, TEXTS, **full)
-    torch.testing.assert_close(encoders[kind].encode_texts(TEXTS), own, atol=1e-5, rtol=0)
-    short = own_text_features(reference[kind], tokenizer, TEXTS, padding=True)
-    assert (own - short).abs().max() > 1e-3, "the length of the padding makes no difference, so this shows nothing"
-
-
-def test_both_ways_of_finding_clips_end_token_give_the_same_features(encoders, tmp_path):
-    legacy_folder = write_hf_clip(tmp_path / "legacy", legacy_end=True)
-    model, tokenizer = CLIPModel.from_pretrained(legacy_folder), AutoTokenizer.from_pretrained(legacy_folder)
-    assert model.config.text_config.eos_token_id == 2
-    legacy = load(legacy_folder).encode_texts(TEXTS)
-    torch.testing.assert_close(legacy, own_text_features(model, tokenizer, TEXTS, padding=True), atol=1e-5, rtol=0)
-    torch.testing.assert_close(legacy, encoders["clip"].encode_texts(TEXTS), atol=1e-6, rtol=0)
+        own = reference[kind](input_ids=ids, pixel_values=batch)
+    images = encoder.encode(batch)
+    anchors = torch.cat([encoder.encode_texts(TEXTS), encoder.encode_texts([last])])  # a long text would pad all others
+    torch.testing.assert_close(images, own.image_embeds, atol=1e-5, rtol=0)
+    torch.testing.assert_close(anchors, own.text_embeds, atol=1e-5, rtol=0)
+    logits = encoder.scale * images @ anchors.T + encoder.bias
+    torch.testing.assert_close(logits, own.logits_per_image, atol=1e-3, rtol=0)
+    assert (encoder.bias == 0) == ("clip" in kind)
 
 
 def test_clips_patches_are_projected_like_the_class_token(encoders, reference):
@@ -131,25 +129,12 @@ def test_siglip_gives_no_patches(encoders):
         encoders["siglip"].encode_tokens(pixels(encoders["siglip"]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_scale_and_bias_give_the_models_own_logits(encoders, reference, kind):
-    encoder, model = encoders[kind], reference[kind]
-    batch, (ids, _) = pixels(encoder), encoder.tokenize(TEXTS)
-    with torch.no_grad():
-        own = model(input_ids=ids, pixel_values=batch).logits_per_image
-    ours = encoder.scale * encoder.encode(batch) @ encoder.encode_texts(TEXTS).T + encoder.bias
-    torch.testing.assert_close(ours, own, atol=1e-3, rtol=0)
-    assert (encoder.bias == 0) == (kind == "clip")
+def with_other_weights(folder):
+    WRITERS[folder.name](folder, seed=1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_fingerprint_is_that_of_the_weights_and_the_activation(encoders, folders, folder_copy, tmp_path, kind):
-    assert load(folders[kind]).fingerprint == encoders[kind].fingerprint
-    other, changed = WRITERS[kind](tmp_path / "other", seed=1), folder_copy(kind)
-    vision = json.loads((changed / "config.json").read_text())["vision_config"]
-    edit_json(changed / "config.json", vision_config={**vision, "hidden_act": "gelu"})
-    for folder in (other, changed):
-        assert load(folder).fingerprint != encoders[kind].fingerprint
+def with_another_activation(folder):
+    edit(folder / "config.json", {"vision_config": {"hidden_act": "gelu"}})
 
 
 def without_a_merge(folder):
@@ -163,24 +148,26 @@ def with_other_pieces(folder):
 
 
 def without_a_merge_in_its_only_file(folder):
-    rules = json.loads((folder / "tokenizer.json").read_text())
-    rules["model"]["merges"].pop()
-    (folder / "tokenizer.json").write_text(json.dumps(rules))
+    merges = json.loads((folder / "tokenizer.json").read_text())["model"]["merges"]
+    edit(folder / "tokenizer.json", {"model": {"merges": merges[:-1]}})
 
 
 @pytest.mark.parametrize(
     ("kind", "change"),
-    [("clip", without_a_merge), ("siglip", with_other_pieces), ("siglip2", without_a_merge_in_its_only_file)],
+    [
+        *product(KINDS, [with_other_weights, with_another_activation]),
+        *[("clip", without_a_merge), ("siglip", with_other_pieces), ("siglip2", without_a_merge_in_its_only_file)],
+    ],
 )
-def test_another_tokenizer_has_another_fingerprint(encoders, folder_copy, kind, change):
-    folder, texts = folder_copy(kind), ["a cat jumps over that"]
-    moved = load(folder)
-    assert moved.fingerprint == encoders[kind].fingerprint, "the folder's name is part of it"
+def test_the_fingerprint_follows_weights_activation_and_tokenizer_but_not_the_folder(
+    encoders, folder_copy, kind, change
+):
+    folder = folder_copy(kind)
+    assert load(folder).fingerprint == encoders[kind].fingerprint
     change(folder)
-    changed = load(folder)
-    assert changed.tokenize(texts)[0].tolist() != moved.tokenize(texts)[0].tolist()
-    assert changed.fingerprint != moved.fingerprint
-    assert load(folder).fingerprint == changed.fingerprint
+    changed = load(folder).fingerprint
+    assert changed != encoders[kind].fingerprint
+    assert load(folder).fingerprint == changed
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -220,28 +207,16 @@ def test_canonical_text_is_what_siglips_own_tokenizer_makes_of_it(encoders, text
 
 
 @pytest.mark.parametrize("tokenizer_class", ["GemmaTokenizer", "Siglip2Tokenizer", "PreTrainedTokenizerFast"])
-def test_siglip2_reads_lower_case_with_its_punctuation_and_an_end_token(tmp_path, tokenizer_class):
+def test_siglip2_reads_lower_case_with_its_punctuation_whatever_its_tokenizer_is_called(
+    encoders, tmp_path, tokenizer_class
+):
     encoder = load(write_hf_siglip2(tmp_path / "model", tokenizer_class=tokenizer_class))
     assert encoder.architecture.startswith("SigLIP2 ")
-    features = encoder.encode_texts(["A Photo of a CAT!", "a photo of a cat!", "a photo of a cat"])
-    torch.testing.assert_close(features[0], features[1], atol=1e-6, rtol=0)
-    assert (features[1] - features[2]).abs().max() > 1e-4
-    ids, mask = encoder.tokenize(["a cat"])
-    last = int(mask.sum()) - 1
-    assert ids[0, last] == encoder.tokenizer.convert_tokens_to_ids("<eos>")
-    assert (ids[0, last + 1 :] == encoder.tokenizer.convert_tokens_to_ids("<pad>")).all()
-    assert ids.shape == mask.shape == (1, SIGLIP_LENGTH)
-
-
-@pytest.mark.parametrize("kind", ["siglip", "siglip2"])
-def test_siglip_cuts_long_texts_and_keeps_the_end_token_as_transformers_does(encoders, folders, kind):
-    long = "the quick brown fox " * 40
-    own = AutoTokenizer.from_pretrained(folders[kind])(
-        [long], padding="max_length", max_length=SIGLIP_LENGTH, truncation=True, return_tensors="pt"
-    ).input_ids
-    ids, mask = encoders[kind].tokenize([long])
-    assert torch.equal(ids, own)
-    assert mask.all()
+    texts = ["A Photo of a CAT!", "a photo of a cat!", "a photo of a cat"]
+    capital, small, bare = ids = encoder.tokenize(texts)[0]
+    assert torch.equal(capital, small)
+    assert not torch.equal(small, bare)
+    assert torch.equal(ids, encoders["siglip2"].tokenize(texts)[0])
 
 
 def test_siglip_wants_embeddings_of_its_full_length(encoders):
@@ -279,35 +254,11 @@ def test_a_configuration_nested_in_the_processors_is_found(encoders, folder_copy
     assert load(folder).preprocess == encoders["siglip"].preprocess
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"do_resize": False},
-        {"do_normalize": False},
-        {"rescale_factor": 1 / 127.5},
-        {"do_pad": True},
-        {"size": {"shortest_edge": 80}},
-        {"size": {"height": 64, "width": 80}, "do_center_crop": False},
-        {"do_center_crop": False},
-        {"crop_size": {"height": 32, "width": 32}},
-        {"resample": 5},
-        {"image_std": [0.5, 0.5]},
-    ],
-    ids=str,
-)
-def test_images_that_cannot_be_prepared_as_configured_are_refused(folder_copy, changes):
-    folder = folder_copy("clip")
-    edit_json(folder / "preprocessor_config.json", **changes)
-    assert message_of(folder).startswith(f"the images of hf:{folder} cannot be prepared: ")
-
-
 def test_the_settings_of_the_usual_models_are_understood():
     siglip = preprocessing_from({"size": {"height": 384, "width": 384}, "resample": 2}, 384, square=True)
-    assert (siglip.size, siglip.resize, siglip.resample, siglip.mean) == (384, "square", "bilinear", (0.5, 0.5, 0.5))
-    clip = preprocessing_from(
-        {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}, 224, square=False
-    )
-    assert (clip.size, clip.resize, clip.resample) == (224, "shortest", "bicubic")
+    assert siglip == Preprocessing(384, resize="square", resample="bilinear", mean=(0.5,) * 3, std=(0.5,) * 3)
+    sizes = {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}
+    assert preprocessing_from(sizes, 224, square=False) == CLIP_PREPROCESSING
 
 
 # -- names and files ---------------------------------------------------------------------------------------------------
@@ -324,53 +275,41 @@ def test_the_settings_of_the_usual_models_are_understood():
     ],
 )
 def test_architectures_have_the_names_people_know(width, depth, patch, size, name):
-    vision = transformers.CLIPVisionConfig(
-        hidden_size=width, num_hidden_layers=depth, patch_size=patch, image_size=size, num_attention_heads=4
-    )
+    vision = SimpleNamespace(hidden_size=width, num_hidden_layers=depth, patch_size=patch, image_size=size)
     assert _architecture("CLIP", vision) == name
     if name.startswith("ViT"):
         assert _architecture("SigLIP", vision) == f"SigLIP {name}"
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("bert", "is a 'bert' model; hf: reads CLIP, SigLIP and SigLIP 2 models"), ("siglip2", "NaFlex")],
-)
-def test_another_kind_of_model_is_refused(tmp_path, kind, words):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
-    assert words in message_of(tmp_path)
+BROKEN = {
+    "config.json": "its config.json is",
+    "preprocessor_config.json": "its preprocessor_config.json is",
+    "model.safetensors": "its weights (model.safetensors or pytorch_model.bin) are",
+    "spiece.model": "its tokenizer is",
+    "vocab.json": "its tokenizer is",
+    "tokenizer_config.json": "its tokenizer is",
+}
+
+
+DAMAGED = [b"", b"{", b"[]", b"3", b"[" * 100_000, b"\x80\xff", b'"text"']
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "words"),
-    [
-        ("clip", "config.json", "its config.json is"),
-        ("clip", "preprocessor_config.json", "its preprocessor_config.json is"),
-        ("clip", "model.safetensors", "its weights (model.safetensors or pytorch_model.bin) are"),
-        ("siglip", "spiece.model", "its tokenizer is"),
-    ],
+    ("name", "content"),
+    [*product(BROKEN, DAMAGED), *((name, None) for name in BROKEN if name != "tokenizer_config.json")],  # not needed
+    ids=repr,
 )
-def test_a_missing_or_damaged_file_is_named(folder_copy, kind, name, words):
-    folder = folder_copy(kind)
-    for change in (lambda file: file.write_bytes(b"nonsense"), lambda file: file.unlink()):
-        change(folder / name)
-        assert message_of(folder).startswith(f"hf:{folder} cannot be used: {words} missing or cannot be read")
+def test_a_missing_or_damaged_file_is_named(folder_copy, name, content):
+    folder = folder_copy("siglip" if name == "spiece.model" else "clip")
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    assert message_of(folder).startswith(f"hf:{folder} cannot be used: {BROKEN[name]} missing or cannot be read")
 
 
-def test_a_pickle_among_the_files_is_not_run(folder_copy, tmp_path):
-    class Trap:
-        def __reduce__(self):
-            return pathlib.Path.touch, (tmp_path / "sprung",)
-
-    folder = folder_copy("clip")
-    (folder / "model.safetensors").unlink()
-    torch.save({"logit_scale": Trap()}, folder / "pytorch_model.bin")
-    assert "pytorch_model.bin) are missing or cannot be read" in message_of(folder)
-    assert not (tmp_path / "sprung").exists()
-
-
-def in_one_pickle_file(folder):
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+def in_one_pickle_file_with_a_trap(folder):
+    weights = load_file(folder / "model.safetensors")
+    torch.save({**weights, "trap": Trap(folder / "sprung")}, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
 
 
@@ -381,22 +320,22 @@ def in_several_files(folder):
     assert len(list(folder.glob("model-*.safetensors"))) > 2
 
 
-@pytest.mark.parametrize("change", [in_one_pickle_file, in_several_files])
+@pytest.mark.parametrize("change", [in_one_pickle_file_with_a_trap, in_several_files])
 def test_weights_in_other_files_give_the_same_model(encoders, folder_copy, change):
     folder = folder_copy("clip")
     change(folder)
     assert load(folder).fingerprint == encoders["clip"].fingerprint
+    assert not (folder / "sprung").exists()
 
 
 def test_an_index_of_weights_names_files_in_its_own_folder(folder_copy, tmp_path):
-    folder = folder_copy("clip")
-    (folder / "model.safetensors").rename(tmp_path / "outside.safetensors")
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": str(tmp_path / "outside.safetensors")}}))
-    assert "no such checkpoint file" in message_of(folder)
+    folder, outside = folder_copy("clip"), tmp_path / "outside.safetensors"
+    (folder / "model.safetensors").rename(outside)
     os.mkfifo(folder / "pipe.bin")
-    index.write_text(json.dumps({"weight_map": {"a": "pipe.bin"}}))
-    assert "no such checkpoint file" in message_of(folder)
+    index = folder / "model.safetensors.index.json"
+    for part in (str(outside), "pipe.bin"):
+        index.write_text(json.dumps({"weight_map": {"a": part}}))
+        assert "no such checkpoint file" in message_of(folder)
     for content in ("[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', "[" * 10_000):
         index.write_text(content)
         assert "its weights" in message_of(folder)
@@ -410,54 +349,43 @@ def test_weights_that_are_not_there_are_not_made_up(folder_copy):
     assert "lacks 1 of the weights its config.json asks for, such as visual_projection.weight" in message_of(folder)
 
 
-ABSURD = {
-    "config.json": [
+NAN, INFINITY = float("nan"), float("inf")
+REFUSED = {
+    ("config.json", "is a 'bert' model; hf: reads CLIP, SigLIP and SigLIP 2 models"): [{"model_type": "bert"}],
+    ("config.json", "NaFlex"): [{"model_type": "siglip2"}],
+    ("config.json", ""): [
         *({"text_config": {"num_hidden_layers": value}} for value in (10**9, -1, 1.5, "x", None)),
         *({"vision_config": {"hidden_size": value}} for value in (10**9, 10**30, 0, -4, [])),
         *({"vision_config": {"num_attention_heads": value}} for value in (0, -1, 7, 10**9)),
         *({"vision_config": {"image_size": value}} for value in (10**9, -1, 0, [64, 64], "64")),
         *({"vision_config": {"patch_size": value}} for value in (10**9, -1, 0)),
         *({"text_config": {"vocab_size": value}} for value in (10**9, 2**63, -1)),
-        *({"text_config": {"max_position_embeddings": value}} for value in (10**9, 0, float("nan"))),
-        {"text_config": {"hidden_act": "os.system"}},
-        {"text_config": []},
-        {"vision_config": 3},
-        {"model_type": ["clip"]},
-        {"projection_dim": 10**9},
+        *({"text_config": {"max_position_embeddings": value}} for value in (10**9, 0, NAN)),
+        *({"text_config": {"hidden_act": "os.system"}}, {"text_config": []}, {"vision_config": 3}),
+        *({"model_type": ["clip"]}, {"projection_dim": 10**9}),
     ],
-    "preprocessor_config.json": [
-        *({"image_mean": value} for value in ([float("nan")] * 3, [1e39] * 3, [[]] * 3, 3, "abc", [True, None, 1])),
-        *({"image_std": value} for value in ([0.0] * 3, [-1] * 3, [1e-40] * 3, {})),
-        *({"resample": value} for value in ([], {}, "x", 1e39)),
-        *({"size": value} for value in (10**9, -1, [64, 64], {"shortest_edge": float("inf")})),
-        {"rescale_factor": float("nan")},
-        {"rescale_factor": "1"},
+    ("preprocessor_config.json", "the images of hf:{} cannot be prepared: "): [
+        *({"do_resize": False}, {"do_normalize": False}, {"do_pad": True}, {"do_center_crop": False}),
+        *({"rescale_factor": value} for value in (1 / 127.5, NAN, "1")),
+        *({"size": value} for value in (10**9, -1, [64, 64], {"shortest_edge": 80}, {"shortest_edge": INFINITY})),
+        {"size": {"height": 64, "width": 80}, "do_center_crop": False},
+        {"crop_size": {"height": 32, "width": 32}},
+        *({"resample": value} for value in (5, [], {}, "x", 1e39)),
+        *({"image_mean": value} for value in ([NAN] * 3, [1e39] * 3, [[]] * 3, 3, "abc", [True, None, 1])),
+        *({"image_std": value} for value in ([0.5, 0.5], [0.0] * 3, [-1] * 3, [1e-40] * 3, {})),
     ],
 }
 
 
-def merged(old, new):
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return new
-    return {**old, **{name: merged(old.get(name), value) for name, value in new.items()}}
-
-
 @pytest.mark.parametrize(
-    ("name", "changes"), [(name, changes) for name, many in ABSURD.items() for changes in many], ids=str
+    ("name", "words", "changes"), [(*file, changes) for file, many in REFUSED.items() for changes in many], ids=str
 )
-def test_absurd_settings_are_refused_before_memory_is_taken(folder_copy, name, changes):
+def test_settings_that_cannot_be_followed_are_refused_before_memory_is_taken(folder_copy, name, words, changes):
     folder = folder_copy("clip")
-    settings_file = folder / name
-    settings_file.write_text(json.dumps(merged(json.loads(settings_file.read_text()), changes)))
-    assert len(message_of(folder)) < 600
-
-
-@pytest.mark.parametrize("name", ["config.json", "preprocessor_config.json", "vocab.json", "tokenizer_config.json"])
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"[" * 100_000, b"\x80\xff", b'"text"'], ids=repr)
-def test_a_settings_file_that_is_no_object_is_refused(folder_copy, name, content):
-    folder = folder_copy("clip")
-    (folder / name).write_bytes(content)
-    message_of(folder)
+    edit(folder / name, changes)
+    message = message_of(folder)
+    assert words.format(folder) in message
+    assert len(message) < 600
 
 
 @pytest.mark.parametrize(
@@ -471,7 +399,7 @@ def test_a_settings_file_that_is_no_object_is_refused(folder_copy, name, content
 )
 def test_a_tokenizer_that_does_not_fit_is_refused(folder_copy, name, changes):
     folder = folder_copy("clip")
-    edit_json(folder / name, **changes)
+    edit(folder / name, changes)
     with pytest.raises(UnavailableModel, match="tokenizer"):
         load(folder).encode_texts(TEXTS)
 
@@ -481,11 +409,10 @@ def test_code_in_a_folder_is_not_run(folder_copy, tmp_path):
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'harm')!r}, 'w')\nclass Evil: pass\n")
     evil = {"auto_map": dict.fromkeys(["AutoConfig", "AutoModel", "AutoTokenizer"], "evil.Evil")}
     kernel = {"attn_implementation": "evil/kernel", "_attn_implementation": "evil/kernel"}
-    config = json.loads((folder / "config.json").read_text())
-    towers = {name: {**config[name], **kernel} for name in ("text_config", "vision_config")}
-    edit_json(folder / "config.json", **evil, **kernel, **towers, quantization_config={"quant_method": "evil"})
-    edit_json(folder / "tokenizer_config.json", **evil)
-    edit_json(folder / "preprocessor_config.json", auto_map={"AutoImageProcessor": "evil.Evil"})
+    towers = {"text_config": kernel, "vision_config": kernel, "quantization_config": {"quant_method": "evil"}}
+    edit(folder / "config.json", evil | kernel | towers)
+    edit(folder / "tokenizer_config.json", evil)
+    edit(folder / "preprocessor_config.json", {"auto_map": {"AutoImageProcessor": "evil.Evil"}})
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "evil/model"}')
     assert load(folder).encode_texts(TEXTS).isfinite().all()
     assert not (tmp_path / "harm").exists()
@@ -544,9 +471,7 @@ def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(
     assert load("pta-tests/cached").fingerprint == encoders["clip"].fingerprint
     load(folders["siglip"])  # which has a tokenizer of another kind
     assert not asked, "the network was asked for what is here"
-    message = message_of("openai/clip-vit-base-patch16")
-    assert "hf:openai/clip-vit-base-patch16 is not on this machine" in message
-    assert "(the hub cannot be reached)" in message
+    assert "(the hub cannot be reached)" in message_of("openai/clip-vit-base-patch16")
     assert asked
     assert capfd.readouterr() == ("", "")
     assert (transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()) == before

@@ -8,18 +8,20 @@ import importlib
 import json
 import pickle
 import sys
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
+from unittest.mock import Mock
 
 import pytest
 import stand_in_torchvision
 import torch
+from hostile_archives import Trap
 from refusals import refusal
 from safetensors.torch import save_file
 
 from pta.encoders import load_encoder
 from pta.encoders.openclip import OpenClipEncoder
 from pta.errors import UnavailableModel
+from pta.images import Preprocessing
 
 TEXTS = ["a photo of a cat", "A Dog!", "itap of a very small origami fox in a video game"]
 VISION = {"image_size": 32, "layers": 2, "width": 64, "head_width": 32, "patch_size": 16}
@@ -48,6 +50,7 @@ def open_clip(folder):
     pytest.importorskip("transformers").utils.is_torchvision_available()  # which it remembers: it is not there
     if importlib.util.find_spec("open_clip") is None:
         pytest.skip("open_clip is not installed")
+    assert_near(PIXELS, PIXELS)  # which imports parts of torch that cannot be imported beside the stand-in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
@@ -104,24 +107,27 @@ def loaded(address):
     return load_encoder(address)
 
 
-def assert_near(ours, theirs, atol=1e-5):
-    torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
+assert_near = partial(torch.testing.assert_close, atol=1e-5, rtol=0)
 
 
 # -- the same model ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_features_equal_open_clips_own_and_survive_pickling(open_clip, written, name):
+def test_features_scale_and_bias_equal_open_clips_own_in_any_precision_and_survive_pickling(open_clip, written, name):
     own, address = written(name)
-    encoder, ids = loaded(address), open_clip.get_tokenizer(name)(TEXTS)
+    encoder, half = loaded(address), load_encoder(address, dtype="bfloat16")
     with torch.no_grad():
-        images, texts = own.encode_image(PIXELS, normalize=True), own.encode_text(ids, normalize=True)
+        images = own.encode_image(PIXELS, normalize=True)
+        texts = own.encode_text(open_clip.get_tokenizer(name)(TEXTS), normalize=True)
     assert (texts[0] - texts[1]).abs().max() > 1e-3, "all texts are alike, so this shows nothing"
     assert_near(encoder.encode(PIXELS), images)
     assert_near(encoder.encode_texts(TEXTS), texts)
     assert_near(torch.cat([encoder.encode_texts([text]) for text in TEXTS]), texts)
+    assert (half.encode_texts(TEXTS) * texts).sum(dim=1).min() > 0.99
     assert encoder.encode_texts([]).shape == (0, encoder.dim) == (0, 16)
+    assert encoder.scale == half.scale == pytest.approx(own.logit_scale.exp().item(), rel=1e-6)
+    assert encoder.bias == (-10 if name == "Tiny-Sigmoid" else 0)
     twin = pickle.loads(pickle.dumps(encoder))
     assert twin.fingerprint == encoder.fingerprint
     assert_near(twin.encode_texts(TEXTS), texts)
@@ -142,15 +148,6 @@ def test_texts_equal_the_path_from_their_embeddings_and_gradients_reach_these(wr
     tower = encoder.prompt_tower(["cat", "sea_lion"])
     prompts = encoder.encode_texts(["a photo of a cat.", "a photo of a sea lion."])
     assert_near(tower.read(tower.context[None])[0], prompts)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_scale_and_bias_are_the_models_own_in_any_precision(written, name):
-    own, address = written(name)
-    encoder, half = loaded(address), load_encoder(address, dtype="bfloat16")
-    assert encoder.scale == half.scale == pytest.approx(own.logit_scale.exp().item(), rel=1e-6)
-    assert encoder.bias == (-10 if name == "Tiny-Sigmoid" else 0)
-    assert (half.encode_texts(TEXTS) * encoder.encode_texts(TEXTS)).sum(dim=1).min() > 0.99
 
 
 def test_the_fingerprint_is_that_of_weights_and_configuration(written, folder):
@@ -194,10 +191,7 @@ def test_another_tokenizer_has_another_fingerprint(snapshot, change, one, other)
 
 
 def test_images_are_prepared_as_open_clip_says(written):
-    how = loaded(written("Tiny-CLIP")[1]).preprocess
-    assert (how.size, how.resize, how.resample) == (32, "shortest", "bicubic")
-    assert how.mean == (0.48145466, 0.4578275, 0.40821073)
-    assert how.std == (0.26862954, 0.26130258, 0.27577711)
+    assert loaded(written("Tiny-CLIP")[1]).preprocess == Preprocessing(32)
 
 
 @pytest.mark.parametrize(
@@ -217,24 +211,18 @@ def test_cached_repositories_and_tags_load_without_network_with_their_file_activ
     }
     monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "Tiny-CLIP", tags)
     expected, cached = loaded(written("Tiny-CLIP", seed)[1].replace("CLIP/", f"CLIP{activation}/")), load_encoder(name)
-    how = cached.preprocess
     assert_near(cached.encode_texts(TEXTS), expected.encode_texts(TEXTS))
     assert_near(cached.encode(PIXELS), expected.encode(PIXELS))
     assert cached.architecture == architecture
-    assert (how.size, how.resize, how.resample) == (32, "square", "bilinear")
-    assert (how.mean, how.std) == ((0.5,) * 3, (0.25,) * 3)
+    assert cached.preprocess == Preprocessing(32, "square", "bilinear", (0.5,) * 3, (0.25,) * 3)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def test_pickled_code_is_not_run_and_the_weights_beside_it_are_read(written, folder):
-    class Evil:
-        def __reduce__(self):
-            return Path.touch, (folder / "harm",)
-
     own, address = written("Tiny-CLIP")
-    torch.save({"state_dict": own.state_dict(), "evil": Evil()}, folder / "evil.pt")
+    torch.save({"state_dict": own.state_dict(), "evil": Trap(folder / "harm")}, folder / "evil.pt")
     assert load_encoder(f"openclip:Tiny-CLIP/{folder / 'evil.pt'}").fingerprint == loaded(address).fingerprint
     assert not (folder / "harm").exists()
     torch.load(folder / "evil.pt", weights_only=False)
@@ -253,36 +241,33 @@ def test_code_in_a_repository_is_not_run(open_clip, snapshot, tmp_path):
     assert (tmp_path / "harm").exists(), "the attack does not work, so this shows nothing"
 
 
-@pytest.mark.parametrize(
-    "absurd",
-    [
-        *({"text": one} for one in ({"layers": 10**9}, {"width": 10**9}, {"heads": 0}, {"vocab_size": [1e39]})),
-        *({"text": one} for one in ({"context_length": -1}, {"context_length": 2**20}, {"width": 50_000, "heads": 1})),
-        *({"vision": one} for one in ({"width": float("nan")}, {"layers": "x"}, {"image_size": 65536})),
-        {"vision": {"layers": 1000, "width": 1024}},
+ABSURD = {
+    "text": [
+        *({"layers": 10**9}, {"width": 10**9}, {"heads": 0}, {"vocab_size": [1e39]}),
+        *({"context_length": -1}, {"context_length": 2**20}, {"width": 50_000, "heads": 1}),
     ],
-    ids=str,
-)
+    "vision": [{"width": float("nan")}, {"layers": "x"}, {"image_size": 65536}, {"layers": 1000, "width": 1024}],
+}
+
+
+@pytest.mark.parametrize("absurd", [{tower: one} for tower, many in ABSURD.items() for one in many], ids=str)
 def test_absurd_settings_are_refused_in_one_line(snapshot, absurd):
     configure(snapshot, **absurd)
     with pytest.raises(UnavailableModel):
         load_encoder(CACHED)
 
 
-NO_EMBEDDINGS = "the text tower of Tiny-ClassToken takes texts only, no token embeddings"
-
-
 def test_a_text_tower_that_takes_no_embeddings_says_so(written):
     encoder = loaded(written("Tiny-ClassToken")[1])
-    assert refusal(encoder.embed_ids, torch.zeros(1, 4, dtype=torch.long)) == NO_EMBEDDINGS
-    assert refusal(encoder.prompt_tower, ["cat"]) == NO_EMBEDDINGS
+    said = refusal(encoder.embed_ids, torch.zeros(1, 4, dtype=torch.long))
+    assert said == "the text tower of Tiny-ClassToken takes texts only, no token embeddings"
+    assert refusal(encoder.prompt_tower, ["cat"]) == said
 
 
 def test_a_text_too_long_is_refused_and_the_longest_is_not(written):
-    encoder = loaded(written("Tiny-CLIP")[1])
-    assert encoder.encode_texts(["x " * 75]).isfinite().all()
-    said = refusal(encoder.encode_texts, ["x " * 76])
-    assert said.startswith("a text has 76 tokens, Tiny-CLIP reads at most 75; shorten 'x x")
+    encode_texts = loaded(written("Tiny-CLIP")[1]).encode_texts
+    assert encode_texts(["x " * 75]).isfinite().all()
+    assert "a text has 76 tokens, Tiny-CLIP reads at most 75; shorten 'x x" in refusal(encode_texts, ["x " * 76])
 
 
 @pytest.mark.parametrize(
@@ -303,18 +288,19 @@ def test_weights_of_another_architecture_are_refused(written):
     assert "cannot be loaded" in refusal(load_encoder, written("Tiny-CLIP")[1].replace("CLIP/", "Sigmoid/"))
 
 
-@pytest.mark.parametrize("missing", ["open_clip", "torchvision"])
-def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch, missing):
+BROKEN = RuntimeError("operator torchvision::nms does not exist\nand more")
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        ("open_clip", r"need open_clip, .*pip install -e '\.\[openclip\]'.*to torch \d"),
+        ("torchvision", r"need torchvision, .*pip install -e '\.\[openclip\]'.*to torch \d"),
+        (None, r"does not load \(operator torchvision::nms does not exist\); run pip"),  # for another torch
+    ],
+)
+def test_what_is_missing_or_broken_is_named_with_the_way_to_get_it(monkeypatch, missing, words):
     monkeypatch.setattr("pta.encoders.openclip.find_spec", lambda name: None if name == missing else object())
-    with pytest.raises(UnavailableModel, match=rf"need {missing}, .*pip install -e '\.\[openclip\]'.*to torch \d"):
-        OpenClipEncoder.load("ViT-B-16/openai")
-
-
-def test_a_torchvision_for_another_torch_is_told_in_one_line(monkeypatch):
-    def broken(name):
-        raise RuntimeError("operator torchvision::nms does not exist\nand more")
-
-    monkeypatch.setattr("pta.encoders.openclip.find_spec", lambda name: object())
-    monkeypatch.setattr("pta.encoders.openclip.import_module", broken)
-    with pytest.raises(UnavailableModel, match=r"does not load \(operator torchvision::nms does not exist\); run pip"):
+    monkeypatch.setattr("pta.encoders.openclip.import_module", Mock(side_effect=BROKEN))
+    with pytest.raises(UnavailableModel, match=words):
         OpenClipEncoder.load("ViT-B-16/openai")

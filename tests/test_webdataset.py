@@ -38,10 +38,9 @@ def sample(key, label, suffix="jpg"):
     return [(f"{key}.{suffix}", jpeg(label)), (f"{key}.cls", str(label).encode())]
 
 
-def test_shards_csv_and_folder_hold_the_same_images(tmp_path):
+def test_shards_and_folder_hold_the_same_images(tmp_path):
     keys = ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg"]
     write_images(tmp_path / "tree", keys)
-    (tmp_path / "tree" / "list.csv").write_text("path,label\n" + "".join(f"{key},{key[:3]}\n" for key in keys))
     members = []
     for number, key in enumerate(keys):
         members += [(f"{number:04}.cls", b"0\n" if "cat" in key else b"1\n")]
@@ -51,26 +50,18 @@ def test_shards_csv_and_folder_hold_the_same_images(tmp_path):
 
     found = open_samples(f"{tmp_path}/s-{{000..001}}.tar", class_names=NAMES)
     assert [image.key for image in found.samples][1:3] == ["s-000.tar/0001.jpg", "s-001.tar/0002.jpg"]
-    for other in (open_samples(tmp_path / "tree"), open_samples(tmp_path / "tree" / "list.csv")):
-        assert [image.read() for image in found.samples] == [image.read() for image in other.samples]
-        assert (found.labels == other.labels).all()
-        assert found.class_names == other.class_names
-    (tmp_path / "tree" / "back").symlink_to(tmp_path)  # which no pattern goes round by
+    walked = open_samples(tmp_path / "tree")
+    assert [image.read() for image in found.samples] == [image.read() for image in walked.samples]
+    assert (found.labels == walked.labels).all()
+    assert found.class_names == walked.class_names
     for pattern in ("s-*.tar", "**/s-*.tar"):
         assert open_samples(tmp_path / pattern, class_names=NAMES).fingerprint == found.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s-000.tar", "s-001.tar", "tree"]  # nothing unpacked
 
 
 def test_labels_may_stand_anywhere_in_the_shard_and_other_members_are_passed_over(tmp_path):
-    members = [
-        ("a.cls", b"1"),
-        ("a.txt", b"a dog"),
-        ("a.PNG", b"png"),
-        ("._a.jpg", b"x"),
-        ("b.webp", b"w"),
-        ("b.cls", b"0"),
-    ]
-    found = open_samples(write_tar(tmp_path / "x.tar", members), class_names=NAMES)
+    members = {"a.cls": b"1", "a.txt": b"a dog", "a.PNG": b"png", "._a.jpg": b"x", "b.webp": b"w", "b.cls": b"0"}
+    found = open_samples(write_tar(tmp_path / "x.tar", members.items()), class_names=NAMES)
     assert [image.key for image in found.samples] == ["x.tar/a.PNG", "x.tar/b.webp"]
     assert [image.read() for image in found.samples] == [b"png", b"w"]
     assert found.labels.tolist() == [1, 0]
@@ -102,7 +93,6 @@ def test_the_fingerprint_notices_a_changed_archive_of_the_same_size(tmp_path):
     before, first = path.stat(), open_samples(path).fingerprint
     write_tar(path, [("a.jpg", b"two")])
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    assert path.stat().st_size == before.st_size
     assert open_samples(path).fingerprint != first
 
 
@@ -120,21 +110,16 @@ def test_shards_of_different_folders_keep_different_keys(tmp_path):
     assert [image.key for image in found] == ["one/s.tar/a.jpg", "two/s.tar/a.jpg"]
 
 
-def test_links_and_long_names_are_no_trouble(tmp_path):
-    path = tmp_path / "odd.tar"
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
-        link = tarfile.TarInfo("link.jpg")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
-        device = tarfile.TarInfo("device.jpg")
-        device.type = tarfile.CHRTYPE
-        tar.addfile(device)
-        long = tarfile.TarInfo("ü" * 200 + ".jpg")
-        long.size = 3
-        tar.addfile(long, io.BytesIO(b"abc"))
-    found = open_samples(path)
-    assert [image.key for image in found.samples] == ["odd.tar/" + "ü" * 200 + ".jpg"]
-    assert found.samples[0].read() == b"abc"
+@pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_links_and_long_names_are_no_trouble(tmp_path, format):
+    long = "deep/" * 40 + "ü" * 200 + ".jpg"
+    with tarfile.open(tmp_path / "odd.tar", "w", format=format) as tar:
+        for name, kind in (("link.jpg", tarfile.SYMTYPE), ("device.jpg", tarfile.CHRTYPE), (long, tarfile.REGTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, "/etc/passwd", 3 * (name == long)
+            tar.addfile(member, io.BytesIO(b"abc"))
+    (found,) = open_samples(tmp_path / "odd.tar").samples
+    assert (found.key, found.read()) == (f"odd.tar/{long}", b"abc")
 
 
 @pytest.mark.parametrize(
