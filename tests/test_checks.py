@@ -103,6 +103,12 @@ class Grows(PTA):
         return logits
 
 
+class GrowsOnce(CLIP):
+    def _step(self, samples):
+        self.add_state("kept", lambda *_: torch.zeros(1000))
+        return super()._step(samples)
+
+
 class IsRandom(PTA):
     def _step(self, samples):
         return super()._step(samples) + torch.rand(1)
@@ -241,6 +247,12 @@ def test_each_law_catches_who_breaks_it(broken, law):
     others = {name: "not what this test is about" for name in LAWS if name != law}
     with pytest.raises(BrokenLaw):
         check_adapter(broken, except_for=others)
+
+
+def test_state_that_appears_with_the_first_sample_is_bounded():
+    check_adapter(
+        GrowsOnce, except_for={name: "not what this is about" for name in LAWS if name != "memory_is_bounded"}
+    )
 
 
 def test_an_exception_needs_a_known_law_and_a_reason():

@@ -26,7 +26,7 @@ from pta.encoders import EmbeddedEncoder
 from pta.errors import PtaError, UnreadableFile, naming
 from pta.evaluation.record_files import read_contenders
 from pta.evaluation.result_store import ResultStore, result_key
-from pta.files import read_json
+from pta.files import read_json, understanding
 from pta.inference.answers import Answer
 from pta.inference.row_file import RowFile
 from pta.inference.rows import CsvRows, JsonLines, path_as_written
@@ -35,6 +35,14 @@ from pta.reproduction.declaration import load_experiment, parse_experiment
 from pta.safe_text import csv_cell, from_csv_cell, printable, to_json
 
 ENCODER, PETS = EmbeddedEncoder.load(), ["cat", "dog"]
+
+
+def test_what_is_wrong_with_a_file_is_said_once(tmp_path):
+    (tmp_path / "cut.json").write_text('{"a": ')
+    with pytest.raises(UnreadableFile, match=r"cut\.json is not JSON \(truncated or damaged\?\)"):
+        read_json(tmp_path / "cut.json", "file")
+    with pytest.raises(PtaError, match=r"^no such class$"), understanding(tmp_path, "file"):
+        raise PtaError("no such class")
 
 
 def deep(levels):
