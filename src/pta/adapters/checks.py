@@ -419,7 +419,7 @@ def _require_refused(adapter: Adapter, what: str, use: Callable[[], object]) -> 
 
 
 def _require_goes_on(copied: Adapter, original: Adapter, rest: Samples, what: str) -> None:
-    """The copy has the original's parameters and state, its position among it, and answers the rest of a stream alike."""
+    """The copy has the original's parameters and state (the position among it), and goes on alike."""
     _require(copied.parameters == original.parameters, original, f"{what} has other parameters")
     _require(_same_state(copied, original.state()), original, f"{what} has another state")
     _require_equal(copied.step(rest), original.step(rest), original, f"{what} goes on differently")
