@@ -31,7 +31,7 @@ test-fuzz: .venv/installed-dev
 
 # 300 lines of the core are changed, one at a time; MUTANTS="--again" runs only those that survived last time.
 mutants: .venv/installed-dev
-	cd tests && PYTHONPATH=.:../benchmarks OMP_NUM_THREADS=1 ../$(BIN)/python -m mutants $(MUTANTS)
+	PYTHONPATH=benchmarks OMP_NUM_THREADS=1 $(BIN)/python -m mutants $(MUTANTS)
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .

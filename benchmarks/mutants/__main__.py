@@ -94,7 +94,7 @@ def noticed_by(base: Path, file: str, text: str, groups: list[tuple[str, list[st
 def main() -> None:
     parser = argparse.ArgumentParser(description="Change the code in small wrong ways and see whether a test notices.")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--lines", type=int, default=300, help="how many lines are changed, one at a time")
+    parser.add_argument("--lines", type=int, default=200, help="how many lines are changed, one at a time")
     parser.add_argument("--again", action="store_true", help="keep what the result says was noticed; run the others")
     given = parser.parse_args()
     for name in filter(find_spec, LOADED):
@@ -117,7 +117,7 @@ def main() -> None:
         writer.writerows(sorted(rows, key=lambda row: (row["file"], int(row["line"]))))
     count = Counter(row["outcome"] for row in rows)
     run = count["noticed"] + count["survived"]
-    print(f"{count['equivalent']} changes make no difference (tests/mutants/equivalents.toml)")
+    print(f"{count['equivalent']} changes make no difference (benchmarks/mutants/equivalents.toml)")
     print(f"{count['survived']} of {run} mutants survived, {count['survived'] / max(run, 1):.1%}")
 
 
