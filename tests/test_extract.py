@@ -106,12 +106,15 @@ def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, ph
     assert after.classifier.fingerprint == expected.fingerprint
 
 
-@pytest.mark.parametrize("change", ["image", "views", "decoding", "pixels"])
+@pytest.mark.parametrize("change", ["image", "views", "decoding", "pixels", "patches"])
 def test_other_inputs_are_encoded_again_if_that_is_wanted(change, encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     run(encoder, photos, out)
     reading = Reading(
-        views=Views(2) if change == "views" else None, fast_decode=change == "decoding", raw=change == "pixels"
+        views=Views(2) if change == "views" else None,
+        fast_decode=change == "decoding",
+        raw=change == "pixels",
+        patches=change == "patches",
     )
     if change == "image":
         Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
@@ -188,6 +191,29 @@ def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, tmp_path):
     torch.testing.assert_close(encoder.encode(samples.raw), samples.features, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("views", [None, Views(4, "augmix", seed=3)])
+def test_patches_are_those_of_the_plain_image(views, encoder, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    run(encoder, photos, out, reading=Reading(batch=8, views=views, patches=True), shard=16)
+    samples, picture = load_features(out).samples, decode_image(open_samples(photos).samples[17].read())
+    assert samples.patches.shape == (40, encoder.patch_count(), 128)
+    assert (samples.views is None) == (views is None)
+    expected = encoder.encode_tokens(encoder.preprocess(picture))
+    torch.testing.assert_close(samples.patches[17:18].float(), expected, atol=1e-3, rtol=0)
+
+
+def test_the_size_of_the_file_is_known_before_any_feature_is_written(encoder, photos, tmp_path):
+    out, told = tmp_path / "f.safetensors", []
+
+    def on_size(size):
+        told.append(size)
+        assert not list(tmp_path.glob("**/*.safetensors"))
+
+    run(encoder, photos, out, reading=Reading(batch=4, views=Views(4), patches=True), shard=8, on_size=on_size)
+    assert told == [40 * 128 * (4 + 4 * 2 + 49 * 2)]
+    assert told[0] <= out.stat().st_size < 1.1 * told[0]
+
+
 def test_pixels_survive_a_stop_and_other_templates(encoder, photos, tmp_path):
     out = tmp_path / "f.safetensors"
     how = {"reading": Reading(batch=4, raw=True), "shard": 8}
@@ -211,6 +237,15 @@ def test_the_command_stores_pixels_if_asked(pta, photos, tmp_path):
     other = pta(*call, "--views", "4")
     assert other.returncode == 2
     assert other.stderr.startswith("pta: pixels are those of the plain image")
+
+
+def test_the_command_stores_patches_if_asked_and_says_how_large_the_file_will_be(pta, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    done = pta("extract", photos, "--model", "embedded", "--out", out, "--patches", "--views", "4")
+    assert done.returncode == 0
+    assert "f.safetensors will take 563.2 kB, and as much again while it is made" in done.stderr
+    samples = load_features(out).samples
+    assert (samples.views.shape[1], samples.patches.shape[1]) == (4, 49)
 
 
 @pytest.mark.parametrize(

@@ -119,16 +119,16 @@ def test_views_and_raw_are_kept_beside_converted_features_and_a_mean_of_views_ke
     assert mean.most_confident is samples.most_confident
 
 
-@pytest.mark.parametrize("name", ["views", "most_confident"])
+@pytest.mark.parametrize("name", ["views", "most_confident", "patches"])
 @pytest.mark.parametrize(
     ("views", "complaint"),
     [
-        (torch.ones(5, 4), r"must be a floating-point tensor B×views×d, got \(5, 4\)"),
-        (torch.ones(5, 3, 4, dtype=torch.int64), r"must be a floating-point tensor B×views×d, got \(5, 3, 4\)"),
-        (torch.ones(5, 0, 4), r"must be a floating-point tensor B×views×d, got \(5, 0, 4\)"),
+        (torch.ones(5, 4), r"must be a floating-point tensor B×n×d, got \(5, 4\)"),
+        (torch.ones(5, 3, 4, dtype=torch.int64), r"must be a floating-point tensor B×n×d, got \(5, 3, 4\)"),
+        (torch.ones(5, 0, 4), r"must be a floating-point tensor B×n×d, got \(5, 0, 4\)"),
         ([[1.0]], r"must be a tensor, got list; Samples.of\(...\) converts arrays and lists"),
-        (torch.ones(4, 3, 4), r"have shape \(4, 3, 4\), expected 5×views×4"),
-        (torch.ones(5, 3, 6), r"have shape \(5, 3, 6\), expected 5×views×4"),
+        (torch.ones(4, 3, 4), r"have shape \(4, 3, 4\), expected 5×n×4"),
+        (torch.ones(5, 3, 6), r"have shape \(5, 3, 6\), expected 5×n×4"),
     ],
     ids=["two dimensions", "integers", "no view", "a list", "other samples", "another dimension"],
 )
@@ -137,7 +137,7 @@ def test_views_of_another_shape_are_refused_in_one_line(name, views, complaint):
         Samples(full_samples().features, **{name: views})
 
 
-@pytest.mark.parametrize("name", ["views", "most_confident"])
+@pytest.mark.parametrize("name", ["views", "most_confident", "patches"])
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -math.inf, 3e38])
 def test_a_view_without_direction_is_refused_with_its_place(name, value):
     views = torch.ones(5, 3, 4)

@@ -28,7 +28,7 @@ from pta.samples import Samples
 Factory = Callable[..., Adapter]
 
 _TOLERANCE = 2e-3  # of logits of size 100: what the engines promise in float32
-_CLASSES, _DIM, _SAMPLES, _VIEWS = 12, 32, 96, 20
+_CLASSES, _DIM, _SAMPLES, _VIEWS, _PATCHES = 12, 32, 96, 20, 16
 
 
 class BrokenLaw(AssertionError):
@@ -72,8 +72,8 @@ def _check(function: Callable[[Factory], None]) -> Callable[[Factory], None]:
 class _Stream:
     """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors.
 
-    Every sample has views around it, and raw pixels (noise) for methods that are given an image tower. In every third
-    stream features are the mean of some views.
+    Every sample has views and patches around it, and raw pixels (noise) for methods that are given an image tower. In
+    every third stream features are the mean of some views.
     """
 
     classifier: ZeroShotClassifier
@@ -91,10 +91,12 @@ class _Stream:
         views = features[:, None] + 0.1 * rng.standard_normal((_SAMPLES, _VIEWS, _DIM))
         views[:, 0] = features
         raw = rng.standard_normal((_SAMPLES, 3, SIZE, SIZE))
+        patches = features[:, None] + 0.3 * rng.standard_normal((_SAMPLES, _PATCHES, _DIM))
         names = [f"class {number}" for number in range(_CLASSES)]
         # float64 streams are exact copies of float32 ones, so that both precisions see the same numbers
-        text, *images = (torch.tensor(one, dtype=torch.float32).to(dtype) for one in (anchors, features, views, raw))
-        samples = Samples(images[0], views=images[1], raw=images[2])
+        arrays = (anchors, features, views, raw, patches)
+        text, *images = (torch.tensor(one, dtype=torch.float32).to(dtype) for one in arrays)
+        samples = Samples(images[0], views=images[1], raw=images[2], patches=images[3])
         if seed % 3 == 2:
             most_confident = torch.nn.functional.normalize(images[1][:, :4], dim=2)
             samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
@@ -358,7 +360,8 @@ def logits_are_finite(factory: Factory) -> None:
     """Logits are B×C and finite, also for samples unlike any class."""
     stream = _Stream.make(8)
     adapter = stream.adapter(factory)
-    unlike = [replace(stream.samples, features=-stream.samples.features, views=-stream.samples.tensors()["views"])]
+    opposite = {name: -stream.samples.tensors()[name] for name in ("features", "views", "patches")}
+    unlike = [replace(stream.samples, **opposite)]
     unlike.append(replace(stream.samples[:_DIM], features=torch.eye(_DIM)))
     for batch in (stream.samples, *unlike, stream.samples[:1]):
         for logits in (adapter.step(batch), adapter.predict(batch)):
@@ -394,11 +397,13 @@ def _refused_uses(adapter: Adapter, good: Samples) -> Iterator[tuple[str, Callab
 
 def _bad_batches(good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:
     for name, value in (("NaN", math.nan), ("Inf", math.inf), ("a zero row", 0.0)):
-        spoilt, views = good.features.clone(), good.tensors()["views"].clone()
+        spoilt = good.features.clone()
         spoilt[-1, :] = value
-        views[-1, -1] = value
         yield f"a batch with {name}", partial(replace, good, features=spoilt)
-        yield f"a batch with {name} among its views", partial(replace, good, views=views)
+        for several in ("views", "patches"):
+            rows = good.tensors()[several].clone()
+            rows[-1, -1] = value
+            yield f"a batch with {name} among its {several}", partial(replace, good, **{several: rows})
         yield f"an array with {name}", partial(torch.Tensor.clone, spoilt)
     yield "an empty batch", lambda: good[:0]
     yield "a batch of another dimension", lambda: Samples(good.features[:, :-1])

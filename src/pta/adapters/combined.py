@@ -102,6 +102,10 @@ class Combined(PTA):
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.other._answer(samples, learn=False))
 
+    def remarks(self) -> list[str]:
+        """What a user should know of the other method's samples."""
+        return self.other.remarks()
+
     def require(self, samples: Samples) -> None:
         """Refuse samples that the other method refuses."""
         self.other.require(samples)

@@ -20,7 +20,7 @@ def number_kept(views: int, keep: float) -> int:
 
 
 def by_entropy(z: Tensor) -> Tensor:
-    """The numbers of B×V rows of logits (B×V×C), those of the lowest entropy first; of equal ones the first is first."""
+    """The order of B×V rows of logits (B×V×C) by their entropy, the lowest first; equal ones stay in order."""
     return entropy_of(z.softmax(dim=-1)).argsort(dim=-1, stable=True)
 
 
