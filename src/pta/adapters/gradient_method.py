@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
+from pta.errors import InvalidSamples
 from pta.samples import Samples
 
 
@@ -34,3 +35,12 @@ class GradientMethod(Adapter):
         if count:
             self.without_gradient += (~finite).sum()
         return torch.where(finite[:, None], logits, self.zero_shot(samples).logits)
+
+
+def require_views(name: str, samples: Samples, views: int) -> None:
+    """Refuse samples with fewer views than a method is told to look at."""
+    if samples.views is not None and samples.views.shape[1] < views:
+        raise InvalidSamples(
+            f"{name} looks at {views} views, but the samples have {samples.views.shape[1]}; "
+            f"make more with pta extract --views {views}, or choose fewer: --set {name}.first_views=…"
+        )

@@ -2,8 +2,9 @@
 
 `.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
 in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d), `patch_features`
-(N×patches×d) and `pixels` (N×…, raw samples as the model takes them, such as the bytes of an image's pixels). Files that `pta extract` wrote also
-hold the `paths` of their samples and, in the metadata, `about`: where everything in them comes from.
+(N×patches×d) and `pixels` (N×…, raw samples as the model takes them, such as the bytes of an image's pixels). Files
+that `pta extract` wrote also hold the `paths` of their samples and, in the metadata, `about`: where everything in them
+comes from.
 """
 
 import hashlib
@@ -99,7 +100,8 @@ def load_features(path: str | Path) -> FeatureFile:
             f"and optionally labels, this one has {', '.join(sorted(arrays)) or 'nothing'}"
         )
     with naming(str(path)):
-        samples = Samples.of(**{name: arrays.get(stored) for name, stored in STORED_AS.items()})
+        given: dict[str, Any] = {name: arrays.get(stored) for name, stored in STORED_AS.items()}
+        samples = Samples.of(**given)
         names = arrays["classnames"]
         classifier = ZeroShotClassifier(
             arrays["text_features"],

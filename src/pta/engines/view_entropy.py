@@ -43,4 +43,4 @@ def entropy_of_mean(z: Tensor) -> tuple[Tensor, Tensor]:
     p, log_mean = log_p.exp(), log_p.logsumexp(dim=-2) - math.log(z.shape[-2])
     own = (p @ log_mean[..., None])[..., 0]  # Σ_k p_ik ln p̄_k
     gradient = p * (log_mean[..., None, :] - own[..., None]) / -z.shape[-2]
-    return -own.mean(dim=-1), gradient
+    return entropy_of(p.mean(dim=-2)), gradient
