@@ -14,7 +14,15 @@ from pta.adapters.combined import Combined
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.reference.combined import combined_loop
 
-BASES = {"tda": {"positive_alpha": 3.0}, "adapt": {}, "bca": {}, "mta": {}, "sca": {}}
+BASES = {
+    "tda": {"positive_alpha": 3.0},
+    "adapt": {},
+    "bca": {},
+    "dpe": {"first_views": 12},
+    "gs-bias": {},
+    "mta": {},
+    "sca": {},
+}
 
 
 def stream_with_views(seed, count=40):
@@ -22,7 +30,7 @@ def stream_with_views(seed, count=40):
     noise = np.random.default_rng(seed).normal(size=(count, 12, 16))
     views = stream.features[:, None] + 0.05 * torch.from_numpy(noise)
     views[:, 0] = stream.features
-    return stream, Samples(stream.features, views=views)
+    return stream, Samples(stream.features, views=views, patches=views.repeat(1, 2, 1))
 
 
 def slowly(stream, samples, base, parameters, **switches):

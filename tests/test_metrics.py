@@ -143,7 +143,8 @@ def everything():
     anchors, labels = rng.standard_normal((4, encoder.dim)), rng.integers(4, size=40)
     features = encoder.encode(torch.from_numpy(pixels)).numpy()
     views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
-    samples = Samples.of(features, views=views, raw=pixels)
+    patches = features[:, None] + 0.3 * rng.standard_normal((40, 16, encoder.dim))
+    samples = Samples.of(features, views=views, raw=pixels, patches=patches)
     return FeatureFile("all", samples, ZeroShotClassifier(anchors, list("abcd")), labels), encoder
 
 

@@ -11,13 +11,14 @@ from pta.adapters import Adapter, create_adapter
 from pta.inference.recordable import is_recordable
 
 CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 5, 12
-LEARNING = ["adapt", "bca", "boostadapter", "dota", "freetta", "oga", "onzeta", "sca", "tda"]
-RECORDABLE = ["clip", "mta", "zero", *LEARNING]
+LEARNING = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "oga", "onzeta", "sca", "tda"]
+RECORDABLE = ["clip", "gs-bias", "mta", "zero", *LEARNING]
 SETTINGS = [
     *((name, {}) for name in RECORDABLE),
     *((name, parameters) for name, parameters in other_values() if name in RECORDABLE),
     ("dota", {"scoring": "float16"}),
     ("boostadapter", {"share": 0.0}),
+    ("dpe", {"first_views": 12, "answer": "views"}),
 ]
 
 

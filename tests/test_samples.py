@@ -63,6 +63,7 @@ def full_samples(count=5, dim=4):
         views=torch.randn(count, 7, dim, generator=random),
         most_confident=torch.randn(count, 2, dim, generator=random),
         raw=torch.randn(count, 3, 6, 6, generator=random),
+        patches=torch.randn(count, 9, dim, generator=random),
     )
 
 
@@ -70,14 +71,14 @@ def full_samples(count=5, dim=4):
 def test_everything_known_of_a_sample_stays_with_it(rows):
     samples = full_samples()
     chosen = samples[rows]
-    for name in ("features", "views", "most_confident", "raw"):
+    for name in ("features", "views", "most_confident", "raw", "patches"):
         assert torch.equal(getattr(chosen, name), getattr(samples, name)[rows]), name
 
 
 def test_batches_carry_everything_in_order():
     samples = full_samples()
     assert [len(batch) for batch in samples.batches(2)] == [2, 2, 1]
-    for name in ("features", "views", "most_confident", "raw"):
+    for name in ("features", "views", "most_confident", "raw", "patches"):
         together = torch.cat([getattr(batch, name) for batch in samples.batches(2)])
         assert torch.equal(together, getattr(samples, name)), name
 
@@ -101,7 +102,7 @@ def test_samples_provide_what_they_were_given(names, provided):
 def test_views_become_unit_rows_where_they_are_used_and_features_stay():
     samples = full_samples()
     used = samples.to(torch.zeros(1, dtype=torch.float64))
-    for name in ("views", "most_confident"):
+    for name in ("views", "most_confident", "patches"):
         expected = torch.nn.functional.normalize(getattr(samples, name).double(), dim=2)
         torch.testing.assert_close(getattr(used, name), expected)
     assert torch.equal(used.features, samples.features.double())
@@ -195,7 +196,9 @@ def test_a_row_whose_squares_are_too_large_is_refused(dtype):
 def test_no_length_of_views_or_features_makes_a_method_non_finite(name):
     stream = _Stream.make(1)
     adapter, tensors = stream.adapter(partial(create_adapter, name)), stream.samples[:8].tensors()
-    for changed, length, dtype in product(["features", "views"], [1e18, 1e25, 3e38], [torch.float32, torch.float64]):
+    for changed, length, dtype in product(
+        ["features", "views", "patches"], [1e18, 1e25, 3e38], [torch.float32, torch.float64]
+    ):
         with suppress(InvalidSamples):
             adapter.step(Samples.of(**tensors | {changed: (length * tensors[changed].double()).to(dtype)}))
     assert adapter.step(stream.samples).isfinite().all()
@@ -206,7 +209,7 @@ def test_no_length_of_views_or_features_makes_a_method_non_finite(name):
 
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors of some kinds
 @pytest.mark.parametrize("kind", ODD_TENSORS)
-@pytest.mark.parametrize("name", ["features", "views", "most_confident", "raw"])
+@pytest.mark.parametrize("name", ["features", "views", "most_confident", "raw", "patches"])
 def test_an_odd_tensor_is_refused_in_one_line_or_read_as_the_numbers_it_has(kind, name):
     plain = full_samples().tensors()
     for make in (Samples, Samples.of):
