@@ -23,16 +23,15 @@ def confident(rows, keep):
 
 
 def gs_bias(anchors, f, views, patches, *, scale, alpha, beta, steps, keep, top_patches, r=0.9, stop=0.25):
-    z, s = scale * views @ anchors.T, scale * patches @ anchors.T
-    score = s.double().softmax(dim=0).sum(dim=1)
-    s = s[torch.argsort(score, descending=True, stable=True)[:top_patches]]
     b_g, b_s = (torch.zeros(len(anchors), dtype=f.dtype, requires_grad=True) for _ in range(2))
     h_g, h_s, first, chosen = b_g, b_s, None, None
-    for t in range(steps):
+    for t in range(steps):  # everything anew in every step, as the released program does it
         c_g, c_s = r * b_g + (1 - r) * h_g, r * b_s + (1 - r) * h_s
-        rows = confident((z + c_g).detach(), keep)
+        z, s = scale * views @ anchors.T + c_g, scale * patches @ anchors.T + c_s
+        rows, score = confident(z.detach(), keep), s.detach().double().softmax(dim=0).sum(dim=1)
         chosen = rows if chosen is None else chosen
-        loss_g, loss_s = average_entropy((z + c_g)[rows]), average_entropy(s + c_s)
+        loss_g = average_entropy(z[rows])
+        loss_s = average_entropy(s[torch.argsort(score, descending=True, stable=True)[:top_patches]])
         value = float(loss_g.detach())
         first = value if t == 0 else first
         if first == 0 or (t > 0 and abs(value - first) / abs(first) > stop):

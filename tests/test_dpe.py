@@ -26,7 +26,7 @@ def two_classes(scale=100.0):
 
 def test_the_mean_after_two_confident_samples_is_a_third_of_each():
     """W ← W/2 + W₁/2, then W ← 2/3·W + W₂/3: anchors and both moved prototypes count alike."""
-    adapter, moved = DPE(two_classes(scale=10.0)), []
+    adapter, moved = DPE(two_classes(scale=10.0), max_entropy=0.5), []
     average = adapter._average
     adapter._average = lambda text, entropy: (moved.append(text.clone()), average(text, entropy))
     adapter.step([[0.8, 0.6], [0.6, 0.8]])

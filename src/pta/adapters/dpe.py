@@ -43,9 +43,8 @@ from torch import Tensor
 from pta.adapters.gradient_method import GradientMethod, require_views
 from pta.adapters.state_bounds import UNIT_BALL, entropies, slots_of
 from pta.classifier import ZeroShotClassifier
-from pta.engines.admission import EMPTY
-from pta.engines.host_readable import is_host_readable
-from pta.engines.residuals import alignment_gradients, directions, stepped
+from pta.engines.admission import EMPTY, rows_worth_picking
+from pta.engines.residuals import add_to_rows, alignment_gradients, directions, stepped
 from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.parameters import choice, count, number
@@ -140,7 +139,7 @@ class DPE(GradientMethod):
     def _score(self, samples: Samples, look: _Look, text: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Steps 3 to 5: the logits, and the text prototypes that gave them."""
         filled = self.scores < EMPTY
-        rows = filled[:, 0].nonzero()[:, 0] if is_host_readable(filled) else slice(None)
+        rows = rows_worth_picking(filled[:, 0])
         sizes = filled[rows].sum(dim=1, keepdim=True)
         present, means = sizes[:, 0] > 0, self.keys[rows].sum(dim=1) / sizes.clamp_min(1)
         visual, visual_lengths = directions(means)
@@ -158,7 +157,7 @@ class DPE(GradientMethod):
         if self.align:
             for_visual, for_text = alignment_gradients(visual, text[rows], present, self.temperature)
             by_visual.add_(for_visual, alpha=self.align)
-            by_text[rows] += self.align * for_text
+            add_to_rows(by_text, rows, for_text, self.align)
         text = stepped(self.prototypes, text, lengths, by_text, self.lr_text)
         visual = stepped(means, visual, visual_lengths, by_visual, self.lr_image)
         if self.answer == "views":
@@ -171,8 +170,7 @@ class DPE(GradientMethod):
         """Step 6; an entropy that is NaN is not small enough."""
         confident = entropy < self.max_entropy * math.log2(self.classifier.classes)
         self.averaged += confident
-        mean = self.prototypes.lerp(text, 1 / (self.averaged + 1).to(text.dtype))
-        self.prototypes.copy_(torch.where(confident, mean, self.prototypes))
+        self.prototypes.lerp_(torch.where(confident, text, self.prototypes), 1 / (self.averaged + 1).to(text.dtype))
 
 
 def _with_item(keys: Tensor, scores: Tensor, look: _Look) -> tuple[Tensor, Tensor]:

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from pta.adapters.gradient_method import GradientMethod, require_views
 from pta.classifier import ZeroShotClassifier
+from pta.engines.host_readable import is_host_readable
 from pta.engines.view_entropy import entropy_of_mean, most_confident_rows, number_kept
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidSamples
@@ -103,6 +104,8 @@ class GSBias(GradientMethod):
             else:
                 goes_on = goes_on & ((loss - first).abs() / first.abs() <= self.early_stop)
                 factors = self.r_g, self.r_s
+            if is_host_readable(goes_on) and not goes_on.any():
+                break
             moved = (  # (d)
                 c_g,
                 c_s,

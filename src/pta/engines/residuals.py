@@ -33,8 +33,16 @@ def alignment_gradients(visual: Tensor, text: Tensor, present: Tensor, temperatu
     InfoNCE is the mean of −ln softmax(visual·textᵀ/temperature) on the diagonal, over the rows and columns of present
     classes (M flags).
     """
-    cosines = visual @ text.T
-    p = cosines.div_(temperature).masked_fill_(~present, torch.finfo(cosines.dtype).min).softmax(dim=1)
+    logits = (visual / temperature) @ text.T
+    p = logits.masked_fill_(~present, torch.finfo(logits.dtype).min).softmax(dim=1)
     p.diagonal().sub_(1.0)
-    p.mul_(present[:, None] / (temperature * present.sum().clamp_min(1)))
-    return p @ text, p.T @ visual
+    share = present[:, None] / (temperature * present.sum().clamp_min(1))
+    return (p @ text).mul_(share), p.T @ (share * visual)
+
+
+def add_to_rows(total: Tensor, rows: Tensor | slice, more: Tensor, factor: float) -> None:
+    """Add more, times a factor, to some rows in place."""
+    if isinstance(rows, slice):
+        total[rows].add_(more, alpha=factor)
+    else:
+        total.index_add_(0, rows, more, alpha=factor)
