@@ -44,6 +44,7 @@ from pta.adapters.gradient_method import GradientMethod, require_views
 from pta.adapters.state_bounds import UNIT_BALL, entropies, slots_of
 from pta.classifier import ZeroShotClassifier
 from pta.engines.admission import EMPTY, rows_worth_picking
+from pta.engines.host_readable import is_host_readable
 from pta.engines.residuals import add_to_rows, alignment_gradients, directions, stepped
 from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
@@ -169,6 +170,8 @@ class DPE(GradientMethod):
     def _average(self, text: Tensor, entropy: Tensor) -> None:
         """Step 6; an entropy that is NaN is not small enough."""
         confident = entropy < self.max_entropy * math.log2(self.classifier.classes)
+        if is_host_readable(confident) and not confident:
+            return
         self.averaged += confident
         self.prototypes.lerp_(torch.where(confident, text, self.prototypes), 1 / (self.averaged + 1).to(text.dtype))
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
+from pta.engines.host_readable import is_host_readable
 from pta.errors import InvalidSamples
 from pta.samples import Samples
 
@@ -32,6 +33,8 @@ class GradientMethod(Adapter):
     def _or_zero_shot(self, samples: Samples, logits: Tensor, *, count: bool) -> Tensor:
         """The logits (B×C), and zero-shot's for a sample where some are not finite; such samples are counted."""
         finite = torch.isfinite(logits).all(dim=1)
+        if is_host_readable(finite) and finite.all():
+            return logits
         if count:
             self.without_gradient += (~finite).sum()
         return torch.where(finite[:, None], logits, self.zero_shot(samples).logits)

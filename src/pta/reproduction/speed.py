@@ -102,7 +102,7 @@ class _Turn:
             torch.cuda.reset_peak_memory_stats(self.encoder.device)
         begun = time.perf_counter()
         features = self.encoder.encode(pixels)
-        others = {"views": features[None]} if self.contender.views else {}
+        others: dict[str, Any] = {"views": features[None]} if self.contender.views else {}
         if "patches" in self.adapter.needs_with(self.adapter.parameters):
             others["patches"] = self.encoder.encode_tokens(pixels[:1])
         samples = Samples.of(features[:1], **others)
