@@ -94,6 +94,7 @@ def test_labels_are_optional_and_the_scale_is_100_unless_the_file_says_otherwise
         ({"image_features": np.full((6, 4), 1e30)}, InvalidSamples, "too large"),
         ({"image_features": np.ones((6, 4), complex)}, InvalidSamples, "real numbers"),
         ({"view_features": np.ones((6, 2, 4), np.int64)}, InvalidSamples, "floating-point"),
+        ({"patch_features": np.ones((5, 2, 4))}, InvalidSamples, "patches have shape"),
         ({"pixels": np.ones(6, np.uint8)}, InvalidSamples, "a row for each of 6 samples"),
     ],
 )
@@ -103,9 +104,12 @@ def test_a_wrong_file_is_refused_with_its_name_and_the_reason(write, changes, ki
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("changed", ["image_features", "text_features", "labels", "view_features", "pixels"])
+@pytest.mark.parametrize(
+    "changed", ["image_features", "text_features", "labels", "view_features", "patch_features", "pixels"]
+)
 def test_the_fingerprint_follows_every_array(write, changed):
-    optional = {"view_features": np.ones((6, 2, 4)), "pixels": np.ones((6, 1, 2, 2), np.uint8)}
+    several = {name: np.ones((6, 2, 4)) for name in ("view_features", "patch_features")}
+    optional = several | {"pixels": np.ones((6, 1, 2, 2), np.uint8)}
     first = load_features(write(**optional))
     arrays = dict(np.load(write(**optional)))
     other = arrays[changed].copy()
@@ -200,7 +204,8 @@ def test_a_safetensors_file_that_takes_too_much_memory_is_refused_unread(write_s
 
 # -- what is read is owned -----------------------------------------------------------------------------------------
 
-OPTIONAL = {"view_features": np.ones((6, 2, 4), np.float32), "pixels": np.ones((6, 1, 2, 2), np.uint8)}
+OPTIONAL = {name: np.ones((6, 2, 4), np.float32) for name in ("view_features", "patch_features")}
+OPTIONAL["pixels"] = np.ones((6, 1, 2, 2), np.uint8)
 
 
 @pytest.mark.skipif("PTA_TEST_SHIFT" in os.environ, reason="memory is shifted on purpose")

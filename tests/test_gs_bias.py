@@ -1,15 +1,16 @@
 """GS-Bias: a step by hand, its gradients, the loops it must equal, and that a sample is all it depends on."""
 
+import json
 import math
 
 import autograd_loops
 import numpy as np
 import pytest
 import torch
-from photos import fashion_samples
+from photos import FASHION, fashion_samples, write_classes, write_photos
 from streams import clip_like_stream, with_views
 
-from pta import Samples, ZeroShotClassifier, create_adapter
+from pta import Classifier, Samples, ZeroShotClassifier, create_adapter
 from pta.adapters.gs_bias import GSBias
 from pta.engines.view_entropy import by_entropy
 from pta.errors import InvalidSamples
@@ -153,3 +154,37 @@ def test_a_sample_without_a_finite_gradient_gets_its_zero_shot_answer_and_is_cou
     assert int(adapter.without_gradient) == 1
     adapter.reset()
     assert adapter.remarks() == []
+
+
+def test_a_live_classifier_gives_it_views_and_patches():
+    classes, how = list(FASHION.class_names), {"method": "gs-bias", "views": 8, "cache": None}
+    live = Classifier("embedded", classes, **how)
+    (answer,) = live([FASHION.images[0]])
+    raw = live.encoder.preparer(views=live.views)(FASHION.images[0], "", 0)
+    seen = live.encoder.encode(torch.from_numpy(raw))
+    patches = live.encoder.encode_tokens(torch.from_numpy(raw[:1]))
+    logits = GSBias(live.classifier).step(Samples.of(seen[:1], views=seen[None], patches=patches))
+    assert answer.label == classes[int(logits.argmax())]
+    assert answer.probability == pytest.approx(float(logits.softmax(dim=1).max()), abs=1e-5)
+    with pytest.raises(InvalidSamples, match="gs-bias looks at 50 patches, but the samples have 49"):
+        Classifier("embedded", classes, top_patches=50, **how)
+    with pytest.raises(InvalidSamples, match="gs-bias looks at 9 views, but the samples have 8"):
+        Classifier("embedded", classes, first_views=9, **how)
+
+
+def test_the_commands_run_it_on_stored_and_on_live_patches(pta, tmp_path):
+    write_photos(tmp_path / "photos", 12)
+    names, stored = write_classes(tmp_path / "classes.txt"), tmp_path / "f.safetensors"
+    model = ("--model", "embedded", "--classes", names)
+    assert pta("extract", tmp_path / "photos", *model, "--out", stored, "--views", "8").returncode == 0
+    done = pta("eval", "--features", stored, "--method", "gs-bias")
+    assert done.returncode == 2
+    assert "gs-bias needs patches, which are missing; make them with pta extract --patches" in done.stderr
+    call = ("extract", tmp_path / "photos", *model, "--out", stored, "--views", "8", "--patches", "--replace")
+    assert pta(*call).returncode == 0
+    done = pta("eval", "--features", stored, "--method", "gs-bias", "--json", "-")
+    (record,) = json.loads(done.stdout)
+    assert (record["n"], record["remarks"]) == (12, [])
+    done = pta("predict", tmp_path / "photos", *model, "--method", "gs-bias", "--views", "8", "--out", "-")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 12
