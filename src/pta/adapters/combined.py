@@ -36,7 +36,7 @@ def _name(name: str, value: object) -> str:
     method = adapter_class(value)
     if method.scope != "sample" or issubclass(method, PTA) or "raw" in method.needs:
         raise InvalidParameter(
-            f"PTA cannot stand on {value}: only on another method that answers from features or views"
+            f"PTA cannot stand on {value}: only on another method that answers from features, views or patches"
         )
     return value
 
@@ -56,7 +56,7 @@ class Combined(PTA):
     """
 
     name: ClassVar[str] = "combined"
-    base: str = parameter("tda", _name, "a method that answers from features or views", "the other method")
+    base: str = parameter("tda", _name, "a method that answers from features, views or patches", "the other method")
     base_parameters: Mapping[str, Any] = parameter({}, _parameters, "a mapping", "parameters of the other method")
     variant = "released"
     anchor = "recursive"
