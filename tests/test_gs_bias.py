@@ -12,8 +12,10 @@ from streams import clip_like_stream, with_views
 
 from pta import Classifier, Samples, ZeroShotClassifier, create_adapter
 from pta.adapters.gs_bias import GSBias
+from pta.datasets.features import FeatureFile
 from pta.engines.view_entropy import by_entropy
 from pta.errors import InvalidSamples
+from pta.evaluation.evaluate import evaluate
 from pta.reference.gs_bias import gradient_by_a_bias, gs_bias_loop
 from pta.reference.numerics import entropy, softmax
 
@@ -154,6 +156,16 @@ def test_a_sample_without_a_finite_gradient_gets_its_zero_shot_answer_and_is_cou
     assert int(adapter.without_gradient) == 1
     adapter.reset()
     assert adapter.remarks() == []
+
+
+def test_a_run_and_a_method_on_top_pass_the_remark_on(monkeypatch):
+    monkeypatch.setattr(GSBias, "_scores", lambda self, given: torch.full_like(self.zero_shot(given).logits, math.nan))
+    stream = clip_like_stream(1, classes=4, dim=8, count=6)
+    data = FeatureFile("made", with_views(stream, 8), stream.classifier, stream.labels.numpy())
+    methods = {"gs-bias": {}, "combined": {"base": "gs-bias"}}
+    said = "gs-bias: 6 sample(s) had no finite gradient and got their zero-shot answer"
+    for done in evaluate(data, methods, seeds=[1]):
+        assert done.record()["remarks"] == [said], done.run.method
 
 
 def test_a_live_classifier_gives_it_views_and_patches():

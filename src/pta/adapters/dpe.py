@@ -69,7 +69,7 @@ class DPE(GradientMethod):
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> DPE(classifier).step([[0.8, 0.6], [0.9, 0.1]])
-    tensor([[14.0031,  5.9962], [14.7571, 1.2]])
+    tensor([[14.0028,  5.9962], [14.9691,  1.1014]])
     """
 
     name = "dpe"
