@@ -6,6 +6,7 @@ What `tests/other_machines.py` gives instead, to stand for another machine, is l
 import os
 import sys
 import warnings
+from contextlib import closing
 from types import SimpleNamespace
 
 # Read when torch is loaded, here and in the processes that tests start.
@@ -32,6 +33,12 @@ if shift := int(os.environ.get("PTA_TEST_SHIFT", "0")):
     shift_memory(shift)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """A cache of text anchors that is not the user's."""
+    os.environ["PTA_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
+
+
 @pytest.fixture
 def pta(monkeypatch, capsys, tmp_path, tmp_path_factory):
     """The command in this process, in a folder of its own: `pta("eval", …)` gives what a process would."""
@@ -39,7 +46,6 @@ def pta(monkeypatch, capsys, tmp_path, tmp_path_factory):
 
     def call(*arguments, stdin=b"", cwd=tmp_path):
         monkeypatch.chdir(cwd)
-        monkeypatch.setenv("PTA_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         monkeypatch.setattr(sys, "argv", ["pta", *map(str, arguments)])
         monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
         (tmp_path_factory.getbasetemp() / "stdin").write_bytes(stdin)
@@ -51,6 +57,15 @@ def pta(monkeypatch, capsys, tmp_path, tmp_path_factory):
         return SimpleNamespace(returncode=stop.value.code, stdout=said.out, stderr=said.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def commands():
+    """The command in processes of its own, for what only a process has: signals, pipes, an end."""
+    from killable import Commands
+
+    with closing(Commands()) as commands:
+        yield commands
 
 
 @pytest.fixture(scope="session")

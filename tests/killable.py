@@ -4,71 +4,96 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
 
 _SERVER = """
-import json, os, sys
+import json, os, socket, sys
 import pta, pta.cli.extract, pta.cli.predict
 from pta.cli import main
 from pta.datasets.fashion import load_fashion_test
 
 pta.Classifier("embedded", ["bag", "shirt"], cache=None)(list(load_fashion_test().images[:3]))  # loads what is slow
 
-for line in sys.stdin:
-    arguments, log = json.loads(line)
+asked = socket.socket(fileno=int(sys.argv[1]))
+while (message := socket.recv_fds(asked, 2**16, 3))[0]:
+    job, streams = json.loads(message[0]), message[1]
     child = os.fork()
     if not child:
-        for descriptor, place in enumerate((os.devnull, os.devnull, log)):
-            os.dup2(os.open(place, os.O_RDWR | os.O_CREAT | os.O_TRUNC), descriptor)
-        sys.argv = ["pta", *arguments]
+        asked.close()
+        for descriptor, stream in enumerate(streams):
+            os.dup2(stream, descriptor)
+            os.close(stream)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", 1, errors="backslashreplace")
+        os.chdir(job["folder"])
+        os.environ |= job["environment"]
+        exec(job["first"])
+        sys.argv = ["pta", *job["arguments"]]
         try:
             main()
         except SystemExit as end:
-            os._exit(end.code)  # the end of the interpreter takes longer than the command
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            if job["to_the_end"]:
+                raise
+            os._exit(end.code)
+    for stream in streams:
+        os.close(stream)
+    asked.send(str(child).encode())
+    asked.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
 """
 
 
 class Commands:
-    """Runs one command at a time, in a folder, on one thread."""
+    """Runs one command at a time, on one thread. `stdin`, `stdout` and `stderr` are its pipes."""
 
-    def __init__(self, folder):
-        self._log = folder / "log"
+    def __init__(self):
+        self._asked, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        environment = {**os.environ, **one_thread, "PTA_CACHE": str(folder / "cache")}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER], cwd=folder, env=environment, bufsize=0, **pipes
-        )
+        call = [sys.executable, "-c", _SERVER, str(theirs.fileno())]
+        self._server = subprocess.Popen(call, env={**os.environ, **one_thread}, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self._process = None
 
-    def start(self, *arguments):
-        """Start a command."""
-        self._server.stdin.write(json.dumps([list(map(str, arguments)), str(self._log)]).encode() + b"\n")
-        self._process = int(self._server.stdout.readline())
+    def start(self, *arguments, folder, stdout=None, environment=(), first="", to_the_end=False):
+        """Start a command in a folder, perhaps with its output to a file, after it has run some code `first`.
+
+        The end of the interpreter, which takes longer than a small command, is left out unless it runs `to_the_end`.
+        """
+        if self._process:  # a test has failed before it waited
+            self.kill()
+        (stdin, self.stdin), (self.stdout, out), (self.stderr, err) = os.pipe(), os.pipe(), os.pipe()
+        self.stdin = os.fdopen(self.stdin, "wb", buffering=0)
+        self.stdout, self.stderr = os.fdopen(self.stdout), os.fdopen(self.stderr)
+        environment = {"PTA_CACHE": str(folder / "cache"), **dict(environment)}
+        job = {"arguments": list(map(str, arguments)), "folder": str(folder), "environment": environment}
+        message = json.dumps(job | {"first": first, "to_the_end": to_the_end}).encode()
+        socket.send_fds(self._asked, [message], [stdin, out if stdout is None else stdout.fileno(), err])
+        for stream in (stdin, out, err):
+            os.close(stream)
+        self._process = int(self._asked.recv(100))
 
     def is_running(self, seconds=0.0):
         """Whether the command still runs after so many seconds."""
-        return not select.select([self._server.stdout], [], [], seconds)[0]
+        return not select.select([self._asked], [], [], seconds)[0]
+
+    def send_signal(self, number):
+        """Send it a signal, unless it has ended."""
+        if self.is_running():
+            with suppress(ProcessLookupError):
+                os.kill(self._process, number)
 
     def kill(self):
         """Kill it, unless it has ended, and give its exit code."""
-        if self.is_running():
-            with suppress(ProcessLookupError):
-                os.kill(self._process, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         return self.wait()
 
     def wait(self):
         """Its exit code, when it has ended."""
-        return int(self._server.stdout.readline())
-
-    def said(self):
-        """What the last command wrote to standard error."""
-        return self._log.read_text()
+        self._process = None
+        return int(self._asked.recv(100))
 
     def close(self):
         """End the process that commands are forked from."""
-        self._server.stdin.close()
+        self._asked.close()
         self._server.wait()

@@ -3,16 +3,11 @@
 `build(id, root)` writes one and gives back what a reader should find: (key, label, class name) in order.
 """
 
-import io
 import json
 import zlib
 from pathlib import Path
 
-import numpy as np
-import pytest
-from PIL import Image
-
-from pta.errors import PtaError
+from photos import encoded, noise
 
 SPLITS = {
     "oxford_flowers": (
@@ -106,10 +101,7 @@ SOURCES = (*SPLITS, "fgvc_aircraft", *TREES)
 
 def jpeg(seed):
     """A small JPEG file's content, different for each seed."""
-    pixels = np.random.default_rng(seed).integers(256, size=(8, 12, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG")
-    return file.getvalue()
+    return encoded(noise(12, 8, seed=seed))
 
 
 def write_images(folder, keys):
@@ -148,11 +140,3 @@ def _aircraft(folder):
 
 VARIANTS = ("707-320", "727-200", "737-200", "737-300", "737-400")
 """The first lines of the real variants.txt."""
-
-
-def message(call, *arguments, **named):
-    """The one line that a mistake gives."""
-    with pytest.raises(PtaError) as caught:
-        call(*arguments, **named)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)

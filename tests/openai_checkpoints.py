@@ -25,21 +25,16 @@ def write_openai_archive(path: Path, state: dict[str, Tensor]) -> None:
         torch.jit.script(root).save(str(path))
 
 
-def random_transformers_clip(activation: str = "quick_gelu", small: bool = True) -> nn.Module:
-    """A CLIPModel of transformers (B/16, or tiny) whose every parameter is random and none of them tiny."""
+def random_transformers_clip(activation: str = "quick_gelu") -> nn.Module:
+    """A tiny CLIPModel of transformers whose every parameter is random and none of them tiny."""
     import transformers
 
-    tiny = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2}
-    tower = {"hidden_act": activation, **(tiny if small else {})}
-    image = {"patch_size": 8, "image_size": 32} if small else {"patch_size": 16}
-    config = transformers.CLIPConfig(
-        text_config=tower, vision_config=tower | image, projection_dim=48 if small else 512
+    sizes = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2}
+    tower = {"hidden_act": activation, **sizes}
+    image = {"patch_size": 8, "image_size": 32}
+    model = transformers.CLIPModel(
+        transformers.CLIPConfig(text_config=tower, vision_config=tower | image, projection_dim=48)
     )
-    with torch.device("meta"):  # its own random weights would take seconds
-        model = transformers.CLIPModel(config)
-    model.to_empty(device="cpu")
-    for positions in model.buffers():
-        positions.copy_(torch.arange(positions.numel()))
     generator = torch.Generator().manual_seed(3)
     for name, weight in model.named_parameters():
         spread = 0.2 if "embedding" in name else weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.1

@@ -1,5 +1,6 @@
 """A page looked at: whether its tags are balanced, and what a real browser makes of it."""
 
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -14,16 +15,12 @@ _QUIET = ("--disable-background-networking", "--disable-component-update", "--di
 
 
 class Balance(HTMLParser):
-    """Reads a page whose tags are balanced, and fails at others.
-
-    Attributes:
-        open: the elements that are not closed yet, outermost first.
-        closed_at_once: each element that was, with those it stood in.
-    """
+    """Reads a page whose tags are balanced, and fails at others."""
 
     def __init__(self, page):
         super().__init__()
-        self.open, self.closed_at_once = [], []
+        self.open = []  # the elements that are not closed yet, outermost first
+        self.closed_at_once = []  # each element that was, with those it stood in
         self.feed(page)
         self.close()
         assert self.open == []
@@ -37,6 +34,16 @@ class Balance(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+
+
+def assert_loads_nothing(page):
+    """No address leads out of the page, and the browser is told to refuse one that would."""
+    without_names = page.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
+    assert not re.search(r"https?:|@import", without_names)
+    addresses = re.findall(r"""(?:src|href|srcset|data|action)\s*=\s*["']([^"']*)""", page)
+    assert addresses
+    assert all(address.startswith(("#", "data:")) for address in addresses)
+    assert "default-src 'none'" in page
 
 
 def in_a_browser(file, profile, *options):

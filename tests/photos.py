@@ -1,7 +1,11 @@
-"""Real JPEG files to work on, made from the packaged test images."""
+"""Pictures to work on: noise, smooth colours, the packaged test images; and their files."""
 
+import io
+import struct
+import zlib
 from functools import cache
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -42,3 +46,35 @@ def fashion_samples(count, views):
     pixels = torch.stack(drawn)
     seen = encoder.encode(pixels.flatten(0, 1)).unflatten(0, (count, views))
     return classifier, Samples.of(seen[:, 0], views=seen, patches=encoder.encode_tokens(pixels[:, 0]))
+
+
+def noise(width, height, mode="RGB", seed=1):
+    """Independent pixels."""
+    colours = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    return Image.fromarray(colours).convert(mode)
+
+
+def smooth(width, height, mode="RGB", seed=0):
+    """Smooth colours with some grain, so that every filter has something to do."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (5, 7, 3), np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
+    grain = rng.integers(-20, 20, (height, width, 3))
+    return Image.fromarray(np.clip(np.asarray(small) + grain, 0, 255).astype(np.uint8)).convert(mode)
+
+
+def encoded(image, format="JPEG", **how):
+    """The content of a picture's file."""
+    buffer = io.BytesIO()
+    image.save(buffer, format, **how)
+    return buffer.getvalue()
+
+
+def chunk(kind, data=b""):
+    """A part of a PNG file."""
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width, height, *, bits=8, colour=0, interlaced=False, before=b"", data=b""):
+    """A PNG file that says of itself what it likes."""
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced))
+    return b"\x89PNG\r\n\x1a\n" + head + before + chunk(b"IDAT", data) + chunk(b"IEND")

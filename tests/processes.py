@@ -1,5 +1,6 @@
 """Processes that tests start: waited for as long as they live, and killed at a chosen moment."""
 
+import multiprocessing
 import signal
 import subprocess
 import sys
@@ -8,6 +9,21 @@ import time
 import pytest
 
 PATIENCE = 1800.0  # seconds; however busy the machine is, only what hangs takes so long
+
+
+class Forked(multiprocessing.get_context("fork").Process):
+    """A function in a process of its own, which need not import anything again; to wait for as for a Popen."""
+
+    stderr = None
+    returncode = property(lambda self: self.exitcode)
+
+    def __init__(self, function, *arguments):
+        super().__init__(target=function, args=arguments, daemon=True)
+        self.args = function.__name__
+        self.start()
+
+    def poll(self):
+        return self.exitcode
 
 
 def wait_until(happened, process):
@@ -23,25 +39,25 @@ def wait_until(happened, process):
         time.sleep(0.005)
 
 
-_KILLED = """
-import os, signal, sys
+def kill_at(owner, function, calls):
+    """Code after which a process is killed as it calls a function of a module or class for the n-th time."""
+    return f"""
+import os, signal
 from pkgutil import resolve_name
-owner, name, last = resolve_name(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-del sys.argv[1:4]
-function, calls = getattr(owner, name), []
+owner, calls = resolve_name({owner!r}), []
+function = owner.{function}
 def counted(*arguments, **options):
     calls.append(1)
-    if len(calls) == last:
+    if len(calls) == {calls}:
         os.kill(os.getpid(), signal.SIGKILL)
     return function(*arguments, **options)
-setattr(owner, name, counted)
-from pta.cli import main
-main()
+owner.{function} = counted
 """
 
 
 def run_until_killed(owner, function, calls, *arguments, **how):
-    """The command in a process that SIGKILL ends as it calls a function of a module or class for the n-th time."""
-    command = [sys.executable, "-c", _KILLED, owner, function, calls, *arguments]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE, **how)
+    """The command in a process that SIGKILL ends at that moment."""
+    code = f"{kill_at(owner, function, calls)}\nfrom pta.cli import main\nmain()"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **how)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -87,25 +87,13 @@ def clip_like_stream(
     classes: int,
     dim: int,
     count: int,
-    present: float = 1.0,
-    spread: float = 0.4,
-    in_order: bool = False,
-    duplicates: float = 0.0,
+    present: float = 1.0,  # the share of the classes that samples come from, at least one class
+    spread: float = 0.4,  # sine of the cone's half angle
+    in_order: bool = False,  # all samples of a class before those of the next
+    duplicates: float = 0.0,  # the share of samples that repeat the one before
     scale: float = 100.0,
 ) -> Stream:
-    """Features around their class and away from the text by a shift they share, all in one cone.
-
-    Args:
-        seed: of everything random.
-        classes: how many anchors.
-        dim: the length of anchors and features.
-        count: how many samples.
-        present: the share of the classes that samples come from, at least one class.
-        spread: sine of the cone's half angle.
-        in_order: all samples of a class before those of the next.
-        duplicates: the share of samples that repeat the one before.
-        scale: of the logits.
-    """
+    """Features around their class and away from the text by a shift they share, all in one cone."""
     random = np.random.default_rng(seed)
 
     def unit(rows: np.ndarray) -> np.ndarray:

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from pta.evaluation.stream import Stream
+from pta.reproduction.cell import NO_GAIN, Cell, Source
 from pta.reproduction.declaration import Column, Erratum, Experiment, Figure, Row
-from pta.reproduction.table import Cell, Line, Source, Table
+from pta.reproduction.fill import mark_best
+from pta.reproduction.table import Line, Table
 
 HOSTILE = "<script>alert(1)</script> & a_b 5 % | ~x^2 {y} $z$ #1 [β–γ ± 1] \\end"
 """Signs that mean something to HTML, Markdown or LaTeX."""
@@ -50,12 +52,23 @@ def source(dataset, method, *accuracies, **params):
     return Source(dataset, records, prompts="coop", views="crops")
 
 
-def one_column(*cells, comparable=True, labels=None, method="pta", **declared):
-    """A table of one column, with a row for each cell."""
+def of_other_data(table):
+    """The same table of other data: the paper's numbers may not stand beside ours, but gains may."""
+
+    def shown(cell):
+        return cell if cell.is_gain else replace(cell, printed=None, erratum=None, elsewhere=cell.paper)
+
+    lines = tuple(replace(line, cells=tuple(map(shown, line.cells))) for line in table.lines)
+    return replace(table, comparable=False, lines=lines)
+
+
+def one_column(*cells, labels=None, method="pta", gain=None, **declared):
+    """A table of one column, with a row for each cell, and perhaps a gain beside it."""
     rows = tuple(Row(label, method) for label in labels or map(str, range(len(cells))))
     experiment = Experiment("e", "t", (Column(label="A", datasets="a"),), rows, **declared)
-    lines = tuple(Line(row, (cell,)) for row, cell in zip(rows, cells, strict=True))
-    return Table(experiment, ("A",), lines, comparable, {})
+    gains = (replace(gain, is_gain=True),) if gain else ()
+    lines = [Line(row, (cell, *gains)) for row, cell in zip(rows, cells, strict=True)]
+    return Table(experiment, ("A", "gain")[: 1 + len(gains)], mark_best(lines), True, {})
 
 
 def paper_table():
@@ -95,20 +108,21 @@ def paper_table():
         Cell(50.0, partial="1 of 2", sources=of_hostile),
     ]
     lines = (
-        Line(clip, tuple(cells((60.5, 70.0, 65.25), clip.printed, of_clip, (unknown, None, None)))),
-        Line(tpt, tuple(awaited), Cell(printed=2.69, missing="not yet")),
-        Line(pta, tuple(cells((70.12, 70.95, 70.535), pta.printed, of_pta)), Cell(5.285, 5.19)),
-        Line(spread, tuple(cells((99.0, 0.07, 99.5), nothing, of_pta))),
-        Line(hostile, tuple(partial), Cell(-10.5, partial="1 of 2")),
+        Line(clip, (*cells((60.5, 70.0, 65.25), clip.printed, of_clip, (unknown, None, None)), NO_GAIN)),
+        Line(tpt, (*awaited, Cell(printed=2.69, missing="not yet", is_gain=True))),
+        Line(pta, (*cells((70.12, 70.95, 70.535), pta.printed, of_pta), Cell(5.285, 5.19, is_gain=True))),
+        Line(spread, (*cells((99.0, 0.07, 99.5), nothing, of_pta), NO_GAIN)),
+        Line(hostile, (*partial, Cell(-10.5, partial="1 of 2", is_gain=True))),
     )
     about = {"model": "ViT-B/16 <b>", "seeds": [1, 2]}
     absent = {"Cars_196": "no folder <cars>", "Pets": "no folder <cars>"}
-    return Table(experiment, ("DTD", "Cars", "Mean"), lines, True, about, ("Prompts are CLIP's.",), absent)
+    headings = ("DTD", "Cars", "Mean", "gain over CLIP")
+    return Table(experiment, headings, mark_best(lines), True, about, ("Prompts are CLIP's.",), absent)
 
 
 def offline_table():
-    """The same with other data: the paper's numbers may not stand beside ours."""
-    return replace(paper_table(), comparable=False, headings=("fog", "blur", "Mean"))
+    """The same with other data."""
+    return replace(of_other_data(paper_table()), headings=("fog", "blur", "Mean", "gain over CLIP"))
 
 
 def drawn(kind, table=None, **figure):
@@ -117,7 +131,7 @@ def drawn(kind, table=None, **figure):
     return replace(table, experiment=replace(table.experiment, figure=Figure(kind, **figure)))
 
 
-def over_x(comparable=True):
+def over_x():
     """A table over a parameter: two series, one of them with the paper's numbers alone."""
     points = [(series, x) for series in ("pta", "point_cache") for x in (1.0, 10.0, 100.0)]
     rows = [Row(f"{series} at {x}", series, series=series, x=x, stream=Stream()) for series, x in points]
@@ -133,4 +147,4 @@ def over_x(comparable=True):
         figure=Figure("lines", x="severity", columns=("ModelNet-C",), log_x=True),
     )
     lines = tuple(Line(row, (cell,)) for row, cell in zip(rows, cells, strict=True))
-    return Table(experiment, ("ModelNet-C" if comparable else "shifts",), lines, comparable, {"model": "ViT"})
+    return Table(experiment, ("ModelNet-C",), mark_best(lines), True, {"model": "ViT"})

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 import pta
 from pta.adapters.checks import _Stream
 from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
+from pta.files import load_tensors, save_tensors
 
 
 @pytest.fixture
@@ -32,9 +33,15 @@ def features():
 
 
 @pytest.fixture
-def saved(classifier, features, tmp_path):
+def adapter(classifier, features):
+    """One that has learned something."""
     adapter = pta.PTA(classifier)
     adapter.step(features)
+    return adapter
+
+
+@pytest.fixture
+def saved(adapter, tmp_path):
     adapter.save(tmp_path / "state.safetensors")
     return tmp_path / "state.safetensors"
 
@@ -44,26 +51,17 @@ def test_an_unknown_method_is_answered_with_the_nearest(classifier):
         pta.create_adapter("clipp", classifier)
 
 
-def test_an_adapter_moves_with_its_state_and_can_still_be_reset(classifier, features):
-    adapter, reference = pta.PTA(classifier), pta.PTA(classifier)
-    adapter.step(features)
-    reference.step(features)
-    moved = adapter.to("cpu")
-    assert moved is adapter
-    torch.testing.assert_close(moved.predict(features), reference.predict(features))
-    moved.reset()
-    torch.testing.assert_close(moved.step(features), pta.PTA(classifier).step(features))
+def test_an_adapter_moves_with_its_state_and_can_still_be_reset(adapter, classifier, features):
+    expected = adapter.predict(features)
+    assert adapter.to("cpu") is adapter
+    torch.testing.assert_close(adapter.predict(features), expected)
+    adapter.reset()
+    torch.testing.assert_close(adapter.step(features), pta.PTA(classifier).step(features))
 
 
 def rewrite(path, change_about=None, change_tensors=None):
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        about = json.loads(file.metadata()["about"])
-    tensors = load_file(path)
-    about.update(change_about or {})
-    tensors.update(change_tensors or {})
-    save_file(tensors, path, metadata={"about": json.dumps(about)})
+    tensors, about = load_tensors(path, kind="state")
+    save_tensors(path, tensors | (change_tensors or {}), about | (change_about or {}))
 
 
 @pytest.mark.parametrize(
@@ -75,11 +73,15 @@ def rewrite(path, change_about=None, change_tensors=None):
         ({"bias": None}, "another model or other templates"),
         ({"method": "clip", "parameters": {}}, "clip keeps"),
         ({"parameters": None}, "does not say"),
+        ({"method": "future"}, "future"),
+        ({"class_names": 7}, "another list of classes"),
+        ({"parameters": {"model": None}}, "no parameter 'model'"),
+        ({"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
     ],
 )
-def test_a_state_of_something_else_is_refused(classifier, saved, about, complaint):
+def test_a_state_of_something_else_is_refused_in_one_line(classifier, saved, about, complaint):
     rewrite(saved, change_about=about)
-    with pytest.raises(StateMismatch, match=complaint):
+    with pytest.raises(pta.PtaError, match=complaint):
         pta.load_adapter(saved, classifier)
 
 
@@ -91,22 +93,6 @@ def test_a_state_belongs_to_its_anchors_but_not_to_their_last_bits(classifier, s
     other = pta.ZeroShotClassifier(turned, classifier.class_names, classifier.scale, classifier.bias)
     with pytest.raises(StateMismatch, match="another model or other templates"):
         pta.load_adapter(saved, other)
-
-
-def test_a_state_of_an_unknown_method_is_refused(classifier, saved):
-    rewrite(saved, change_about={"method": "future"})
-    with pytest.raises(UnknownAdapter, match="future"):
-        pta.load_adapter(saved, classifier)
-
-
-def test_a_state_with_nan_or_of_another_shape_is_refused(classifier, saved):
-    good = load_file(saved)["knowledge"]
-    rewrite(saved, change_tensors={"knowledge": torch.full_like(good, float("nan"))})
-    with pytest.raises(StateMismatch, match="knowledge must be finite rows at most one long"):
-        pta.load_adapter(saved, classifier)
-    rewrite(saved, change_tensors={"knowledge": good[:, :-1].contiguous()})
-    with pytest.raises(StateMismatch, match="expected"):
-        pta.load_adapter(saved, classifier)
 
 
 @pytest.mark.parametrize("kept", [0, 7, 100, -10])
@@ -131,9 +117,7 @@ def test_saving_leaves_no_other_file_and_says_so_where_nothing_can_be_written(cl
 
 
 @pytest.mark.parametrize("classes", [[5], [-1], [True], ["1"]])
-def test_resetting_a_class_that_does_not_exist_is_refused(classifier, features, classes):
-    adapter = pta.PTA(classifier)
-    adapter.step(features)
+def test_resetting_a_class_that_does_not_exist_is_refused(adapter, classes):
     before = adapter.knowledge.clone()
     with pytest.raises(InvalidParameter, match="does not exist"):
         adapter.reset(classes=classes)
@@ -164,26 +148,6 @@ def test_a_save_that_is_killed_leaves_a_whole_file(tmp_path):
     assert pta.load_adapter(path, classifier).position == 0
 
 
-@pytest.mark.parametrize(
-    ("about", "complaint"),
-    [
-        ({"class_names": 7}, "another list of classes"),
-        ({"parameters": {"model": None}}, "no parameter 'model'"),
-        ({"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
-    ],
-)
-def test_a_state_that_says_nonsense_is_one_line(classifier, saved, about, complaint):
-    rewrite(saved, change_about=about)
-    with pytest.raises(pta.PtaError, match=complaint):
-        pta.load_adapter(saved, classifier)
-
-
-def test_a_position_below_zero_is_refused(classifier, saved):
-    rewrite(saved, change_tensors={"seen": torch.tensor(-5)})
-    with pytest.raises(StateMismatch, match="seen must be numbers from 0"):
-        pta.load_adapter(saved, classifier)
-
-
 def test_an_interrupted_batch_of_several_parts_is_not_learned(classifier, features, monkeypatch):
     adapter = pta.PTA(classifier)
     adapter.at_once = 10
@@ -203,8 +167,7 @@ def test_an_interrupted_batch_of_several_parts_is_not_learned(classifier, featur
     assert all(torch.equal(tensor, before.tensors[name]) for name, tensor in adapter.state().items())
 
 
-def test_what_is_no_snapshot_segment_or_model_is_refused(classifier, features):
-    adapter = pta.PTA(classifier)
+def test_what_is_no_snapshot_segment_or_model_is_refused(adapter, classifier, features):
     with pytest.raises(StateMismatch, match="only a Snapshot"):
         adapter.restore(None)
     with pytest.raises(StateMismatch, match="only segments"):
@@ -220,6 +183,8 @@ def test_what_is_no_snapshot_segment_or_model_is_refused(classifier, features):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
+        ("knowledge", lambda t: t * torch.nan),
+        ("knowledge", lambda t: t[:, :-1]),
         ("knowledge", lambda t: t * 0 + 1e30),
         ("knowledge", lambda t: torch.nn.functional.normalize(t + 1) * 1.01),
         ("anchored", lambda t: t * 0.5),
@@ -227,6 +192,7 @@ def test_what_is_no_snapshot_segment_or_model_is_refused(classifier, features):
         ("length", lambda t: t * 2),
         ("length", lambda t: -t),
         ("seen", lambda t: t * 0 + 2**53 + 1),
+        ("seen", lambda t: t * 0 - 5),
         ("touched", lambda t: t.to(torch.uint8)),
     ],
 )
@@ -257,17 +223,13 @@ def test_a_state_that_takes_too_much_memory_is_refused_unread(classifier, saved,
         pta.load_adapter(saved, classifier)
 
 
-def test_a_pickled_adapter_with_another_state_is_refused(classifier, features):
-    adapter = pta.PTA(classifier)
-    adapter.step(features)
+def test_a_pickled_adapter_with_another_state_is_refused(adapter):
     adapter.knowledge *= 1e30
     with pytest.raises(StateMismatch, match="the state: knowledge must be"):
         pickle.loads(pickle.dumps(adapter))
 
 
-def test_a_snapshot_is_copied_without_its_graph(classifier, features):
-    adapter = pta.PTA(classifier)
-    adapter.step(features)
+def test_a_snapshot_is_copied_without_its_graph(adapter):
     snapshot = adapter.snapshot()
     tensors = {**snapshot.tensors, "knowledge": snapshot.tensors["knowledge"].clone().requires_grad_()}
     adapter.restore(replace(snapshot, tensors=tensors))
@@ -278,8 +240,7 @@ def test_a_snapshot_is_copied_without_its_graph(classifier, features):
 
 @pytest.mark.parametrize("part", ["method", "parameters", "classifier", "tensors", "knowledge", "touched"])
 @pytest.mark.parametrize("value", ODD_VALUES, ids=odd_id)
-def test_an_odd_part_of_a_snapshot_is_refused_and_nothing_changes(classifier, part, value):
-    adapter = pta.PTA(classifier)
+def test_an_odd_part_of_a_snapshot_is_refused_and_nothing_changes(adapter, part, value):
     whole = adapter.snapshot()
     inside = part in whole.tensors
     odd = replace(whole, tensors={**whole.tensors, part: value}) if inside else replace(whole, **{part: value})
@@ -293,9 +254,7 @@ def test_an_odd_part_of_a_snapshot_is_refused_and_nothing_changes(classifier, pa
 
 
 @pytest.mark.parametrize("value", ODD_VALUES, ids=odd_id)
-def test_an_odd_value_is_refused_in_one_line_and_nothing_changes(classifier, features, tmp_path, value):
-    adapter = pta.PTA(classifier)
-    adapter.step(features[:1])
+def test_an_odd_value_is_refused_in_one_line_and_nothing_changes(adapter, classifier, tmp_path, value):
     before = adapter.snapshot()
     is_path = isinstance(value, str)
     uses = [
@@ -324,8 +283,7 @@ def test_an_odd_value_is_refused_in_one_line_and_nothing_changes(classifier, fea
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99", "meta", 10**30, None, [], 1.5], ids=str)
-def test_a_device_that_is_not_there_is_refused(classifier, device):
-    adapter = pta.PTA(classifier)
+def test_a_device_that_is_not_there_is_refused(adapter, device):
     unless_refused(lambda: adapter.to(device))
     assert adapter.classifier.anchors.device.type == "cpu"
     assert adapter.knowledge.device.type == "cpu"
@@ -333,8 +291,8 @@ def test_a_device_that_is_not_there_is_refused(classifier, device):
 
 @pytest.mark.parametrize("name", pta.list_adapters())
 def test_parameters_of_odd_values_are_refused_in_one_line_or_used(name):
-    stream = _Stream.make(1)
     method = pta.adapters.adapter_class(name)
+    stream = _Stream.make(method, 1)
     for parameter in method.declared:
         for value in ODD_VALUES:
             given = {"length": 5} if name == "onzeta" else {}

@@ -4,14 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from miniatures import SOURCES, TREES, build, message, write_images
+from miniatures import SOURCES, TREES, build, write_images
+from refusals import refusal
 from typer.testing import CliRunner
 
 from pta.cli.datasets import datasets as app
 from pta.datasets import open_samples
 from pta.datasets.catalogue import catalogue, find_entry
 from pta.datasets.check import check
-from pta.datasets.folder_layouts import LAYOUTS
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.prompts import load_templates
 
@@ -27,7 +27,7 @@ def test_there_are_sixteen_sets_and_a_miniature_of_each():
 def test_an_entry_agrees_with_its_own_lists(entry):
     assert len(entry.class_names) == entry.classes
     assert len(set(entry.class_names)) >= entry.classes - 2  # ImageNet has two missiles and two pairs of sunglasses
-    assert entry.layout in LAYOUTS
+    assert entry.layout in ("split_file", "aircraft", "wnid_tree", "index_tree")
     assert bool(entry.test_list) == bool(entry.test_list_from) == (entry.layout in ("split_file", "aircraft"))
     assert entry.names_file or entry.layout != "aircraft"
     if entry.layout == "wnid_tree":
@@ -73,7 +73,7 @@ def test_the_ten_and_imagenet_have_the_counts_of_the_paper():
     ],
 )
 def test_an_unknown_name_is_answered_with_a_known_one(source, said):
-    assert said in message(find_entry, source)
+    assert said in refusal(find_entry, source)
 
 
 # -- every layout ------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_a_miniature_is_read_as_it_was_written(source, tmp_path):
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_empty_data_folder_is_told_what_to_get(source, tmp_path):
     entry = find_entry(source)
-    said = message(open_samples, source, root=tmp_path)
+    said = refusal(open_samples, source, root=tmp_path)
     assert f"no folder of images {tmp_path / entry.images[0]}; get it from {entry.images_from}" in said
     assert f"'pta datasets check {source} --data {tmp_path}'" in said
     report = check(source, tmp_path)
@@ -120,8 +120,8 @@ def test_class_names_of_ones_own_replace_those_of_the_set(tmp_path):
     (tmp_path / "eurosat/split_zhou_EuroSAT.json").write_text(json.dumps({"test": rows}))
     names = [f"class {number}" for number in range(10)]
     assert open_samples("eurosat", root=tmp_path, class_names=names).class_names == tuple(names)
-    assert "10 classes, but 2 class names" in message(open_samples, "eurosat", root=tmp_path, class_names=["a", "b"])
-    assert "calls class 0 'field', where eurosat has 'Annual Crop Land'" in message(
+    assert "10 classes, but 2 class names" in refusal(open_samples, "eurosat", root=tmp_path, class_names=["a", "b"])
+    assert "calls class 0 'field', where eurosat has 'Annual Crop Land'" in refusal(
         open_samples, "eurosat", root=tmp_path
     )
 
@@ -149,7 +149,7 @@ def test_images_may_lie_right_in_the_folder_that_tpt_calls_them_by(source, folde
 
 def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
     build("dtd", tmp_path)
-    assert f"so give {tmp_path} as the data folder" in message(open_samples, "dtd", root=tmp_path / "dtd")
+    assert f"so give {tmp_path} as the data folder" in refusal(open_samples, "dtd", root=tmp_path / "dtd")
 
 
 # -- split files -------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_the_folder_of_the_set_itself_is_answered_with_the_one_above(tmp_path):
 def test_a_wrong_split_file_is_one_clear_line(tmp_path, content, said):
     build("dtd", tmp_path)
     (tmp_path / "dtd/split_zhou_DescribableTextures.json").write_text(content)
-    assert said in message(open_samples, "dtd", root=tmp_path)
+    assert said in refusal(open_samples, "dtd", root=tmp_path)
     assert not check("dtd", tmp_path).complete
 
 
@@ -197,13 +197,13 @@ def test_aircraft_lists_must_agree(tmp_path):
     build("fgvc_aircraft", tmp_path)
     folder = tmp_path / "fgvc_aircraft"
     (folder / "images_variant_test.txt").write_text("0000007 Concorde\n")
-    assert "line 1 names 'Concorde', which is not in" in message(open_samples, "fgvc_aircraft", root=tmp_path)
+    assert "line 1 names 'Concorde', which is not in" in refusal(open_samples, "fgvc_aircraft", root=tmp_path)
     (folder / "variants.txt").write_text("Concorde\n")
-    assert "calls class 0 'Concorde', where fgvc_aircraft has '707-320'" in message(
+    assert "calls class 0 'Concorde', where fgvc_aircraft has '707-320'" in refusal(
         open_samples, "fgvc_aircraft", root=tmp_path
     )
     (folder / "variants.txt").unlink()
-    assert "no list of class names" in message(open_samples, "fgvc_aircraft", root=tmp_path)
+    assert "no list of class names" in refusal(open_samples, "fgvc_aircraft", root=tmp_path)
 
 
 # -- ImageNet and its relatives ----------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_the_users_class_names_are_used_and_differences_told(tmp_path):
     )
 
     file.write_text("n01443537 goldfish\n")
-    assert "has no name for n01484850 (199 missing)" in message(open_samples, "imagenet_r", root=tmp_path)
+    assert "has no name for n01484850 (199 missing)" in refusal(open_samples, "imagenet_r", root=tmp_path)
 
 
 def test_a_tree_of_other_folders_is_refused(tmp_path):
@@ -253,22 +253,22 @@ def test_a_tree_of_other_folders_is_refused(tmp_path):
     (folder / "empty").mkdir()
     assert len(open_samples("imagenet_a", root=tmp_path)) == 4
     write_images(folder, ["n01440764/a.jpg"])  # a class of ImageNet, but not of A
-    assert "n01440764 is none of the 200 class folders of imagenet_a" in message(
+    assert "n01440764 is none of the 200 class folders of imagenet_a" in refusal(
         open_samples, "imagenet_a", root=tmp_path
     )
 
 
 def test_a_tree_without_images_or_with_unsorted_ones_is_refused(tmp_path):
     (tmp_path / "imagenet/images/val/n01440764").mkdir(parents=True)
-    assert "imagenet: no images in" in message(open_samples, "imagenet", root=tmp_path)
+    assert "imagenet: no images in" in refusal(open_samples, "imagenet", root=tmp_path)
     write_images(tmp_path / "imagenet/images/val", ["val_1.JPEG", "val_2.JPEG"])
-    assert "2 images (val_1.JPEG, …) lie directly in" in message(open_samples, "imagenet", root=tmp_path)
+    assert "2 images (val_1.JPEG, …) lie directly in" in refusal(open_samples, "imagenet", root=tmp_path)
 
 
 def test_imagenet_c_is_opened_one_corruption_and_severity_at_a_time(tmp_path):
     build("imagenet_c/fog/5", tmp_path)
-    assert "choose one, for example imagenet_c/gaussian_noise/5" in message(open_samples, "imagenet_c", root=tmp_path)
-    assert "no folder of images" in message(open_samples, "imagenet_c/snow/1", root=tmp_path)
+    assert "choose one, for example imagenet_c/gaussian_noise/5" in refusal(open_samples, "imagenet_c", root=tmp_path)
+    assert "no folder of images" in refusal(open_samples, "imagenet_c/snow/1", root=tmp_path)
 
 
 # -- check -------------------------------------------------------------------------------------------------------------
@@ -295,8 +295,9 @@ def every_class_of(source, root):
         write_images(folder, [key for key, _, _ in rows])
         (root / entry.test_list[0]).write_text(json.dumps({"test": rows}))
     else:
-        folders = entry.wnids if entry.layout == "wnid_tree" else map(str, range(entry.classes))
-        write_images(folder, [f"{name}/a.jpg" for name in folders])
+        for name in entry.class_folders:
+            (folder / name).mkdir(parents=True)
+            (folder / name / "a.jpg").touch()
     return replace(entry, count=entry.classes)
 
 

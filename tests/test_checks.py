@@ -245,8 +245,8 @@ def test_a_method_that_has_nothing_but_its_loop_is_complete(monkeypatch):
 @pytest.mark.parametrize("name", sorted(set(list_adapters()) - {"bca", "dpe"}))  # which score prototypes of their own
 def test_every_method_takes_zero_shot_logits_from_one_place(name, monkeypatch):
     """So that a stage can stand in front of it: logits that are turned upside down change what every method says."""
-    stream = _Stream.make(1)
-    plain, turned = (stream.adapter(partial(create_adapter, name)) for _ in range(2))
+    stream = _Stream.make(partial(create_adapter, name), 1)
+    plain, turned = (stream.adapter() for _ in range(2))
     for one in (turned, getattr(turned, "other", turned)):
         monkeypatch.setattr(one, "zero_shot", lambda samples: UpsideDown(stream.classifier, samples))
     answers = [(one.step(stream.samples), one.predict(stream.samples)) for one in (plain, turned)]

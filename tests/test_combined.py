@@ -1,12 +1,11 @@
 """PTA on top of another method: what it learns from, what it adds to, and that both are kept together."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import assert_agrees
-from streams import clip_like_stream, cuts
+from streams import clip_like_stream, cuts, with_views
 
 from pta import PTA, Samples, create_adapter
 from pta.adapters import needs_of_samples
@@ -27,10 +26,7 @@ BASES = {
 
 def stream_with_views(seed, count=40):
     stream = clip_like_stream(seed, classes=6, dim=16, count=count, scale=20.0)
-    noise = np.random.default_rng(seed).normal(size=(count, 12, 16))
-    views = stream.features[:, None] + 0.05 * torch.from_numpy(noise)
-    views[:, 0] = stream.features
-    return stream, Samples(stream.features, views=views, patches=views.repeat(1, 2, 1))
+    return stream, with_views(stream, 12, noise=0.2, seed=seed)
 
 
 def slowly(stream, samples, base, parameters, **switches):
@@ -76,7 +72,7 @@ def test_on_top_of_mta_prototypes_are_made_of_modes_and_not_of_plain_features():
 def test_what_the_other_method_needs_is_needed():
     stream, samples = stream_with_views(1)
     with pytest.raises(InvalidSamples, match="pta extract --views 64"):
-        create_adapter("combined", stream.classifier, source=samples[:3].__class__(samples.features), base="mta")
+        create_adapter("combined", stream.classifier, source=Samples(samples.features), base="mta")
     assert needs_of_samples("combined", {"base": "mta"}) == {"features", "views"}
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from miniatures import build, jpeg, message, write_images
+from miniatures import build, jpeg, write_images
 from PIL import Image
+from refusals import refusal
 
 from pta.datasets import SampleFile, SampleSet, TarMember, open_samples
 from pta.datasets.class_index import ClassIndex, matching_name
@@ -43,15 +44,15 @@ def test_labels_follow_the_order_of_given_class_names(tree):
 
 
 def test_a_folder_that_is_no_class_is_refused_with_the_nearest(tree):
-    assert "the sub-folder 'hot_dog' is none of the 3 classes; did you mean 'hot dogs'?" in message(
+    assert "the sub-folder 'hot_dog' is none of the 3 classes; did you mean 'hot dogs'?" in refusal(
         open_samples, tree, class_names=["cat", "dog", "hot dogs"]
     )
     many = list(map(str, range(100)))
-    assert message(open_samples, tree, class_names=many).endswith("known: " + ", ".join(many[:20]) + ", …")
+    assert refusal(open_samples, tree, class_names=many).endswith("known: " + ", ".join(many[:20]) + ", …")
 
 
 def test_two_classes_of_one_name_cannot_be_told_apart_by_folders(tree):
-    said = message(open_samples, tree, class_names=["cat", "dog", "hot dog", "Hot_Dog"])
+    said = refusal(open_samples, tree, class_names=["cat", "dog", "hot dog", "Hot_Dog"])
     assert "could be any of the classes 2, 3" in said
 
 
@@ -67,7 +68,7 @@ def test_images_lying_loose_have_no_labels(tmp_path):
 
 def test_loose_and_sorted_images_together_are_refused(tree):
     write_images(tree, ["loose.jpg"])
-    assert "directly (loose.jpg) and in sub-folders (cat/1.jpg)" in message(open_samples, tree)
+    assert "directly (loose.jpg) and in sub-folders (cat/1.jpg)" in refusal(open_samples, tree)
 
 
 def test_hidden_files_and_empty_sub_folders_do_not_count(tree):
@@ -105,7 +106,7 @@ def test_a_file_of_several_paths_has_the_one_with_the_fewest_links_then_folders_
 
 def test_too_many_files_are_refused(tree, monkeypatch):
     monkeypatch.setattr("pta.datasets.trees._MOST_ENTRIES", 3)
-    assert "holds more than 3 files and folders; give a part of it" in message(sample_files, tree)
+    assert "holds more than 3 files and folders; give a part of it" in refusal(sample_files, tree)
 
 
 def test_links_are_followed_but_not_in_circles(tree):
@@ -125,10 +126,10 @@ def test_a_pipe_called_like_an_image_is_not_opened(tree):
 
 
 def test_a_folder_without_images_or_that_cannot_be_listed_is_named(tmp_path):
-    assert "holds no images" in message(open_samples, tmp_path)
+    assert "holds no images" in refusal(open_samples, tmp_path)
     (tmp_path / "file").write_text("")
-    assert "cannot list" in message(sample_files, tmp_path / "file")
-    assert "cannot list" in message(sample_files, tmp_path / "nothing")
+    assert "cannot list" in refusal(sample_files, tmp_path / "file")
+    assert "cannot list" in refusal(sample_files, tmp_path / "nothing")
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------
@@ -160,8 +161,8 @@ def test_numbers_in_a_csv_need_class_names(tree):
     path = csv_of(tree, "path,label\ncat/1.jpg,1\ndog/1.jpg,0\n")
     assert open_samples(path, class_names=["dog", "cat"]).labels.tolist() == [1, 0]
     assert open_samples(path, class_names=["1", "0"]).labels.tolist() == [0, 1]  # a name comes before a number
-    assert "give the class names" in message(open_samples, path)
-    assert "line 2: label 1 does not exist; classes are 0…0" in message(open_samples, path, class_names=["dog"])
+    assert "give the class names" in refusal(open_samples, path)
+    assert "line 2: label 1 does not exist; classes are 0…0" in refusal(open_samples, path, class_names=["dog"])
 
 
 def test_a_csv_needs_no_labels(tree):
@@ -183,12 +184,12 @@ def test_a_csv_needs_no_labels(tree):
     ],
 )
 def test_a_wrong_csv_is_one_clear_line(tree, text, said):
-    assert said in message(open_samples, csv_of(tree, text))
+    assert said in refusal(open_samples, csv_of(tree, text))
 
 
 def test_an_unknown_label_in_a_csv_is_refused_with_the_nearest(tree):
     path = csv_of(tree, "path,label\ncat/1.jpg,katt\n")
-    assert "line 2: the label 'katt' is none of the 2 classes; did you mean 'cat'?" in message(
+    assert "line 2: the label 'katt' is none of the 2 classes; did you mean 'cat'?" in refusal(
         open_samples, path, class_names=["cat", "dog"]
     )
 
@@ -196,13 +197,13 @@ def test_an_unknown_label_in_a_csv_is_refused_with_the_nearest(tree):
 def test_a_csv_of_too_many_rows_is_refused(tree, monkeypatch):
     monkeypatch.setattr("pta.datasets.csv_list._MOST_ROWS", 2)
     assert len(open_samples(csv_of(tree, "path\na.jpg\nb.jpg\n\n")).samples) == 2
-    assert "lists more than 2 samples" in message(open_samples, csv_of(tree, "path\na.jpg\nb.jpg\nc.jpg\n"))
+    assert "lists more than 2 samples" in refusal(open_samples, csv_of(tree, "path\na.jpg\nb.jpg\nc.jpg\n"))
 
 
 def test_a_csv_that_is_not_text_is_refused(tree):
     path = tree / "list.csv"
     path.write_bytes(b"path\n\xff\xfe.jpg\n")
-    assert "is not UTF-8 text" in message(open_samples, path)
+    assert "is not UTF-8 text" in refusal(open_samples, path)
 
 
 def test_absolute_paths_in_a_csv_are_taken_as_they_are(tree, tmp_path):
@@ -230,15 +231,15 @@ def test_a_bare_id_is_the_catalogued_set_and_a_path_is_the_folder(tmp_path, monk
     assert open_samples("dtd", root=tmp_path / "data").class_names[:2] == ("banded", "blotchy")
     assert open_samples("./dtd").class_names == ("cat",)
     assert open_samples(tmp_path.joinpath("dtd").relative_to(tmp_path)).class_names == ("cat",)
-    assert "dtd has no variants; for a folder write ./dtd/cat" in message(open_samples, "dtd/cat", root=tmp_path)
+    assert "dtd has no variants; for a folder write ./dtd/cat" in refusal(open_samples, "dtd/cat", root=tmp_path)
 
 
 def test_what_is_no_source_is_refused(tmp_path):
     (tmp_path / "photo.txt").write_text("hello")
-    assert "neither a folder nor a known dataset; did you mean 'imagenet'?" in message(open_samples, "imagnet")
-    assert "no such file or folder" in message(open_samples, tmp_path / "nothing")
-    assert "give a folder, a .csv" in message(open_samples, tmp_path / "photo.txt")
-    assert "give the folder of all datasets, --data ROOT" in message(open_samples, "dtd")
+    assert "neither a folder nor a known dataset; did you mean 'imagenet'?" in refusal(open_samples, "imagnet")
+    assert "no such file or folder" in refusal(open_samples, tmp_path / "nothing")
+    assert "give a folder, a .csv" in refusal(open_samples, tmp_path / "photo.txt")
+    assert "give the folder of all datasets, --data ROOT" in refusal(open_samples, "dtd")
 
 
 # -- SampleSet ---------------------------------------------------------------------------------------------------------

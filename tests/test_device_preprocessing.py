@@ -25,7 +25,7 @@ def by_pillow(preprocess, frames):
     return torch.from_numpy(np.stack([preprocess.pixels(picture) for picture in pictures]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.integers(1, 90),
     st.integers(1, 90),
@@ -43,16 +43,14 @@ def test_every_byte_is_pillows(height, width, size, resample, resize, channels, 
 
 @pytest.mark.parametrize("resize", ["shortest", "square"])
 @pytest.mark.parametrize("resample", FILTERS)
-@pytest.mark.parametrize(
-    ("width", "height"), [(640, 480), (480, 640), (1920, 1080), (1080, 1920), (320, 800), (224, 224), (224, 300)]
-)
+@pytest.mark.parametrize(("width", "height"), [(640, 480), (480, 640), (1080, 1920), (224, 224), (224, 300)])
 def test_so_it_is_at_the_sizes_of_cameras(width, height, resample, resize):
     preprocess = Preprocessing(224, resize, resample)
     frames = noise(1, 3, height, width)
     assert torch.equal(DevicePreprocessing(preprocess, height, width)(frames), by_pillow(preprocess, frames))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300), st.sampled_from(FILTERS))
 def test_no_sum_leaves_32_bits(height, width, size, resample):
     for part in DevicePreprocessing(Preprocessing(size, "square", resample), height, width).passes:

@@ -1,14 +1,16 @@
 """What holds for every encoder: small random models of each kind, and the packaged one."""
 
 import copy
+import math
 import pickle
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from photos import noise
 from torch import nn
 from torch.nn.functional import normalize
+
+from pta.errors import InvalidParameter
 
 TEXTS = ["a photo of a coat.", "bag", "the very small fox that she wanted, seen from above"]
 KINDS = ["clip", "clip resnet", "clip of transformers", "siglip", "siglip2", "embedded"]
@@ -22,8 +24,7 @@ def encoder(request, encoders):
 
 
 def some_pixels(encoder, count=3):
-    rng = np.random.default_rng(0)
-    return encoder.preprocess([Image.fromarray(rng.integers(0, 256, (70, 90, 3), np.uint8)) for _ in range(count)])
+    return encoder.preprocess([noise(90, 70, seed=seed) for seed in range(count)])
 
 
 def test_a_batch_equals_one_by_one_in_unit_rows_and_may_be_empty(encoder):
@@ -53,6 +54,29 @@ def test_gradients_reach_the_pixels(encoder):
     pixels = some_pixels(encoder).requires_grad_()
     encoder.features(pixels)[:, 0].sum().backward()
     assert pixels.grad.flatten(1).norm(dim=1).min() > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "unit"),
+    [("clip", "x ", "tokens"), ("clip of transformers", "x ", "tokens"), ("embedded", "x", "bytes")],
+)
+def test_the_longest_text_is_read_and_one_more_word_is_refused(encoders, kind, word, unit):
+    assert encoders[kind].encode_texts([word * 75]).isfinite().all()
+    with pytest.raises(InvalidParameter, match=rf"a text has 76 {unit}, .* reads at most 75; shorten '{word * 2}"):
+        encoders[kind].encode_texts(["a cat", word * 76])
+
+
+@pytest.mark.parametrize("kind", ["clip", "clip of transformers", "embedded"])
+def test_patch_tokens_come_row_by_row(encoders, kind):
+    tower = encoders[kind].image_tower()
+    side = math.isqrt(tower.tokens - 1)
+    patch = tower.shape[1] // side
+    black = torch.zeros(1, *tower.shape)
+    lit = black.clone()
+    lit[..., patch : 2 * patch, 2 * patch : 3 * patch] = 3  # the patch in the second row and third column
+    change = encoders[kind].encode_tokens(lit) - encoders[kind].encode_tokens(black)
+    assert change.shape == (1, side * side, encoders[kind].dim)
+    assert change[0].norm(dim=1).argmax() == side + 2
 
 
 @PRETRAINED

@@ -13,27 +13,23 @@ from pta import PTA
 from pta.datasets.features import load_features
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """The names of models of each kind, made when they are first asked for."""
-    folder = tmp_path_factory.mktemp("models")
-
-    def name(kind):
-        if kind == "embedded":
-            return "embedded"
-        if kind == "hf":
-            return f"hf:{write_hf_clip(folder / 'clip')}"
-        path = folder / "RN50.pt"
-        write_openai_archive(path, random_state("RN50", small=False))
-        return f"file:{path}"
-
-    return name
+def openai_file(folder):
+    write_openai_archive(folder / "RN50.pt", random_state("RN50"))
+    return f"file:{folder / 'RN50.pt'}"
 
 
-@pytest.mark.parametrize(("kind", "count"), [("embedded", 40), ("hf", 40), ("RN50", 12)])
-def test_extract_eval_and_predict_agree(pta, kind, count, models, tmp_path):
+MODELS = {
+    "embedded": lambda folder: "embedded",
+    "hf": lambda folder: f"hf:{write_hf_clip(folder / 'clip')}",
+    "RN50": openai_file,
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_extract_eval_and_predict_agree(pta, kind, tmp_path):
+    count = 40
     labelled = write_photos(tmp_path / "photos", count)
-    model, classes = models(kind), write_classes(tmp_path / "classes.txt")
+    model, classes = MODELS[kind](tmp_path), write_classes(tmp_path / "classes.txt")
     known = ("--model", model, "--classes", classes, "--templates", "vanilla", "--device", "cpu")
 
     for command in (

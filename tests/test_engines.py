@@ -46,10 +46,8 @@ if find_spec("numba"):
     ENGINES["numba"] = advance_by_numba
 
 
-@pytest.fixture(scope="module", params=["loop", "step", "chunk", "numba", "picked"])
+@pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    if request.param == "numba":
-        pytest.importorskip("numba")
     return ENGINES[request.param]
 
 
@@ -68,8 +66,8 @@ def run(stream, rule, probabilities, pieces, engines, state_dtype=None):
     return torch.cat(cosines), prototypes
 
 
-def assert_like_the_oracle(stream, rule, probabilities, pieces, engines):
-    cosines, prototypes = run(stream, rule, probabilities, pieces, engines)
+def assert_like_the_oracle(stream, rule, probabilities, pieces, *choices):
+    """With each choice of an engine for every piece."""
     expected, P, R = oracle_pta(
         stream.anchors,
         stream.features,
@@ -79,34 +77,31 @@ def assert_like_the_oracle(stream, rule, probabilities, pieces, engines):
         **asdict(rule),
     )
     tolerance = TOLERANCES[stream.anchors.dtype]
-    assert_agrees(stream.classifier.logits(stream.features) + stream.scale * cosines, expected, tolerance)
-    np.testing.assert_allclose(prototypes.knowledge, P, atol=tolerance / 100, rtol=0)
-    np.testing.assert_allclose(prototypes.anchored, R, atol=tolerance / 100, rtol=0)
+    logits = stream.classifier.logits(stream.features)
+    for engines in choices:
+        cosines, prototypes = run(stream, rule, probabilities, pieces, engines)
+        assert_agrees(logits + stream.scale * cosines, expected, tolerance)
+        np.testing.assert_allclose(prototypes.knowledge, P, atol=tolerance / 100, rtol=0)
+        np.testing.assert_allclose(prototypes.anchored, R, atol=tolerance / 100, rtol=0)
 
 
 # -- the recurrence ---------------------------------------------------------------------------------------------------
 
 
 @given(st.data())
-def test_an_engine_agrees_with_the_oracle_however_the_stream_is_cut(engine, dtype, data):
-    stream, rule = data.draw(streams()).to(dtype), data.draw(rules())
-    pieces = data.draw(cuts(len(stream.features)))
-    assert_like_the_oracle(stream, rule, stream.probabilities, pieces, [engine] * len(pieces))
-
-
-@given(stream=streams(), rule=rules(), seed=st.integers(0, 2**32 - 1))
-def test_an_engine_agrees_with_the_oracle_at_the_edge_of_the_mask(engine, dtype, stream, rule, seed):
-    stream = stream.to(dtype)
-    probabilities = with_edges(stream.probabilities, rule, seed)
-    assert_like_the_oracle(stream, rule, probabilities, [slice(None)], [engine])
-
-
-@given(st.data())
-def test_engines_take_over_from_each_other(dtype, data):
+def test_engines_and_mixtures_of_them_agree_with_the_oracle_however_the_stream_is_cut(dtype, data):
     stream, rule = data.draw(streams()).to(dtype), data.draw(rules())
     pieces = data.draw(cuts(len(stream.features)))
     names = data.draw(st.lists(st.sampled_from(list(ENGINES)), min_size=len(pieces), max_size=len(pieces)))
-    assert_like_the_oracle(stream, rule, stream.probabilities, pieces, [ENGINES[name] for name in names])
+    alone = ([engine] * len(pieces) for engine in ENGINES.values())
+    assert_like_the_oracle(stream, rule, stream.probabilities, pieces, *alone, [ENGINES[name] for name in names])
+
+
+@given(stream=streams(), rule=rules(), seed=st.integers(0, 2**32 - 1))
+def test_engines_agree_with_the_oracle_at_the_edge_of_the_mask(dtype, stream, rule, seed):
+    stream = stream.to(dtype)
+    probabilities = with_edges(stream.probabilities, rule, seed)
+    assert_like_the_oracle(stream, rule, probabilities, [slice(None)], *([engine] for engine in ENGINES.values()))
 
 
 @pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])

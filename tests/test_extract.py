@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
 import torch
 from photos import FASHION, write_photos
 from PIL import Image
-from processes import run_until_killed
+from processes import kill_at
 from safetensors import safe_open
 
 from pta.datasets.features import load_features, read_about
@@ -46,6 +47,18 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "f.safetensors"
+
+
+def stop_at(number, encoder, photos, out, **how):
+    """An extraction that stops at a picture that cannot be read."""
+    sorted(photos.glob("*/*.jpg"))[number].write_bytes(b"no picture")
+    with pytest.raises(UnreadableSample):
+        run(encoder, photos, out, **how)
+
+
 def classifier_for(encoder, images, templates=TEMPLATES):
     return build_classifier(encoder, images.class_names, templates)
 
@@ -55,8 +68,7 @@ def run(encoder, photos, out, templates=TEMPLATES, **how):
     return extract(images, encoder, classifier_for(encoder, images, templates), out, **how)
 
 
-def test_the_file_holds_what_one_by_one_gives(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_the_file_holds_what_one_by_one_gives(encoder, photos, tmp_path, out):
     images = open_samples(photos)
     done = run(encoder, photos, out, reading=Reading(batch=7, workers=2), shard=16)
     assert (done.samples, done.encoded, done.skipped) == (40, 40, ())
@@ -70,8 +82,7 @@ def test_the_file_holds_what_one_by_one_gives(encoder, photos, tmp_path):
     assert not (tmp_path / "f.safetensors.parts").exists()
 
 
-def test_the_file_says_where_it_comes_from(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_the_file_says_where_it_comes_from(encoder, photos, out):
     run(encoder, photos, out, about={"model": "embedded", "prompts": list(TEMPLATES)})
     about = read_about(out)
     assert about["images"]["model"] == encoder.fingerprint
@@ -85,16 +96,14 @@ def test_the_file_says_where_it_comes_from(encoder, photos, tmp_path):
     assert paths == [image.key for image in open_samples(photos).samples]
 
 
-def test_a_second_call_with_the_same_inputs_encodes_nothing(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_a_second_call_with_the_same_inputs_encodes_nothing(encoder, photos, out):
     run(encoder, photos, out)
     before = out.read_bytes(), encoder.encoded
     assert run(encoder, photos, out, reading=Reading(batch=3, workers=1)).encoded == 0
     assert (out.read_bytes(), encoder.encoded) == before
 
 
-def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, photos, out):
     run(encoder, photos, out)
     before, encoded = load_features(out), encoder.encoded
     assert run(encoder, photos, out, templates=("a drawing of a {}.",)).encoded == 0
@@ -107,8 +116,7 @@ def test_other_templates_renew_the_text_features_and_encode_no_image(encoder, ph
 
 
 @pytest.mark.parametrize("change", ["image", "views", "decoding", "pixels", "patches"])
-def test_other_inputs_are_encoded_again_if_that_is_wanted(change, encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_other_inputs_are_encoded_again_if_that_is_wanted(change, encoder, photos, out):
     run(encoder, photos, out)
     reading = Reading(
         views=Views(2) if change == "views" else None,
@@ -134,10 +142,9 @@ def test_a_file_of_another_kind_is_not_overwritten(encoder, photos, tmp_path):
     assert out.read_bytes() == before
 
 
-def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_reported(encoder, photos, tmp_path):
+def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_reported(encoder, photos, out):
     bad = sorted(photos.glob("*/*.jpg"))[5]
     bad.write_bytes(b"no picture")
-    out = tmp_path / "f.safetensors"
     with pytest.raises(UnreadableSample, match=rf"{bad.name}: no image.*--on-error skip"):
         run(encoder, photos, out)
     assert not out.exists()
@@ -151,23 +158,22 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
         run(encoder, photos, out)  # what was skipped then is not silently missing now
 
 
-def test_a_shard_of_nothing_but_unreadable_images_is_no_obstacle(encoder, photos, tmp_path):
+def test_a_shard_of_nothing_but_unreadable_images_is_no_obstacle(encoder, photos, out):
     for path in sorted(photos.glob("*/*.jpg"))[8:16]:
         path.write_bytes(b"no picture")
-    done = run(encoder, photos, tmp_path / "f.safetensors", on_error="skip", shard=8, reading=Reading(batch=4))
+    done = run(encoder, photos, out, on_error="skip", shard=8, reading=Reading(batch=4))
     assert done.samples == len(load_features(done.path).samples) == 32
 
 
-def test_when_nothing_can_be_read_there_is_no_file(encoder, photos, tmp_path):
+def test_when_nothing_can_be_read_there_is_no_file(encoder, photos, out):
     for path in photos.glob("*/*.jpg"):
         path.write_bytes(b"no picture")
     with pytest.raises(UnreadableSample, match="none of the 40 samples"):
-        run(encoder, photos, tmp_path / "f.safetensors", on_error="skip")
-    assert not (tmp_path / "f.safetensors").exists()
+        run(encoder, photos, out, on_error="skip")
+    assert not (out).exists()
 
 
-def test_views_are_stored_beside_the_plain_features(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_views_are_stored_beside_the_plain_features(encoder, photos, out):
     run(encoder, photos, out, reading=Reading(batch=8, views=Views(4, "augmix", seed=3)), shard=16)
     data, images = load_features(out), open_samples(photos)
     assert data.samples.views.shape == (40, 4, 128)
@@ -178,8 +184,7 @@ def test_views_are_stored_beside_the_plain_features(encoder, photos, tmp_path):
     torch.testing.assert_close(data.samples.views[number].float(), again, atol=1e-3, rtol=0)
 
 
-def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, out):
     for path in sorted(photos.glob("*/*.jpg"))[8:16]:
         path.write_bytes(b"no picture")
     run(encoder, photos, out, reading=Reading(batch=5, raw=True), shard=8, on_error="skip")
@@ -192,8 +197,7 @@ def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, tmp_path):
 
 
 @pytest.mark.parametrize("views", [None, Views(4, "augmix", seed=3)])
-def test_patches_are_those_of_the_plain_image(views, encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_patches_are_those_of_the_plain_image(views, encoder, photos, out):
     run(encoder, photos, out, reading=Reading(batch=8, views=views, patches=True), shard=16)
     samples, picture = load_features(out).samples, decode_image(open_samples(photos).samples[17].read())
     assert samples.patches.shape == (40, encoder.patch_count(), 128)
@@ -202,25 +206,21 @@ def test_patches_are_those_of_the_plain_image(views, encoder, photos, tmp_path):
     torch.testing.assert_close(samples.patches[17:18].float(), expected, atol=1e-3, rtol=0)
 
 
-def test_the_size_of_the_file_is_known_before_any_feature_is_written(encoder, photos, tmp_path):
-    out, told = tmp_path / "f.safetensors", []
+def test_the_size_of_the_file_is_known_before_any_feature_is_written(encoder, photos, out):
+    told = []
 
     def on_size(size):
         told.append(size)
-        assert not list(tmp_path.glob("**/*.safetensors"))
+        assert not list(out.parent.glob("**/*.safetensors"))
 
     run(encoder, photos, out, reading=Reading(batch=4, views=Views(4), patches=True), shard=8, on_size=on_size)
     assert told == [40 * 128 * (4 + 4 * 2 + 49 * 2)]
     assert told[0] <= out.stat().st_size < 1.1 * told[0]
 
 
-def test_pixels_survive_a_stop_and_other_templates(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_pixels_survive_a_stop_and_other_templates(encoder, photos, out):
     how = {"reading": Reading(batch=4, raw=True), "shard": 8}
-    bad = sorted(photos.glob("*/*.jpg"))[35]
-    bad.write_bytes(b"no picture")
-    with pytest.raises(UnreadableSample):
-        run(encoder, photos, out, **how)
+    stop_at(35, encoder, photos, out, **how)
     assert run(encoder, photos, out, on_error="skip", **how).encoded == 8
     before = load_features(out).samples
     assert run(encoder, photos, out, templates=("a drawing of a {}.",), on_error="skip", **how).texts_renewed
@@ -230,10 +230,10 @@ def test_pixels_survive_a_stop_and_other_templates(encoder, photos, tmp_path):
     torch.testing.assert_close(encoder.encode(after.raw), after.features, atol=1e-6, rtol=0)
 
 
-def test_the_command_stores_pixels_if_asked(pta, photos, tmp_path):
-    call = ("extract", photos, "--model", "embedded", "--out", tmp_path / "f.safetensors", "--pixels")
+def test_the_command_stores_pixels_if_asked(pta, photos, out):
+    call = ("extract", photos, "--model", "embedded", "--out", out, "--pixels")
     assert pta(*call).returncode == 0
-    assert load_features(tmp_path / "f.safetensors").samples.raw.shape == (40, 1, 28, 28)
+    assert load_features(out).samples.raw.shape == (40, 1, 28, 28)
     other = pta(*call, "--views", "4")
     assert other.returncode == 2
     assert other.stderr.startswith("pta: pixels are those of the plain image")
@@ -261,8 +261,8 @@ def test_readings_that_make_no_sense_are_refused(wrong, complaint):
         Reading(**wrong)
 
 
-def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, tmp_path):
-    out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
+def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, tmp_path, out):
+    parts = tmp_path / "f.safetensors.parts"
     bad = sorted(photos.glob("*/*.jpg"))[35]
     content, written = bad.read_bytes(), bad.stat().st_mtime_ns
     bad.write_bytes(b"x" * len(content))
@@ -282,20 +282,14 @@ def test_damaged_shards_and_leftovers_of_a_kill_are_done_again(encoder, photos, 
     )
 
 
-def test_another_shard_size_goes_on_with_the_first(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
-    bad = sorted(photos.glob("*/*.jpg"))[35]
-    bad.write_bytes(b"no picture")
-    with pytest.raises(UnreadableSample):
-        run(encoder, photos, out, shard=8, reading=Reading(batch=4))
+def test_another_shard_size_goes_on_with_the_first(encoder, photos, out):
+    stop_at(35, encoder, photos, out, shard=8, reading=Reading(batch=4))
     assert run(encoder, photos, out, shard=100, on_error="skip").encoded == 8
 
 
-def test_what_a_kill_after_the_last_write_leaves_behind_is_removed(encoder, photos, tmp_path):
-    out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
-    next(photos.glob("bag/*.jpg")).write_bytes(b"no picture")
-    with pytest.raises(UnreadableSample):
-        run(encoder, photos, out)
+def test_what_a_kill_after_the_last_write_leaves_behind_is_removed(encoder, photos, tmp_path, out):
+    parts = tmp_path / "f.safetensors.parts"
+    stop_at(3, encoder, photos, out)
     kept = shutil.copytree(parts, tmp_path / "kept")
     run(encoder, photos, out, on_error="skip")
     assert not parts.exists()
@@ -304,46 +298,41 @@ def test_what_a_kill_after_the_last_write_leaves_behind_is_removed(encoder, phot
     assert not parts.exists()
 
 
-def test_names_that_are_no_text_are_no_obstacle(encoder, photos, tmp_path):
+def test_names_that_are_no_text_are_no_obstacle(encoder, photos, out):
     odd = photos / "bag" / os.fsdecode(b"caf\xe9 \n.jpg")
     next(photos.glob("bag/*.jpg")).rename(odd)
-    run(encoder, photos, tmp_path / "f.safetensors")
-    with safe_open(tmp_path / "f.safetensors", framework="pt") as file:
+    run(encoder, photos, out)
+    with safe_open(out, framework="pt") as file:
         assert "bag/" + odd.name in json.loads(file.get_tensor("paths").numpy().tobytes())
 
 
-def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, photos, tmp_path):
-    sorted(photos.glob("*/*.jpg"))[35].write_bytes(b"no picture")
-    with pytest.raises(UnreadableSample):
-        run(encoder, photos, tmp_path / "f.safetensors", reading=Reading(batch=8), shard=8)
+def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, photos, tmp_path, out):
+    stop_at(35, encoder, photos, out, reading=Reading(batch=8), shard=8)
     parts = tmp_path / "f.safetensors.parts"
     for record in (None, b"{}", b"[1]", b"no JSON"):  # as it is, and damaged
         if record is not None:
             (parts / "inputs.json").write_bytes(record)
         before = {path: path.read_bytes() for path in parts.iterdir()}
         with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
-            run(encoder, photos, tmp_path / "f.safetensors", shard=8, reading=Reading(fast_decode=True))
+            run(encoder, photos, out, shard=8, reading=Reading(fast_decode=True))
         assert {path: path.read_bytes() for path in parts.iterdir()} == before
 
 
-def test_an_extraction_that_has_finished_nothing_begins_anew(encoder, photos, tmp_path):
-    sorted(photos.glob("*/*.jpg"))[3].write_bytes(b"no picture")
-    with pytest.raises(UnreadableSample):
-        run(encoder, photos, tmp_path / "f.safetensors")
-    out = tmp_path / "f.safetensors"
+def test_an_extraction_that_has_finished_nothing_begins_anew(encoder, photos, out):
+    stop_at(3, encoder, photos, out)
     assert run(encoder, photos, out, reading=Reading(batch=16), on_error="skip").encoded == 40
     assert read_about(out)["batch"] == 16
 
 
-def test_batches_lie_on_a_grid_of_sample_numbers(encoder, photos, tmp_path, monkeypatch):
+def test_batches_lie_on_a_grid_of_sample_numbers(encoder, photos, out, monkeypatch):
     sorted(photos.glob("*/*.jpg"))[22].write_bytes(b"no picture")
     sizes = []
     monkeypatch.setattr(encoder, "encode", lambda raw: sizes.append(len(raw)) or EmbeddedEncoder.encode(encoder, raw))
     reading = Reading(batch=6)
     with pytest.raises(UnreadableSample):
-        run(encoder, photos, tmp_path / "f.safetensors", reading=reading, shard=13)
+        run(encoder, photos, out, reading=reading, shard=13)
     sizes.clear()
-    run(encoder, photos, tmp_path / "f.safetensors", reading=reading, shard=13, on_error="skip")
+    run(encoder, photos, out, reading=reading, shard=13, on_error="skip")
     assert sizes == [6, 5, 6, 6, 4]  # 12 were done, and what cannot be read keeps its place
 
 
@@ -354,12 +343,12 @@ def test_a_feature_file_has_a_proper_name_and_place(encoder, photos, tmp_path):
         run(encoder, photos, tmp_path / "none" / "f.safetensors")
 
 
-def test_a_killed_extraction_goes_on_where_it_was(pta, tmp_path):
+def test_a_killed_extraction_goes_on_where_it_was(commands, pta, tmp_path, out):
     write_photos(tmp_path / "photos", 60)
-    out, parts = tmp_path / "f.safetensors", tmp_path / "f.safetensors.parts"
+    parts = tmp_path / "f.safetensors.parts"
     call = ["extract", tmp_path / "photos", "--model", "embedded", "--out", out, "--shard", "4", "--batch", "4"]
-    environment = {**os.environ, "PTA_CACHE": str(tmp_path / "cache")}
-    run_until_killed("pathlib:Path", "replace", 8, *call, env=environment)
+    commands.start(*call, folder=tmp_path, first=kill_at("pathlib:Path", "replace", 8))
+    assert commands.wait() == -signal.SIGKILL, commands.stderr.read()
     assert list(parts.glob(".*.safetensors.*"))  # a shard that was about to be finished
     assert not out.exists()
     kept = 4 * len(list(parts.glob("*.safetensors")))
@@ -376,8 +365,7 @@ def test_a_killed_extraction_goes_on_where_it_was(pta, tmp_path):
     )
 
 
-def test_two_processes_do_not_write_into_one_extraction(encoder, photos, tmp_path):
-    out = tmp_path / "f.safetensors"
+def test_two_processes_do_not_write_into_one_extraction(encoder, photos, out):
     seen = []
 
     def interfere(done):

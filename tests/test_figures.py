@@ -5,12 +5,12 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from tables import HOSTILE, SAMPLES, drawn, offline_table, one_column, over_x, paper_table, source
+from tables import HOSTILE, SAMPLES, drawn, of_other_data, offline_table, one_column, over_x, paper_table, source
 
 from pta.errors import InvalidParameter, MissingPackage
+from pta.reproduction.cell import Cell
 from pta.reproduction.declaration import Figure
 from pta.reproduction.figures import KINDS, draw
-from pta.reproduction.table import Cell
 
 pytest.importorskip("matplotlib")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -78,7 +78,7 @@ def test_a_bar_of_what_was_timed_shows_its_spread(panel):
 
 
 def test_other_data_are_not_taken_for_the_papers():
-    for table in (drawn("bars", offline_table()), over_x(comparable=False)):
+    for table in (drawn("bars", offline_table()), of_other_data(over_x())):
         texts, desc = parsed(draw(table))
         assert any("paper, its own data" in text for text in texts)
         assert "paper" not in texts

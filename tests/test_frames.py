@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from photos import encoded, noise
 
 from pta.errors import UnreadableSample
 from pta.images.frames import _Incoming, split_frames
 
 
 def frame(seed, format, **how):
-    rng = np.random.default_rng(seed)
-    image = Image.fromarray(rng.integers(0, 256, (rng.integers(1, 60), rng.integers(1, 60), 3), np.uint8))
-    buffer = io.BytesIO()
-    image.save(buffer, format, **how)
-    return buffer.getvalue()
+    width, height = np.random.default_rng(seed).integers(1, 60, 2)
+    return encoded(noise(width, height, seed=seed), format, **how)
 
 
 def thumbnail_exif():

@@ -6,13 +6,13 @@
 import importlib
 import inspect
 import pkgutil
+from contextlib import nullcontext
 from random import Random
 
 import pytest
-from fuzzing.calls import Scene, Target
+from fuzzing.calls import Scene, Target, require_valid
 from fuzzing.not_called import NOT_CALLED
-from fuzzing.numbered import numbered_call
-from fuzzing.targets import TARGETS
+from fuzzing.targets import TARGETS, numbered_call
 
 import pta
 from pta.adapters import METHOD_CLASSES
@@ -44,12 +44,8 @@ def test_a_target_succeeds_with_valid_input(target: Target, scratch, tmp_path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
     (scratch / "valid").mkdir(exist_ok=True)
-    call = target.prepare(Scene(Random(SEED), tmp_path, scratch / "valid", exact=True))
-    if target.always_refused:
-        with pytest.raises(pta.PtaError):
-            call()
-    else:
-        call()
+    with pytest.raises(pta.PtaError) if target.always_refused else nullcontext():
+        require_valid(target.call(Scene(Random(SEED), tmp_path, scratch / "valid", exact=True)))
 
 
 def test_the_same_seed_and_number_make_the_same_call(tmp_path):

@@ -36,10 +36,6 @@ def number(value):
     return torch.tensor(value, dtype=torch.float64)
 
 
-def sample_covariance(moments):
-    return shrunk_covariance(moments, enough=0)
-
-
 def residuals_of(items, means, filled):
     return (items - means[:, None])[filled].numpy()
 
@@ -51,7 +47,7 @@ def test_moments_give_count_and_covariance_and_a_class_can_be_taken_away_and_add
     moments, residuals = moments_of(items, means, filled), residuals_of(items, means, filled)
     assert moments[-1, -1] == len(residuals)
     expected = np.cov(residuals.T) if len(residuals) > 1 else np.zeros((dim, dim))
-    np.testing.assert_allclose(sample_covariance(moments), expected, atol=1e-12)
+    np.testing.assert_allclose(shrunk_covariance(moments, enough=0), expected, atol=1e-12)
     whole = moments.clone()
     add_moments(moments, items[0], means[0], filled[0], sign=-1)
     add_moments(moments, items[0], means[0], filled[0])
@@ -112,7 +108,7 @@ def test_residuals_count_as_spread_above_a_millionth(step, counts):
     item = torch.nn.functional.normalize(torch.tensor([[0.3, 0.1, 0.7]], dtype=torch.float64))
     items = torch.stack([item[0], item[0] + step * torch.eye(3, dtype=torch.float64)[0]])[None]
     moments = moments_of(items, 0.5 * item, torch.ones(1, 2, dtype=torch.bool))
-    for covariance in (sample_covariance(moments), shrunk_covariance(moments)):
+    for covariance in (shrunk_covariance(moments, enough=0), shrunk_covariance(moments)):
         assert bool(covariance.any()) == counts
 
 

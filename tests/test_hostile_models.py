@@ -3,23 +3,10 @@
 import argparse
 import copyreg
 import sys
-import warnings
 
 import pytest
 import torch
-from hostile_archives import (
-    CALLS,
-    CODE,
-    EXTENSION,
-    RUN_WHEN_LOADED,
-    before,
-    harm_of,
-    records_of,
-    text,
-    with_code,
-    with_pickle,
-    write_records,
-)
+from hostile_archives import CALLS, EXTENSION, before, harm_of, records_of, text, with_code, with_pickle, write_records
 from openai_checkpoints import random_state, write_openai_archive
 
 from pta.encoders.checkpoint import load_checkpoint
@@ -56,22 +43,14 @@ def extension():
 # -- code in TorchScript archives ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attack", CODE)
-def test_code_in_an_archive_is_not_run_and_its_weights_are_the_honest_ones(tmp_path, honest, fingerprint, attack):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_code_in_an_archive_is_not_run_and_its_weights_are_the_honest_ones(tmp_path, honest, fingerprint):
     written = tmp_path / "written"
-    path = with_code(honest, tmp_path / "model.pt", attack, written)
+    path = with_code(honest, tmp_path / "model.pt", written)
     assert load_checkpoint(str(path)).fingerprint == fingerprint
     assert not written.exists()
-
-
-@pytest.mark.parametrize("attack", RUN_WHEN_LOADED)
-def test_the_attacks_are_real(tmp_path, honest, attack):
-    written = tmp_path / "written"
-    path = with_code(honest, tmp_path / "model.pt", attack, written)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.load(path)
-    assert written.read_bytes() == b"harm"
+    torch.jit.load(path)
+    assert written.read_bytes() == b"harm", "the attack does not work, so this shows nothing"
 
 
 class RunsWhenLoaded(torch.nn.Module):

@@ -1,9 +1,9 @@
 """What a picture costs is known from its header: whatever would cost too much is refused before it is decoded."""
 
 import io
+import logging
+import math
 import struct
-import subprocess
-import sys
 import tarfile
 import threading
 import zlib
@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from photos import chunk, encoded, noise, png
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
-from processes import PATIENCE
 
 import pta
 from pta.encoders import EmbeddedEncoder
@@ -21,27 +21,7 @@ from pta.images import decode_image
 from pta.images.bare import bare_image
 from pta.images.room import Room
 from pta.inference.encoding import Reading
-from pta.limits import Limits
-
-
-def encoded(image, format="JPEG", **how):
-    buffer = io.BytesIO()
-    image.save(buffer, format, **how)
-    return buffer.getvalue()
-
-
-def noise(width, height, mode="RGB"):
-    colours = np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
-    return Image.fromarray(colours).convert(mode)
-
-
-def chunk(kind, data=b""):
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def png(width, height, *, bits=8, colour=0, interlaced=False, before=b"", data=b""):
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced))
-    return b"\x89PNG\r\n\x1a\n" + head + before + chunk(b"IDAT", data) + chunk(b"IEND")
+from pta.limits import USUAL_LIMITS, Limits
 
 
 def jpeg_with(segments, image=None, **how):
@@ -91,6 +71,8 @@ def forbid_decoding(monkeypatch):
 
 TOO_COSTLY = {
     "a row per pixel": (lambda: png(1, 89_000_000), "1×89000000 pixels are too many.*a row counts as at least 64"),
+    "a few too many": (lambda: png(*[math.isqrt(USUAL_LIMITS.max_pixels) + 1] * 2), "pixels are too many"),
+    "a gigantic square": (lambda: png(60_000, 60_000), "pixels"),  # which Pillow itself refuses
     "a square of pixels": (lambda: png(10_000, 10_000), "10000×10000 pixels are too many; at most 89,478,485"),
     "interlaced": (lambda: png(10_000, 10_000, interlaced=True), "pixels are too many"),
     "of 16 bits": (lambda: png(10_000, 10_000, bits=16, colour=2), "pixels are too many"),
@@ -120,9 +102,8 @@ def test_what_would_cost_too_much_is_refused_before_it_is_decoded(kind, monkeypa
     make, complaint = TOO_COSTLY[kind]
     content = make()
     forbid_decoding(monkeypatch)
-    with pytest.raises(UnreadableSample, match=rf"^x: .*({complaint})") as refused:
+    with pytest.raises(UnreadableSample, match=rf"^x: .*({complaint})"):
         decode_image(content, "x")
-    assert "\n" not in str(refused.value)
 
 
 def test_a_picture_too_thin_to_be_resized_is_refused_before_it_is_decoded(encoders, monkeypatch):
@@ -220,10 +201,11 @@ def test_the_limits_are_the_users_choice(tmp_path):
             clf(given)
 
 
-def test_what_pillow_logs_is_not_said(tmp_path):
+def test_what_pillow_logs_is_not_said(pta, tmp_path, monkeypatch):
     (tmp_path / "a.tif").write_bytes(tiff((277, 3, 1, 65_535)))
-    command = (sys.executable, "-m", "pta", "predict", "a.tif", "--classes", "shirt,coat", "--model", "embedded")
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    for name in (None, "PIL"):  # as in a process without pytest
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [])
+    answer = pta("predict", "a.tif", "--classes", "shirt,coat", "--model", "embedded")
     assert answer.returncode == 2
     assert all(line.startswith("pta: ") for line in answer.stderr.splitlines())
 

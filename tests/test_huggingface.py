@@ -1,20 +1,17 @@
 """`hf:` encoders against transformers' own code, on small random models in folders."""
 
 import json
-import math
 import os
 import pathlib
 import shutil
-import subprocess
+import socket
 import sys
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
-from processes import PATIENCE
+from photos import noise
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
@@ -23,10 +20,9 @@ pytest.importorskip("sentencepiece")
 
 import huggingface_hub
 import transformers
-from hf_models import DIM, SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
+from hf_models import SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_siglip2
 from transformers import AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil, SiglipModel
 
-from pta.encoders import load_encoder
 from pta.encoders.huggingface import HuggingFaceEncoder, _architecture, canonical_text
 from pta.encoders.huggingface_files import preprocessing_from
 from pta.errors import InvalidParameter, UnavailableModel
@@ -43,7 +39,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoders(folders):
-    return {kind: HuggingFaceEncoder.load(str(folder)) for kind, folder in folders.items()}
+    return {kind: load(folder) for kind, folder in folders.items()}
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +56,12 @@ def folder_copy(folders, tmp_path):
     return copy
 
 
-def picture(width=90, height=70, seed=0):
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
+def load(folder):
+    return HuggingFaceEncoder.load(str(folder))
 
 
 def pixels(encoder, count=3):
-    return encoder.preprocess([picture(seed=seed) for seed in range(count)])
+    return encoder.preprocess([noise(90, 70, seed=seed) for seed in range(count)])
 
 
 def own_text_features(model, tokenizer, texts, **padding):
@@ -80,8 +76,7 @@ def edit_json(path, **changes):
 
 def message_of(name):
     with pytest.raises(UnavailableModel) as caught:
-        HuggingFaceEncoder.load(str(name))
-    assert "\n" not in str(caught.value)
+        load(name)
     return str(caught.value)
 
 
@@ -116,24 +111,19 @@ def test_both_ways_of_finding_clips_end_token_give_the_same_features(encoders, t
     legacy_folder = write_hf_clip(tmp_path / "legacy", legacy_end=True)
     model, tokenizer = CLIPModel.from_pretrained(legacy_folder), AutoTokenizer.from_pretrained(legacy_folder)
     assert model.config.text_config.eos_token_id == 2
-    legacy = HuggingFaceEncoder.load(str(legacy_folder)).encode_texts(TEXTS)
+    legacy = load(legacy_folder).encode_texts(TEXTS)
     torch.testing.assert_close(legacy, own_text_features(model, tokenizer, TEXTS, padding=True), atol=1e-5, rtol=0)
     torch.testing.assert_close(legacy, encoders["clip"].encode_texts(TEXTS), atol=1e-6, rtol=0)
 
 
-def test_clips_patches_are_projected_like_the_class_token_and_come_row_by_row(encoders, reference):
+def test_clips_patches_are_projected_like_the_class_token(encoders, reference):
     encoder, model = encoders["clip"], reference["clip"]
     batch = pixels(encoder)
     with torch.no_grad():
         tokens = model.vision_model(batch).last_hidden_state
-        own = normalize(tokens_to_features(model, tokens), dim=-1)
+        own = normalize(model.visual_projection(model.vision_model.post_layernorm(tokens)), dim=-1)
     torch.testing.assert_close(encoder.encode_tokens(batch), own[:, 1:], atol=1e-5, rtol=0)
     torch.testing.assert_close(encoder.encode(batch), own[:, 0], atol=1e-5, rtol=0)
-    assert encoder.encode_tokens(batch).shape == (3, 16, DIM)
-
-
-def tokens_to_features(model, tokens):
-    return model.visual_projection(model.vision_model.post_layernorm(tokens))
 
 
 def test_siglip_gives_no_patches(encoders):
@@ -154,16 +144,12 @@ def test_scale_and_bias_give_the_models_own_logits(encoders, reference, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fingerprint_is_that_of_the_weights_and_the_activation(encoders, folders, folder_copy, tmp_path, kind):
-    assert HuggingFaceEncoder.load(str(folders[kind])).fingerprint == encoders[kind].fingerprint
+    assert load(folders[kind]).fingerprint == encoders[kind].fingerprint
     other, changed = WRITERS[kind](tmp_path / "other", seed=1), folder_copy(kind)
-    with_another_activation(changed)
+    vision = json.loads((changed / "config.json").read_text())["vision_config"]
+    edit_json(changed / "config.json", vision_config={**vision, "hidden_act": "gelu"})
     for folder in (other, changed):
-        assert HuggingFaceEncoder.load(str(folder)).fingerprint != encoders[kind].fingerprint
-
-
-def with_another_activation(folder):
-    config = json.loads((folder / "config.json").read_text())
-    edit_json(folder / "config.json", vision_config={**config["vision_config"], "hidden_act": "gelu"})
+        assert load(folder).fingerprint != encoders[kind].fingerprint
 
 
 def without_a_merge(folder):
@@ -188,13 +174,13 @@ def without_a_merge_in_its_only_file(folder):
 )
 def test_another_tokenizer_has_another_fingerprint(encoders, folder_copy, kind, change):
     folder, texts = folder_copy(kind), ["a cat jumps over that"]
-    moved = HuggingFaceEncoder.load(str(folder))
+    moved = load(folder)
     assert moved.fingerprint == encoders[kind].fingerprint, "the folder's name is part of it"
     change(folder)
-    changed = HuggingFaceEncoder.load(str(folder))
+    changed = load(folder)
     assert changed.tokenize(texts)[0].tolist() != moved.tokenize(texts)[0].tolist()
     assert changed.fingerprint != moved.fingerprint
-    assert HuggingFaceEncoder.load(str(folder)).fingerprint == changed.fingerprint
+    assert load(folder).fingerprint == changed.fingerprint
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -207,7 +193,7 @@ def test_siglip_reads_canonical_texts_whatever_form_its_tokenizer_has(encoders, 
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=fast_form_of(slow), eos_token="</s>", pad_token="</s>", unk_token="<unk>"
     ).save_pretrained(folder)
-    fast = HuggingFaceEncoder.load(str(folder))
+    fast = load(folder)
     assert type(fast.tokenizer) is not type(slow)
     assert fast.tokenizer("A CAT!").input_ids != fast.tokenizer("a cat").input_ids, "nothing is left to do for us"
     for encoder in (encoders["siglip"], fast):
@@ -235,7 +221,7 @@ def test_canonical_text_is_what_siglips_own_tokenizer_makes_of_it(encoders, text
 
 @pytest.mark.parametrize("tokenizer_class", ["GemmaTokenizer", "Siglip2Tokenizer", "PreTrainedTokenizerFast"])
 def test_siglip2_reads_lower_case_with_its_punctuation_and_an_end_token(tmp_path, tokenizer_class):
-    encoder = HuggingFaceEncoder.load(str(write_hf_siglip2(tmp_path / "model", tokenizer_class=tokenizer_class)))
+    encoder = load(write_hf_siglip2(tmp_path / "model", tokenizer_class=tokenizer_class))
     assert encoder.architecture.startswith("SigLIP2 ")
     features = encoder.encode_texts(["A Photo of a CAT!", "a photo of a cat!", "a photo of a cat"])
     torch.testing.assert_close(features[0], features[1], atol=1e-6, rtol=0)
@@ -256,13 +242,6 @@ def test_siglip_cuts_long_texts_and_keeps_the_end_token_as_transformers_does(enc
     ids, mask = encoders[kind].tokenize([long])
     assert torch.equal(ids, own)
     assert mask.all()
-
-
-def test_a_text_too_long_for_clip_is_refused_and_the_longest_is_not(encoders):
-    encoder = encoders["clip"]
-    assert encoder.encode_texts(["x " * 75]).isfinite().all()
-    with pytest.raises(InvalidParameter, match=r"a text has 76 tokens, .* reads at most 75; shorten 'x x"):
-        encoder.encode_texts(["a cat", "x " * 76])
 
 
 def test_siglip_wants_embeddings_of_its_full_length(encoders):
@@ -286,7 +265,7 @@ def test_a_mask_is_true_exactly_up_to_the_end_token(encoders, texts):
 @pytest.mark.parametrize(("width", "height"), [(64, 64), (96, 64), (64, 200), (128, 192), (640, 480), (30, 20)])
 @pytest.mark.parametrize(("kind", "processor"), [("clip", CLIPImageProcessorPil), ("siglip2", SiglipImageProcessorPil)])
 def test_pixels_equal_the_processors_own(encoders, folders, kind, processor, width, height):
-    image = picture(width, height)
+    image = noise(width, height)
     own = processor.from_pretrained(folders[kind])(image, return_tensors="pt").pixel_values
     torch.testing.assert_close(encoders[kind].preprocess(image), own, atol=1e-6, rtol=0)
 
@@ -297,7 +276,7 @@ def test_a_configuration_nested_in_the_processors_is_found(encoders, folder_copy
     nested = {"image_processor": json.loads(settings_file.read_text()), "processor_class": "SiglipProcessor"}
     (folder / "processor_config.json").write_text(json.dumps(nested))
     settings_file.unlink()
-    assert HuggingFaceEncoder.load(str(folder)).preprocess == encoders["siglip"].preprocess
+    assert load(folder).preprocess == encoders["siglip"].preprocess
 
 
 @pytest.mark.parametrize(
@@ -363,39 +342,29 @@ def test_another_kind_of_model_is_refused(tmp_path, kind, words):
 
 
 @pytest.mark.parametrize(
-    ("kind", "lost", "words"),
+    ("kind", "name", "words"),
     [
-        ("clip", "config.json", "its config.json is missing"),
-        ("clip", "preprocessor_config.json", "its preprocessor_config.json is missing"),
-        ("clip", "model.safetensors", "its weights (model.safetensors or pytorch_model.bin) are missing"),
-        ("siglip", "spiece.model", "its tokenizer"),
+        ("clip", "config.json", "its config.json is"),
+        ("clip", "preprocessor_config.json", "its preprocessor_config.json is"),
+        ("clip", "model.safetensors", "its weights (model.safetensors or pytorch_model.bin) are"),
+        ("siglip", "spiece.model", "its tokenizer is"),
     ],
 )
-def test_a_missing_file_is_named(folder_copy, kind, lost, words):
+def test_a_missing_or_damaged_file_is_named(folder_copy, kind, name, words):
     folder = folder_copy(kind)
-    (folder / lost).unlink()
-    assert message_of(folder).startswith(f"hf:{folder} cannot be used: {words}")
+    for change in (lambda file: file.write_bytes(b"nonsense"), lambda file: file.unlink()):
+        change(folder / name)
+        assert message_of(folder).startswith(f"hf:{folder} cannot be used: {words} missing or cannot be read")
 
 
-def test_a_damaged_weights_file_is_named(folder_copy):
-    folder = folder_copy("clip")
-    (folder / "model.safetensors").write_bytes(b"no weights")
-    assert "pytorch_model.bin) are missing or cannot be read" in message_of(folder)
-
-
-def test_weights_in_the_old_format_are_read_without_running_what_is_in_it(folder_copy, tmp_path):
-    folder = folder_copy("clip")
-    fingerprint = HuggingFaceEncoder.load(str(folder)).fingerprint
-    old = folder / "pytorch_model.bin"
-    torch.save(load_file(folder / "model.safetensors"), old)
-    (folder / "model.safetensors").unlink()
-    assert HuggingFaceEncoder.load(str(folder)).fingerprint == fingerprint
-
+def test_a_pickle_among_the_files_is_not_run(folder_copy, tmp_path):
     class Trap:
         def __reduce__(self):
             return pathlib.Path.touch, (tmp_path / "sprung",)
 
-    torch.save({"logit_scale": Trap()}, old)
+    folder = folder_copy("clip")
+    (folder / "model.safetensors").unlink()
+    torch.save({"logit_scale": Trap()}, folder / "pytorch_model.bin")
     assert "pytorch_model.bin) are missing or cannot be read" in message_of(folder)
     assert not (tmp_path / "sprung").exists()
 
@@ -416,7 +385,7 @@ def in_several_files(folder):
 def test_weights_in_other_files_give_the_same_model(encoders, folder_copy, change):
     folder = folder_copy("clip")
     change(folder)
-    assert HuggingFaceEncoder.load(str(folder)).fingerprint == encoders["clip"].fingerprint
+    assert load(folder).fingerprint == encoders["clip"].fingerprint
 
 
 def test_an_index_of_weights_names_files_in_its_own_folder(folder_copy, tmp_path):
@@ -431,20 +400,6 @@ def test_an_index_of_weights_names_files_in_its_own_folder(folder_copy, tmp_path
     for content in ("[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', "[" * 10_000):
         index.write_text(content)
         assert "its weights" in message_of(folder)
-
-
-@pytest.mark.parametrize("change", [lambda folder: None, in_one_pickle_file], ids=["safetensors", "pickle"])
-def test_overwriting_or_cutting_the_weights_does_not_change_a_loaded_model(folder_copy, change):
-    folder = folder_copy("clip")
-    change(folder)
-    encoder = HuggingFaceEncoder.load(str(folder))
-    before = encoder.encode_texts(TEXTS)
-    (file,) = [*folder.glob("model.safetensors"), *folder.glob("pytorch_model.bin")]
-    with file.open("r+b") as opened:
-        opened.write(b"\xff" * file.stat().st_size)
-    torch.testing.assert_close(encoder.encode_texts(TEXTS), before, atol=1e-6, rtol=0)
-    os.truncate(file, 0)
-    torch.testing.assert_close(encoder.encode_texts(TEXTS), before, atol=1e-6, rtol=0)
 
 
 def test_weights_that_are_not_there_are_not_made_up(folder_copy):
@@ -505,37 +460,20 @@ def test_a_settings_file_that_is_no_object_is_refused(folder_copy, name, content
     message_of(folder)
 
 
-def with_a_token_of_a_gigantic_number(folder):
-    edit_json(folder / "vocab.json", photo=2**28)
-
-
-def with_a_token_that_the_model_does_not_know(folder):
-    edit_json(folder / "vocab.json", **{"a</w>": 5000})
-
-
-def with_another_kind_of_tokenizer(folder):
-    edit_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer")
-
-
-def with_an_absurd_length(folder):
-    edit_json(folder / "tokenizer_config.json", model_max_length=[[]])
-
-
 @pytest.mark.parametrize(
-    "change",
+    ("name", "changes"),
     [
-        with_a_token_of_a_gigantic_number,
-        with_a_token_that_the_model_does_not_know,
-        with_another_kind_of_tokenizer,
-        with_an_absurd_length,
+        ("vocab.json", {"photo": 2**28}),
+        ("vocab.json", {"a</w>": 5000}),  # which the model does not know
+        ("tokenizer_config.json", {"tokenizer_class": "BertTokenizer"}),
+        ("tokenizer_config.json", {"model_max_length": [[]]}),
     ],
 )
-def test_a_tokenizer_that_does_not_fit_is_refused_in_one_line(folder_copy, change):
+def test_a_tokenizer_that_does_not_fit_is_refused(folder_copy, name, changes):
     folder = folder_copy("clip")
-    change(folder)
-    with pytest.raises(UnavailableModel, match="tokenizer") as refused:
-        HuggingFaceEncoder.load(str(folder)).encode_texts(TEXTS)
-    assert "\n" not in str(refused.value)
+    edit_json(folder / name, **changes)
+    with pytest.raises(UnavailableModel, match="tokenizer"):
+        load(folder).encode_texts(TEXTS)
 
 
 def test_code_in_a_folder_is_not_run(folder_copy, tmp_path):
@@ -549,7 +487,7 @@ def test_code_in_a_folder_is_not_run(folder_copy, tmp_path):
     edit_json(folder / "tokenizer_config.json", **evil)
     edit_json(folder / "preprocessor_config.json", auto_map={"AutoImageProcessor": "evil.Evil"})
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "evil/model"}')
-    assert HuggingFaceEncoder.load(str(folder)).encode_texts(TEXTS).isfinite().all()
+    assert load(folder).encode_texts(TEXTS).isfinite().all()
     assert not (tmp_path / "harm").exists()
 
 
@@ -586,50 +524,29 @@ def test_a_model_that_cannot_be_fetched_says_why_and_what_else_there_is(monkeypa
     assert message.endswith("or --model embedded for a trial (it knows clothing only)")
 
 
-def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(encoders, folders, tmp_path):
-    repository, commit = tmp_path / "models--pta-tests--cached", "0" * 40
-    shutil.copytree(folders["clip"], repository / "snapshots" / commit)
+def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(
+    encoders, folders, tmp_path, monkeypatch, capfd
+):
+    repository, asked = tmp_path / "models--pta-tests--cached", []
+    shutil.copytree(folders["clip"], repository / "snapshots" / ("0" * 40))
     (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_NETWORK, str(folders["clip"])],
-        env={**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "0"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    from_folder, asked, from_cache, message = done.stdout.splitlines()
-    assert from_folder == from_cache == encoders["clip"].fingerprint
-    assert asked == "0", "a folder was given, and the network was asked"
+    (repository / "refs" / "main").write_text("0" * 40)
+
+    def refuse(*arguments, **_):
+        asked.append(arguments)
+        raise socket.gaierror("no network")
+
+    before = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    assert load(folders["clip"]).fingerprint == encoders["clip"].fingerprint
+    assert load("pta-tests/cached").fingerprint == encoders["clip"].fingerprint
+    assert not asked, "the network was asked for what is here"
+    message = message_of("openai/clip-vit-base-patch16")
     assert "hf:openai/clip-vit-base-patch16 is not on this machine" in message
     assert "(the hub cannot be reached)" in message
-    assert done.stderr == ""
-
-
-WITHOUT_NETWORK = """
-import socket, sys
-asked = []
-def refuse(*arguments, **_):
-    asked.append(arguments)
-    raise socket.gaierror("no network")
-socket.getaddrinfo = refuse
-
-from pta.encoders.huggingface import HuggingFaceEncoder
-from pta.errors import UnavailableModel
-
-print(HuggingFaceEncoder.load(sys.argv[1]).fingerprint)
-print(len(asked))
-print(HuggingFaceEncoder.load("pta-tests/cached").fingerprint)
-try:
-    HuggingFaceEncoder.load("openai/clip-vit-base-patch16")
-except UnavailableModel as error:
-    print(error)
-"""
-
-
-def test_loading_prints_nothing_and_leaves_the_libraries_as_they_were(folders, capfd):
-    before = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
-    HuggingFaceEncoder.load(str(folders["siglip"]))
+    assert asked
     assert capfd.readouterr() == ("", "")
     assert (transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()) == before
 
@@ -637,9 +554,3 @@ def test_loading_prints_nothing_and_leaves_the_libraries_as_they_were(folders, c
 def test_without_transformers_the_line_says_what_to_install(monkeypatch, folders):
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert message_of(folders["clip"]) == "hf: models need transformers; run pip install -e '.[hf]' in the clone of pta"
-
-
-def test_the_logit_scale_is_read_before_it_loses_precision(folders):
-    encoder = load_encoder(f"hf:{folders['siglip']}", dtype="bfloat16")
-    assert math.isclose(encoder.scale, math.exp(4.7), rel_tol=1e-6)
-    assert math.isclose(encoder.bias, -12.9, rel_tol=1e-6)

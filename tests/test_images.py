@@ -1,9 +1,5 @@
 """Pictures to pixels: the pipeline of CLIP, bit for bit, and files that are not what they seem."""
 
-import io
-import math
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,27 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from photos import encoded, smooth
 from PIL import Image
 
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
 from pta.files import read_sample
 from pta.images import CLIP_PREPROCESSING, Preprocessing, decode_image
-from pta.limits import USUAL_LIMITS
-
-
-def picture(width, height, mode="RGB", seed=0):
-    """Smooth colours with some grain, so that every filter has something to do."""
-    rng = np.random.default_rng(seed)
-    small = Image.fromarray(rng.integers(0, 256, (5, 7, 3), np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
-    grain = rng.integers(-20, 20, (height, width, 3))
-    return Image.fromarray(np.clip(np.asarray(small) + grain, 0, 255).astype(np.uint8)).convert(mode)
-
-
-def encoded(image, format="JPEG", **how):
-    buffer = io.BytesIO()
-    image.save(buffer, format, **how)
-    return buffer.getvalue()
 
 
 def reference(image, size=224):
@@ -54,19 +36,19 @@ def reference(image, size=224):
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 500), st.integers(1, 500), st.sampled_from(["RGB", "L", "P", "RGBA", "CMYK", "1"]))
 def test_pixels_equal_clips_own_pipeline_bit_for_bit(width, height, mode):
-    image = picture(width, height, mode)
+    image = smooth(width, height, mode)
     assert np.array_equal(CLIP_PREPROCESSING(image)[0].numpy(), reference(image))
 
 
 def test_a_square_resize_squeezes_both_sides():
-    image = picture(300, 100)
+    image = smooth(300, 100)
     square = Preprocessing(64, resize="square", resample="bilinear", mean=(0.5,) * 3, std=(0.5,) * 3)
     expected = np.asarray(image.resize((64, 64), Image.Resampling.BILINEAR)).astype(np.float32) / 255 * 2 - 1
     np.testing.assert_allclose(square(image)[0].permute(1, 2, 0).numpy(), expected, atol=1e-6)
 
 
 def test_several_pictures_make_one_batch_and_none_an_empty_one():
-    images = [picture(40, 50), picture(60, 30, "L")]
+    images = [smooth(40, 50), smooth(60, 30, "L")]
     assert torch.equal(CLIP_PREPROCESSING(images), torch.cat([CLIP_PREPROCESSING(image) for image in images]))
     assert CLIP_PREPROCESSING([]).shape == (0, 3, 224, 224)
 
@@ -84,35 +66,17 @@ def test_wrong_settings_and_wrong_pixels_are_refused():
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
 def test_usual_formats_are_decoded(format, tmp_path):
-    image = picture(33, 21)
+    image = smooth(33, 21)
     path = tmp_path / f"a.{format.lower()}"
     image.save(path, format)
     assert decode_image(read_sample(path), str(path)).size == (33, 21)
 
 
 def test_fast_decoding_shrinks_a_large_jpeg_as_far_as_it_may_and_touches_nothing_else():
-    large = encoded(picture(1000, 700))
+    large = encoded(smooth(1000, 700))
     assert decode_image(large, at_least=320).size == (500, 350)
     assert decode_image(large, at_least=351).size == (1000, 700)
-    assert decode_image(encoded(picture(1000, 700), "PNG"), at_least=100).size == (1000, 700)
-
-
-def bomb(side):
-    """A small PNG file that says it has side×side pixels."""
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
-
-
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("side", [math.isqrt(USUAL_LIMITS.max_pixels) + 1, 60_000])
-def test_a_decompression_bomb_is_refused_before_it_is_decoded(side, monkeypatch):
-    monkeypatch.setattr(Image.Image, "load", lambda image: pytest.fail("it was decoded"))
-    with pytest.raises(UnreadableSample, match=r"^x\.png: .*pixels"):
-        decode_image(bomb(side), "x.png")
+    assert decode_image(encoded(smooth(1000, 700), "PNG"), at_least=100).size == (1000, 700)
 
 
 def test_sixteen_bits_are_scaled_and_thirty_two_refused():
@@ -129,7 +93,7 @@ def test_sixteen_bits_are_scaled_and_thirty_two_refused():
 def test_a_thin_picture_is_refused_before_it_is_blown_up():
     with pytest.raises(UnreadableSample, match="1×600000 pixels are too thin"):
         CLIP_PREPROCESSING(Image.new("RGB", (1, 600_000)))
-    assert CLIP_PREPROCESSING(Image.new("RGB", (2, 3000))).shape == (1, 3, 224, 224)
+    assert CLIP_PREPROCESSING.geometry(2, 3000)[0] == (224, 336_000)
 
 
 @pytest.mark.parametrize(
@@ -138,15 +102,13 @@ def test_a_thin_picture_is_refused_before_it_is_blown_up():
         (b"hello", "no image that pta reads"),
         (b"", "no image that pta reads"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no image that pta reads"),
-        (encoded(picture(90, 90))[:500], "cannot be decoded"),
-        (encoded(picture(90, 90), "PNG")[:-300], "cannot be decoded"),
+        (encoded(smooth(90, 90))[:500], "cannot be decoded"),
+        (encoded(smooth(90, 90), "PNG")[:-300], "cannot be decoded"),
     ],
 )
 def test_what_is_no_image_is_refused_in_one_line(content, complaint):
-    with pytest.raises(UnreadableSample, match=complaint) as refused:
+    with pytest.raises(UnreadableSample, match=f"^photos/x.jpg: .*{complaint}"):
         decode_image(content, "photos/x.jpg")
-    assert str(refused.value).startswith("photos/x.jpg")
-    assert "\n" not in str(refused.value)
 
 
 def test_a_missing_or_huge_file_is_refused(tmp_path):
@@ -163,7 +125,7 @@ def test_a_missing_or_huge_file_is_refused(tmp_path):
 
 
 def test_a_picture_may_be_given_as_an_image_a_path_or_a_frame(tmp_path):
-    image, encoder = picture(20, 10), EmbeddedEncoder.load()
+    image, encoder = smooth(20, 10), EmbeddedEncoder.load()
     image.save(tmp_path / "a.png")
     content = (tmp_path / "a.png").read_bytes()
     for given_as in (image, tmp_path / "a.png", str(tmp_path / "a.png"), content, np.asarray(image)):

@@ -8,7 +8,6 @@ import random
 import signal
 
 import pytest
-from killable import Commands
 from photos import write_classes, write_photos
 
 from pta.files import load_tensors
@@ -27,13 +26,6 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def commands(place):
-    commands = Commands(place)
-    yield commands
-    commands.close()
-
-
 @pytest.fixture
 def folders(place, request):
     """One for a run that is never interrupted, and one for a run that is killed."""
@@ -43,18 +35,19 @@ def folders(place, request):
     return folders
 
 
-def run(commands, *arguments):
-    commands.start(*arguments)
-    assert commands.wait() == 0, commands.said()
+@pytest.fixture
+def run(commands, place):
+    """Run a command, and kill it as soon as there is `enough`; says whether it was killed, and what it has said."""
 
+    def run(*arguments, enough=lambda: False):
+        commands.start(*arguments, folder=place)
+        while commands.is_running(0.0005) and not enough():
+            pass
+        code, said = commands.kill(), commands.stderr.read()
+        assert code in (0, -signal.SIGKILL), said
+        return code != 0, said
 
-def killed_when(commands, enough):
-    """Kill the command as soon as there is enough; False if it has ended before."""
-    while commands.is_running(0.0005) and not enough():
-        pass
-    code = commands.kill()
-    assert code in (0, -signal.SIGKILL), commands.said()
-    return code != 0
+    return run
 
 
 def shards(folder):
@@ -69,25 +62,27 @@ def contents(folder):
 
 
 @pytest.mark.parametrize(("method", "name", "share"), [("pta", "rows.csv", 0.75), ("stata", "rows.jsonl", 0.25)])
-def test_a_killed_stream_ends_as_one_that_was_never_interrupted(commands, folders, method, name, share):
+def test_a_killed_stream_ends_as_one_that_was_never_interrupted(run, folders, method, name, share):
     def predict(folder, *more):
         files = ["--state", folder / "state", "--out", folder / name]
         return ["predict", *FIXED, "--classes", "classes.txt", "--batch", 3, "--method", method, *files, *more]
 
     whole, folder = folders
-    run(commands, *predict(whole))
+    run(*predict(whole))
     rows, random_numbers = folder / name, random.Random(method)
     kills, written_again = round(KILLS * share), 0
     while kills:
         killed = True
         while killed and kills:
             size = random_numbers.randrange(1500) + (rows.stat().st_size if rows.exists() else 0)
-            commands.start(*predict(folder, "--resume", "--save-every", random_numbers.choice([0, 0, 0.02, 30])))
-            killed = killed_when(commands, lambda size=size: rows.exists() and rows.stat().st_size >= size)
+            killed, said = run(
+                *predict(folder, "--resume", "--save-every", random_numbers.choice([0, 0, 0.02, 30])),
+                enough=lambda size=size: rows.exists() and rows.stat().st_size >= size,
+            )
             kills -= killed
-            written_again += "are written again" in commands.said()
+            written_again += "are written again" in said
             assert not rows.exists() or contents(whole)[name].startswith(rows.read_bytes())
-        run(commands, *predict(folder, "--resume"))
+        run(*predict(folder, "--resume"))
         assert contents(folder) == contents(whole)
         assert load_tensors(folder / "state", kind="state")[1]["position"] == COUNT - 1  # one cannot be read
         for path in folder.iterdir():
@@ -96,21 +91,20 @@ def test_a_killed_stream_ends_as_one_that_was_never_interrupted(commands, folder
 
 
 @pytest.mark.parametrize(("views", "share"), [((), 0.25), (("--views", "2"), 0.05)])
-def test_a_killed_extraction_ends_in_the_bytes_of_one_that_was_never_interrupted(commands, folders, views, share):
+def test_a_killed_extraction_ends_in_the_bytes_of_one_that_was_never_interrupted(run, folders, views, share):
     def extract(folder, batch=5):
         return ["extract", *FIXED, "--shard", 7, "--out", folder / "f.safetensors", "--batch", batch, *views]
 
     whole, folder = folders
-    run(commands, *extract(whole))
+    run(*extract(whole))
     random_numbers, kills = random.Random(len(views)), round(KILLS * share)
     while kills:
         killed = True
         while killed and kills:
             count = random_numbers.randrange(1, 6) + shards(folder)
-            commands.start(*extract(folder))
-            killed = killed_when(commands, lambda count=count: shards(folder) >= count)
+            killed, _ = run(*extract(folder), enough=lambda count=count: shards(folder) >= count)
             kills -= killed
         begun = any(folder.glob("*/*.safetensors"))
-        run(commands, *extract(folder, 64 if begun else 5))  # it goes on as it was begun
+        run(*extract(folder, 64 if begun else 5))  # it goes on as it was begun
         assert contents(folder) == contents(whole)
         (folder / "f.safetensors").unlink()

@@ -16,13 +16,6 @@ from pta.reproduction.library import VIEWS, Library
 SIX = "fashion/gaussian_noise/3/6"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     return Library(tmp_path_factory.mktemp("features"), model="embedded")
@@ -92,7 +85,7 @@ def test_an_extraction_that_is_under_way_is_waited_for(tmp_path):
     waiting = threading.Thread(target=lambda: found.append(Library(tmp_path, model="embedded").features(SIX)))
     with sole_writer(file):
         waiting.start()
-        waiting.join(0.7)
+        waiting.join(0.2)
         assert waiting.is_alive()
         assert not file.exists()
     waiting.join()

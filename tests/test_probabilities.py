@@ -30,10 +30,10 @@ def labels(adapter, logits, zero_shot, *, raw):
 
 @pytest.mark.parametrize("method", list_adapters())
 @settings(max_examples=4)
-@given(st.integers(0, 2**16), st.integers(0, 80))
+@given(st.integers(0, 2**16), st.integers(0, 60))
 def test_the_factor_changes_no_label_of_any_method(method, seed, learned):
-    stream = _Stream.make(seed)
-    adapter = stream.adapter(partial(create_adapter, method), learned=learned)
+    stream = _Stream.make(partial(create_adapter, method), seed)
+    adapter = stream.adapter(learned=learned)
     logits = adapter.step(stream.samples[learned:])
     zero_shot = stream.classifier.logits(stream.samples[learned:].features)
     expected = labels(adapter, logits, zero_shot, raw=True)

@@ -1,5 +1,7 @@
 """Every registered method has a loop of its name, and gives the loop's logits for any stream, cut and parameters."""
 
+from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
@@ -76,13 +78,17 @@ def test_single_precision_is_near_the_loop(method, data):
     assert logits.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("method", "switch"), other_values(), ids=str)
-def test_each_value_of_a_parameter_makes_a_difference_and_that_of_the_loop(method, switch):
+@cache
+def usual_logits(method, **switch):
+    """Those of the stream on which the method's parameters make a difference."""
     case = CASES[method]
     stream = clip_like_stream(1, **{"classes": 8, "dim": 16, "count": 80, "scale": 40.0} | case.shape)
-    samples = samples_of(stream, case.views and 20)
-    plain, switched = (assert_like_the_loop(method, stream, samples, **case.fixed | one) for one in ({}, switch))
-    assert (plain - switched).abs().max() > 1e-3
+    return assert_like_the_loop(method, stream, samples_of(stream, case.views and 20), **case.fixed | switch)
+
+
+@pytest.mark.parametrize(("method", "switch"), other_values(), ids=str)
+def test_each_value_of_a_parameter_makes_a_difference_and_that_of_the_loop(method, switch):
+    assert (usual_logits(method) - usual_logits(method, **switch)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("size", [3, 2, 1])
@@ -93,18 +99,28 @@ def test_the_worked_stream_gives_what_the_loop_gives(method, size):
     assert_like_the_loop(method, toy, samples_of(toy, case.views and 10), parts, **case.fixed)
 
 
+def stream_of_means(method, seed):
+    """A stream of six views for each of 40 samples, and the samples: means of the views, and these beside them."""
+    stream = clip_like_stream(seed, classes=8, dim=16, count=6 * 40, in_order=True, scale=30.0)
+    most_confident = stream.features.unflatten(0, (40, 6))
+    views = {"views": most_confident[:, torch.arange(12) % 6]} if CASES[method].views else {}
+    return stream, Samples(most_confident.mean(dim=1), most_confident=most_confident, **views)
+
+
 @pytest.mark.parametrize("method", AVERAGED)
 @settings(max_examples=10)
 @given(st.data(), st.integers(0, 1000))
 def test_means_of_views_are_judged_by_the_mean_of_their_probabilities(method, data, seed):
-    stream = clip_like_stream(seed, classes=8, dim=16, count=6 * 40, in_order=True, scale=30.0)
-    most_confident = stream.features.unflatten(0, (40, 6))
-    means = most_confident.mean(dim=1)
-    views = {"views": most_confident[:, torch.arange(12) % 6]} if CASES[method].views else {}
-    samples = Samples(means, most_confident=most_confident, **views)
+    stream, samples = stream_of_means(method, seed)
     assert_like_the_loop(method, stream, samples, data.draw(cuts(40)), **drawn_parameters(method, data))
-    alone, averaged = (assert_like_the_loop(method, stream, one) for one in (Samples(means, **views), samples))
-    assert (alone - averaged).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("method", AVERAGED)
+def test_the_views_of_a_mean_make_a_difference(method):
+    stream, averaged = stream_of_means(method, seed=1)
+    alone = replace(averaged, most_confident=None)
+    logits = [assert_like_the_loop(method, stream, samples) for samples in (alone, averaged)]
+    assert (logits[0] - logits[1]).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("method", [name for name, case in CASES.items() if case.views and name != "dpe"])

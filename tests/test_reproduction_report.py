@@ -6,13 +6,12 @@ from dataclasses import replace
 from html import escape, unescape
 
 import pytest
-from pages import CHROMIUM, Balance, in_a_browser
+from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser
 from tables import HOSTILE, offline_table, one_column, over_x, paper_table
 
+from pta.reproduction.cell import Cell
 from pta.reproduction.figures import draw
 from pta.reproduction.html_report import render_report
-from pta.reproduction.table import Cell
-from pta.reproduction.view import view_of
 
 MADE = {"machine": "Some <CPU> & more", "software": "pta 0.1.0"}
 
@@ -88,18 +87,8 @@ def test_every_number_of_ours_says_where_it_comes_from():
 
 def test_what_else_was_counted_is_a_mean_over_seeds():
     rows = cells_of(alone(paper_table()))
-    assert [
-        "No training: PTA",
-        "DTD",
-        "70.12",
-        "50.50 (boot)",
-        "4.50",
-        "9.50",
-        "15.0",
-        "1.5",
-        "0.375",
-        "4,096 bytes",
-    ] in rows
+    of_dtd = "No training: PTA|DTD|70.12|50.50 (boot)|4.50|9.50|15.0|1.5|0.375|4,096 bytes"
+    assert of_dtd.split("|") in rows
     assert not any(row[0] == "No training: ± over seeds" and len(row) == 10 for row in rows)
 
 
@@ -119,10 +108,10 @@ def test_contents_lead_to_every_part(page):
 
 
 def test_everything_is_said_and_escaped(page):
-    assert all(escape(said) in page for said in (*view_of(paper_table()).notes, "With & without", *MADE.values()))
+    assert all(escape(said) in page for said in (*paper_table().remarks, "With & without", *MADE.values()))
     table = paper_table()
     experiment = replace(table.experiment, id=HOSTILE, title=HOSTILE, place=HOSTILE, unit=HOSTILE, note=HOSTILE)
-    named = {"headings": (HOSTILE, "B", "Mean"), "about": {HOSTILE: HOSTILE}, "absent": {HOSTILE: HOSTILE}}
+    named = {"headings": (HOSTILE, "B", "Mean", "gain"), "about": {HOSTILE: HOSTILE}, "absent": {HOSTILE: HOSTILE}}
     lines = tuple(replace(line, row=replace(line.row, note=HOSTILE)) for line in table.lines)
     hostile = replace(table, experiment=experiment, lines=lines, notes=(HOSTILE,), **named)
     page = render_report([hostile], {}, made={HOSTILE: HOSTILE})
@@ -131,12 +120,8 @@ def test_everything_is_said_and_escaped(page):
 
 
 def test_the_report_needs_nothing_from_outside(page):
-    without_names = page.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
-    assert not re.search(r"https?:|@import|<script", without_names)
-    addresses = re.findall(r"""(?:src|href|srcset|action)\s*=\s*["']([^"']*)""", page)
-    assert addresses
-    assert all(address.startswith(("#", "data:")) for address in addresses)
-    assert "default-src 'none'" in page  # and the browser is told to refuse anything else
+    assert_loads_nothing(page)
+    assert "<script" not in page
 
 
 def test_the_tags_of_the_report_are_balanced(page):

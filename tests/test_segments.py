@@ -415,82 +415,51 @@ def test_a_missing_file_and_a_state_file_are_no_segment_and_a_segment_file_is_no
         Segment.load(tmp_path / "nowhere")
 
 
-def damaged(name, change):
-    """A case: one tensor of the file changed."""
-    return pytest.param(lambda tensors, about: tensors.update({name: change(tensors[name])}), id=name)
+def damaged(name, *changes):
+    """Cases: one tensor of the file changed."""
+    return [
+        pytest.param(lambda tensors, _, one=one: tensors.update({name: one(tensors[name])}), id=name) for one in changes
+    ]
 
 
-def declared(name, value):
-    """A case: one entry of the description changed."""
-    return pytest.param(lambda tensors, about: about.update({name: value}), id=f"{name}={value}")
+def declared(name, *values):
+    """Cases: one entry of the description changed."""
+    return [pytest.param(lambda _, about, one=one: about.update({name: one}), id=f"{name}={one}") for one in values]
+
+
+def ruled(**values):
+    """Cases: one entry of the rule changed."""
+    changed = values.items()
+    return [pytest.param(lambda _, about, one=one: about["rule"].update([one]), id=str(one)) for one in changed]
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        declared("version", 1),
-        declared("count", None),
-        declared("count", -5),
-        declared("count", 12),
-        declared("count", 2**70),
-        declared("count", 10**30),
-        declared("count", "40"),
-        declared("count", 1.5),
-        declared("shape", [8]),
-        declared("shape", [3, 16]),
-        declared("shape", [8, 15]),
-        declared("shape", 8),
-        declared("shape", [10**30, 16]),
-        declared("rule", {}),
-        declared("rule", [1]),
-        declared("rule", {"h": -1}),
-        declared("classifier", None),
-        pytest.param(lambda tensors, about: about["rule"].update(w=0.5), id="longer tail"),
-        pytest.param(lambda tensors, about: about["rule"].update(w=2.0), id="w=2"),
-        pytest.param(lambda tensors, about: about["rule"].update(extra=2.0), id="extra rule"),
-        pytest.param(lambda tensors, about: about["rule"].update(h=[20]), id="h is a list"),
-        pytest.param(lambda tensors, about: tensors.pop("tail"), id="no tail"),
-        pytest.param(lambda tensors, about: tensors.update(extra=torch.ones(1)), id="extra tensor"),
-        pytest.param(lambda tensors, about: tensors.pop("touches.samples"), id="no touches"),
-        damaged("head.offset", lambda t: t[:, 1:]),
-        damaged("head.offset", lambda t: t[1:]),
-        damaged("head.offset", lambda t: t.double()),
-        damaged("head.offset", lambda t: t * torch.nan),
-        damaged("head.offset", lambda t: t * 1e30),
-        damaged("head.offset", lambda t: t * 3),
-        damaged("head.log_decay", lambda t: t[1:]),
-        damaged("head.log_decay", lambda t: -t),
-        damaged("head.log_decay", lambda t: t * 0 + 1e308),
-        damaged("head.log_decay", lambda t: t * 0 - 1e308),
-        damaged("head.log_decay", lambda t: t * 1e-3),
-        damaged("head.log_decay", lambda t: t * torch.inf),
-        damaged("head.log_decay", lambda t: t.float()),
-        damaged("head.spread", lambda t: t + 4),
-        damaged("head.classes", lambda t: t.flip(0)),
-        damaged("head.classes", lambda t: t * 0),
-        damaged("head.classes", lambda t: t + 8),
-        damaged("head.classes", lambda t: t - 8),
-        damaged("head.classes", lambda t: t.int()),
-        damaged("head.classes", lambda t: t.sum()),
-        damaged("tail", lambda t: t * 0),
-        damaged("tail", lambda t: t * 1.01),
-        damaged("tail", lambda t: t * 1e30),
-        damaged("tail", lambda t: t * torch.inf),
-        damaged("tail", lambda t: t.half()),
-        damaged("tail", lambda t: t[0]),
-        damaged("tail", lambda t: t[:0]),
-        damaged("tail", lambda t: t.sum()),
-        damaged("touches.samples", lambda t: t + 10**6),
-        damaged("touches.samples", lambda t: t - 10**6),
-        damaged("touches.samples", lambda t: t * 0),
-        damaged("touches.samples", lambda t: t[1:]),
-        damaged("touches.classes", lambda t: t + 8),
-        damaged("touches.classes", lambda t: t.flip(0)),
-        damaged("touches.probabilities", lambda t: t * 0),
-        damaged("touches.probabilities", lambda t: t + 1),
-        damaged("touches.probabilities", lambda t: t * torch.nan),
-        damaged("touches.probabilities", lambda t: t.float()),
-        damaged("touches.probabilities", lambda t: t.bfloat16()),
+        *declared("version", 1),
+        *declared("count", None, -5, 12, 2**70, 10**30, "40", 1.5),
+        *declared("shape", [8], [3, 16], [8, 15], 8, [10**30, 16]),
+        *declared("rule", {}, [1], {"h": -1}),
+        *declared("classifier", None),
+        *ruled(w=0.5),  # which has a longer tail
+        *ruled(w=2.0, extra=2.0, h=[20]),
+        pytest.param(lambda tensors, _: tensors.pop("tail"), id="no tail"),
+        pytest.param(lambda tensors, _: tensors.update(extra=torch.ones(1)), id="extra tensor"),
+        pytest.param(lambda tensors, _: tensors.pop("touches.samples"), id="no touches"),
+        *damaged("head.offset", lambda t: t[:, 1:], lambda t: t[1:], lambda t: t.double()),
+        *damaged("head.offset", lambda t: t * torch.nan, lambda t: t * 1e30, lambda t: t * 3),
+        *damaged("head.log_decay", lambda t: t[1:], lambda t: -t, lambda t: t.float()),
+        *damaged("head.log_decay", lambda t: t * 0 + 1e308, lambda t: t * 0 - 1e308),
+        *damaged("head.log_decay", lambda t: t * 1e-3, lambda t: t * torch.inf),
+        *damaged("head.spread", lambda t: t + 4),
+        *damaged("head.classes", lambda t: t.flip(0), lambda t: t * 0, lambda t: t + 8, lambda t: t - 8),
+        *damaged("head.classes", lambda t: t.int(), lambda t: t.sum()),
+        *damaged("tail", lambda t: t * 0, lambda t: t * 1.01, lambda t: t * 1e30, lambda t: t * torch.inf),
+        *damaged("tail", lambda t: t.half(), lambda t: t[0], lambda t: t[:0], lambda t: t.sum()),
+        *damaged("touches.samples", lambda t: t + 10**6, lambda t: t - 10**6, lambda t: t * 0, lambda t: t[1:]),
+        *damaged("touches.classes", lambda t: t + 8, lambda t: t.flip(0)),
+        *damaged("touches.probabilities", lambda t: t * 0, lambda t: t + 1, lambda t: t * torch.nan),
+        *damaged("touches.probabilities", lambda t: t.float(), lambda t: t.bfloat16()),
     ],
 )
 def test_a_damaged_segment_file_is_refused_in_one_line(damage, segment, tmp_path):

@@ -9,14 +9,13 @@ from pta.evaluation.stream import Stream
 from pta.images import decode_image
 from pta.inference.encoding import Views
 from pta.reproduction import speed
+from pta.reproduction.cell import CANNOT
 from pta.reproduction.declaration import parse_experiment
 from pta.reproduction.fill import fill
 from pta.reproduction.library import Library
 from pta.reproduction.measure import measure
 from pta.reproduction.plan import place
 from pta.reproduction.speed import Contender, measure_speeds
-from pta.reproduction.table import CANNOT
-from pta.reproduction.view import view_of
 from pta.reproduction.world import World
 
 MANY, FEW = "fashion/gaussian_noise/3/14", "fashion/gaussian_noise/3/4"
@@ -31,9 +30,7 @@ columns = [
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PTA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield Library(tmp_path_factory.mktemp("features"), model="embedded")
+    return Library(tmp_path_factory.mktemp("features"), model="embedded")
 
 
 @pytest.fixture(autouse=True)
@@ -66,13 +63,13 @@ def steps(monkeypatch):
 def clock(monkeypatch):
     """How long an answer takes, by method and round."""
     takes = {}
-    answer = speed._Turn.answer
+    answer = Contender.answer
 
-    def timed(turn, pixels):
-        answer(turn, pixels)
-        turn.rounds[-1][-1] = takes[turn.contender.method][len(turn.rounds) - 1]
+    def timed(one, pixels):
+        answer(one, pixels)
+        one.rounds[-1][-1] = takes[one.method][len(one.rounds) - 1]
 
-    monkeypatch.setattr(speed._Turn, "answer", timed)
+    monkeypatch.setattr(Contender, "answer", timed)
     return takes
 
 
@@ -173,15 +170,15 @@ def test_speeds_are_measured_again_beside_others_on_another_machine_or_by_other_
 def test_a_speed_is_the_median_of_its_rounds_and_shows_the_least_and_the_most(library, tmp_path, clock):
     clock |= {"clip": [1.0, 1.0, 1.0, 1.0], "pta": [2.0, 1.25, 4.0, 1.6]}
     plan = plan_of("clip", "pta")
-    view = view_of(fill(plan, measure([plan], library, ResultStore(tmp_path)), {}))
-    shown = [[cell.lines for cell in row.cells] for row in view.rows]
+    table = fill(plan, measure([plan], library, ResultStore(tmp_path)), {})
+    shown = [[cell.texts for cell in line.cells] for line in table.lines]
     assert shown == [[["1.00"], ["100.00"]], [["0.56 [0.25 to 0.80]"], ["56.25 [25.00 to 80.00]"]]]
-    assert any("medians of rounds" in note for note in view.notes)
+    assert any("medians of rounds" in note for note in table.remarks)
 
 
 def test_the_memory_of_a_method_is_that_of_the_model_and_of_its_own_state(library, monkeypatch):
     mib, model, own, peak, made = 2**20, 50, 100, 7, []
-    monkeypatch.setattr(speed._Turn, "_is_cuda", property(lambda turn: True))
+    monkeypatch.setattr(Contender, "_is_cuda", property(lambda one: True))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: mib * (model + own * len(made)))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: mib * (model + own * len(made) + peak))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)

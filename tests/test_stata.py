@@ -14,8 +14,8 @@ def loop_of(stream, **parameters):
     return stata_loop(stream.anchors.numpy(), stream.features.numpy(), scale=stream.scale, **parameters)
 
 
-def varied_stream(seed=1, count=80, dtype=torch.float64):
-    return clip_like_stream(seed, classes=10, dim=24, count=count, scale=40.0).to(dtype)
+def varied_stream():
+    return clip_like_stream(1, classes=10, dim=24, count=80, scale=40.0)
 
 
 # -- the initial covariance -------------------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ def edited(snapshot, piece, edit):
 
 @EACH_SETTING
 def test_an_edited_state_is_refused_or_leads_to_finite_answers(name, parameters):
-    stream = _Stream.make(1)
-    adapter = stream.adapter(partial(create_adapter, name, **parameters), learned=60)
+    stream = _Stream.make(partial(create_adapter, name, **parameters), 1)
+    adapter = stream.adapter(learned=60)
     snapshot = adapter.snapshot()
     for piece, edit in product(snapshot.tensors, EDITS):
         if unless_refused(partial(restored, adapter, edited(snapshot, piece, edit))):
@@ -105,10 +105,10 @@ STREAMS = {
 @EACH_SETTING
 @pytest.mark.parametrize("scale", [0.01, 1e4])
 def test_whatever_steps_lead_to_is_within_the_bounds(name, parameters, scale):
-    plain = _Stream.make(2)
+    plain = _Stream.make(partial(create_adapter, name, **parameters), 2)
     classifier = ZeroShotClassifier(plain.classifier.anchors, plain.classifier.class_names, scale)
     stream, unit = replace(plain, classifier=classifier), normalize(plain.samples.features)
-    adapter = stream.adapter(partial(create_adapter, name, **parameters))
+    adapter = stream.adapter()
     for change in STREAMS.values():
         samples = replace(stream.samples, features=change(unit), most_confident=None)
         logits = torch.cat([adapter.step(samples[:37]), adapter.step(samples[37:60])])
@@ -147,7 +147,7 @@ def other_items(state):
     ],
 )
 def test_pieces_that_do_not_belong_together_are_refused(name, change, complaint):
-    adapter = _Stream.make(1).adapter(partial(create_adapter, name), learned=60)
+    adapter = _Stream.make(partial(create_adapter, name), 1).adapter(learned=60)
     snapshot = adapter.snapshot()
     before = {name: tensor.clone() for name, tensor in snapshot.tensors.items()}
     change(snapshot.tensors)
@@ -157,7 +157,7 @@ def test_pieces_that_do_not_belong_together_are_refused(name, change, complaint)
 
 
 def test_parameters_that_ask_for_more_than_there_is_memory_for_are_refused():
-    adapter = _Stream.make(1).adapter(partial(create_adapter, "clip"), learned=0)
+    adapter = _Stream.make(partial(create_adapter, "clip"), 1).adapter()
     with pytest.raises(InvalidParameter, match="clip with these parameters keeps more than there is memory for"):
         adapter.add_state("slots", lambda classifier, *_: classifier.anchors.new_zeros(2**50))
     adapter.restore(adapter.snapshot())

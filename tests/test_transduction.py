@@ -14,7 +14,7 @@ from pta.adapters.stata import StatA
 from pta.adapters.transclip import TransCLIP
 from pta.engines import transduction
 from pta.engines.transduction import Moments, Ties, as_logits, direction, log_likelihood, nearest_neighbours, settle
-from pta.reference.transclip import affinity
+from pta.reference.transclip import affinity, transclip_loop
 
 METHODS = pytest.mark.parametrize("method", [TransCLIP, StatA, partial(StatA, counts="soft", alpha=0.0)], ids=str)
 
@@ -178,3 +178,25 @@ def test_a_class_that_nothing_speaks_for_stays_finite(method):
         logits = method(classifier.to(dtype=features.dtype)).step(features)
         assert logits.isfinite().all()
         assert not (logits.argmax(dim=1) == 4).any()
+        if method is TransCLIP:
+            expected = transclip_loop(anchors.numpy(), stream.features.numpy())
+            np.testing.assert_allclose(logits, expected, atol=1e-6 if features.dtype == torch.float64 else 1e-2)
+
+
+# -- what those of TransCLIP mean -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sample_alone_gets_its_zero_shot_probabilities(dtype):
+    stream = varied_stream(dtype)
+    alone = stream.features[:1]
+    expected = stream.classifier.logits(alone).log_softmax(dim=1)
+    torch.testing.assert_close(TransCLIP(stream.classifier).step(alone), expected, atol=1e-4, rtol=0)
+
+
+def test_neighbours_decide_where_the_text_cannot():
+    right, left = [0.0, 1.0, 0.3], [0.0, 1.0, -0.3]
+    near = [[0.03, 1.0, 0.3], [0.0, 1.02, 0.3], [-0.03, 1.0, -0.3], [0.0, 1.02, -0.3]]
+    features = torch.tensor([right, left, *near], dtype=torch.float64)
+    classifier = ZeroShotClassifier([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]], ["right", "left"])
+    assert TransCLIP(classifier).step(features).argmax(dim=1).tolist() == [0, 1, 0, 0, 1, 1]

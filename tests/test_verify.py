@@ -33,8 +33,7 @@ def test_an_architecture_that_nobody_published_is_refused_with_the_list():
         find_reference("SigLIP", "clip")
 
 
-def test_what_is_there_is_measured_and_what_is_not_is_said(tmp_path, monkeypatch):
-    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
+def test_what_is_there_is_measured_and_what_is_not_is_said(tmp_path):
     root, features = tmp_path / "data", tmp_path / "features"
     root.mkdir()
     features.mkdir()
@@ -51,8 +50,7 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(tmp_path, monkeypatch
     assert list(verify(encoder, reference, root, features, ["dtd"])) == [there]
 
 
-def test_a_row_that_was_made_with_descriptions_is_measured_with_descriptions(tmp_path, monkeypatch):
-    monkeypatch.setenv("PTA_CACHE", str(tmp_path / "cache"))
+def test_a_row_that_was_made_with_descriptions_is_measured_with_descriptions(tmp_path):
     build("dtd", tmp_path)
     names = find_entry("dtd").class_names
     encoder, reference = EmbeddedEncoder.load().ready(), find_reference("ViT-B/16", "dpe")

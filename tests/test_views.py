@@ -1,6 +1,5 @@
 """Views: the crop, the operations, the mixture, and the mean over the most confident of them."""
 
-import io
 import math
 from functools import cache
 
@@ -9,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from photos import encoded, smooth
 from PIL import Image
 
 from pta import Samples, ZeroShotClassifier
@@ -25,14 +25,9 @@ SEEDS = st.integers(0, 2**32)
 
 
 @cache
-def picture(width=70, height=50, mode="RGB", seed=1):
-    """Smooth colours with some grain, through a real JPEG file."""
-    rng = np.random.default_rng(seed)
-    coarse = Image.fromarray(rng.integers(256, size=(6, 6, 3), dtype=np.uint8)).resize((width, height))
-    noisy = np.clip(np.asarray(coarse, float) + rng.normal(0, 6, (height, width, 3)), 0, 255).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(noisy).save(file, "JPEG", quality=95)
-    return decode_image(file.getvalue()).convert(mode)
+def picture(width=70, height=50, mode="RGB"):
+    """Through a real JPEG file."""
+    return decode_image(encoded(smooth(width, height), quality=95)).convert(mode)
 
 
 def values(image):
@@ -132,7 +127,7 @@ def test_a_crop_is_its_box_scaled_bilinearly_and_flipped_half_of_the_time():
 @given(level=LEVELS)
 def test_posterize_always_keeps_four_bits(mode, level):
     image = picture(mode=mode)
-    assert np.array_equal(values(augmix.posterize(image, level)), values(image) & 0xF0)
+    assert np.array_equal(values(OPERATIONS["posterize"](image, level)), values(image) & 0xF0)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
@@ -142,14 +137,16 @@ def test_solarize_inverts_from_a_threshold_between_231_and_254(mode, level):
     threshold = 256 - int(25.6 * abs(level))
     assert 231 <= threshold <= 254
     given_ = values(image)
-    assert np.array_equal(values(augmix.solarize(image, level)), np.where(given_ < threshold, given_, 255 - given_))
+    assert np.array_equal(
+        values(OPERATIONS["solarize"](image, level)), np.where(given_ < threshold, given_, 255 - given_)
+    )
 
 
 @pytest.mark.parametrize("level", [-1.0, -0.7, -0.5, -0.1, 0.33, 0.34, 0.99])
 def test_rotate_turns_by_whole_degrees_from_minus_two_to_two(level):
     image = picture(32, 32)
     degrees = math.copysign(math.floor(3 * abs(level)), level)
-    found = values(augmix.rotate(image, level))
+    found = values(OPERATIONS["rotate"](image, level))
     assert abs(degrees) <= 2 or level == -1.0  # which is never drawn
     turn = math.radians(degrees)
     cos, sin = math.cos(turn), math.sin(turn)
@@ -158,16 +155,12 @@ def test_rotate_turns_by_whole_degrees_from_minus_two_to_two(level):
     assert np.abs(found - expected)[inside].max() <= 1
 
 
-@pytest.mark.parametrize("level", [-1.0, -0.4, 0.1, 0.73, 1.0])
+@pytest.mark.parametrize("level", [-1.0, 0.1, 0.73])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_shears_equal_the_slow_ones_and_are_at_most_three_hundredths(mode, level):
-    image = picture(40, 40, mode)
-    sideways, upwards = (
-        slow_affine(image, (1, 0.03 * level, 0, 0, 1, 0)),
-        slow_affine(image, (1, 0, 0, 0.03 * level, 1, 0)),
-    )
-    assert np.abs(values(augmix.shear_x(image, level)) - sideways).max() <= 1
-    assert np.abs(values(augmix.shear_y(image, level)) - upwards).max() <= 1
+    image = picture(30, 30, mode)
+    for name, matrix in (("shear_x", (1, 0.03 * level, 0, 0, 1, 0)), ("shear_y", (1, 0, 0, 0.03 * level, 1, 0))):
+        assert np.abs(values(OPERATIONS[name](image, level)) - slow_affine(image, matrix)).max() <= 1
 
 
 @given(level=LEVELS)
@@ -180,28 +173,28 @@ def test_translations_move_by_whole_pixels_up_to_seven_of_224_and_leave_black(le
         expected[:, : 224 - pixels] = values(image)[:, pixels:]
     else:
         expected[:, -pixels:] = values(image)[:, :pixels]
-    assert np.array_equal(values(augmix.translate_x(image, level)), expected)
-    upright = values(augmix.translate_y(image.transpose(Image.Transpose.TRANSPOSE), level))
+    assert np.array_equal(values(OPERATIONS["translate_x"](image, level)), expected)
+    upright = values(OPERATIONS["translate_y"](image.transpose(Image.Transpose.TRANSPOSE), level))
     assert np.array_equal(upright, expected.transpose(1, 0, 2))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_autocontrast_stretches_and_equalize_flattens_each_channel(mode):
     image = picture(mode=mode).point(lambda value: 60 + value // 3)
-    stretched = values(augmix.autocontrast(image, 0.5)).reshape(50 * 70, -1)
+    stretched = values(OPERATIONS["autocontrast"](image, 0.5)).reshape(50 * 70, -1)
     assert stretched.min(axis=0).tolist() == [0] * stretched.shape[1]
     assert stretched.max(axis=0).tolist() == [255] * stretched.shape[1]
-    flat = values(augmix.equalize(image, 0.5)).reshape(50 * 70, -1)
+    flat = values(OPERATIONS["equalize"](image, 0.5)).reshape(50 * 70, -1)
     for channel in flat.T:
         below = [(channel < bound).mean() for bound in (64, 128, 192)]
         assert below == pytest.approx([0.25, 0.5, 0.75], abs=0.08)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
+@pytest.mark.parametrize("operation", OPERATIONS)
 @given(level=LEVELS, grey=st.booleans())
 def test_every_operation_keeps_size_and_mode(operation, level, grey):
     image = picture(20, 20, "L" if grey else "RGB")
-    found = operation(image, level)
+    found = OPERATIONS[operation](image, level)
     assert (found.size, found.mode) == (image.size, image.mode)
 
 
@@ -218,7 +211,7 @@ def test_levels_are_uniform_from_a_tenth_to_one_on_either_side():
 def test_a_chain_is_one_to_three_operations_drawn_uniformly_with_replacement(monkeypatch):
     called = []
     spies = [lambda image, level, number=number: (called.append(number), image)[1] for number in range(9)]
-    monkeypatch.setattr(augmix, "OPERATIONS", tuple(spies))
+    monkeypatch.setattr(augmix, "_DRAWN", tuple(spies))
     rng, chains = np.random.default_rng(1), []
     for _ in range(4000):
         called.clear()
@@ -234,7 +227,7 @@ def test_a_chain_is_one_to_three_operations_drawn_uniformly_with_replacement(mon
 
 def test_the_nine_operations_are_those_of_the_released_program():
     names = "autocontrast equalize posterize rotate solarize shear_x shear_y translate_x translate_y"
-    assert [operation.__name__ for operation in OPERATIONS] == names.split()
+    assert list(OPERATIONS) == names.split()
 
 
 # -- the mixture ------------------------------------------------------------------------------------------------------
@@ -365,15 +358,10 @@ def test_the_confident_mean_equals_the_slow_one(count, views, keep, seed):
 
 
 def test_of_64_views_six_are_kept_and_their_mean_is_not_scaled_again():
-    rng = np.random.default_rng(1)
-    classifier = ZeroShotClassifier(np.eye(8), list("abcdefgh"), scale=10.0)
-    views = torch.tensor(rng.standard_normal((3, 64, 8)))
-    found = mean_of(views, classifier)
-    for own, mean in zip(views, found.features, strict=True):
-        unit = own / own.norm(dim=1, keepdim=True)
-        probabilities = (10 * unit).softmax(dim=1)
-        six = (-(probabilities * probabilities.log()).sum(dim=1)).topk(6, largest=False).indices
-        assert torch.allclose(mean, unit[six].mean(dim=0))
+    views = torch.tensor(np.random.default_rng(1).standard_normal((3, 64, 8)))
+    found = mean_of(views, ZeroShotClassifier(np.eye(8), list("abcdefgh"), scale=10.0))
+    assert found.most_confident.shape == (3, 6, 8)
+    assert torch.allclose(found.features, found.most_confident.mean(dim=1))
     assert (found.features.norm(dim=1) < 0.99).all()
 
 

@@ -11,10 +11,11 @@ import tarfile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from miniatures import jpeg, message, write_images
+from miniatures import jpeg, write_images
+from refusals import refusal
 
 from pta.datasets import open_samples
-from pta.datasets.shard_names import expand_range
+from pta.datasets.webdataset import expand_range
 from pta.errors import UnreadableFile
 
 NAMES = ["cat", "dog"]
@@ -90,7 +91,7 @@ def test_an_image_is_what_the_formats_own_pattern_takes_for_one(tmp_path_factory
     parts = re.match(r"^((?:.*/|)[^.]+)[.]([^/]*)$", name)  # as webdataset divides names
     expected = [name] if parts and parts[2].lower() in ("jpg", "jpeg", "png", "webp") else []
     if extension == "cls" and "." not in stem:
-        assert "must hold a class number" in message(open_samples, path)
+        assert "must hold a class number" in refusal(open_samples, path)
     else:
         assert [image.key.partition("/")[2] for image in open_samples(path).samples] == [*expected, "always.png"]
 
@@ -150,42 +151,42 @@ def test_links_and_long_names_are_no_trouble(tmp_path):
     ],
 )
 def test_a_wrong_shard_is_one_clear_line(tmp_path, members, names, said):
-    assert said in message(open_samples, write_tar(tmp_path / "x.tar", members), class_names=names)
+    assert said in refusal(open_samples, write_tar(tmp_path / "x.tar", members), class_names=names)
 
 
 def test_compressed_archives_are_refused(tmp_path):
     plain = write_tar(tmp_path / "x.tar", sample("a", 1)).read_bytes()
     for name in ("x.tar.gz", "x.tgz", "pretending.tar"):
         (tmp_path / name).write_bytes(gzip.compress(plain))
-        assert "is compressed (gzip)" in message(open_samples, tmp_path / name, class_names=NAMES)
+        assert "is compressed (gzip)" in refusal(open_samples, tmp_path / name, class_names=NAMES)
 
 
 def test_missing_shards_are_named(tmp_path):
     write_tar(tmp_path / "s-0.tar", sample("a", 1))
-    assert f"no such archive: {tmp_path}/s-1.tar" in message(
+    assert f"no such archive: {tmp_path}/s-1.tar" in refusal(
         open_samples, f"{tmp_path}/s-{{0..1}}.tar", class_names=NAMES
     )
-    assert "no such archive" in message(open_samples, f"{tmp_path}/t-*.tar")
-    assert "no such archive" in message(open_samples, tmp_path / "t.tar")
-    assert "must count upwards" in message(open_samples, f"{tmp_path}/s-{{1..0}}.tar")
-    assert "must count upwards" in message(open_samples, f"{tmp_path}/s-{{0..99999999999}}.tar")
+    assert "no such archive" in refusal(open_samples, f"{tmp_path}/t-*.tar")
+    assert "no such archive" in refusal(open_samples, tmp_path / "t.tar")
+    assert "must count upwards" in refusal(open_samples, f"{tmp_path}/s-{{1..0}}.tar")
+    assert "must count upwards" in refusal(open_samples, f"{tmp_path}/s-{{0..99999999999}}.tar")
 
 
 @pytest.mark.parametrize("cut", [1, 100, 511, 700, 1024, 1500, 2048])
 def test_a_shard_that_was_cut_anywhere_is_refused_and_never_shortened(tmp_path, cut):
     path = write_tar(tmp_path / "x.tar", [*sample("a", 1), *sample("b", 0)])
     path.write_bytes(path.read_bytes()[:cut])
-    assert "cannot be read as a tar archive" in message(open_samples, path, class_names=NAMES)
+    assert "cannot be read as a tar archive" in refusal(open_samples, path, class_names=NAMES)
 
 
 def test_what_is_no_archive_is_refused_and_a_damaged_header_is_not_taken_for_the_end(tmp_path):
     (tmp_path / "x.tar").write_bytes(jpeg(1) * 4)
-    assert "cannot be read as a tar archive" in message(open_samples, tmp_path / "x.tar")
+    assert "cannot be read as a tar archive" in refusal(open_samples, tmp_path / "x.tar")
     path = write_tar(tmp_path / "x.tar", [("a.jpg", b"a" * 512), ("b.jpg", b"b" * 512)])
     content = bytearray(path.read_bytes())
     content[1024] ^= 0xFF  # the second header's first byte: its checksum is wrong now
     path.write_bytes(content)
-    assert "stops without the mark" in message(open_samples, path)
+    assert "stops without the mark" in refusal(open_samples, path)
 
 
 @given(st.data())

@@ -46,13 +46,7 @@ def choice(default: str, kinds: Any, help: str) -> Any:
 
 def switch(default: bool, help: str) -> Any:
     """Declare True or False."""
-
-    def check(name: str, value: object) -> object:
-        if not isinstance(value, bool):
-            raise InvalidParameter(f"{name} must be True or False, got {shown(value)}")
-        return value
-
-    return Parameter(default, check, "True or False", help)
+    return Parameter(default, require_switch, "True or False", help)
 
 
 def learning_order(default: Order) -> Any:

@@ -1,30 +1,30 @@
-"""One call and the contract it is held to: it succeeds, or raises `PtaError` with one line, and leaves nothing behind.
+"""One call and the contract it is held to.
 
-It prints nothing, lets no warning of another library through, leaves no thread, and writes only below its own folder.
+It gives a valid answer, or raises `PtaError` with one line. It prints nothing, lets no warning of another library
+through, leaves no thread, and writes only below its own folder.
 """
 
 import io
-import os
 import re
 import shutil
-import sys
-import tempfile
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from fuzzing import valid, values
 from fuzzing.files import mutated
+from fuzzing.writing import not_watched, watched
 from pta.errors import PtaError
 
 Value = TypeVar("Value")
@@ -56,30 +56,38 @@ class Scene:
         """Something near a value."""
         return value if self.exact else values.near(self.random, value)
 
+    def one_of(self, valid: Value, *others: Value) -> Value:
+        """One of several values, of which the first is valid."""
+        return valid if self.exact else self.random.choice((valid, *others))
+
+    def some_of(self, *options: Value) -> list[Value]:
+        """One of several options; all of them where all input is valid."""
+        return [*options] if self.exact else [self.random.choice(options)]
+
     def file(self, name: str) -> Path:
-        """A file, mutated."""
-        return self._copy(valid.file(self.files, name))
-
-    def state(self, method: str) -> Path:
-        """The file of a method's state, mutated."""
-        return self._copy(valid.state_file(self.files, method))
-
-    def _copy(self, file: Path) -> Path:
-        if not self.exact:
-            return mutated(self.random, file, self.folder)
+        """The file or folder of that name, mutated."""
+        with not_watched():
+            file = valid.file(self.files, name)
+            if not self.exact:
+                return mutated(self.random, file, self.folder)
         copy = self.folder / file.name
         shutil.copytree(file, copy, dirs_exist_ok=True) if file.is_dir() else shutil.copy(file, copy)
         return copy
 
+    def content(self, name: str) -> bytes:
+        """What the mutated file of that name holds, if it is one that ends."""
+        file = self.file(name)
+        return file.read_bytes() if file.is_file() and not file.is_symlink() else b""
+
 
 @dataclass(frozen=True)
 class Target:
-    """Something that is called: input is prepared for a scene, and then used."""
+    """Something that is called with input from a scene."""
 
     name: str
-    prepare: Callable[[Scene], Callable[[], Any]]
-    weight: int = 2
-    covers: tuple[str, ...] = ()  # public names, as `package.module:name`
+    call: Callable[[Scene], Any]
+    weight: int
+    covers: frozenset[str]  # public names, as `package.module:name`
     always_refused: bool = False  # where there is no valid input that a test could afford
 
 
@@ -103,39 +111,32 @@ class Violation:
 
 def make_call(target: Target, scene: Scene) -> Violation | None:
     """Make a call; what it violates, if anything."""
-    printed, caught = io.StringIO(), []
+    printed, caught, before = io.StringIO(), list[warnings.WarningMessage](), set(threading.enumerate())
     try:
-        prepared = target.prepare(scene)
-        before = set(threading.enumerate())
-        with _quiet(printed, caught), _watched(scene.folder) as written:
-            outcome = _outcome(target, prepared)
-    except PtaError as error:  # valid input could not be made
-        return Violation(target.name, "no input", _place(error), traceback.format_exc())
-    if outcome is not None:
-        return outcome
+        with _quiet(printed, caught), watched(scene.folder) as written:
+            require_valid(target.call(scene))
+    except PtaError as error:
+        if len(str(error).splitlines()) != 1:
+            return Violation(target.name, "not one line", _place(error), repr(str(error))[:500])
+    except Exception as error:
+        kind = str(error) if isinstance(error, Broken) else type(error).__name__
+        last = "\n".join(line[:300] for line in traceback.format_exc().splitlines()[-12:])
+        return Violation(target.name, kind, _place(error), last)
     for problem, detail in _left_behind(before, printed.getvalue(), caught, written, scene.folder):
         return Violation(target.name, problem, "", detail)
     return None
 
 
-def _outcome(target: Target, prepared: Callable[[], Any]) -> Violation | None:
-    try:
-        _use(prepared())
-    except PtaError as error:
-        if len(str(error).splitlines()) != 1:
-            return Violation(target.name, "not one line", _place(error), repr(str(error))[:500])
-    except Broken as error:
-        return Violation(target.name, str(error), _place(error), traceback.format_exc())
-    except Exception as error:
-        return Violation(target.name, type(error).__name__, _place(error), _shortened(traceback.format_exc()))
-    return None
-
-
-def _use(result: Any) -> None:
-    """Take what an iterator gives, so that its work is done."""
-    if isinstance(result, Iterator):
-        for _ in islice(result, _LONGEST):
-            pass
+def require_valid(result: Any) -> None:
+    """Take what an iterator gives, so that its work is done; numbers must be finite."""
+    match result:
+        case Iterator() | list() | tuple():
+            for one in islice(result, _LONGEST):
+                require_valid(one)
+        case Tensor() | np.ndarray() | float():
+            numbers = torch.as_tensor(result)
+            if not bool(torch.isfinite(numbers).all()):
+                raise Broken("gives numbers that are not finite")
 
 
 def _place(error: BaseException) -> str:
@@ -146,14 +147,12 @@ def _place(error: BaseException) -> str:
     return f"{frames[-1].filename.partition(_SOURCE)[2]}:{frames[-1].lineno} {frames[-1].name}"
 
 
-def _shortened(text: str) -> str:
-    return "\n".join(line[:300] for line in text.splitlines()[-12:])
-
-
 def _left_behind(
     before: set[threading.Thread], printed: str, caught: list[Any], written: list[str], folder: Path
 ) -> Iterator[tuple[str, str]]:
     for thread in set(threading.enumerate()) - before:
+        if thread.name == "tqdm_monitor":  # of a library, one for the whole process
+            continue
         thread.join(_SECONDS_FOR_A_THREAD_TO_END)
         if thread.is_alive():
             yield "a thread is left", thread.name
@@ -171,7 +170,7 @@ def _left_behind(
 
 
 @contextmanager
-def _quiet(printed: io.StringIO, caught: list[Any]) -> Iterator[None]:
+def _quiet(printed: io.StringIO, caught: list[warnings.WarningMessage]) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as found, redirect_stdout(printed), redirect_stderr(printed):
         warnings.simplefilter("always")
         always, _ = torch.is_warn_always_enabled(), torch.set_warn_always(True)
@@ -180,55 +179,3 @@ def _quiet(printed: io.StringIO, caught: list[Any]) -> Iterator[None]:
         finally:
             torch.set_warn_always(always)
     caught += found
-
-
-# -- files that are written -------------------------------------------------------------------------------------------
-
-_allowed: str | None = None  # while a call is under way
-_written: list[str] = []
-_ANYWHERE = (
-    "/dev/",
-    "/proc/",
-    *(str(Path.home() / place / "matplotlib") for place in (".config", ".cache")),
-)
-
-
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if _allowed is None:
-        return
-    if event == "open":
-        path, _, flags = arguments
-        if isinstance(path, str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            _note(path)
-    elif event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "sqlite3.connect"):
-        _note(arguments[0])
-
-
-def _note(path: Any) -> None:
-    place = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 (a path may be anything)
-    if not place.startswith((str(_allowed), *_ANYWHERE)):
-        _written.append(place)
-
-
-@contextmanager
-def _watched(folder: Path) -> Iterator[list[str]]:
-    """In the folder, which is also the place for temporary files and caches; gives what is written elsewhere."""
-    global _allowed
-    _add_audit_hook()
-    _written.clear()
-    before = os.getcwd(), os.environ.get("PTA_CACHE"), tempfile.tempdir, sys.dont_write_bytecode  # noqa: PTH109
-    os.chdir(folder)
-    os.environ["PTA_CACHE"] = str(folder / "cache")
-    tempfile.tempdir, sys.dont_write_bytecode, _allowed = str(folder), True, str(folder)
-    try:
-        yield _written
-    finally:
-        _allowed = None
-        here, cache, tempfile.tempdir, sys.dont_write_bytecode = before
-        os.chdir(here)
-        os.environ.pop("PTA_CACHE") if cache is None else os.environ.update(PTA_CACHE=cache)
-
-
-@cache
-def _add_audit_hook() -> None:
-    sys.addaudithook(_audit)

@@ -1,100 +1,56 @@
-"""Public names, modules and packages that are no targets by themselves, and why."""
+"""Public names, modules and packages that are no targets by themselves, by the reason."""
 
-NOT_CALLED = {
-    "pta:PtaError": "an exception",
-    "pta:Adapter": "abstract; every method is a target",
-    "pta:Adapter.add_state": "for the author of a method",
-    "pta:Adapter.complete": "through create_adapter",
-    "pta:Adapter.needs_with": "through create_adapter",
-    "pta:Adapter.refined": "for the author of a method",
-    "pta:Adapter.probabilities": "for logits that were computed",
-    "pta:Adapter.remarks": "takes nothing",
-    "pta:Adapter.require": "through step",
-    "pta:Adapter.require_model": "through create_adapter",
-    "pta:Adapter.stands_on": "through create_adapter",
-    "pta:Adapter.step_unchecked": "for features that were checked",
-    "pta:Adapter.zero_shot": "for the author of a method",
-    "pta:Classifier.reading": "takes and gives a Reading, which is checked when it is made",
-    "pta:Samples.to": "for samples that were checked",
-    "pta:Samples.unchecked": "for tensors that were checked",
-    "pta:Segment.of": "through summarise",
-    "pta:Segment.require_for": "through apply and compose",
-    "pta:ZeroShotClassifier.logits": "for features that were checked",
-    "pta:ZeroShotClassifier.scores": "for cosines that were computed",
-    "pta:check_adapter": "runs a program of the caller's, and says what is wrong with it",
-    "pta.adapters:Origin": "what create_adapter hands to a method",
-    "pta.datasets:TarMember": "made by open_samples",
-    "pta.demo:render_report": "given what run_demo has computed",
-    "pta.demo:DemoResult": "made by run_demo",
-    "pta.demo:ClassScore": "made by run_demo",
-    "pta.encoders:Encoder": "abstract",
-    "pta.encoders:ImageEncoder": "abstract",
-    "pta.encoders:EmbeddedConfig": "for training",
-    "pta.encoders:EmbeddedEncoder": "through load_encoder",
-    "pta.prompts:DuplicateClassNames": "a warning",
-    "pta.prompts:TextEncoder": "a protocol",
-    "pta.cli": "through the commands",
-    "pta.corruptions": "through apply_shift",
-    "pta.demo": "through run_demo",
-    "pta.encoders": "through load_encoder, with mutated files, and the methods of the encoder",
-    "pta.engines": "called by methods, with tensors that were checked",
-    "pta.errors": "says what is wrong",
-    "pta.parameters": "through create_adapter",
-    "pta.plugins": "loads what is installed",
-    "pta.reference": "loops to be read, which tests call",
-    "pta.reproduction": "through load_experiments, place and the command",
-    "pta.towers": "called by methods",
-    "pta.views.augmix": "through make_views",
-    "pta.views.crops": "through make_views",
-    "pta.adapters.adapter:require_classifier": "through create_adapter",
-    "pta.adapters.checks": "the laws of check_adapter",
-    "pta.adapters.gradient_method": "what some methods inherit",
-    "pta.adapters.state_bounds": "declared by methods; through restore and load_adapter",
-    "pta.adapters.state_file": "through save and load_adapter",
-    "pta.datasets.class_index": "through open_samples",
-    "pta.datasets.csv_list": "through open_samples",
-    "pta.datasets.folder_layouts": "through open_samples",
-    "pta.datasets.imagenet": "through open_samples",
-    "pta.datasets.own_folder": "through open_samples",
-    "pta.datasets.shard_names": "through open_samples",
-    "pta.datasets.split_files": "through open_samples",
-    "pta.datasets.trees": "through open_samples and find_samples",
-    "pta.datasets.webdataset": "through open_samples",
-    "pta.evaluation.bits:write_bits": "given what evaluate has computed",
-    "pta.evaluation.cached_evaluation": "through sweep",
-    "pta.evaluation.compare:bootstrap_means": "through compare",
-    "pta.evaluation.compare:points": "given what compare has computed",
-    "pta.evaluation.contenders:as_given": "through names",
-    "pta.evaluation.drawing": "asks for a package",
-    "pta.evaluation.evaluate:require_same_model": "through evaluate",
-    "pta.evaluation.html_page": "fills in the package's own pages",
-    "pta.evaluation.machine": "takes nothing",
-    "pta.evaluation.metrics": "given what evaluate has computed",
-    "pta.evaluation.number_text": "given what evaluate has computed",
-    "pta.evaluation.stream_run": "through evaluate",
-    "pta.evaluation.sweep_figure": "through pta sweep --plot",
-    "pta.evaluation.version": "reads the package's own files",
-    "pta.claims": "through save, extract and the command",
-    "pta.files": "through every reader and writer",
-    "pta.memory": "says how much there is",
-    "pta.plain": "through everything that takes numbers",
-    "pta.streams:require_gamma": "through dirichlet",
-    "pta.streams:require_order": "through poisoned",
-    "pta.streams:require_size": "through batches",
-    "pta.safe_text": "through rows and messages",
-    "pta.samples:longest_unit": "given a precision",
-    "pta.images.bare": "through decode_image",
-    "pta.images.jpeg": "through decode_image",
-    "pta.images.preprocessing:require_bytes": "through compile and preprocess",
-    "pta.images.reading:load_image": "through decode_image",
-    "pta.images.reading:open_image": "through decode_image",
-    "pta.inference.encoding": "through predict_stream and extract",
-    "pta.inference.feed": "through predict_stream and extract",
-    "pta.inference.recordable": "asked by compile",
-    "pta.inference.rows:path_as_written": "for keys of samples that were listed",
-    "pta.inference.rows:columns": "through CsvRows",
-    "pta.inference.stream_progress": "through pta predict",
-    "pta.inference.shards": "through extract",
-    "pta.inference.verify:verify": "through pta verify",
-    "pta.prompts": "through build_classifier, load_templates and load_descriptions",
+_REASONS = {
+    "says what is wrong": "pta:PtaError pta.prompts:DuplicateClassNames pta.errors",
+    "abstract": "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.prompts:TextEncoder",
+    "for the author of a method, or of a model": (
+        "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.adapters:Origin "
+        "pta.adapters.adapter:full pta.adapters.gradient_method "
+        "pta.encoders:EmbeddedConfig"
+    ),
+    "runs a program of the caller's, and says what is wrong with it": "pta:check_adapter pta.adapters.checks",
+    "given what was computed or checked": (
+        "pta:Adapter.probabilities pta:Adapter.step_unchecked pta:ZeroShotClassifier.logits pta:Samples.to "
+        "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
+        "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
+        "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit"
+    ),
+    "through create_adapter, step and save": (
+        "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.parameters "
+        "pta.adapters.adapter:require_classifier pta:Adapter.require pta.adapters.state_file "
+        "pta.adapters.state_bounds"
+    ),
+    "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for",
+    "through open_samples and find_samples": (
+        "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
+        "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees"
+    ),
+    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:ClassScore pta.corruptions",
+    "through load_encoder, with mutated files, and the methods of the encoder": (
+        "pta.encoders pta.encoders:EmbeddedEncoder"
+    ),
+    "through build_classifier, load_templates and load_descriptions": "pta.prompts",
+    "through decode_image, make_views, compile and preprocess": (
+        "pta.images.bare pta.images.jpeg pta.images.reading:load_image pta.images.reading:open_image "
+        "pta.views.augmix pta.views.crops pta.images.preprocessing:require_bytes pta.inference.recordable"
+    ),
+    "through predict_stream, extract and their commands": (
+        "pta.inference.encoding pta.inference.feed pta.inference.shards pta.inference.stream_progress "
+        "pta.inference.verify:verify pta.inference.rows:path_as_written pta.inference.rows:columns"
+    ),
+    "through dirichlet, poisoned and batches": (
+        "pta.streams:require_gamma pta.streams:require_order pta.streams:require_size"
+    ),
+    "through evaluate, sweep, compare and their commands": (
+        "pta.evaluation.evaluate:require_same_model pta.evaluation.stream_run pta.evaluation.cached_evaluation "
+        "pta.evaluation.compare:bootstrap_means pta.evaluation.contenders:as_given pta.evaluation.sweep_figure"
+    ),
+    "through load_experiments, place and the command": "pta.reproduction",
+    "through every reader, writer and message": "pta.files pta.claims pta.plain pta.safe_text pta.cli",
+    "takes nothing of a user's": (
+        "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
+        "pta.plugins pta:Adapter.remarks"
+    ),
+    "loops to be read, which tests call": "pta.reference",
 }
+NOT_CALLED = {name: reason for reason, names in _REASONS.items() for name in names.split()}

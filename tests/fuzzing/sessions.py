@@ -2,84 +2,84 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
 from fuzzing import valid
-from fuzzing.calls import Broken, Scene
+from fuzzing.calls import Broken, Scene, require_valid
+from fuzzing.declare import target
 from fuzzing.values import tensor_like
-from pta import Adapter, Samples, create_adapter
+from pta import Adapter, Classifier, Samples, list_adapters
+from pta import compile as compiled
 from pta.errors import PtaError
 
-Operation = tuple[str, Callable[[], Any]]
 
-
-def adapter_session(method: str) -> Callable[[Scene], Callable[[], Any]]:
+def adapter_session(scene: Scene, method: str) -> None:
     """Some operations on an adapter that has learnt something."""
+    adapter: Any = valid.learnt(method).clone()
+    operations: dict[str, Callable[[], Any]] = {
+        "step": lambda: adapter.step(_batch(scene)),
+        "predict": lambda: adapter.predict(_batch(scene)),
+        "restore": lambda: (adapter.restore(_snapshot(scene, adapter)), adapter.predict(valid.samples()[:3])),
+        "reset": lambda: adapter.reset(scene.around([1, 3])),
+        "to": lambda: adapter.to(scene.around("cpu")),
+        "save": lambda: adapter.save(scene.around(scene.folder / "state.safetensors")),
+        "clone": lambda: adapter.clone().predict(valid.samples()[:2]),
+        "summarise": lambda: adapter.apply(adapter.summarise(_batch(scene))),
+        "apply": lambda: adapter.apply(_segment(scene)),
+    }
+    names = ["step", "step", "step", "predict", "predict", "restore", "restore", "reset", "to", "save", "clone"]
+    names += ["summarise", "apply"] if method == "pta" else []
+    for name in scene.random.choices(names, k=scene.random.choice((1, 1, 2, 3))):
+        _checked(lambda: adapter, name, operations[name])
 
-    def prepare(scene: Scene) -> Callable[[], Any]:
-        adapter = valid.learnt(method).clone()
-        makers = [maker for maker in _OPERATIONS if maker is not _segment or method == "pta"]
-        operations = [scene.random.choice(makers)(scene, adapter) for _ in range(scene.random.choice((1, 1, 2, 3)))]
-        return lambda: [_checked(adapter, *operation) for operation in operations]
 
-    return prepare
+for _name in list_adapters():
+    _calls = ("step", "predict", "snapshot", "restore", "clone", "reset", "to", "save", "state")
+    target(18, f"adapter {_name}", covers=(f"adapter {_name}", *(f"pta:Adapter.{one}" for one in _calls)))(
+        partial(adapter_session, method=_name)
+    )
 
 
-def _checked(adapter: Adapter, name: str, operation: Callable[[], Any]) -> None:
+def _checked(adapter: Callable[[], Adapter], name: str, operation: Callable[[], Any]) -> None:
     """Do an operation; a refusal must leave the state as it was, a success a state and answers that are finite."""
-    before = _bits(adapter)
+    before = adapter(), _bits(adapter())
     try:
-        result = operation()
-    except PtaError as error:
-        if _bits(adapter) != before:
-            raise Broken(f"a refused {name} has changed the state") from error
-        if len(str(error).splitlines()) != 1:
-            raise
-        return
+        require_valid(operation())
     except Exception as error:
-        if _bits(adapter) != before:
+        if (adapter(), _bits(adapter())) != before:
             raise Broken(f"{type(error).__name__} in {name}, after the state was changed") from error
+        if isinstance(error, PtaError) and len(str(error).splitlines()) == 1:
+            return
         raise
-    _require_finite(adapter, name)
-    if isinstance(result, Tensor) and not bool(torch.isfinite(result).all()):
-        raise Broken(f"{name} gives logits that are not finite")
+    _require_finite(adapter(), name)
 
 
 def _bits(adapter: Adapter) -> list[tuple[Any, ...]]:
-    state = adapter.state()
     return [
         (name, one.dtype, tuple(one.shape), one.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        for name, one in state.items()
+        for name, one in adapter.state().items()
     ]
 
 
 def _require_finite(adapter: Adapter, name: str) -> None:
-    usual = valid.learnt(adapter.name).state()
+    fresh = adapter.clone()
+    fresh.reset()
+    usual = (fresh.state(), valid.learnt(adapter.name).state())
     for piece, tensor in adapter.state().items():
-        if not tensor.is_floating_point():
-            continue
-        may_be_infinite = bool(torch.isinf(usual[piece]).any()) or bool(torch.isinf(_fresh(adapter.name)[piece]).any())
+        may_be_infinite = any(bool(torch.isinf(state[piece]).any()) for state in usual if piece in state)
         if bool(torch.isnan(tensor).any()) or (not may_be_infinite and bool(torch.isinf(tensor).any())):
             raise Broken(f"after {name}, {piece} is not finite")
-
-
-def _fresh(method: str) -> dict[str, Tensor]:
-    twin = valid.learnt(method).clone()
-    twin.reset()
-    return twin.state()
-
-
-# -- operations --------------------------------------------------------------------------------------------------------
 
 
 def _batch(scene: Scene) -> Any:
     """Samples with something wrong with them: as a tensor, as an array, or as `Samples`."""
     whole = valid.samples()[4:10]
+    tensors = whole.tensors()
+    name = scene.random.choice(list(tensors))
     match scene.random.randrange(5):
         case 0:
             return whole
@@ -89,157 +89,65 @@ def _batch(scene: Scene) -> Any:
             return scene.odd(whole.features.numpy())
         case 3:
             return scene.around(whole)
-        case _:
-            tensors = whole.tensors()
-            name = scene.random.choice(list(tensors))
-            try:
-                normalise = scene.random.random() < 0.5
-                return Samples.of(**tensors | {name: scene.odd(tensors[name])}, normalise=normalise)
-            except Exception:  # `Samples.of` is a target of its own
-                return scene.odd(tensors[name])
+    try:
+        return Samples.of(**tensors | {name: scene.odd(tensors[name])}, normalise=scene.random.random() < 0.5)
+    except Exception:  # `Samples.of` is a target of its own
+        return scene.odd(tensors[name])
 
 
-def _step(scene: Scene, adapter: Adapter) -> Operation:
-    batch = _batch(scene)
-    return "step", lambda: adapter.step(batch)
-
-
-def _predict(scene: Scene, adapter: Adapter) -> Operation:
-    batch = _batch(scene)
-    return "predict", lambda: adapter.predict(batch)
-
-
-def _restore(scene: Scene, adapter: Adapter) -> Operation:
+def _snapshot(scene: Scene, adapter: Adapter) -> Any:
     """A snapshot in which a number, a tensor or something else is another."""
     snapshot = adapter.snapshot()
+    if scene.exact:
+        return snapshot
     tensors = dict(snapshot.tensors)
     name = scene.random.choice(list(tensors))
-    if not scene.exact and tensors[name].numel() and scene.random.random() < 0.5:
-        number = scene.random.choice((-1, 1.01, -1e-3, 1e18, 1e30, float("nan"), float("inf"), -(2**63), 2**53))
-        try:
-            tensors[name].view(-1)[scene.random.randrange(tensors[name].numel())] = number
-        except (RuntimeError, OverflowError):
-            tensors.pop(name)
-    elif not scene.exact:
-        tensors[name] = tensor_like(scene.random, tensors[name])
-    given = replace(snapshot, tensors=tensors)
-    if scene.random.random() < 0.2:
-        given = scene.around(
-            replace(
-                snapshot, **{scene.random.choice(("method", "parameters", "classifier", "tensors")): scene.around(None)}
-            )
-        )
-        given = snapshot if scene.exact else given
-
-    def restore_and_answer() -> Tensor:
-        adapter.restore(given)
-        return adapter.predict(valid.samples()[:3])
-
-    return "restore", restore_and_answer
+    tensors[name] = tensor_like(scene.random, tensors[name])
+    if scene.random.random() < 0.8:
+        return replace(snapshot, tensors=tensors)
+    part = scene.random.choice(("method", "parameters", "classifier", "tensors"))
+    return scene.around(replace(snapshot, **{part: scene.around(None)}))
 
 
-def _reset(scene: Scene, adapter: Adapter) -> Operation:
-    classes = scene.around([1, 3])
-    return "reset", lambda: adapter.reset(classes)
-
-
-def _to(scene: Scene, adapter: Adapter) -> Operation:
-    device = scene.around("cpu")
-    return "to", lambda: adapter.to(device)
-
-
-def _save(scene: Scene, adapter: Adapter) -> Operation:
-    place = scene.around(scene.folder / "state.safetensors")
-    return "save", lambda: adapter.save(place)
-
-
-def _copy(scene: Scene, adapter: Adapter) -> Operation:
-    return "clone", lambda: adapter.clone().predict(valid.samples()[:2])
-
-
-def _segment(scene: Scene, adapter: Any) -> Operation:
-    """Summarise samples, or apply a segment, one of whose parts may be another."""
-    if scene.random.random() < 0.4:
-        batch = _batch(scene)
-        return "summarise", lambda: adapter.apply(adapter.summarise(batch))
+def _segment(scene: Scene) -> Any:
+    """A segment, one of whose parts may be another."""
     segment = valid.segment()
     part = scene.random.choice(("head", "tail", "touches", "rule", "shape", "classifier"))
     other = scene.around(getattr(segment, part))
-    return "apply", lambda: adapter.apply(
-        scene.around(segment) if other is getattr(segment, part) else replace(segment, **{part: other})
-    )
+    return scene.around(segment) if other is getattr(segment, part) else replace(segment, **{part: other})
 
 
-_OPERATIONS: list[Callable[[Scene, Adapter], Operation]] = [
-    *(_step, _step, _step, _predict, _predict, _restore, _restore),
-    *(_reset, _to, _save, _copy, _segment, _segment),
-]
-
-
-# -- a classifier for pictures, and a compiled one ---------------------------------------------------------------------
-
-
-def live_session(scene: Scene) -> Callable[[], Any]:
+@target(40)
+def classifier_session(scene: Scene) -> None:
     """Pictures of all kinds, features, and states of files, given to a `Classifier`."""
     classifier = valid.live()
-    classifier.adapter = create_adapter("pta", classifier.classifier)
     classifier.adapter.step(torch.eye(128)[:5])
+    how = {"learn": scene.around(True), "top": scene.around(2)}
+    for name, operation in {
+        "call": lambda: Classifier.__call__(classifier, _picture(scene), **how),
+        "answer": lambda: classifier.answer(scene.odd(torch.eye(4, 128)), **how),
+        "load": lambda: classifier.load(scene.file("live.safetensors")),
+        "save": lambda: classifier.save(scene.around(scene.folder / "saved.safetensors")),
+        "pipeline": lambda: classifier.pipeline(top_k=how["top"])(_picture(scene)),
+    }.items():
+        if scene.exact or scene.random.random() < 0.3:
+            _checked(lambda: classifier.adapter, name, operation)
+
+
+def _picture(scene: Scene) -> Any:
     picture = Image.fromarray(valid.PICTURE)
-    top, learn = scene.around(2), scene.around(True)
-    given = scene.random.choice(
-        (
-            lambda: scene.odd(picture),
-            lambda: scene.odd(valid.PICTURE),
-            lambda: scene.odd(valid.picture("JPEG")),
-            lambda: scene.file("picture.png"),
-            lambda: str(scene.file("picture.jpeg")),
-            lambda: [picture, scene.odd(valid.PICTURE), picture],
-            lambda: scene.around([picture, picture]),
-        )
-    )()
-    features = scene.odd(torch.from_numpy(np.eye(4, 128, dtype=np.float32)))
-    place = scene.file("live.safetensors")
-    saved = scene.around(scene.folder / "saved.safetensors")
-    operations: list[Operation] = [
-        ("Classifier(…)", lambda: classifier(given, learn=learn, top=top)),
-        ("answer", lambda: classifier.answer(features, learn=learn, top=top)),
-        ("load", lambda: classifier.load(place)),
-        ("save", lambda: classifier.save(saved)),
-        ("pipeline", lambda: classifier.pipeline(top_k=top)(given)),
-    ]
-    chosen = operations if scene.exact else scene.random.sample(operations, scene.random.choice((1, 1, 2)))
-    return lambda: [_checked_live(classifier, *operation) for operation in chosen]
+    kinds = (picture, valid.PICTURE, valid.picture("JPEG"), [picture, valid.PICTURE, picture])
+    files = (lambda: scene.file("picture.png"), lambda: str(scene.file("picture.jpeg")))
+    return scene.random.choice((*files, *(lambda kind=kind: scene.odd(kind) for kind in kinds)))()
 
 
-def _checked_live(classifier: Any, name: str, operation: Callable[[], Any]) -> None:
-    before, adapter = _bits(classifier.adapter), classifier.adapter
-    try:
-        operation()
-    except PtaError as error:
-        if classifier.adapter is not adapter or _bits(adapter) != before:
-            raise Broken(f"a refused {name} has changed the state") from error
-        if len(str(error).splitlines()) != 1:
-            raise
-        return
-    _require_finite(classifier.adapter, name) if classifier.adapter.name == "pta" else None
-
-
-def program_session(scene: Scene) -> Callable[[], Any]:
+@target(8)
+def compiled_session(scene: Scene) -> None:
     """Pixels of all kinds, given to a compiled model and method."""
-    from pta import compile as compiled
-
-    encoder, adapter = valid.encoder(), valid.live().adapter.clone()
-    batch, frame, optimise = scene.around(2), scene.around((9, 7)), scene.around(True)
+    encoder, adapter = valid.encoder(), valid.live().adapter
+    given = scene.one_of(*9 * [(encoder, adapter)], (scene.around(encoder), scene.around(adapter)))
+    how = {"batch": scene.around(2), "frame": scene.around((9, 7)), "optimise": scene.around(True)}
+    program = compiled(*given, **how)
     pixels = scene.around(torch.zeros(2, 1, 9, 7, dtype=torch.uint8))
-    given = (
-        (encoder, adapter)
-        if scene.exact or scene.random.random() < 0.9
-        else (scene.around(encoder), scene.around(adapter))
-    )
-
-    def call() -> None:
-        program = compiled(*given, batch=batch, frame=frame, optimise=optimise)
-        _checked(adapter, "a compiled step", lambda: program(pixels).logits)
-        _checked(adapter, "a compiled stream", lambda: list(program.stream([pixels])))
-
-    return call
+    _checked(lambda: adapter, "a compiled step", lambda: program(pixels).logits)
+    _checked(lambda: adapter, "a compiled stream", lambda: program.stream([pixels]))

@@ -1,6 +1,5 @@
 """Valid input: an object or a small file of every kind, made when it is first asked for."""
 
-import csv
 import io
 import json
 import shutil
@@ -8,21 +7,21 @@ import tarfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import torch
 from miniatures import build
+from openai_checkpoints import random_state, write_openai_archive
 from PIL import Image
 from safetensors.torch import save_file
 
-from pta import Adapter, Classifier, Samples, Segment, ZeroShotClassifier, create_adapter
+from pta import Adapter, Classifier, Samples, Segment, ZeroShotClassifier, create_adapter, list_adapters
 from pta.adapters.toy_model import SIZE, ToyModel
 from pta.datasets.features import FeatureFile
-from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder, load_encoder
 from pta.evaluation.evaluate import evaluate
-from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore
 
 NAMES = ("cat", "dog", "newt", "owl", "sea_lion")
@@ -37,24 +36,23 @@ VIEW_FEATURES[:, 0] = FEATURES
 PIXELS = _RNG.integers(256, size=(COUNT, 3, SIZE, SIZE), dtype=np.uint8)
 PICTURE = _RNG.integers(256, size=(9, 7, 3), dtype=np.uint8)
 CLOTHES = ("coat", "bag", "sneaker")
+PICTURES = ("png", "jpeg", "gif", "webp", "bmp", "tiff", "ppm")
+SOURCES = ("dtd", "fgvc_aircraft", "imagenet_a", "imagenet_v2", "imagenet_c/fog/5")
 
 
 @cache
 def classifier() -> ZeroShotClassifier:
-    """Five classes."""
     return ZeroShotClassifier(ANCHORS, NAMES, 20.0, prompts=[[f"a {name}."] for name in NAMES])
 
 
 @cache
 def samples() -> Samples:
-    """With everything that a method may need."""
     raw = torch.from_numpy(PIXELS).float() / 255
     return Samples.of(FEATURES, views=torch.from_numpy(VIEW_FEATURES), raw=raw)
 
 
 @cache
 def toy() -> ToyModel:
-    """A tiny model with both towers."""
     return ToyModel(DIM, torch.float32)
 
 
@@ -69,42 +67,28 @@ def learnt(method: str) -> Adapter:
 
 @cache
 def segment() -> Segment:
-    """What some samples teach."""
     adapter: Any = create_adapter("pta", classifier())
     return adapter.summarise(samples()[12:20])
 
 
 @cache
 def encoder() -> Encoder:
-    """The model that ships with the package."""
     return load_encoder("embedded")
 
 
-@cache
 def live() -> Classifier:
-    """A classifier for pictures."""
     return Classifier(encoder(), CLOTHES, cache=None)
 
 
 @cache
 def data() -> FeatureFile:
-    """A feature file in memory."""
     return FeatureFile("made", samples(), classifier(), LABELS.astype(np.int64))
 
 
 @cache
-def records() -> tuple[Record, ...]:
+def records() -> tuple[Any, ...]:
     """Of two methods on two orders."""
-    methods: dict[str, dict[str, Any]] = {"clip": {}, "pta": {}}
-    return tuple(one.record() for one in evaluate(data(), methods, [1, 2]))
-
-
-@cache
-def sample_set(folder: Path) -> SampleSet:
-    """The pictures of the folder `classes`."""
-    from pta.datasets.open import open_samples
-
-    return open_samples(file(folder, "classes"))
+    return tuple(one.record() for one in evaluate(data(), {"clip": {}, "pta": {}}, [1, 2]))
 
 
 def picture(kind: str = "PNG", **options: Any) -> bytes:
@@ -114,9 +98,7 @@ def picture(kind: str = "PNG", **options: Any) -> bytes:
     return written.getvalue()
 
 
-def frames() -> bytes:
-    """Pictures with nothing between them."""
-    return picture("JPEG") + picture("PNG") + b"\r\n" + picture("JPEG", progressive=True)
+FRAMES = picture("JPEG") + picture("PNG") + b"\r\n" + picture("JPEG", progressive=True)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -126,13 +108,10 @@ def file(folder: Path, name: str) -> Path:
     """The valid file or folder of that name, made once in the folder."""
     path = folder / name
     if not path.exists():
-        maker = _FILES[name]
-        try:
-            maker(path)
-        except BaseException:  # half a file would be found the next time
-            shutil.rmtree(path, ignore_errors=True)
-            path.unlink(missing_ok=True)
-            raise
+        making = folder / f"making-{name}"  # half a file would be found the next time
+        shutil.rmtree(making, ignore_errors=True)
+        _FILES[name](making)
+        making.rename(path)
     return path
 
 
@@ -165,78 +144,29 @@ def _classes(path: Path) -> None:
 
 def _list(path: Path) -> None:
     _classes(path)
-    with (path / "list.csv").open("w", newline="") as listed:
-        csv.writer(listed).writerows(
-            [["path", "label"], ["cat/1.jpeg", "cat"], ["dog/1.png", "dog"], ["owl/1.gif", "owl"]]
-        )
-
-
-def _datasets(path: Path) -> None:
-    for source in ("dtd", "fgvc_aircraft", "imagenet_a", "imagenet_v2", "imagenet_c/fog/5"):
-        build(source, path)
-
-
-def _store(path: Path) -> None:
-    ResultStore(path).put({"method": "pta", "seed": 1}, {"accuracy": 60.0})
-
-
-def _hf_clip(path: Path) -> None:
-    from hf_models import write_hf_clip
-
-    write_hf_clip(path)
-
-
-def _hf_siglip(path: Path) -> None:
-    from hf_models import write_hf_siglip
-
-    write_hf_siglip(path)
-
-
-def _openai_archive(path: Path) -> None:
-    from openai_checkpoints import random_state, write_openai_archive
-
-    write_openai_archive(path, random_state("ViT"))
+    (path / "list.csv").write_text("path,label\ncat/1.jpeg,cat\ndog/1.png,dog\nowl/1.gif,owl\n")
 
 
 def _state_dict(path: Path) -> None:
-    from openai_checkpoints import random_state
-
     state = random_state("ViT")
     torch.save(state, path) if path.suffix == ".pt" else save_file(state, path, {"about": "{}"})
-
-
-def _rows(path: Path) -> None:
-    row = {"path": "1.png", "label": "cat", "probability": 0.5, "zero_shot_label": "cat", "zero_shot_probability": 0.5}
-    path.write_text(json.dumps(row | {"entropy": 0.1}) + "\n")
 
 
 EXPERIMENT = """\
 title = "Mine"
 baseline = "CLIP"
-
-[usual]
-seeds = 2
-
-[[columns]]
-each = "own"
-
-[[columns]]
-label = "mean"
-mean_of = "all"
-
+usual = { seeds = 2 }
+figure = { kind = "bars" }
+columns = [{ each = "own" }, { label = "mean", mean_of = "all" }]
 [[rows]]
 label = "CLIP"
 method = "clip"
-
 [[rows]]
 label = "PTA"
 method = "pta"
 params = { h = 5.0 }
 stream = { kind = "dirichlet", gamma = 0.1 }
 printed = [60.5, 60.5]
-
-[figure]
-kind = "bars"
 """
 DESCRIPTIONS = {name: [f"A {name} is an animal.", "It lives."] for name in NAMES}
 
@@ -247,37 +177,23 @@ _FILES: dict[str, Callable[[Path], Any]] = {
     "shard.tar": _tar,
     "classes": _classes,
     "listed": _list,
-    "datasets": _datasets,
-    "store": _store,
-    "hf-clip": _hf_clip,
-    "hf-siglip": _hf_siglip,
-    "openai.pt": _openai_archive,
+    "datasets": lambda path: [build(source, path) for source in SOURCES],
+    "store": lambda path: ResultStore(path).put({"method": "pta", "seed": 1}, {"accuracy": 60.0}),
+    "hf-clip": lambda path: resolve_name("hf_models:write_hf_clip")(path),
+    "hf-siglip": lambda path: resolve_name("hf_models:write_hf_siglip")(path),
+    "openai.pt": lambda path: write_openai_archive(path, random_state("ViT")),
     "weights.pt": _state_dict,
     "weights.safetensors": _state_dict,
     "live.safetensors": lambda path: live().save(path),
-    "rows.jsonl": _rows,
+    "rows.jsonl": lambda path: path.write_text(json.dumps({"path": "1.png", "label": "cat", "entropy": 0.1}) + "\n"),
     "records.json": lambda path: path.write_text(json.dumps(records())),
     "mine.toml": lambda path: path.write_text(EXPERIMENT),
     "templates.txt": lambda path: path.write_text("a photo of a {}.\na sketch of a {}.\n"),
     "templates.json": lambda path: path.write_text(json.dumps(["a photo of a {}.", "a sketch of a {}."])),
     "descriptions.json": lambda path: path.write_text(json.dumps(DESCRIPTIONS)),
     "names.txt": lambda path: path.write_text("\n".join(NAMES) + "\n"),
-    "frames.bin": lambda path: path.write_bytes(frames()),
+    "frames.bin": lambda path: path.write_bytes(FRAMES),
     "paths.txt": lambda path: path.write_text("classes/cat/1.jpeg\nclasses/dog/1.png\n"),
-    **{
-        f"picture.{kind.lower()}": lambda path, kind=kind: path.write_bytes(picture(kind))
-        for kind in ("PNG", "JPEG", "GIF")
-    },
-    **{
-        f"picture.{kind.lower()}": lambda path, kind=kind: path.write_bytes(picture(kind))
-        for kind in ("WEBP", "BMP", "TIFF", "PPM")
-    },
+    **{f"picture.{kind}": lambda path, kind=kind: path.write_bytes(picture(kind.upper())) for kind in PICTURES},
+    **{f"state-{name}.safetensors": lambda path, name=name: learnt(name).save(path) for name in list_adapters()},
 }
-
-
-def state_file(folder: Path, method: str) -> Path:
-    """What an adapter that has learnt something saves."""
-    path = folder / f"state-{method}.safetensors"
-    if not path.exists():
-        learnt(method).save(path)
-    return path

@@ -1,4 +1,4 @@
-"""The methods: one paper, one file, one line in `pta.adapters.registry`."""
+"""The methods: one paper, one file, one line in `pta.adapters.registry`; as readable loops in `pta.reference`."""
 
 from typing import Any
 

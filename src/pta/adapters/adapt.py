@@ -1,7 +1,6 @@
 """ADAPT: Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment (NeurIPS 2025).
 
 https://arxiv.org/abs/2508.15568
-The loop: `pta.reference.adapt`.
 
 Keeps a bank of the L most confident samples of every class, and a mean μ_c per class (the text anchor T_c at first).
 Classes are Gaussians around their means with one covariance, estimated from the bank. Their densities weigh the
@@ -37,7 +36,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import SHARES, UNIT_BALL, entropies, or_empty, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.admission import EMPTY
@@ -77,35 +76,17 @@ class ADAPT(Adapter):
         "stale", Similarity, "f of step 4 if the sample does not enter: the last that did (stale, released) or its own"
     )
     order: Order = learning_order("update-first")
-    items: Tensor
-    shares: Tensor
-    entropies: Tensor
-    sums: Tensor
-    means: Tensor
-    moments: Tensor
-    last: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        wide = torch.float64
-        self.add_state(  # x
-            "items", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], c.dim), within=UNIT_BALL
-        )
-        self.add_state(  # q, or 0
-            "shares",
-            lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=wide),
-            within=SHARES,
-        )
-        self.add_state(
-            "entropies",
-            lambda c, p, _: c.anchors.new_full((c.classes, p["slots"]), EMPTY, dtype=wide),
-            within=or_empty(entropies(classifier.classes)),
-        )
-        longest = 1.01 * self.slots
-        self.add_state("sums", lambda c, *_: torch.zeros_like(c.anchors), within=rows_at_most(longest))  # Σ q·x
+        (C, d), L, wide = classifier.anchors.shape, self.slots, torch.float64
+        self.add_state("items", full(0.0, C, L, d), within=UNIT_BALL)  # x
+        self.add_state("shares", full(0.0, C, L, dtype=wide), within=SHARES)  # q, or 0
+        self.add_state("entropies", full(EMPTY, C, L, dtype=wide), within=or_empty(entropies(C)))
+        self.add_state("sums", full(0.0, C, d), within=rows_at_most(1.01 * L))  # Σ q·x
         self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
-        self.add_state("moments", lambda c, *_: c.anchors.new_zeros(c.dim + 1, c.dim + 1, dtype=wide), per_class=False)
-        self.add_state("last", lambda c, *_: c.anchors.new_zeros(c.dim), within=UNIT_BALL, per_class=False)
+        self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
+        self.add_state("last", full(0.0, d), within=UNIT_BALL, per_class=False)
         self.gaussians = Estimate(lambda: Gaussians.of_moments(self.moments, self.means))  # step 3
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:

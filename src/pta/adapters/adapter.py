@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -27,6 +27,12 @@ from pta.towers import Model
 Scope = Literal["sample", "batch", "stream"]
 Initial = Callable[[ZeroShotClassifier, Mapping[str, Any], Model | None], Tensor]
 """The state that nothing was learned into, from classifier, parameters and model."""
+
+
+def full(value: float, *shape: int, dtype: torch.dtype | None = None) -> Initial:
+    """A start with one value everywhere, on the classifier's device and, unless another is given, in its precision."""
+    return lambda classifier, *_: classifier.anchors.new_full(shape, value, dtype=dtype)
+
 
 TOWERS = frozenset({"image tower", "prompt tower"})
 """What a method may need of its model."""
@@ -108,7 +114,9 @@ class Adapter(ABC):
     # The samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number. It
     # bounds memory and changes no answer.
     at_once: int | None = 1
-    seen: Tensor  # the position in the stream, on the classifier's device
+    if TYPE_CHECKING:  # every piece of state is an attribute, set by `add_state`
+
+        def __getattr__(self, name: str) -> Tensor: ...
 
     def __init_subclass__(cls) -> None:
         cls.declared = declared_in(cls, cls.declared)
@@ -122,7 +130,8 @@ class Adapter(ABC):
         for name, value in self.parameters.items():
             setattr(self, name, value)
         self._declared: dict[str, Piece] = {}
-        self.add_state("seen", lambda c, *_: c.anchors.new_zeros((), dtype=torch.int64), per_class=False)
+        # the position in the stream, on the classifier's device
+        self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
 
     # -- what a user calls ------------------------------------------------------------------------------------------
 
@@ -330,7 +339,7 @@ class Adapter(ABC):
 
     def _step_and_count(self, samples: Samples) -> Tensor:
         logits = self._step(samples)
-        self.seen += len(samples)
+        self.seen.add_(len(samples))
         return logits
 
     def _parts(self, samples: Samples) -> list[Samples]:

@@ -1,7 +1,6 @@
 """BCA: Bayesian Test-Time Adaptation for Vision-Language Models (CVPR 2025).
 
 https://arxiv.org/abs/2503.09248
-The loop: `pta.reference.bca`.
 
 Keeps a centre μ_m per class (the text anchor at first) and a table Π, whose row Π_m says which classes the samples that
 were nearest to centre m turned out to be (the identity at first), both as running means.
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between
 from pta.classifier import ZeroShotClassifier
 from pta.engines.prior_table import posterior_of, update_row
@@ -59,13 +58,10 @@ class BCA(Adapter):
     prior_count: int = count(1, 0, _LARGEST_COUNT, "N₂, how many samples the first prior weighs in the mean")
     update: Update = choice("posterior", Update, "what the class that learns is most probable by (ports: posterior)")
     order: Order = learning_order("predict-first")
-    centres: Tensor
-    priors: Tensor
-    centre_counts: Tensor
-    prior_counts: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
+        C = classifier.classes
         of_centres, of_priors = (between(first, LARGEST_COUNT) for first in (self.centre_count, self.prior_count))
         self.add_state("centres", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
         self.add_state(
@@ -73,8 +69,8 @@ class BCA(Adapter):
             lambda c, *_: torch.eye(c.classes, dtype=torch.float64, device=c.anchors.device),
             within=DISTRIBUTIONS,
         )
-        self.add_state("centre_counts", lambda c, p, _: _counts(c, p["centre_count"]), within=of_centres)
-        self.add_state("prior_counts", lambda c, p, _: _counts(c, p["prior_count"]), within=of_priors)
+        self.add_state("centre_counts", full(self.centre_count, C, dtype=torch.int64), within=of_centres)
+        self.add_state("prior_counts", full(self.prior_count, C, dtype=torch.int64), within=of_priors)
 
     def _step(self, samples: Samples) -> Tensor:
         features = samples.features.double()
@@ -108,10 +104,6 @@ class BCA(Adapter):
     def _change_prior(self, m: Tensor, r: Tensor, confident: Tensor) -> None:
         """Step 5."""
         update_row(self.priors, self.prior_counts, m, confident, lambda pi, n: (n * pi + r) / (n + 1))
-
-
-def _counts(classifier: ZeroShotClassifier, first: int) -> Tensor:
-    return classifier.anchors.new_full((classifier.classes,), first, dtype=torch.int64)
 
 
 def _logarithm(probabilities: Tensor) -> Tensor:

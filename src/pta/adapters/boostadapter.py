@@ -1,7 +1,6 @@
 """BoostAdapter: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping (NeurIPS 2024).
 
 https://arxiv.org/abs/2410.15430, https://github.com/taolinzhang/BoostAdapter
-The loop: `pta.reference.boostadapter`.
 
 Keeps the caches of TDA (`pta.adapters.tda`). While a sample is scored, its own most confident views are in the positive
 cache too.

@@ -1,7 +1,6 @@
 """CLIP: zero-shot classification as it comes, the baseline of every comparison.
 
 Learning Transferable Visual Models From Natural Language Supervision (ICML 2021), https://arxiv.org/abs/2103.00020
-The loop: `pta.reference.clip`.
 
 1. Score the feature against every class's text anchor: z = scale·T·f + bias.
 """

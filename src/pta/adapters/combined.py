@@ -1,7 +1,5 @@
 """PTA on top of another method, as in the rows "+TDA", "+MTA" and "+GS-Bias" of the paper (ICML 2026).
 
-The loop: `pta.reference.combined`.
-
 The paper reports such rows, but neither says how the two are joined nor released a program for them. This is our rule:
 
 For each sample:
@@ -95,7 +93,7 @@ class Combined(PTA):
 
     def _step(self, samples: Samples) -> Tensor:
         f, logits = self.other._answer(samples, learn=True)
-        self.other.seen += len(samples)
+        self.other.seen.add_(len(samples))
         touches = touches_of_probabilities(self.prototypes, logits.double().softmax(dim=1), self.rule)
         return self._learn(f, logits, touches)
 

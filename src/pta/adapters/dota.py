@@ -1,7 +1,6 @@
 """DOTA: distributional test-time adaptation of vision-language models (NeurIPS 2025).
 
 https://arxiv.org/abs/2409.19375 (program: https://github.com/skylineeeeen/DOTA)
-The loop: `pta.reference.dota`.
 
 Keeps a Gaussian per class, estimated from all samples by their zero-shot probabilities: count n_c, mean μ_c and
 covariance Σ_c. The Gaussians share the mean of the covariances as theirs when they classify.
@@ -31,7 +30,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.adapter import Adapter, Origin, full
 from pta.adapters.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.class_covariances import learn_per_class, learn_shared, mean_covariance
@@ -83,22 +82,15 @@ class DOTA(Adapter):
     scoring: Scoring = choice("full", Scoring, "score with Λ and μ in full precision or rounded to float16 (released)")
     order: Order = learning_order("predict-first")
     max_gib: float = number(2.0, 0.0, 1e6, "refuse covariances that take more memory than this")
-    mu: Tensor
-    counts: Tensor
-    scatters: Tensor
-    pooled: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        wide = torch.float64
-        longest = max(1.01, 1.01 * abs(self.omega) * classifier.dim**0.5)  # means lie between the first one and views
+        C, d = classifier.anchors.shape
+        longest = max(1.01, 1.01 * abs(self.omega) * d**0.5)  # means lie between the first one and views
         self.largest_variance = max(1.01 * self.sigma, (1.01 + longest) ** 2)
-        self.add_state("mu", lambda c, p, _: torch.full_like(c.anchors, p["omega"]), within=rows_at_most(longest))
-        self.add_state(
-            "counts",
-            lambda c, p, _: c.anchors.new_full((c.classes,), p["initial_count"], dtype=wide),
-            within=between(self.initial_count, LARGEST_COUNT),
-        )
+        self.add_state("mu", full(self.omega, C, d), within=rows_at_most(longest))
+        counts = between(self.initial_count, LARGEST_COUNT)
+        self.add_state("counts", full(self.initial_count, C, dtype=torch.float64), within=counts)
         if self.covariance == "per-class":
             self.add_state(  # n_c·Σ_c
                 "scatters",

@@ -1,7 +1,6 @@
 """FreeTTA, an interpretation of: Free on the Fly, flexible test-time adaptation with online EM (CVPR 2025).
 
 https://arxiv.org/abs/2507.06973 (no program was released)
-The loop: `pta.reference.freetta`.
 
 Keeps a Gaussian mixture that online expectation maximisation fits to the stream: counts N_y (1/C at first), means μ_y
 (the text anchors at first) and one covariance Σ (the identity at first).
@@ -37,7 +36,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, UNIT_BALL, between, covariances
 from pta.classifier import ZeroShotClassifier
 from pta.engines.gaussian import Gaussians, add_scatter
@@ -73,17 +72,13 @@ class FreeTTA(Adapter):
     inverse: Inverse = choice("plain", Inverse, "Σ⁻¹ itself, or the shrunk form of a port (ambiguity 4)")
     order: Order = learning_order("predict-first")
     renormalise: bool = switch(False, "scale the means to unit length after every update (ambiguity 6)")
-    mu: Tensor
-    heard: Tensor
-    sigma: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         wide = torch.float64
         self.add_state("mu", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
         # N_y − 1/C, as n − 1 would round away at first
-        count = between(0.0, LARGEST_COUNT)
-        self.add_state("heard", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=wide), within=count)
+        self.add_state("heard", full(0.0, classifier.classes, dtype=wide), within=between(0.0, LARGEST_COUNT))
         # float64, as the identity's share falls to 1/n and float32 would soon round it away
         self.add_state(
             "sigma",
@@ -138,13 +133,13 @@ class FreeTTA(Adapter):
     def _learn(self, x: Tensor, a: Tensor, weight: Tensor) -> None:
         """Steps 4 and 5: x counts a_y (float64, C) for class y, `weight` in all."""
         before = self.heard.sum()
-        self.heard += a
-        self.mu += (a / self.counts).to(x.dtype)[:, None] * (x - self.mu)
+        self.heard.add_(a)
+        self.mu.add_((a / self.counts).to(x.dtype)[:, None] * (x - self.mu))
         if self.renormalise:
             self.mu.copy_(normalize(self.mu, dim=1))
         if self.covariance == "average":
             total = 1 + before + weight
-            self.sigma *= (1 + before) / total
+            self.sigma.mul_((1 + before) / total)
         else:
             total = (before + weight).clamp_min(torch.finfo(torch.float64).tiny)
         add_scatter(self.sigma, x, self.mu, a / total)

@@ -1,7 +1,6 @@
 """MTA: On the Test-Time Zero-Shot Generalization of Vision-Language Models: Do We Really Need Prompt Learning?
 
 CVPR 2024, https://arxiv.org/abs/2405.02266
-The loop: `pta.reference.mta`.
 
 Keeps nothing from sample to sample: MeanShift finds the mode of a sample's views, each weighed by how well the others
 agree with it.

@@ -1,7 +1,6 @@
 """OGA: Online Gaussian Test-Time Adaptation of Vision-Language Models (CVPR Workshops 2025).
 
 https://arxiv.org/abs/2501.04352
-The loop: `pta.reference.oga`.
 
 Keeps a memory of the M most confident samples of every class, and a mean μ_c per class (the text anchor at first).
 Classes are Gaussians around their means with one covariance, estimated from the memory. The zero-shot probabilities are
@@ -35,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import UNIT_BALL, entropies
 from pta.classifier import ZeroShotClassifier
 from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
@@ -71,22 +70,14 @@ class OGA(Adapter):
     )
     renormalise: bool = switch(False, "scale the means of items to unit length")
     order: Order = learning_order("update-first")
-    items: Tensor
-    entropies: Tensor
-    means: Tensor
-    moments: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        wide = torch.float64
-        self.add_state("items", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], c.dim), within=UNIT_BALL)
-        self.add_state(
-            "entropies",
-            lambda c, p, _: c.anchors.new_full((c.classes, p["slots"]), _empty(c), dtype=wide),
-            within=entropies(classifier.classes),
-        )
+        (C, d), M, wide = classifier.anchors.shape, self.slots, torch.float64
+        self.add_state("items", full(0.0, C, M, d), within=UNIT_BALL)
+        self.add_state("entropies", full(_empty(classifier), C, M, dtype=wide), within=entropies(C))
         self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
-        self.add_state("moments", lambda c, *_: c.anchors.new_zeros(c.dim + 1, c.dim + 1, dtype=wide), per_class=False)
+        self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
         self.gaussians = Estimate(self._estimate)
 
     @property

@@ -1,7 +1,6 @@
 """OnZeta: Online Zero-Shot Classification with CLIP (ECCV 2024).
 
 https://arxiv.org/abs/2408.13320
-The loop: `pta.reference.onzeta`.
 
 Keeps two things per class: a dual variable ρ_c (zero at first), which lifts classes that come too rarely, and a vision
 proxy w_c (the text anchor at first), learnt by gradient steps towards the lifted text labels. Must know the stream's
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.adapter import Adapter, Origin, full
 from pta.adapters.state_bounds import UNIT_BALL, between
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter
@@ -61,14 +60,12 @@ class OnZeta(Adapter):
     alpha: float = number(1.0, 0.0, 1.0, "least share of samples, in units of 1/C, that every class is expected to get")
     beta: float = number(0.8, 0.0, 1.0, "weight of the vision labels at the end of the stream")
     order: Order = learning_order("predict-first")
-    rho: Tensor
-    proxies: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         # Step i adds at most dual_step/(C·√i) to ρ, and there are at most _LONGEST steps.
         lift = between(0.0, 2 * self.dual_step * _LONGEST**0.5 / classifier.classes)
-        self.add_state("rho", lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.float64), within=lift)
+        self.add_state("rho", full(0.0, classifier.classes, dtype=torch.float64), within=lift)
         self.add_state("proxies", lambda c, *_: c.anchors.double().clone(), within=UNIT_BALL)
 
     @classmethod

@@ -1,7 +1,5 @@
 """PTA: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026).
 
-The loop: `pta.reference.pta`.
-
 Keeps two vectors per class: the knowledge prototype P (zero at first), a decaying mean of the features that flowed into
 the class, and the anchored prototype R (the text anchor at first), which samples are scored against.
 
@@ -91,11 +89,6 @@ class PTA(Adapter):
     state_dtype: StateDtype = parameter(
         None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; that of the anchors if not given"
     )
-    knowledge: Tensor
-    anchored: Tensor
-    length: Tensor
-    touched: Tensor
-    resting: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

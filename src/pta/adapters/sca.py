@@ -1,7 +1,6 @@
 """SCA: statistics caching test-time adaptation (NeurIPS 2025).
 
 https://openreview.net/forum?id=iqsjzVqmWF (program: https://github.com/Yuqin-G/SCA, which could not be had)
-The loop: `pta.reference.sca`.
 
 Keeps the least-squares classifier of all features onto their soft pseudo-labels, as two statistics of fixed size: the
 inverse A = (G + γI)⁻¹ of the Gram matrix G = Σ f·fᵀ, and the classifier W = A·Σ f·ŷᵀ itself.
@@ -33,7 +32,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, covariances, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.recursive_least_squares import Scores, learn_least_squares
@@ -89,8 +88,6 @@ class SCA(Adapter):
         "factor on cosines or products; None: the classifier's scale and bias",
     )
     order: Order = learning_order("update-first")
-    inverse: Tensor
-    weights: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -102,7 +99,7 @@ class SCA(Adapter):
         )
         # With n targets from 0 to 1, no W_c is longer than √n/(2√γ).
         longest = (LARGEST_COUNT / self.gamma) ** 0.5
-        self.add_state("weights", lambda c, *_: torch.zeros_like(c.anchors), within=rows_at_most(longest))
+        self.add_state("weights", full(0.0, *classifier.anchors.shape), within=rows_at_most(longest))
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)

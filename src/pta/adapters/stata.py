@@ -1,7 +1,5 @@
 """StatA: Realistic Test-Time Adaptation of Vision-Language Models (CVPR 2025), https://arxiv.org/abs/2501.03729
 
-The loop: `pta.reference.stata`.
-
 Answers a batch of N samples at once and keeps nothing from it: a Gaussian per class is fitted to soft labels z, and
 the fewer samples a class has, the more it is held to its anchor, a Gaussian that the text alone gives.
 

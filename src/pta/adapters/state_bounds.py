@@ -65,9 +65,8 @@ def _are_distributions(rows: Tensor) -> bool:
 UNIT_BALL = Bound("finite rows at most one long", _in_the_unit_ball)
 UNIT_ROWS = Bound("rows of unit length", _are_unit)
 DISTRIBUTIONS = Bound("rows of probabilities that add up to one", _are_distributions)
-FLAGS = Bound(
-    "flags", lambda _: True
-)  # whose dtype says it all: other bytes than 0 and 1 become 1 when they are copied
+# Their dtype says it all: other bytes than 0 and 1 become 1 when they are copied.
+FLAGS = Bound("flags", lambda _: True)
 SHARES = Bound("numbers from 0 to 1", lambda tensor: _all_within(tensor, 0.0, LONGEST_MEAN))
 
 

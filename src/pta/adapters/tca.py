@@ -1,7 +1,6 @@
 """TCA: Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation (ICCV 2025).
 
 https://arxiv.org/abs/2410.14729
-The loop: `pta.reference.tca`.
 
 Runs the image tower itself, on fewer and fewer tokens, and keeps a reservoir of M images per class. Of an image it
 keeps K, its class token after every block (blocks×width), and the entropy e of its zero-shot probabilities.
@@ -50,7 +49,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.adapters.adapter import Adapter, Origin
+from pta.adapters.adapter import Adapter, Origin, full
 from pta.adapters.state_bounds import between, entropies
 from pta.classifier import ZeroShotClassifier
 from pta.engines.condensation import condense, cuts_of
@@ -58,7 +57,6 @@ from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, shown
 from pta.parameters import Order, count, learning_order, number, parameter
 from pta.samples import Samples
-from pta.towers import Model
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
 _LARGEST_HALF = 65504.0  # towers run in half precision, too
@@ -108,30 +106,20 @@ class TCA(Adapter):
     beta: float = number(5.0, 0.0, 1e6, "β, how fast the weight of an image decreases with its distance")
     seed: int = count(1, 0, 2**63 - 1, "seed of the first centres")
     order: Order = learning_order("update-first")
-    records: Tensor
-    entropies: Tensor
-    counts: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         assert self.model is not None  # as `needs` says
         self.tower = self.model.image_tower()
         self.cuts = cuts_of(self.tower.tokens, self.rate, self.blocks)
-        depth = len(self.tower.blocks)
+        C, M, depth = classifier.classes, self.slots, len(self.tower.blocks)
         depths = torch.arange(depth, dtype=torch.float64) / max(depth - 1, 1)
         self.layer_weights = (depths / self.layer_temperature).softmax(dim=0)
         self._units: Tensor | None = None
-        self.add_state("records", _no_records, within=between(-_LARGEST_HALF, _LARGEST_HALF))
-        self.add_state(
-            "entropies",
-            lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], dtype=torch.float64),
-            within=entropies(classifier.classes),
-        )
-        self.add_state(
-            "counts",
-            lambda c, *_: c.anchors.new_zeros(c.classes, dtype=torch.int64),
-            within=between(0, self.slots),
-        )
+        records = between(-_LARGEST_HALF, _LARGEST_HALF)
+        self.add_state("records", full(0.0, C, M, depth, self.tower.width), within=records)
+        self.add_state("entropies", full(0.0, C, M, dtype=torch.float64), within=entropies(C))
+        self.add_state("counts", full(0, C, dtype=torch.int64), within=between(0, M))
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -295,9 +283,3 @@ def _raw(samples: Samples) -> Tensor:
 
 def _logits(zero_shot: ZeroShot) -> Tensor:
     return zero_shot.exact_logits.to(zero_shot.samples.features.dtype)
-
-
-def _no_records(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
-    assert model is not None  # as `needs` says
-    tower = model.image_tower()
-    return classifier.anchors.new_zeros(classifier.classes, parameters["slots"], len(tower.blocks), tower.width)

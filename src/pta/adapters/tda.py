@@ -1,7 +1,6 @@
 """TDA: Efficient Test-Time Adaptation of Vision-Language Models (CVPR 2024).
 
 https://arxiv.org/abs/2403.18293, https://github.com/kdiAAA/TDA
-The loop: `pta.reference.tda`.
 
 Keeps two caches of features under the zero-shot class: the positive one holds the most confident samples of each class,
 which raise its logit; the negative one holds uncertain samples, which lower the logits of all classes they could be.
@@ -28,13 +27,12 @@ can have more than 0.03.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import UNIT_BALL, Bound, between, entropies, slots_of
 from pta.classifier import ZeroShotClassifier
 from pta.engines.admission import EMPTY, Admission, admit, admit_nothing
@@ -72,21 +70,21 @@ class TDA(Adapter):
     min_probability: float = number(0.03, 0.0, 1.0, "lower bound on probabilities of classes a negative sample lowers")
     max_probability: float = number(1.0, 0.0, 1.0, "upper bound on probabilities of classes a negative sample lowers")
     order: Order = learning_order("update-first")
-    positive_keys: Tensor
-    positive_scores: Tensor
-    negative_keys: Tensor
-    negative_scores: Tensor
-    negative_classes: Tensor
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         self.at_once = samples_at_once(classifier)
-        positive, negative = entropies(classifier.classes), self._bound_of_negative_scores()
-        self.add_state("positive_keys", lambda c, p, _: _no_keys(c, p["positive_slots"]), within=UNIT_BALL)
-        self.add_state("positive_scores", lambda c, p, _: _no_scores(c, p["positive_slots"]), within=slots_of(positive))
-        self.add_state("negative_keys", lambda c, p, _: _no_keys(c, p["negative_slots"]), within=UNIT_BALL)
-        self.add_state("negative_scores", lambda c, p, _: _no_scores(c, p["negative_slots"]), within=slots_of(negative))
-        self.add_state("negative_classes", lambda c, p, _: _no_classes(c, p), within=between(0, classifier.classes))
+        (C, d), wide = classifier.anchors.shape, torch.float64
+        K = int(min(C, 1 / self.min_probability)) if self.min_probability else C
+        caches = {
+            "positive": (self.positive_slots, slots_of(entropies(C))),
+            "negative": (self.negative_slots, slots_of(self._bound_of_negative_scores())),
+        }
+        for cache, (slots, scores) in caches.items():
+            self.add_state(f"{cache}_keys", full(0.0, C, slots, d), within=UNIT_BALL)
+            self.add_state(f"{cache}_scores", full(EMPTY, C, slots, dtype=wide), within=scores)
+        classes = full(C, C, self.negative_slots, K, dtype=torch.int32)
+        self.add_state("negative_classes", classes, within=between(0, C))
 
     def _step(self, samples: Samples) -> Tensor:
         f, zero_shot = samples.features, self.zero_shot(samples)
@@ -138,17 +136,3 @@ class TDA(Adapter):
     def _for(self, samples: Samples, positive: Admission, times: Tensor) -> Tensor:
         """The affinities to the positive cache, summed per class, B×C."""
         return affinity_per_class(samples.features, positive, times, self.positive_keys, self.positive_beta)
-
-
-def _no_keys(classifier: ZeroShotClassifier, slots: int) -> Tensor:
-    return classifier.anchors.new_zeros(classifier.classes, slots, classifier.dim)
-
-
-def _no_scores(classifier: ZeroShotClassifier, slots: int) -> Tensor:
-    return classifier.anchors.new_full((classifier.classes, slots), EMPTY, dtype=torch.float64)
-
-
-def _no_classes(classifier: ZeroShotClassifier, parameters: Mapping[str, Any]) -> Tensor:
-    C, smallest = classifier.classes, parameters["min_probability"]
-    K = int(min(C, 1 / smallest)) if smallest else C
-    return classifier.anchors.new_full((C, parameters["negative_slots"], K), C, dtype=torch.int32)

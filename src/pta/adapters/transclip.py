@@ -1,7 +1,5 @@
 """TransCLIP: Boosting Vision-Language Models with Transduction (NeurIPS 2024), https://arxiv.org/abs/2406.01837
 
-The loop: `pta.reference.transclip`.
-
 The zero-shot variant. It answers a whole set of N samples at once and keeps nothing: a Gaussian per class, with one
 diagonal covariance for all of them, is fitted to soft labels z, which are held to the text and to the labels of
 neighbours.

@@ -1,7 +1,6 @@
 """ZERO: Frustratingly Easy Test-Time Adaptation of Vision-Language Models (NeurIPS 2024).
 
 https://arxiv.org/abs/2405.18330
-The loop: `pta.reference.zero`.
 
 Keeps nothing from sample to sample: a sample's most confident views vote, each with one vote for one class.
 

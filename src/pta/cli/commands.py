@@ -7,39 +7,24 @@ import typer
 from typer.core import TyperGroup
 
 COMMANDS = {
-    "demo": (
-        "demo",
-        "Try it: 2,000 images under a shift, labelled by zero-shot and by PTA side by side, and a report to show.",
-    ),
-    "eval": (
-        "evaluate",
-        "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
-    ),
+    "demo": "Try it: 2,000 images under a shift, labelled by zero-shot and by PTA side by side, and a report to show.",
+    "eval": "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
     "compare": (
-        "compare",
-        "Compare two results on the same samples: the difference, its interval, and whether that is more than noise.",
+        "Compare two results on the same samples: the difference, its interval, and whether that is more than noise."
     ),
-    "sweep": (
-        "sweep",
-        "Measure a method over a grid of parameters. Called again, it goes on where it was interrupted.",
-    ),
+    "sweep": "Measure a method over a grid of parameters. Called again, it goes on where it was interrupted.",
     "reproduce": (
-        "reproduce",
-        "Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice.",
+        "Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice."
     ),
-    "methods": ("methods", "List the methods: what each is, what it needs, and its parameters with their defaults."),
-    "predict": ("predict", "Label images and learn from them on the way; rows are written as each batch is done."),
-    "extract": (
-        "extract",
-        "Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice.",
-    ),
+    "methods": "List the methods: what each is, what it needs, and its parameters with their defaults.",
+    "predict": "Label images and learn from them on the way; rows are written as each batch is done.",
+    "extract": "Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice.",
     "verify": (
-        "verify",
-        "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs.",
+        "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."
     ),
-    "datasets": ("datasets", "List the image sets that are known by name, or check a copy of one."),
+    "datasets": "List the image sets that are known by name, or check a copy of one.",
 }
-"""Name → module in `pta.cli`, which has a function or a `typer.Typer` of the module's name; and one line of help."""
+"""One line of help by name. The module in `pta.cli` has a function or a `typer.Typer` of the module's name."""
 
 
 class LazyGroup(TyperGroup):
@@ -51,9 +36,14 @@ class LazyGroup(TyperGroup):
         return name, listed if name is None else load_command(name), rest
 
 
+def module_of(name: str) -> str:
+    """The module of a command, which is called like it unless that is a function of Python."""
+    return {"eval": "evaluate"}.get(name, name)
+
+
 def load_command(name: str) -> Any:
     """A command of the table with its options."""
-    module, _ = COMMANDS[name]
+    module = module_of(name)
     found = getattr(import_module(f"pta.cli.{module}"), module)
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
@@ -64,5 +54,5 @@ def load_command(name: str) -> Any:
 
 def register(app: typer.Typer) -> None:
     """Let an app whose group is a `LazyGroup` list the commands."""
-    for name, (_, line) in COMMANDS.items():
+    for name, line in COMMANDS.items():
         app.command(name, help=line)(lambda: None)

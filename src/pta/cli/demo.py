@@ -9,6 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -64,24 +65,17 @@ def _replay(console: Console, result: DemoResult) -> None:
 
 
 def _frame(curves: Sequence[Curve], total: int, console: Console) -> Group:
-    fine = not console.options.ascii_only
     trends = [curve[first_shown(total) - 1 :] for curve in curves]
     steady = np.concatenate(trends)
     grid = Table.grid(padding=(0, 2))
     for name, curve, trend, style in zip(("zero-shot", "PTA"), curves, trends, ("bright_black", "cyan"), strict=True):
-        spark = _spark(trend, steady.min(), steady.max()) if fine and len(steady) else ""
-        grid.add_row(name, Text(_bar(curve[-1], fine), style), f"{curve[-1]:6.2f} %", Text(spark, style))
+        shown = len(steady) and not console.options.ascii_only
+        spark = _spark(trend, steady.min(), steady.max()) if shown else ""
+        bar = ProgressBar(completed=curve[-1], width=_BAR_WIDTH, complete_style=style)
+        grid.add_row(name, bar, f"{curve[-1]:6.2f} %", Text(spark, style))
     lead = curves[1][-1] - curves[0][-1]
     seen = f"{len(curves[0]):,} of {total:,} images, in slow motion: PTA is at {lead:+.2f} points"
     return Group(Text(seen), grid)
-
-
-def _bar(percent: float, fine: bool) -> str:
-    """A bar of fixed width; where the terminal can, it ends on an eighth of a character."""
-    eighths = round(8 * _BAR_WIDTH * percent / 100)
-    if not fine:
-        return ("#" * (eighths // 8)).ljust(_BAR_WIDTH, ".")
-    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(_BAR_WIDTH)
 
 
 def _spark(curve: Curve, low: float, high: float) -> str:

@@ -1,19 +1,22 @@
 """`pta extract`: images to a feature file, once."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.filesize import decimal
+from rich.progress import Progress, TaskID
 
 from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.output import progress, require_place, write_json
-from pta.encoders import DEFAULT_MODEL, load_encoder
+from pta.datasets.sample_set import SampleSet
+from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.errors import InvalidParameter
 from pta.inference.encoding import Reading, Views
+from pta.inference.extract import Extraction, require_feature_file
 from pta.inference.extract import extract as extract_features
-from pta.inference.extract import require_feature_file
 from pta.inference.open_source import open_source
 from pta.limits import USUAL_LIMITS, Limits
 from pta.prompts import build_classifier, default_cache, load_templates
@@ -66,37 +69,46 @@ def extract(
     load_templates(templates)  # mistakes are found before the work begins
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
-    limits = Limits(max_bytes, max_pixels)
-    reading = Reading(batch, workers, fast_decode, drawn, pixels, limits, patches)
+    reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches)
     encoder = load_encoder(model, device=device, dtype=dtype)
     if patches:
         encoder.patch_count()  # refuses if it gives none
+    images = _open(source, data, classes, encoder)
+    prompts = load_templates(templates, images.prompts)
+    about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
+    with progress() as bar:
+        task = bar.add_task("texts")
+        move = partial(_move, bar, task)
+        texts = (encoder, images.class_names, prompts)
+        classifier = build_classifier(*texts, descriptions=sentences, cache=default_cache(), on_progress=move)
+        bar.update(task, description=images.name, completed=0, total=len(images))
+        done = extract_features(
+            *(images, encoder, classifier, out, reading),
+            about=about,
+            shard=shard,
+            replace=replace,
+            on_error=on_error,
+            on_progress=move,
+            on_size=lambda size: say(f"{out} will take {decimal(size)}, and as much again while it is made"),
+        )
+    _report(done, json)
+
+
+def _open(source: str, data: Path | None, classes: str | None, encoder: Encoder) -> SampleSet:
     names = None if classes is None else options.read_classes(classes)
     images = open_source(source, root=data, class_names=names, modality=encoder.modality)
     if not images.class_names:
         raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name a line)")
     for note in images.notes:
         say(note)
-    prompts = load_templates(templates, images.prompts)
-    with progress() as bar:
-        task = bar.add_task("texts")
+    return images
 
-        def texts_done(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
 
-        texts = (encoder, images.class_names, prompts)
-        kept = default_cache()
-        classifier = build_classifier(*texts, descriptions=sentences, cache=kept, on_progress=texts_done)
-        bar.update(task, description=images.name, completed=0, total=len(images))
-        done = extract_features(
-            *(images, encoder, classifier, out, reading),
-            about={"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)},
-            shard=shard,
-            replace=replace,
-            on_error=on_error,
-            on_progress=lambda count: bar.update(task, completed=count),
-            on_size=lambda size: say(f"{out} will take {decimal(size)}, and as much again while it is made"),
-        )
+def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> None:
+    bar.update(task, completed=done, total=total)  # a total of None is left as it is
+
+
+def _report(done: Extraction, json: Path | None) -> None:
     for line in done.skipped:
         say(f"skipped: {line}")
     record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}

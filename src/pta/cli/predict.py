@@ -76,22 +76,14 @@ def predict(
         require_resumable(state, out, frames=frames, freeze=freeze)
     encoder = load_encoder(model, device=device, dtype=dtype)
     source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
-    parameters = _parameters(method or "pta", set_ or [])
+    chosen = {"method": method or "pta", **_parameters(method or "pta", set_ or [])}
     if state is not None:
         _require_state(state, out, freeze, bool(set_))
     kept = None if freeze else state
     with sole_writers(kept, None if str(out) == STDOUT else out):
         require_row_file(out, append or resume, csv, top)
-        classifier = Classifier(
-            *(encoder, names),
-            templates=templates,
-            descriptions=options.read_descriptions(descriptions),
-            method=method or "pta",
-            views=views,
-            expected=total or None,
-            raw_probability=raw_probability,
-            **parameters,
-        )
+        chosen |= {"templates": templates, "descriptions": options.read_descriptions(descriptions), "views": views}
+        classifier = Classifier(encoder, names, expected=total or None, raw_probability=raw_probability, **chosen)
         if state is not None and state.exists():
             _load(classifier, state, method)
         reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits))

@@ -11,7 +11,7 @@ from pta.cli.output import STDOUT
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.inference.answers import Answer
 from pta.inference.row_file import RowFile, RowMark
-from pta.inference.rows import CsvRows, JsonLines, Rows, columns
+from pta.inference.rows import CsvRows, JsonLines, columns
 from pta.inference.saved_stream import RowSink
 
 
@@ -59,7 +59,7 @@ def open_rows(out: Path, csv: bool, top: int, after: RowMark | None = None) -> I
 class _StandardOutput:
     """Rows on standard output, which nobody can go back to."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: CsvRows | JsonLines) -> None:
         self._rows = rows
 
     def write(self, answers: Iterable[tuple[str, Answer]]) -> None:

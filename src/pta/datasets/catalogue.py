@@ -18,7 +18,7 @@ class Entry:
 
     id: str  # what it is called on the command line
     title: str
-    layout: str  # which reader of `pta.datasets.folder_layouts` understands it
+    layout: str  # `split_file` or `aircraft` for a list, `wnid_tree` or `index_tree` for class folders
     images: tuple[str, ...]  # the folder of the images
     names: str  # which of our own lists of class names belongs to it
     classes: int  # of the full set
@@ -42,6 +42,11 @@ class Entry:
     def wnids(self) -> tuple[str, ...]:
         """The WordNet ids that ImageNet's folders are called by, in the order of the labels."""
         return self._of_subset(packaged_json("imagenet.json")["wnids"])
+
+    @property
+    def class_folders(self) -> tuple[str, ...]:
+        """What the folders of a tree are called, in the order of the labels."""
+        return self.wnids if self.layout == "wnid_tree" else tuple(map(str, range(self.classes)))
 
     def _of_subset(self, of_all: Sequence[str]) -> tuple[str, ...]:
         if self.subset is None:

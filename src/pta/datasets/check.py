@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pta.datasets.catalogue import Entry, Listing, Watch, find_entry
-from pta.datasets.folder_layouts import list_images, missing_places
+from pta.datasets.layouts import list_images, missing_places
 from pta.errors import PtaError, UnreadableFile, shown
 
 _SHOWN = 3

@@ -8,11 +8,10 @@ import numpy as np
 
 from pta.datasets.catalogue import Entry, Listing, catalogue, find_entry, is_catalogued
 from pta.datasets.csv_list import open_csv
-from pta.datasets.folder_layouts import list_images, missing_places
+from pta.datasets.layouts import list_images, missing_places
 from pta.datasets.own_folder import open_folder
 from pta.datasets.sample_set import SampleSet
-from pta.datasets.shard_names import is_shards
-from pta.datasets.webdataset import open_shards
+from pta.datasets.webdataset import is_shards, open_shards
 from pta.errors import InvalidParameter, UnreadableFile, nearest
 from pta.files import as_path, exists
 from pta.modality import IMAGES, Modality

@@ -27,23 +27,17 @@ def open_folder(folder: Path, class_names: Sequence[str] | None = None, modality
             f"{folder} holds {modality.name}s directly ({loose}) and in sub-folders ({nested[0]}); "
             f"put every {modality.name} into the sub-folder of its class, or all into one folder"
         )
-    return _by_class(folder, samples, class_names, modality.name)
-
-
-def _by_class(folder: Path, samples: tuple[SampleFile, ...], class_names: Sequence[str] | None, what: str) -> SampleSet:
-    owners = [sample.key.partition("/")[0] for sample in samples]
-    classes = sorted(set(owners))
-    names = tuple(classes if class_names is None else class_names)
+    owners = [key.partition("/")[0] for key in keys]
+    names = tuple(sorted(set(owners)) if class_names is None else class_names)
+    notes = []
     if class_names is None:
-        label = {name: number for number, name in enumerate(classes)}
+        label = {name: number for number, name in enumerate(names)}
+        if empty := [name for name in sub_folders(folder) if name not in label]:
+            notes.append(f"sub-folders without {modality.name}s are no classes: {', '.join(empty[:5])}")
     else:
         index = ClassIndex(names)
-        label = {name: index.label(name, f"{folder}: the sub-folder") for name in classes}
+        label = {name: index.label(name, f"{folder}: the sub-folder") for name in sorted(set(owners))}
+    if missing := len(names) - len(set(label.values())):
+        notes.append(f"{missing} of {len(names)} classes have no {modality.name}s here")
     labels = np.array([label[owner] for owner in owners], np.int64)
-    empty = [name for name in sub_folders(folder) if name not in label]
-    notes = (
-        [f"sub-folders without {what}s are no classes: {', '.join(empty[:5])}"] if empty and class_names is None else []
-    )
-    if len(set(label.values())) < len(names):
-        notes.append(f"{len(names) - len(set(label.values()))} of {len(names)} classes have no {what}s here")
     return SampleSet(folder.absolute().name, names, samples, labels, notes=tuple(notes))

@@ -35,8 +35,8 @@ def nearest(features: Tensor, vectors: Tensor, count: int) -> NDArray[np.int64]:
 def spread(positions: NDArray[np.intp], count: int) -> NDArray[np.intp]:
     """At most `count` of the positions, evenly from the first to the last: no picking.
 
-    >>> spread(np.arange(10, 21), 3)
-    array([10, 15, 20])
+    >>> spread(np.arange(10, 21), 3), spread(np.arange(2), 3)
+    (array([10, 15, 20]), array([0, 1]))
     """
     if len(positions) <= count:
         return positions

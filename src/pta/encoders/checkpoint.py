@@ -1,5 +1,6 @@
 """A CLIP model from a single file: OpenAI's TorchScript archives, weights of open_clip, weights of transformers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pta.encoders.clip_encoder import ClipEncoder
@@ -27,13 +28,9 @@ def load_checkpoint(path: str) -> ClipEncoder:
     try:
         state = in_openai_layout(weights)
         settings = ClipSettings() if torchscript else _settings(file, weights, state, activation)
-        return ClipEncoder(
-            state,
-            quick_gelu=settings.quick_gelu if activation is None else ACTIVATIONS[activation],
-            image_head_width=settings.image_head_width,
-            text_head_width=settings.text_head_width,
-            preprocess=settings.preprocess,
-        )
+        if activation is not None:
+            settings = replace(settings, quick_gelu=ACTIVATIONS[activation])
+        return ClipEncoder(state, **vars(settings))
     except UnavailableModel as error:
         raise UnavailableModel(f"cannot load {file}: {error}") from None
 

@@ -121,4 +121,4 @@ def _causal_block(block: Any) -> CausalBlock:
     own = block.attn
     rows = zip(own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3), strict=True)
     query, key, value = (partial(linear, weight=weight, bias=bias) for weight, bias in rows)
-    return CausalBlock(own.heads, block.ln_1, query, key, value, own.out_proj, lambda x: block.mlp(block.ln_2(x)))
+    return CausalBlock(own.heads, block.ln_1, query, key, value, own.out_proj, block.layers)

@@ -77,16 +77,23 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(width)
         self.mlp = Mlp(width, hidden, quick_gelu)
 
-    def forward(self, x: Tensor, causal: bool) -> Tensor:
+    def forward(self, x: Tensor, causal: bool = False) -> Tensor:
         """N×L×width to the same shape."""
-        return self._through_mlp(x + self.attn(self.ln_1(x), causal))
+        x = x + self.attn(self.ln_1(x), causal)
+        return x + self.layers(x)
 
     def first(self, x: Tensor) -> Tensor:
         """The first row of what `forward` gives, not causal, N×1×width."""
-        return self._through_mlp(x[:, :1] + self.attn.first(self.ln_1(x)))
+        x = x[:, :1] + self.attn.first(self.ln_1(x))
+        return x + self.layers(x)
 
-    def _through_mlp(self, x: Tensor) -> Tensor:
-        return x + self.mlp(self.ln_2(x))
+    def attend(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the tokens attend to, not causal, without the residual; and who attends to whom, N×heads×L×L."""
+        return self.attn.with_probabilities(self.ln_1(x))
+
+    def layers(self, x: Tensor) -> Tensor:
+        """The two layers, without the residual."""
+        return self.mlp(self.ln_2(x))
 
 
 class Transformer(nn.Module):
@@ -108,5 +115,5 @@ class Transformer(nn.Module):
         """The first row of what `forward` gives, not causal, N×width; the last block leaves the other rows out."""
         blocks: list[Any] = list(self.resblocks)
         for block in blocks[:-1]:
-            x = block(x, causal=False)
+            x = block(x)
         return blocks[-1].first(x)[:, 0]

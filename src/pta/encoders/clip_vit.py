@@ -1,6 +1,5 @@
 """CLIP's vision transformer. Attributes are named as in OpenAI's state dicts."""
 
-from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -67,16 +66,9 @@ class VisionTransformer(nn.Module):
 
     def token_blocks(self) -> list[TokenBlock]:
         """The blocks, one by one."""
-        return [_token_block(block) for block in self.transformer.resblocks]
+        blocks: Any = self.transformer.resblocks
+        return [TokenBlock(block, block.attend, block.layers) for block in blocks]
 
     def project(self, tokens: Tensor) -> Tensor:
         """Tokens …×width after the last block to …×dim, not yet of unit length."""
         return self.ln_post(tokens) @ self.proj
-
-
-def _token_block(block: Any) -> TokenBlock:
-    return TokenBlock(
-        whole=partial(block, causal=False),
-        attend=lambda x: block.attn.with_probabilities(block.ln_1(x)),
-        mlp=lambda x: block.mlp(block.ln_2(x)),
-    )

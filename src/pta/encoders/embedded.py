@@ -74,26 +74,22 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """N×L×width to the same shape; keys where `mask` (N×L) is False are not attended to."""
-        x = x + self.dropout(self.attend(self.attention_norm(x), mask))
+        visible = None if mask is None else mask[:, None, None, :]
+        mixed = scaled_dot_product_attention(*self._queries_keys_values(x), attn_mask=visible)
+        x = x + self.dropout(self.attention_out(mixed.transpose(1, 2).flatten(2)))
         return x + self.dropout(self.mlp(x))
 
     def mlp(self, x: Tensor) -> Tensor:
         """The two layers, of the normalised tokens."""
         return self.mlp_out(gelu(self.mlp_in(self.mlp_norm(x))))
 
-    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Multi-head self-attention."""
-        visible = None if mask is None else mask[:, None, None, :]
-        mixed = scaled_dot_product_attention(*self._queries_keys_values(x), attn_mask=visible)
-        return self.attention_out(mixed.transpose(1, 2).flatten(2))
-
-    def attend_with_probabilities(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def attend(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Unmasked self-attention of the normalised tokens, and who attends to whom, N×heads×L×L."""
-        mixed, probabilities = attention(*self._queries_keys_values(self.attention_norm(x)))
+        mixed, probabilities = attention(*self._queries_keys_values(x))
         return self.attention_out(mixed), probabilities
 
     def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.query_key_value(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return q, k, v
 
 
@@ -124,7 +120,7 @@ class PatchTransformer(nn.Module):
     def token_blocks(self) -> list[TokenBlock]:
         """The blocks, one by one."""
         blocks: Any = self.blocks
-        return [TokenBlock(block, block.attend_with_probabilities, block.mlp) for block in blocks]
+        return [TokenBlock(block, block.attend, block.mlp) for block in blocks]
 
 
 class TextTower(nn.Module):

@@ -61,29 +61,21 @@ class HuggingFaceFiles:
                 return _read(Path(name).expanduser(), name)
             _require_hub_name(name)
             try:
-                return _read(_cached(name), name)
+                return _read(_snapshot(name, local_files_only=True), name)
             except _Unreadable:
                 require_reachable(name, model=f"hf:{name}", instead="folder with --model hf:/path/to/folder")
-                return _read(_fetched(name), name)
+            folder = _snapshot(name, allow_patterns=[*_SMALL_FILES, "model*.safetensors"])
+            if not any(folder.glob("model*.safetensors")):  # a pickle file only if there is nothing better
+                _snapshot(name, allow_patterns=["pytorch_model*.bin"])
+            return _read(folder, name)
 
 
-def _cached(name: str) -> Path:
+def _snapshot(name: str, **which: Any) -> Path:
     """The folder of a repository in the hub's cache, which may lack files."""
     from huggingface_hub import snapshot_download
 
     with _reading(name, "its files are"):
-        return Path(snapshot_download(name, local_files_only=True))
-
-
-def _fetched(name: str) -> Path:
-    """The folder of a repository with what is needed of it; a pickle file only if there is nothing better."""
-    from huggingface_hub import snapshot_download
-
-    with _reading(name, "its files are"):
-        folder = Path(snapshot_download(name, allow_patterns=[*_SMALL_FILES, "model*.safetensors"]))
-        if not any(folder.glob("model*.safetensors")):
-            snapshot_download(name, allow_patterns=["pytorch_model*.bin"])
-    return folder
+        return Path(snapshot_download(name, **which))
 
 
 def _read(folder: Path, name: str) -> HuggingFaceFiles:

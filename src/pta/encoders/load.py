@@ -28,11 +28,6 @@ _LOADERS = {  # imported when they are used
 _KINDS = "embedded (small, knows clothing only), hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH"
 
 
-def model_kinds() -> str:
-    """How models are called, for messages."""
-    return ", ".join([_KINDS, *(f"{name}:…" for name in plugin_names(GROUP))])
-
-
 def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> Encoder:
     """The model of that name, ready on a device (`auto`: a GPU if there is one) in a precision.
 
@@ -53,7 +48,8 @@ def _load(name: str) -> Encoder:
         return load(rest)
     declared = load_plugin(GROUP, kind, UnavailableModel)
     if declared is None:
-        raise UnavailableModel(f"no model is called {name!r}; models are {model_kinds()}")
+        kinds = ", ".join([_KINDS, *(f"{name}:…" for name in plugin_names(GROUP))])
+        raise UnavailableModel(f"no model is called {name!r}; models are {kinds}")
     encoder = declared(rest)
     if not isinstance(encoder, Encoder):
         raise UnavailableModel(f"{kind} is declared by an installed package, but gives no pta.encoders.Encoder")

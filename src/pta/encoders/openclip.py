@@ -23,7 +23,6 @@ from pta.encoders.weights import read_weights
 from pta.errors import PtaError, UnavailableModel, first_line, how_to_install, nearest, shown
 from pta.files import read_json
 from pta.images import Preprocessing
-from pta.towers import PromptTower
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file
@@ -57,7 +56,7 @@ class OpenClipEncoder(ImageEncoder):
         open_clip = _open_clip()
         with _without_warnings(open_clip):
             on_hub = name.startswith("hf-hub:")
-            source, options = _repository(name) if on_hub else _architecture_and_weights(open_clip, name)
+            source, options = (_repository(name), {}) if on_hub else _architecture_and_weights(open_clip, name)
             folder = Path(source.removeprefix("local-dir:"))
             try:
                 if on_hub:
@@ -113,10 +112,6 @@ class OpenClipEncoder(ImageEncoder):
         read = hidden[:, -1] if self._pooling == "last" else at_end(hidden, mask)
         projection = text.text_projection
         return normalize(projection(read) if isinstance(projection, nn.Module) else read @ projection, dim=-1)
-
-    def prompt_tower(self, class_names: Sequence[str], start: str = "a photo of a") -> PromptTower:
-        self._require_reading_embeddings()
-        return super().prompt_tower(class_names, start)
 
     @property
     def _text(self) -> Any:
@@ -186,18 +181,18 @@ def _fetched(open_clip: Any, name: str, about: dict[str, Any]) -> str:
         raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
 
 
-def _repository(name: str) -> tuple[str, dict[str, Any]]:
+def _repository(name: str) -> str:
     """The local folder of a repository of open_clip's on the hub, in open_clip's notation."""
     from huggingface_hub import snapshot_download
 
     repository = name.removeprefix("hf-hub:")
     wanted = ["*.json", "*.txt", "*.model", "open_clip*.safetensors"]
     try:
-        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted, local_files_only=True)}", {}
+        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted, local_files_only=True)}"
     except Exception:
         require_reachable(repository, model=f"openclip:{name}", instead="file: --model openclip:ARCHITECTURE/FILE")
     try:
-        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted)}", {}
+        return f"local-dir:{snapshot_download(repository, allow_patterns=wanted)}"
     except Exception as error:
         raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
 

@@ -10,19 +10,16 @@ from pta.encoders.inert_pickle import PERSISTENT, Inert
 from pta.errors import UnreadableFile
 
 _DTYPES = {
-    f"torch {name}Storage": dtype
-    for name, dtype in {
-        "Double": torch.float64,
-        "Float": torch.float32,
-        "Half": torch.float16,
-        "BFloat16": torch.bfloat16,
-        "Long": torch.int64,
-        "Int": torch.int32,
-        "Short": torch.int16,
-        "Char": torch.int8,
-        "Byte": torch.uint8,
-        "Bool": torch.bool,
-    }.items()
+    "torch DoubleStorage": torch.float64,
+    "torch FloatStorage": torch.float32,
+    "torch HalfStorage": torch.float16,
+    "torch BFloat16Storage": torch.bfloat16,
+    "torch LongStorage": torch.int64,
+    "torch IntStorage": torch.int32,
+    "torch ShortStorage": torch.int16,
+    "torch CharStorage": torch.int8,
+    "torch ByteStorage": torch.uint8,
+    "torch BoolStorage": torch.bool,
 }
 _TENSORS = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor"}
 _PARAMETERS = {"torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state"}

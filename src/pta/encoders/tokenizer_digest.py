@@ -18,15 +18,11 @@ def tokenizer_digest(tokenizer: Any) -> str:
         tokenizer.special_tokens_map,
         tokenizer.added_tokens_decoder,
     ]
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode())
-    digest.update(_rules(tokenizer))
-    return digest.hexdigest()
-
-
-def _rules(tokenizer: Any) -> bytes:
-    """The vocabulary and how texts are divided by it, as the library that does so keeps them."""
+    # The vocabulary and how texts are divided by it, as the library that does so keeps them.
     if tokenizer.is_fast:
-        return bytes(tokenizer.backend_tokenizer.to_str(), "utf-8")
-    if hasattr(tokenizer, "sp_model"):
-        return bytes(tokenizer.sp_model.serialized_model_proto())
-    return json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()
+        rules = tokenizer.backend_tokenizer.to_str().encode()
+    elif hasattr(tokenizer, "sp_model"):
+        rules = tokenizer.sp_model.serialized_model_proto()
+    else:
+        rules = json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode() + rules).hexdigest()

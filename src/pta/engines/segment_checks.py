@@ -71,21 +71,22 @@ def _require_head(head: AffineMap, rule: Rule, shape: tuple[int, int], dtype: to
 def _require_numbers(
     name: str, given: Tensor, shape: tuple[int, ...], dtype: torch.dtype, low: float, high: float
 ) -> None:
-    require_plain(f"{name} of a segment", given, StateMismatch)
-    fits = len(shape) > 0 and tuple(given.shape) == shape and given.dtype == dtype
-    _require(fits, f"{name} of a segment must be {shape} {dtype}, got {tuple(given.shape)} {given.dtype}")
+    _require_form(name, given, shape, dtype)
     inside = bool(((given >= low) & (given <= high)).all())
     _require(inside, f"{name} of a segment must be numbers from {low:g} to {high:g}")
 
 
 def _require_rows(name: str, given: Tensor, weights: Tensor, dim: int, dtype: torch.dtype) -> None:
     """Refuse rows that are no sums of features, none longer than one, with weights that add up to so much."""
-    require_plain(f"{name} of a segment", given, StateMismatch)
-    shape = (len(weights), dim)
-    fits = tuple(given.shape) == shape and given.dtype == dtype
-    _require(fits, f"{name} of a segment must be {shape} {dtype}, got {tuple(given.shape)} {given.dtype}")
+    _require_form(name, given, (len(weights), dim), dtype)
     inside = bool((torch.linalg.vector_norm(given, dim=1, dtype=torch.float64) <= weights * LONGEST_MEAN).all())
     _require(inside, f"{name} of a segment has rows that are longer than any sum of its features")
+
+
+def _require_form(name: str, given: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    require_plain(f"{name} of a segment", given, StateMismatch)
+    fits = len(shape) > 0 and tuple(given.shape) == shape and given.dtype == dtype
+    _require(fits, f"{name} of a segment must be {shape} {dtype}, got {tuple(given.shape)} {given.dtype}")
 
 
 def _require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> None:

@@ -28,6 +28,9 @@ _NUMBERS_AT_ONCE = 2**22  # in the table of probabilities, 16 MiB
 _MOST_SAMPLES = 1024  # in a batch
 _MOST_WARPS = 32
 _PROGRAMS = 2048  # that share the classes of a batch; more than a GPU runs at a time
+# Two numbers per thread at least: the compiler would fuse the product of a single one into the first addition across
+# threads, and their sums would differ in the last bit (racecheck of compute-sanitizer finds such threads).
+_SHORTEST_VECTOR = 64
 _A_THREADS_PART_OF_A_VECTOR, _A_THREADS_PART_OF_ROWS = 8, 64  # numbers that it keeps in registers
 _RESTED_ROWS, _RESTED_NUMBERS = 32, 128  # samples, and numbers of each, that a program scores together
 
@@ -101,7 +104,7 @@ def _take_step(prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _B
         *(C, d, *deciders(classifier, rule), rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
         ONTO=batch.onto is not None,
-        D=triton.next_power_of_2(d),
+        D=_padded(d),
         CLASSES=triton.next_power_of_2(C),
         num_warps=_warps(d),
     )
@@ -111,7 +114,7 @@ def _take_batch(
     prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, table: Tensor, rule: Rule
 ) -> None:
     (B, C), d = batch.z.shape, classifier.dim
-    D, warps, onto = triton.next_power_of_2(d), _warps(d), batch.onto is not None
+    D, warps, onto = _padded(d), _warps(d), batch.onto is not None
     numbers = B, C, d, classifier.scale, classifier.bias
     rests = torch.empty(C, dtype=torch.int32, device=table.device)
     _score_all(prototypes.anchored, classifier, batch)
@@ -143,8 +146,12 @@ def _score_all(R: Tensor, classifier: ZeroShotClassifier, batch: _Batch) -> None
         batch.scores.add_(classifier.bias)
 
 
+def _padded(d: int) -> int:
+    return max(_SHORTEST_VECTOR, int(triton.next_power_of_2(d)))
+
+
 def _warps(d: int) -> int:
-    return min(_MOST_WARPS, max(1, int(triton.next_power_of_2(d)) // (32 * _A_THREADS_PART_OF_A_VECTOR)))
+    return min(_MOST_WARPS, max(1, _padded(d) // (32 * _A_THREADS_PART_OF_A_VECTOR)))
 
 
 def _state(prototypes: Prototypes) -> tuple[Tensor, ...]:

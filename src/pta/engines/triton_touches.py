@@ -110,7 +110,9 @@ def _find_touches(
             about = tl.exp(tl.load(z + b * C + few, mask=few < C, other=float("-inf")) - top) / total
             exact_z = _exact_logits(features + b * d, anchors, few, C, d, exact_scale)
             exactly = (tl.exp(exact_z - (top - bias)) / exact_total).to(tl.float32)
-            tl.store(table + few * B + b, exactly, mask=(exactly >= threshold) & (tl.abs(about - threshold) <= doubt))
+            # Twice, because `total` may differ between threads in the last bit: none that was unsure is left out.
+            again = tl.abs(about - threshold) <= 2 * doubt
+            tl.store(table + few * B + b, exactly, mask=(exactly >= threshold) & again)
 
 
 @triton.jit

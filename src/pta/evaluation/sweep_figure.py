@@ -52,7 +52,8 @@ def draw(path: Path, grid: Grid, swept: Mapping[str, Sequence[Point]]) -> None:
 def _draw_panel(panel: "Axes", grid: Grid, points: Sequence[Point]) -> None:
     first = grid.parameters[0]
     values = list(grid.values[first])
-    positions = dict(zip(map(as_given, values), _positions(values), strict=True))
+    are_numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in values)
+    positions = {as_given(value): float(value) if are_numbers else float(at) for at, value in enumerate(values)}
     for label, line in _lines(first, points).items():
         line.sort(key=lambda point: positions[as_given(point.setting[first])])
         at = [positions[as_given(point.setting[first])] for point in line]
@@ -67,7 +68,7 @@ def _draw_panel(panel: "Axes", grid: Grid, points: Sequence[Point]) -> None:
         )
     panel.axhline(points[0].zero_shot, linestyle="--", color="0.4", label="zero-shot")
     panel.set_xlabel(f"{grid.method}.{first}")
-    if not _are_numbers(values):
+    if not are_numbers:
         panel.set_xticks(list(positions.values()), [as_given(value) for value in values])
     elif min(values) > 0 and max(values) >= _LOGARITHMIC * min(values):
         panel.set_xscale("log")
@@ -79,11 +80,3 @@ def _lines(first: str, points: Sequence[Point]) -> dict[str, list[Point]]:
         others = [f"{name}={as_given(value)}" for name, value in point.setting.items() if name != first]
         lines.setdefault(", ".join(others), []).append(point)
     return lines
-
-
-def _positions(values: Sequence[Any]) -> list[float]:
-    return [float(value) for value in values] if _are_numbers(values) else [float(at) for at in range(len(values))]
-
-
-def _are_numbers(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, Real) and not isinstance(value, bool) for value in values)

@@ -44,7 +44,8 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         words = isinstance(self.resize, str) and isinstance(self.resample, str) and self.resample in FILTERS
-        if not words or self.resize not in ("shortest", "square") or not _is_size(self.size):
+        sized = isinstance(self.size, int) and 1 <= self.size <= _LARGEST_SIZE
+        if not words or self.resize not in ("shortest", "square") or not sized:
             raise InvalidParameter(f"cannot preprocess images by {shown(self, most=200)}")
         mean, std = (one if isinstance(one, tuple | list) else () for one in (self.mean, self.std))
         numbers = [value for value in (*mean, *std) if isinstance(value, int | float) and abs(value) <= 1000]
@@ -101,20 +102,12 @@ class Preprocessing:
         """The width and height that a picture is resized to, and the left and top of what is then cut out."""
         if min(width, height) < 1:
             raise UnreadableSample(f"{width}×{height} pixels are no picture")
-        resized = self._resized_to(width, height)
+        resized, shorter = (self.size, self.size), min(width, height)
+        if self.resize == "shortest":
+            resized = max(self.size, self.size * width // shorter), max(self.size, self.size * height // shorter)
         if resized[0] * resized[1] > _MOST_RESIZED:
             raise UnreadableSample(f"{width}×{height} pixels are too thin a picture to be resized")
         return resized, (round((resized[0] - self.size) / 2), round((resized[1] - self.size) / 2))
-
-    def _resized_to(self, width: int, height: int) -> tuple[int, int]:
-        if self.resize == "square":
-            return self.size, self.size
-        shorter = min(width, height)
-        return max(self.size, self.size * width // shorter), max(self.size, self.size * height // shorter)
-
-
-def _is_size(size: object) -> bool:
-    return isinstance(size, int) and 1 <= size <= _LARGEST_SIZE
 
 
 def _planes(values: tuple[float, ...], device: torch.device) -> Tensor:

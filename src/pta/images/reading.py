@@ -71,15 +71,13 @@ def as_picture(image: object) -> Image.Image:
     """A Pillow image from a Pillow image or a uint8 array of rows×columns(×3, red first), such as a frame."""
     if isinstance(image, Image.Image):
         return image
-    if isinstance(image, np.ndarray) and _is_picture(image):
-        return Image.fromarray(image)
-    what = f"{image.dtype} array of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+    what = type(image).__name__
+    if isinstance(image, np.ndarray):
+        has_shape = image.ndim == 2 or image.shape[2:] == (3,)
+        if image.dtype == np.uint8 and has_shape and image.size <= 3 * USUAL_LIMITS.max_pixels:
+            return Image.fromarray(image)
+        what = f"{image.dtype} array of shape {image.shape}"
     raise UnreadableSample(f"expected a path, bytes, a Pillow image or a uint8 array rows×columns×3, got {what}")
-
-
-def _is_picture(image: np.ndarray) -> bool:
-    has_shape = image.ndim == 2 or image.shape[2:] == (3,)
-    return image.dtype == np.uint8 and has_shape and image.size <= 3 * USUAL_LIMITS.max_pixels
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import platform
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args
@@ -75,20 +76,18 @@ def extract(
             f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
             f"({encoder.modality.endings}); choose another --model"
         )
-    reading = reading or Reading()
-    inputs = _inputs(samples, encoder, reading)
+    job = _Extractor(samples, encoder, classifier, out, reading or Reading(), about, on_error)
     with sole_writer(out, wait=wait):
         known = read_about(out)
-        if known is not None and known["images"] == inputs:
-            return _renewed(out, known, classifier, about, on_error)
+        if known is not None and known["images"] == job.inputs:
+            return job.renew(known)
         if out.exists() and not replace:
             what = "no feature file of pta extract" if known is None else "features of other images or by other means"
             raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
-        record = {"dataset": samples.name, "notes": samples.notes, "images": inputs, **about}
-        with open_shards(out, inputs, len(samples), size=shard, batch=reading.samples_at_once) as shards:
-            encoded = _fill(shards, samples, encoder, reading, on_error, on_progress, on_size)
-            kept, skipped = _join(out, shards, samples, classifier, record, on_error)
-    return Extraction(out, kept, encoded, tuple(skipped))
+        batch = job.reading.samples_at_once
+        with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
+            encoded = job.fill(shards, on_progress, on_size)
+            return job.join(shards, encoded)
 
 
 def require_feature_file(place: str | Path) -> Path:
@@ -100,100 +99,104 @@ def require_feature_file(place: str | Path) -> Path:
     return out
 
 
-def _renewed(
-    out: Path, known: Mapping[str, Any], classifier: ZeroShotClassifier, about: Mapping[str, Any], on_error: OnError
-) -> Extraction:
-    """The file whose samples are there already, with the classifier's anchors if it had others."""
-    _refuse_skipped(known["skipped"], on_error)
-    discard_shards(out, known["images"])
-    renew = known["classifier"] != classifier.fingerprint
-    if renew:
-        with safe_open(out, framework="pt") as file:
-            names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
-            described = {name: file.get_tensor(name) for name in names}
-        _write(out, [out], described, classifier, {**known, **about})
-    return Extraction(out, known["count"], 0, tuple(known["skipped"]), renew)
+@dataclass(frozen=True)
+class _Extractor:
+    """What a feature file is made from."""
 
+    samples: SampleSet
+    encoder: Encoder
+    classifier: ZeroShotClassifier
+    out: Path
+    reading: Reading
+    about: Mapping[str, Any]
+    on_error: OnError
 
-def _join(
-    out: Path,
-    shards: Shards,
-    samples: SampleSet,
-    classifier: ZeroShotClassifier,
-    record: Mapping[str, Any],
-    on_error: OnError,
-) -> tuple[int, list[str]]:
-    """Make one file of finished shards; gives how many samples are in it, and what was skipped."""
-    contents = [shards.contents(numbers) for numbers in shards.ranges]
-    kept = [number for numbers, _ in contents for number in numbers]
-    skipped = [line for _, lines in contents for line in lines]
-    _refuse_skipped(skipped, on_error)
-    if not kept:
-        raise UnreadableSample(f"none of the {len(samples)} samples of {samples.name} could be read: {skipped[0]}")
-    made = {"count": len(kept), "skipped": skipped, "batch": shards.batch, "versions": _versions()}
-    parts = [shards.path(own) for own, (inside, _) in zip(shards.ranges, contents, strict=True) if inside]
-    _write(out, parts, _described(samples, kept), classifier, {**made, **record})
-    return len(kept), skipped
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """Everything that decides what the features are."""
+        views = self.reading.views
+        described = {
+            "listing": self.samples.fingerprint,
+            "count": len(self.samples),
+            "model": self.encoder.fingerprint,
+            "architecture": self.encoder.architecture,
+            "dtype": str(self.encoder.dtype).removeprefix("torch."),
+            "preprocessing": self.encoder.preparation,
+            "fast_decode": self.reading.fast_decode,
+            "views": None if views is None else asdict(views),
+            # files without are as they were before there were any
+            **({"pixels": True} if self.reading.raw else {}),
+            **({"patches": True} if self.reading.patches else {}),
+        }
+        return json.loads(json.dumps(described))  # as it will be read back
 
+    def renew(self, known: Mapping[str, Any]) -> Extraction:
+        """The file whose samples are there already, with the classifier's anchors if it had others."""
+        self._refuse_skipped(known["skipped"])
+        discard_shards(self.out, known["images"])
+        renew = known["classifier"] != self.classifier.fingerprint
+        if renew:
+            with safe_open(self.out, framework="pt") as file:
+                names = [name for name in ("paths", "labels") if name in file.keys()]  # noqa: SIM118 (not a mapping)
+                described = {name: file.get_tensor(name) for name in names}
+            self._write([self.out], described, {**known, **self.about})
+        return Extraction(self.out, known["count"], 0, tuple(known["skipped"]), renew)
 
-def _refuse_skipped(skipped: Sequence[str], on_error: str) -> None:
-    if skipped and on_error == "stop":
-        raise unless_skipped(skipped[0])
-
-
-def _inputs(samples: SampleSet, encoder: Encoder, reading: Reading) -> dict[str, Any]:
-    """Everything that decides what the features are."""
-    described = {
-        "listing": samples.fingerprint,
-        "count": len(samples),
-        "model": encoder.fingerprint,
-        "architecture": encoder.architecture,
-        "dtype": str(encoder.dtype).removeprefix("torch."),
-        "preprocessing": encoder.preparation,
-        "fast_decode": reading.fast_decode,
-        "views": None if reading.views is None else asdict(reading.views),
-        # files without are as they were before there were any
-        **({"pixels": True} if reading.raw else {}),
-        **({"patches": True} if reading.patches else {}),
-    }
-    return json.loads(json.dumps(described))  # as it will be read back
-
-
-def _fill(
-    shards: Shards,
-    samples: SampleSet,
-    encoder: Encoder,
-    reading: Reading,
-    on_error: OnError,
-    on_progress: Callable[[int], None],
-    on_size: Callable[[int], None],
-) -> int:
-    """Encode what the shards still miss, in one go, finishing each as soon as its last sample is done."""
-    reading = replace(reading, batch=shards.batch * (reading.views.count if reading.views else 1))
-    missing = deque(shards.missing())
-    to_do = [number for numbers in missing for number in numbers]
-    done = len(samples) - len(to_do)
-    on_progress(done)
-    rows: dict[int, dict[str, Tensor]] = {}
-    skipped: dict[int, str] = {}
-    numbered = ((number, samples.samples[number]) for number in to_do)
-    is_size_known = False
-    for part in encode_files(encoder, numbered, reading, on_error=on_error):
-        stored = _stored(part.tensors)
-        for i, (number, _) in enumerate(part.samples):
-            rows[number] = {name: tensor[i] for name, tensor in stored.items()}
-        if part.samples and not is_size_known:
-            on_size(len(samples) * sum(tensor[0].nbytes for tensor in stored.values()))
-            is_size_known = True
-        skipped.update({number: str(error) for number, error in part.failures})
-        done += len(part.samples) + len(part.failures)
-        while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in skipped):
-            numbers = missing.popleft()
-            kept = [number for number in numbers if number in rows]
-            tensors = _shard_tensors(kept, [rows.pop(number) for number in kept])
-            shards.write(numbers, tensors, [skipped.pop(number) for number in numbers if number in skipped])
+    def fill(self, shards: Shards, on_progress: Callable[[int], None], on_size: Callable[[int], None]) -> int:
+        """Encode what the shards still miss, in one go, finishing each as soon as its last sample is done."""
+        reading = replace(self.reading, batch=shards.batch * (self.reading.views.count if self.reading.views else 1))
+        missing = deque(shards.missing())
+        to_do = [number for numbers in missing for number in numbers]
+        done = len(self.samples) - len(to_do)
         on_progress(done)
-    return len(to_do)
+        rows: dict[int, dict[str, Tensor]] = {}
+        skipped: dict[int, str] = {}
+        numbered = ((number, self.samples.samples[number]) for number in to_do)
+        is_size_known = False
+        for part in encode_files(self.encoder, numbered, reading, on_error=self.on_error):
+            stored = _stored(part.tensors)
+            for i, (number, _) in enumerate(part.samples):
+                rows[number] = {name: tensor[i] for name, tensor in stored.items()}
+            if part.samples and not is_size_known:
+                on_size(len(self.samples) * sum(tensor[0].nbytes for tensor in stored.values()))
+                is_size_known = True
+            skipped.update({number: str(error) for number, error in part.failures})
+            done += len(part.taken)
+            while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in skipped):
+                numbers = missing.popleft()
+                kept = [number for number in numbers if number in rows]
+                tensors = _shard_tensors(kept, [rows.pop(number) for number in kept])
+                shards.write(numbers, tensors, [skipped.pop(number) for number in numbers if number in skipped])
+            on_progress(done)
+        return len(to_do)
+
+    def join(self, shards: Shards, encoded: int) -> Extraction:
+        """Make one file of finished shards."""
+        contents = [shards.contents(numbers) for numbers in shards.ranges]
+        kept = [number for numbers, _ in contents for number in numbers]
+        skipped = [line for _, lines in contents for line in lines]
+        self._refuse_skipped(skipped)
+        samples = self.samples
+        if not kept:
+            raise UnreadableSample(f"none of the {len(samples)} samples of {samples.name} could be read: {skipped[0]}")
+        parts = [shards.path(own) for own, (inside, _) in zip(shards.ranges, contents, strict=True) if inside]
+        made = {"count": len(kept), "skipped": skipped, "batch": shards.batch, "versions": _versions()}
+        record = {"dataset": samples.name, "notes": samples.notes, "images": self.inputs, **self.about}
+        self._write(parts, _described(samples, kept), {**made, **record})
+        return Extraction(self.out, len(kept), encoded, tuple(skipped))
+
+    def _refuse_skipped(self, skipped: Sequence[str]) -> None:
+        if skipped and self.on_error == "stop":
+            raise unless_skipped(skipped[0])
+
+    def _write(self, parts: Sequence[Path], described: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+        anchors, scale, bias = self.classifier.anchors.float(), self.classifier.scale, self.classifier.bias
+        whole = {"text_features": anchors, "scale": torch.tensor(scale), "bias": torch.tensor(bias), **described}
+        about = {**record, "kind": "features", "version": 1, "classifier": self.classifier.fingerprint}
+        optional = {"views": "view_features", "pixels": "pixels", "patches": "patch_features"}
+        rows = ["image_features", *(stored for name, stored in optional.items() if record["images"].get(name))]
+        names = json.dumps(self.classifier.class_names, ensure_ascii=False)
+        join_tensors(self.out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})
 
 
 def _shard_tensors(kept: list[int], rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -214,26 +217,6 @@ def _described(samples: SampleSet, kept: Sequence[int]) -> dict[str, Tensor]:
     if samples.labels is not None:
         described["labels"] = torch.from_numpy(samples.labels[kept])
     return described
-
-
-def _write(
-    out: Path,
-    parts: Sequence[Path],
-    described: Mapping[str, Tensor],
-    classifier: ZeroShotClassifier,
-    record: Mapping[str, Any],
-) -> None:
-    whole = {
-        "text_features": classifier.anchors.float(),
-        "scale": torch.tensor(classifier.scale),
-        "bias": torch.tensor(classifier.bias),
-        **described,
-    }
-    about = {**record, "kind": "features", "version": 1, "classifier": classifier.fingerprint}
-    optional = {"views": "view_features", "pixels": "pixels", "patches": "patch_features"}
-    rows = ["image_features", *(stored for name, stored in optional.items() if record["images"].get(name))]
-    names = json.dumps(classifier.class_names, ensure_ascii=False)
-    join_tensors(out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})
 
 
 def _versions() -> dict[str, str]:

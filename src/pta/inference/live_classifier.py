@@ -65,13 +65,9 @@ class Classifier:
     ) -> None:
         prompts = load_templates(templates) if isinstance(templates, str) else templates
         self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
-        folder = (
-            None
-            if cache is None
-            else default_cache()
-            if isinstance(cache, str) and cache == "default"
-            else as_path(cache)
-        )
+        if isinstance(cache, str) and cache == "default":
+            cache = default_cache()
+        folder = None if cache is None else as_path(cache)
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         self.raw_probability = require_switch("raw_probability", raw_probability)
         self.views, self.limits = Views(views, "crops", seed=None), limits
@@ -117,16 +113,14 @@ class Classifier:
         """Go on with what was saved, by the method and with the parameters it was saved with."""
         self.adapter = self._checked(load_adapter(path, self.classifier, model=self.encoder))
 
-    def reading(self, reading: Reading) -> Reading:
-        """How samples are to be read so that the method has everything it needs."""
-        return self._reading_for(self.adapter, reading)
-
-    def _reading_for(self, adapter: Adapter, reading: Reading) -> Reading:
+    def reading(self, reading: Reading, adapter: Adapter | None = None) -> Reading:
+        """How samples are to be read so that the method, or that of another adapter, has everything it needs."""
+        adapter = adapter or self.adapter
         return reading.for_needs(adapter.needs_with(adapter.parameters), self.views)
 
     def _checked(self, adapter: Adapter) -> Adapter:
         """The adapter, if samples can be given all that it needs."""
-        reading = self._reading_for(adapter, Reading())
+        reading = self.reading(Reading(), adapter)
         self.encoder.preparer(views=reading.views)
         counts = {"views": reading.views.count} if reading.views else {}
         counts |= {"patches": self.encoder.patch_count()} if reading.patches else {}

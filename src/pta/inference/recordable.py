@@ -44,9 +44,9 @@ class _Dataflow(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def use(self, tensors: Iterable[Tensor]) -> bool:
         """Whether any of the tensors varies; refuses what an earlier call has left."""
         used = {id(tensor) for tensor in tensors}
-        if not used.isdisjoint(self._from_earlier_calls):
+        if not self._from_earlier_calls.keys().isdisjoint(used):
             raise _NotRecordable("a call uses a tensor that an earlier one has left")
-        return not (used.isdisjoint(self._varying) and used.isdisjoint(self._state))
+        return not (self._varying.keys().isdisjoint(used) and self._state.keys().isdisjoint(used))
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from pta.inference.answers import Answer
 from pta.safe_text import csv_cell, to_json
@@ -26,13 +26,6 @@ def path_as_written(key: str, suffix: str) -> str:
     ("'-1.jpg", '-1.jpg')
     """
     return str(csv_cell(key) if suffix == ".csv" else json.loads(to_json(key)))
-
-
-class Rows(Protocol):
-    """Something that answers are written to, one row each."""
-
-    def write(self, path: str, answer: Answer) -> None:
-        """Write the answer for one sample."""
 
 
 class JsonLines:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -80,7 +81,7 @@ class SavedStream:
         began = time.monotonic()
         try:
             record = self._progress.record(self._rows.mark())
-            self._classifier.save(self._state, stream=record.as_json())
+            self._classifier.save(self._state, stream=asdict(record))
         except UnreadableFile as error:
             if self._saved is None:
                 raise

@@ -4,10 +4,10 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pta.adapters.state_file import read_stream
 from pta.datasets.sample_set import SampleReference
@@ -30,10 +30,6 @@ class StreamRecord:
         texts = isinstance(self.keys, str) and isinstance(self.last, str | None)
         if not texts or not isinstance(self.taken, int) or not 0 <= self.taken <= sys.maxsize:
             raise TypeError("not a place in a stream")
-
-    def as_json(self) -> dict[str, Any]:
-        """What `read_record` makes the record from."""
-        return asdict(self)
 
 
 def read_record(state: Path) -> StreamRecord | None:

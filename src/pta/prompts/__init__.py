@@ -1,10 +1,9 @@
 """Class names and templates to text anchors."""
 
-from pta.prompts.anchors import TextEncoder, build_classifier, class_texts
+from pta.prompts.anchors import DuplicateClassNames, TextEncoder, build_classifier
 from pta.prompts.cache import default_cache
-from pta.prompts.descriptions import load_descriptions
-from pta.prompts.names import DuplicateClassNames
 from pta.prompts.templates import load_templates
+from pta.prompts.texts import class_texts, load_descriptions
 
 __all__ = [
     "DuplicateClassNames",

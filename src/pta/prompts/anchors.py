@@ -1,6 +1,7 @@
 """From class names to a classifier: every text of a class is encoded, and the mean direction is its anchor."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -10,15 +11,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.classifier import ZeroShotClassifier
-from pta.errors import InvalidParameter
 from pta.files import as_path
-from pta.parameters import require_mapping, require_texts
 from pta.prompts.cache import anchors_key, read_anchors, write_anchors
-from pta.prompts.descriptions import sentences_of
-from pta.prompts.names import DuplicateClassNames, clean_name, cleaned, repeated
-from pta.prompts.templates import require_templates
+from pta.prompts.texts import class_texts, clean_name
 
 _TEXTS_AT_ONCE = 1024  # so that progress can be told; the encoder divides further as it likes
+
+
+class DuplicateClassNames(UserWarning):
+    """Several classes have one name, so they get the same texts, and the first of them wins every tie."""
 
 
 class TextEncoder(Protocol):
@@ -37,25 +38,6 @@ class TextEncoder(Protocol):
     def bias(self) -> float: ...
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor: ...
-
-
-def class_texts(
-    class_names: Sequence[str], templates: Sequence[str], descriptions: Mapping[str, Sequence[str]] | None = None
-) -> list[list[str]]:
-    """The texts of each class: every template filled with its cleaned name, then its sentences.
-
-    >>> class_texts(["cat", "sea_lion"], ["a photo of a {}."], {"cat": ["It purrs."], "sea lion": ["It barks."]})
-    [['a photo of a cat.', 'It purrs.'], ['a photo of a sea lion.', 'It barks.']]
-    """
-    names, templates = cleaned(class_names), require_templates(templates)
-    if not templates and descriptions is None:
-        raise InvalidParameter("there must be at least one template or description, there is none")
-    filled = [[template.replace("{}", name) for template in templates] for name in names]
-    if descriptions is None:
-        return filled
-    known = {clean_name(key): sentences for key, sentences in require_mapping("descriptions", descriptions).items()}
-    described = [require_texts(f"the description of {name!r}", sentences_of(name, known)) for name in names]
-    return [texts + sentences for texts, sentences in zip(filled, described, strict=True)]
 
 
 def build_classifier(
@@ -86,7 +68,7 @@ def build_classifier(
 
 
 def _warn_about_duplicates(class_names: Sequence[str]) -> None:
-    twice = repeated(class_names)
+    twice = [name for name, times in Counter(map(clean_name, class_names)).items() if times > 1]
     if twice:
         shown = ", ".join(map(repr, twice[:5])) + (f" and {len(twice) - 5} more" if len(twice) > 5 else "")
         warnings.warn(

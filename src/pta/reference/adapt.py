@@ -1,8 +1,4 @@
-"""ADAPT as a loop, online and for a whole set.
-
-Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment (NeurIPS 2025). Slow on purpose: a
-pseudo-inverse for every sample that enters the bank. The tests compare `pta.adapters.adapt` with it.
-"""
+"""ADAPT as a loop, online and for a whole set: probabilistic Gaussian alignment (NeurIPS 2025)."""
 
 import numpy as np
 

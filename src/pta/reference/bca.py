@@ -1,7 +1,4 @@
-"""BCA as a loop: Bayesian Test-Time Adaptation for Vision-Language Models (CVPR 2025).
-
-Slow on purpose: the tests compare `pta.adapters.bca` with it.
-"""
+"""BCA as a loop: Bayesian Test-Time Adaptation for Vision-Language Models (CVPR 2025)."""
 
 import numpy as np
 
@@ -19,9 +16,8 @@ def bca_loop(
     prior_count: float = 1,
     update: str = "posterior",
     order: str = "predict-first",
-    learnt: dict[str, Array] | None = None,
 ) -> Array:
-    """Logits N×C of a stream; `learnt` receives the centres μ and the table Π."""
+    """Logits N×C of a stream."""
     centres = anchors.copy()
     table = np.eye(len(anchors), dtype=anchors.dtype)
     n1 = [centre_count] * len(anchors)
@@ -50,7 +46,5 @@ def bca_loop(
             n2[m] += 1
         if order == "update-first":
             answers.append(beliefs(f)[1])
-    if learnt is not None:
-        learnt.update(centres=centres, table=table)
     with np.errstate(divide="ignore"):
         return np.log(np.array(answers))

@@ -1,14 +1,11 @@
-"""BoostAdapter as a loop: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping (NeurIPS 2024).
-
-Slow on purpose: the positive cache is copied for every sample. The tests compare `pta.adapters.boostadapter` with it.
-"""
+"""BoostAdapter as a loop: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping (NeurIPS 2024)."""
 
 from copy import deepcopy
 
 import numpy as np
 
 from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
-from pta.reference.tda import Cache, Item, entropy_unit, negative_logits, positive_logits
+from pta.reference.tda import Cache, Item, entropy_unit, insert, negative_logits, positive_logits
 
 
 def boostadapter_loop(
@@ -44,7 +41,7 @@ def boostadapter_loop(
         # 3. A copy of the positive cache gets the most confident views of the sample.
         boosted = deepcopy(positive)
         for label, item in confident_views(anchors, own_views, scale, share):
-            append_and_sort(boosted, label, item, positive_slots + delta)
+            insert(boosted, label, item, positive_slots + delta)
         # 4. Score as in TDA.
         out = z + positive_alpha * positive_logits(f, boosted, positive_beta, classes)
         against = negative_logits(f, negative, negative_beta, classes, min_probability, max_probability)
@@ -58,11 +55,11 @@ def boostadapter_loop(
         if order == "predict-first":
             outputs.append(score(z, f, views[t]))
         # 1. The sample enters the positive cache.
-        append_and_sort(positive, label, (f, e, p), positive_slots)
+        insert(positive, label, (f, e, p), positive_slots)
         # 2. A sample in doubt enters the negative cache.
         if min_entropy < e / entropy_unit(classes, entropy_base) < max_entropy:
-            append = append_and_drop if negatives == "newest" else append_and_sort
-            append(negative, label, (f, e, p), negative_slots)
+            keep = insert_newest if negatives == "newest" else insert
+            keep(negative, label, (f, e, p), negative_slots)
         if order == "update-first":
             outputs.append(score(z, f, views[t]))
     return np.array(outputs)
@@ -79,12 +76,7 @@ def confident_views(anchors: Array, views: Array, scale: float, share: float) ->
     return candidates[: int(len(views) * share)]
 
 
-def append_and_sort(cache: Cache, label: int, item: Item, slots: int) -> None:
-    """Keep the items of smallest entropy."""
-    cache[label] = sorted([*cache.get(label, []), item], key=lambda item: item[1])[:slots]
-
-
-def append_and_drop(cache: Cache, label: int, item: Item, slots: int) -> None:
+def insert_newest(cache: Cache, label: int, item: Item, slots: int) -> None:
     """Keep the newest items."""
     kept = [*cache.get(label, []), item]
     cache[label] = kept[len(kept) - min(slots, len(kept)) :]

@@ -1,7 +1,4 @@
-"""PTA on top of another method as a loop: our rule for the rows "+TDA" and "+MTA" of the PTA paper (ICML 2026).
-
-Slow on purpose: the tests compare `pta.adapters.combined` with it.
-"""
+"""PTA on top of another method as a loop: our rule for the rows "+TDA" and "+MTA" of the PTA paper (ICML 2026)."""
 
 from pta.reference.numerics import Array
 from pta.reference.pta import pta_loop

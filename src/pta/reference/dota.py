@@ -1,8 +1,4 @@
-"""DOTA as a loop over samples and classes: distributional test-time adaptation (NeurIPS 2025).
-
-Slow on purpose: a covariance of every class and a pseudo-inverse for every sample. The tests compare
-`pta.adapters.dota` with it.
-"""
+"""DOTA as a loop over samples and classes: distributional test-time adaptation (NeurIPS 2025)."""
 
 import numpy as np
 

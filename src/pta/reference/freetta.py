@@ -1,7 +1,4 @@
-"""FreeTTA, as interpreted, as a loop: Free on the Fly, flexible test-time adaptation with online EM (CVPR 2025).
-
-Slow on purpose: the covariance is inverted for every sample. The tests compare `pta.adapters.freetta` with it.
-"""
+"""FreeTTA, as interpreted, as a loop: Free on the Fly, flexible test-time adaptation with online EM (CVPR 2025)."""
 
 import math
 

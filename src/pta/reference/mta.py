@@ -1,7 +1,4 @@
-"""MTA as a loop: On the Test-Time Zero-Shot Generalization of Vision-Language Models (CVPR 2024).
-
-Slow on purpose: the tests compare `pta.adapters.mta` with it.
-"""
+"""MTA as a loop: On the Test-Time Zero-Shot Generalization of Vision-Language Models (CVPR 2024)."""
 
 import numpy as np
 

@@ -1,14 +1,9 @@
-"""OGA as a loop: Online Gaussian Test-Time Adaptation of Vision-Language Models (CVPR Workshops 2025).
-
-Slow on purpose: a pseudo-inverse for every sample that enters the memory. The tests compare `pta.adapters.oga` with it.
-"""
+"""OGA as a loop: Online Gaussian Test-Time Adaptation of Vision-Language Models (CVPR Workshops 2025)."""
 
 import numpy as np
 
+from pta.reference.adapt import NO_SPREAD, SAME_ENTROPY
 from pta.reference.numerics import Array, entropy, log_softmax, mean_probabilities, unit
-
-SAME_ENTROPY = 1e-12  # entropies closer than this are equal
-NO_SPREAD = 1e-12  # covariances with a smaller trace are zero
 
 
 def oga_loop(

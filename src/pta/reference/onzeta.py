@@ -1,7 +1,4 @@
-"""OnZeta as a loop: Online Zero-Shot Classification with CLIP (ECCV 2024).
-
-Slow on purpose: the tests compare `pta.adapters.onzeta` with it.
-"""
+"""OnZeta as a loop: Online Zero-Shot Classification with CLIP (ECCV 2024)."""
 
 import math
 

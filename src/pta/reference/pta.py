@@ -1,7 +1,4 @@
-"""PTA as a loop over samples and classes: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026).
-
-Slow on purpose: the tests compare `pta.adapters.pta` and every engine with it.
-"""
+"""PTA as a loop: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)."""
 
 import math
 

@@ -1,7 +1,4 @@
-"""SCA as a loop that solves the ridge regression for every sample: statistics caching TTA (NeurIPS 2025).
-
-Slow on purpose: the tests compare `pta.adapters.sca` with it.
-"""
+"""SCA as a loop that solves the ridge regression for every sample: statistics caching TTA (NeurIPS 2025)."""
 
 import numpy as np
 

@@ -1,7 +1,4 @@
-"""StatA as a loop over classes: Realistic Test-Time Adaptation of Vision-Language Models (CVPR 2025).
-
-Slow on purpose: the tests compare `pta.adapters.stata` with it.
-"""
+"""StatA as a loop over classes: Realistic Test-Time Adaptation of Vision-Language Models (CVPR 2025)."""
 
 import numpy as np
 

@@ -1,7 +1,4 @@
-"""TCA as a loop: Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation (ICCV 2025).
-
-Slow on purpose: a CLIP ViT in NumPy takes one image at a time. The tests compare `pta.adapters.tca` with it.
-"""
+"""TCA as a loop: Is Less More? Exploring Token Condensation as Training-free Test-time Adaptation (ICCV 2025)."""
 
 import math
 from collections.abc import Mapping, Sequence

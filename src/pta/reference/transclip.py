@@ -1,7 +1,4 @@
-"""TransCLIP (zero-shot) as a loop over classes: Boosting Vision-Language Models with Transduction (NeurIPS 2024).
-
-Slow on purpose: all pairs of samples are compared. The tests compare `pta.adapters.transclip` with it.
-"""
+"""TransCLIP (zero-shot) as a loop over classes: Boosting Vision-Language Models with Transduction (NeurIPS 2024)."""
 
 import numpy as np
 

@@ -1,7 +1,4 @@
-"""ZERO as a loop: Frustratingly Easy Test-Time Adaptation of Vision-Language Models (NeurIPS 2024).
-
-Slow on purpose: the tests compare `pta.adapters.zero` with it.
-"""
+"""ZERO as a loop: Frustratingly Easy Test-Time Adaptation of Vision-Language Models (NeurIPS 2024)."""
 
 import numpy as np
 
@@ -9,13 +6,7 @@ from pta.reference.numerics import Array, entropy, softmax
 
 
 def zero_loop(
-    anchors: Array,
-    features: Array,
-    views: Array,
-    *,
-    scale: float = 100.0,
-    keep: float = 0.3,
-    temperature: str = "zero",
+    anchors: Array, features: Array, views: Array, *, scale: float = 100.0, keep: float = 0.3, temperature: str = "zero"
 ) -> Array:
     """Logits N×C from the views N×V×d; the features are not used."""
     outputs = []

@@ -5,9 +5,9 @@ import io
 import json
 from typing import Any
 
+from pta.reproduction.cell import Cell, said
 from pta.reproduction.declaration import Row
-from pta.reproduction.table import Table, said
-from pta.reproduction.view import CellView, view_of
+from pta.reproduction.table import Table
 from pta.safe_text import csv_cell
 
 FIELDS = (
@@ -27,32 +27,33 @@ def to_csv(table: Table) -> str:
     writer = csv.DictWriter(out, FIELDS, restval="", lineterminator="\n")
     writer.writeheader()
     place = {"experiment": table.experiment.id, "place": table.experiment.place}
-    for row in view_of(table).rows:
-        lines = (place | _csv_line(row.row, view) for view in row.cells if view.ours)
-        writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
+    for line in table.lines:
+        for heading, cell in zip(table.headings, line.cells, strict=True):
+            if cell.ours_text:
+                values = place | {"dataset": heading} | _csv_values(line.row, cell)
+                writer.writerow({name: csv_cell(value) for name, value in values.items()})
     return out.getvalue()
 
 
-def _csv_line(row: Row, view: CellView) -> dict[str, Any]:
-    cell, sources, records = view.cell, view.cell.sources, view.cell.records
+def _csv_values(row: Row, cell: Cell) -> dict[str, Any]:
+    records = cell.records
     ran = said(records, "params")
     params = ran[0] if len(ran) == 1 else dict(row.params)  # what was run, if it was the same on every dataset
-    line = {
+    values = {
         "section": row.section,
         "row": row.label,
         "method": row.method,
         "params": json.dumps(params, ensure_ascii=False, sort_keys=True) if params else "",
-        "dataset": view.heading,
-        "metric": "gain" if view.is_gain else cell.metric,
+        "metric": "gain" if cell.is_gain else cell.metric,
         "statistic": row.statistic,
-        **_numbers(view),
+        **_numbers(cell),
     }
     if not records:
-        return line
-    per_seed = {source.dataset: source.by_seed(cell.metric) for source in sources}
-    return line | {
-        "prompts": ";".join(dict.fromkeys(source.prompts for source in sources)),
-        "views": ";".join(dict.fromkeys(source.views for source in sources)),
+        return values
+    per_seed = {source.dataset: source.by_seed(cell.metric) for source in cell.sources}
+    return values | {
+        "prompts": ";".join(dict.fromkeys(source.prompts for source in cell.sources)),
+        "views": ";".join(dict.fromkeys(source.views for source in cell.sources)),
         "seeds": " ".join(map(str, said(records, "seed"))),
         "per_seed": json.dumps(per_seed, ensure_ascii=False),
         "keys": ";".join(said(records, "key")),
@@ -63,31 +64,34 @@ def _csv_line(row: Row, view: CellView) -> dict[str, Any]:
 
 
 def to_json(table: Table) -> dict[str, Any]:
-    """All that a program may want to know of a table; numbers of other data do not stand beside ours here either."""
-    experiment = table.experiment
-    about = {name: getattr(experiment, name) for name in ("place", "title", "unit")}
+    """All that a program may want to know of a table."""
     rows = []
-    for row in view_of(table).rows:
-        shown = {view.heading: _json_cell(view) for view in row.cells if not view.is_gain}
-        gain = next((_json_cell(view) for view in row.cells if view.is_gain and view.ours), None)
-        declared = {name: getattr(row.row, name) for name in ("section", "label", "method")}
-        rows.append({**declared, "cells": shown, "gain": gain})
-    made = {"about": table.about, "notes": list(table.notes), "absent": table.absent}
-    return {"experiment": experiment.id, **about, "comparable": table.comparable, **made, "rows": rows}
-
-
-def _json_cell(view: CellView) -> dict[str, Any]:
-    numbers = {name: None if value == "" else value for name, value in _numbers(view).items()}
-    return {**numbers, "results": said(view.cell.records, "key")}
-
-
-def _numbers(view: CellView) -> dict[str, Any]:
-    cell = view.cell
+    for line in table.lines:
+        cells = dict(zip(table.headings, map(_json_cell, line.cells), strict=True))
+        gains = [cells.pop(heading) for heading, cell in zip(table.headings, line.cells, strict=True) if cell.is_gain]
+        declared = {name: getattr(line.row, name) for name in ("section", "label", "method")}
+        rows.append({**declared, "cells": cells, "gain": gains[0] if gains else None})
     return {
-        "ours": cell.ours,
-        "paper": cell.paper,
-        "printed": cell.printed,
-        "difference": cell.difference,
+        "experiment": table.experiment.id,
+        **{name: getattr(table.experiment, name) for name in ("place", "title", "unit")},
+        "comparable": table.comparable,
+        "about": table.about,
+        "notes": list(table.notes),
+        "absent": table.absent,
+        "rows": rows,
+    }
+
+
+def _json_cell(cell: Cell) -> dict[str, Any] | None:
+    """None for the gain of the baseline."""
+    numbers = {name: None if value == "" else value for name, value in _numbers(cell).items()}
+    return {**numbers, "results": said(cell.records, "key")} if cell.ours_text else None
+
+
+def _numbers(cell: Cell) -> dict[str, Any]:
+    numbers = {name: getattr(cell, name) for name in ("ours", "paper", "printed", "difference")}
+    return {
+        **numbers,
         "erratum": cell.erratum.why if cell.erratum else "",
         "missing": cell.missing,
         "partial": cell.partial,

@@ -24,16 +24,10 @@ SPEED_METRICS = (*TIMED_METRICS, "memory_mib", "state_kb")
 """What is measured with the model, one image at a time."""
 
 METRICS = (
-    "accuracy",
-    "worst_class",
-    "calibration_error",
-    "raw_calibration_error",
-    "classes",
-    "samples",
+    *("accuracy", "worst_class", "calibration_error", "raw_calibration_error", "classes", "samples"),
     *SPEED_METRICS,
 )
 """What a cell can hold."""
-
 
 PACKAGED = (
     *("figure1", "figure2", "table1", "table2", "non-iid", "table3", "figure4", "table4", "table5", "figure5"),
@@ -43,7 +37,7 @@ PACKAGED = (
 """The ids of the experiments that ship with the package, in the order of the paper."""
 
 _MOST_DIGITS = 6
-_MOST_SEEDS = 10_000
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class Column:
             raise InvalidParameter("a column has exactly one of each, datasets and mean_of")
         if bool(self.label) == bool(self.each):
             raise InvalidParameter("a column has a label, unless it stands for each dataset of a group")
-        _require_known("metric", self.metric, ("", *METRICS))
+        require_known("metric", self.metric, ("", *METRICS))
 
 
 @dataclass(frozen=True)
@@ -91,12 +85,12 @@ class Row:
     printed: tuple[float | None, ...] = ()  # by the paper, in the order of the columns for the paper's datasets
 
     def __post_init__(self) -> None:
-        _require_known("metric", self.metric, METRICS)
-        _require_known("statistic", self.statistic, ("mean", "deviation"))
+        require_known("metric", self.metric, METRICS)
+        require_known("statistic", self.statistic, ("mean", "deviation"))
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise InvalidParameter(f"{self.name}: seeds are how many, or different ones from 0, not {list(self.seeds)}")
         for mode in self.views.values():
-            _require_known("mode of views", mode, ("augmix", "crops", "augmix-mean", "crops-mean"))
+            require_known("mode of views", mode, ("augmix", "crops", "augmix-mean", "crops-mean"))
 
     @property
     def name(self) -> str:
@@ -130,7 +124,7 @@ class Figure:
     log_x: bool = False  # whether the horizontal axis is logarithmic
 
     def __post_init__(self) -> None:
-        _require_known("kind of figure", self.kind, ("bars", "curves", "lines"))
+        require_known("kind of figure", self.kind, ("bars", "curves", "lines"))
 
 
 @dataclass(frozen=True)
@@ -160,7 +154,7 @@ class Experiment:
         if self.baseline and not any(row.label == self.baseline for row in self.rows):
             raise InvalidParameter(f"the baseline {self.baseline!r} is no row")
         for erratum in self.errata:
-            _require_known("row of an erratum", erratum.row, names)
+            require_known("row of an erratum", erratum.row, names)
 
     def baseline_of(self, row: Row) -> Row | None:
         """The row that a row is compared with: in its own section if there is one, else the first of that label."""
@@ -229,7 +223,7 @@ def _rows(usual: dict[str, Any], rows: Iterable[dict[str, Any]]) -> Iterator[dic
 def _row(content: dict[str, Any]) -> Row:
     content = {**content, "stream": make(Stream, pop_table(content, "stream"))}
     if isinstance(seeds := content.get("seeds"), int) and not isinstance(seeds, bool):
-        content["seeds"] = list(range(1, require_count("seeds", seeds, 0, _MOST_SEEDS) + 1))
+        content["seeds"] = list(range(1, require_count("seeds", seeds, 0, MOST_SEEDS) + 1))
     if isinstance(printed := content.get("printed"), list):
         content["printed"] = [None if value == "" else value for value in printed]
     return make(Row, content)
@@ -242,6 +236,7 @@ def require_different(what: str, names: Sequence[str]) -> None:
             raise InvalidParameter(f"two {what} are called {name!r}")
 
 
-def _require_known(what: str, value: str, known: Sequence[str]) -> None:
+def require_known(what: str, value: str, known: Iterable[str]) -> None:
+    """Refuse a name that is none of the known ones, with the nearest of those."""
     if value not in known:
         raise InvalidParameter(f"no {what} is called {value!r}; {nearest(str(value), [one for one in known if one])}")

@@ -4,16 +4,16 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from html import escape
+from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pta.errors import InvalidParameter
 from pta.evaluation.drawing import require_matplotlib
-from pta.evaluation.number_text import number
 from pta.evaluation.record import Record
+from pta.reproduction.cell import NOTHING, Cell
 from pta.reproduction.declaration import Figure as Declared
 from pta.reproduction.table import Line, Table
-from pta.reproduction.view import NOTHING, digits_of, ours_text, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,14 +79,11 @@ def draw(table: Table, *, across: int = 1) -> str:
 
 def _columns(table: Table, declared: Declared) -> list[int]:
     """The positions of the columns that are drawn: those declared, under whatever headings they are here."""
+    headings = [heading for heading, cell in zip(table.headings, table.lines[0].cells, strict=True) if not cell.is_gain]
     names = [column.label for column in table.experiment.columns]
-    names = names if len(names) == len(table.headings) else list(table.headings)
-    known = [
-        at
-        for at, both in enumerate(zip(names, table.headings, strict=True))
-        if not declared.columns or set(both) & set(declared.columns)
-    ]
-    known = known or list(range(len(table.headings)))
+    names = names if len(names) == len(headings) else headings
+    everything = range(len(headings))
+    known = [at for at in everything if {names[at], headings[at]} & set(declared.columns)] or list(everything)
     if declared.kind == "curves":  # a mean of datasets has no stream to be drawn along
         known = [at for at in known if all(len(line.cells[at].sources) < 2 for line in table.lines)] or known
     return known
@@ -95,6 +92,10 @@ def _columns(table: Table, declared: Declared) -> list[int]:
 def _drawn(table: Table) -> list[Line]:
     """The rows that are drawn: all but deviations."""
     return [line for line in table.lines if line.row.statistic == "mean"]
+
+
+def _paper(cell: Cell) -> float | None:
+    return cell.elsewhere if cell.paper is None else cell.paper
 
 
 def _paper_words(table: Table) -> str:
@@ -113,19 +114,19 @@ def _bars(panel: "Axes", table: Table, column: int) -> None:
     lines, ends = _drawn(table), [0.0]
     for place, line in enumerate(lines):
         cell = line.cells[column]
+        paper = _paper(cell)
         panel.text(0, place - 0.34, _seen(line.row.name), va="center", fontsize=9.5, in_layout=False)
         if cell.ours is not None:
             panel.barh(place, cell.ours, 0.24, color=_COLOURS[0], label="ours")
         if cell.spread:
             panel.plot(cell.spread, [place, place], color=_INK, lw=1.3, marker="|", ms=5, label="least and most")
         ends.append(max(cell.ours or 0, *cell.spread or (0,)))
-        panel.text(ends[-1], place, f"{_GAP}{ours_text(table, cell)}", va="center", fontsize=9)
-        if cell.paper is not None:
+        panel.text(ends[-1], place, f"{_GAP}{cell.ours_text}", va="center", fontsize=9)
+        if paper is not None:
             outline: Look = {"fill": False, "edgecolor": _COLOURS[1], "linestyle": "--"}
-            panel.barh(place + 0.28, cell.paper, 0.2, label=_paper_words(table), **outline)
-            printed = number(cell.paper, digits_of(table, cell))
-            panel.text(cell.paper, place + 0.28, f"{_GAP}{printed}", va="center", fontsize=9)
-            ends.append(cell.paper)
+            panel.barh(place + 0.28, paper, 0.2, label=_paper_words(table), **outline)
+            panel.text(paper, place + 0.28, f"{_GAP}{cell.text(paper)}", va="center", fontsize=9)
+            ends.append(paper)
     panel.set_yticks([])
     panel.set_ylim(len(lines) - 0.5, -0.5)
     panel.set_xlim(0, 1.18 * max(ends) or 1)  # room for the numbers
@@ -149,7 +150,7 @@ def _curves(panel: "Axes", table: Table, column: int) -> None:
             has_zero_shot = True
         look = _look(at) | ({"color": _GREY} if line.row.method == "clip" else {})
         panel.plot(samples, _mean_curve(curves, "accuracy"), lw=1.6, label=_seen(line.row.name), **look)
-        if table.comparable and cell.paper is not None:
+        if cell.paper is not None:
             hollow: Look = {"marker": "o", "mfc": "none", "mec": look["color"], "ls": "none", "clip_on": False}
             panel.plot([samples[-1]], [cell.paper], label=_paper_words(table), **hollow)
     _name_axes(panel, table, column)
@@ -159,23 +160,23 @@ def _lines(panel: "Axes", table: Table, column: int) -> None:
     """One point per row: a solid line for each series of ours, a dashed one with hollow marks for the paper's."""
     series: dict[str, list[Line]] = {}
     for line in _drawn(table):
-        cell, row = line.cells[column], line.row
-        if row.x is not None:
-            series.setdefault(row.series or row.section or row.method, []).append(line)
+        if line.row.x is not None:
+            series.setdefault(line.row.series or line.row.section or line.row.method, []).append(line)
     for at, (name, lines) in enumerate(series.items()):
         look = _look(at) | {"ls": "-", "marker": _MARKS[at % len(_MARKS)], "ms": 5, "lw": 1.6}
-        ours, paper = (_points(lines, column, whose) for whose in ("ours", "paper"))
-        if ours:
-            panel.plot(*zip(*ours, strict=True), label=_seen(name), **look)
-        if paper:
-            hollow = look | {"ls": "--", "mfc": "none"}
-            panel.plot(*zip(*paper, strict=True), label=_seen(f"{name}: {_paper_words(table)}"), **hollow)
+        for whose, label, own in (
+            (attrgetter("ours"), name, look),
+            (_paper, f"{name}: {_paper_words(table)}", look | {"ls": "--", "mfc": "none"}),
+        ):
+            found = [(line.row.x, whose(line.cells[column])) for line in lines]
+            points = sorted(((x, y) for x, y in found if x is not None and y is not None), key=lambda point: point[0])
+            if points:
+                panel.plot(*zip(*points, strict=True), label=_seen(label), **own)
     for line in (line for line in _drawn(table) if line.row.x is None):  # levels to compare with
         cell, name = line.cells[column], line.row.name
-        if cell.ours is not None:
-            panel.axhline(cell.ours, color=_GREY, lw=1.3, label=_seen(name))
-        if cell.paper is not None:
-            panel.axhline(cell.paper, color=_GREY, lw=1.3, ls="--", label=_seen(f"{name}: {_paper_words(table)}"))
+        for level, label, dashes in ((cell.ours, name, "-"), (_paper(cell), f"{name}: {_paper_words(table)}", "--")):
+            if level is not None:
+                panel.axhline(level, color=_GREY, lw=1.3, ls=dashes, label=_seen(label))
     if _declared(table).log_x:
         panel.set_xscale("log")
     places = sorted({line.row.x for lines in series.values() for line in lines if line.row.x is not None})
@@ -203,11 +204,6 @@ def _declared(table: Table) -> Declared:
 def _look(at: int) -> Look:
     """How the line of a number looks: by colour, and by dashes once the colours are used up."""
     return {"color": _COLOURS[at % len(_COLOURS)], "ls": _DASHES[at // len(_COLOURS) % len(_DASHES)]}
-
-
-def _points(lines: Sequence[Line], column: int, whose: str) -> list[tuple[float, float]]:
-    found = [(line.row.x, getattr(line.cells[column], whose)) for line in lines]
-    return sorted(((x, y) for x, y in found if x is not None and y is not None), key=lambda point: point[0])
 
 
 def _mean_curve(curves: Sequence[Record], key: str) -> list[float]:
@@ -245,7 +241,7 @@ def _inline(svg: str, table: Table, columns: Sequence[int], across: int) -> str:
     spoken = f'role="img" aria-labelledby="{name}-title {name}-desc"'
     usual = 'stroke-linejoin="round" font-family="system-ui, sans-serif"'
     words = (
-        f'<title id="{name}-title">{escape(title_of(table))}</title>\n'
+        f'<title id="{name}-title">{escape(table.title)}</title>\n'
         f'<desc id="{name}-desc">{escape(_words(table, columns))}</desc>'
     )
     return f"<svg {box[0]} {namespaces} {spoken} {usual}>\n{words}{body[body.index('>') + 1 :]}"
@@ -258,8 +254,7 @@ def _words(table: Table, columns: Sequence[int]) -> str:
         rows = []
         for line in _drawn(table):
             cell = line.cells[column]
-            paper = "" if cell.paper is None else number(cell.paper, digits_of(table, cell))
-            beside = f" ({_paper_words(table)} {paper})" if paper else ""
-            rows.append(f"{line.row.name} {ours_text(table, cell)}{beside}")
+            paper = cell.text(_paper(cell))
+            rows.append(f"{line.row.name} {cell.ours_text}" + (f" ({_paper_words(table)} {paper})" if paper else ""))
         said.append(f"{table.headings[column]}: {'; '.join(rows)}.")
     return " ".join(said)

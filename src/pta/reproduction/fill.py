@@ -5,24 +5,28 @@ from dataclasses import replace
 from statistics import fmean, median, stdev
 from typing import Any
 
+from pta.reproduction.cell import NO_DATA, NO_GAIN, Cell, Source
 from pta.reproduction.declaration import TIMED_METRICS, Row
 from pta.reproduction.measure import Outcome
 from pta.reproduction.plan import Plan
-from pta.reproduction.table import NO_DATA, Cell, Line, Source, Table, measured
+from pta.reproduction.table import Line, Table
 
 
 def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
     """The table of a plan whose jobs are done."""
     experiment, absent = plan.experiment, dict[str, str]()
     cells = {row.name: _cells(plan, row, outcomes, absent) for row in experiment.rows}
-    lines = []
-    for row in experiment.rows:
-        base, gain = experiment.baseline_of(row), None
-        if base is not None and row is not base and row.statistic == "mean":
-            gain = _gain_over(plan, row, base, cells)
-        lines.append(Line(row, tuple(cells[row.name]), gain))
-    headings = tuple(column.heading for column in plan.columns)
-    return Table(experiment, headings, tuple(lines), plan.world.comparable, dict(about), tuple(notes), absent)
+    headings = [column.heading for column in plan.columns]
+    gains = {row.name: _gain(plan, row, cells) for row in experiment.rows}
+    if any(gains.values()):
+        headings.append(f"gain over {experiment.baseline}")
+        cells = {name: [*own, gains[name] or NO_GAIN] for name, own in cells.items()}
+    lines = [
+        Line(row, tuple(replace(one, digits=experiment.digits) for one in cells[row.name])) for row in experiment.rows
+    ]
+    return Table(
+        experiment, tuple(headings), mark_best(lines), plan.world.comparable, dict(about), tuple(notes), absent
+    )
 
 
 def _cells(plan: Plan, row: Row, outcomes: Mapping[str, Outcome], absent: dict[str, str]) -> list[Cell]:
@@ -33,9 +37,11 @@ def _cells(plan: Plan, row: Row, outcomes: Mapping[str, Outcome], absent: dict[s
             cell = _measured(plan, row, at, outcomes, absent)
         else:
             cell = _mean([cells[part] for part in column.parts])
-        if not (cell.partial and plan.world.comparable):  # then the paper's number is of other parts
-            printed = plan.printed[row.name].get(column.label)
-            cell = replace(cell, printed=printed, erratum=plan.experiment.erratum_of(row, column.label))
+        paper = _printed(plan, row, column.label)
+        if not plan.world.comparable:
+            cell = replace(cell, elsewhere=paper.paper)
+        elif not cell.partial:  # else the paper's number is of other parts
+            cell = replace(cell, printed=paper.printed, erratum=paper.erratum)
         cells.append(cell)
     return cells
 
@@ -47,19 +53,19 @@ def _measured(plan: Plan, row: Row, at: int, outcomes: Mapping[str, Outcome], ab
     values, sources, missing = [], [], ""
     for dataset, job in zip(column.datasets, plan.jobs[row.name, at], strict=True):
         outcome = outcomes[job.key]
-        found = [measured(record, metric) for record in outcome.records]
         if outcome.why:
             absent[job.dataset if outcome.missing == NO_DATA else f"{row.name} on {job.dataset}"] = outcome.why
-        known = [value for value in found if value is not None]
-        if not known or len(known) < len(found):
+        prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
+        source = Source(plan.world.title(dataset), outcome.records, prompts, job.views or "")
+        known = source.values(metric)
+        if not known:
             missing = missing or outcome.missing or "not measured"
         elif row.statistic == "deviation" and len(known) == 1:
             missing = missing or "one seed"
         else:
             summary = stdev if row.statistic == "deviation" else median if metric in TIMED_METRICS else fmean
             values.append(summary(known))
-            prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
-            sources.append(Source(plan.world.title(dataset), outcome.records, prompts, job.views or ""))
+            sources.append(source)
     if not values:
         return Cell(missing=missing, metric=metric)
     partial = "" if len(values) == len(column.datasets) else f"{len(values)} of {len(column.datasets)}"
@@ -83,47 +89,45 @@ def _mean(parts: Sequence[Cell]) -> Cell:
     )
 
 
-def _gain_over(plan: Plan, row: Row, base: Row, cells: Mapping[str, Sequence[Cell]]) -> Cell | None:
+def _gain(plan: Plan, row: Row, cells: Mapping[str, Sequence[Cell]]) -> Cell | None:
     """How far a row is above the baseline, on what both have of the columns that count; beside it the paper's gain.
 
     The columns that count are those of the last mean, or all. Where some are missing, the paper's gain is over the same
-    columns, which other data do not have; else it is the one it printed. Only accuracies have gains.
+    columns, which other data do not have; else it is the one it printed. Only mean accuracies have gains.
     """
-    if any(cell.metric != "accuracy" for cell in cells[row.name]):
+    base, columns = plan.experiment.baseline_of(row), plan.columns
+    is_accuracy = row.statistic == "mean" and all(cell.metric == "accuracy" for cell in cells[row.name])
+    if base is None or row is base or not is_accuracy:
         return None
-    columns = plan.columns
     parts = next((column.parts for column in reversed(columns) if column.parts), tuple(range(len(columns))))
     pairs = {part: (cells[row.name][part], cells[base.name][part]) for part in parts}
     common = {part: values for part, pair in pairs.items() if (values := _common(*pair))}
+    counted = [column for column in plan.paper_columns if column.parts][-1:] or plan.paper_columns
+    papers = _paper_gain([(_printed(plan, row, one.label), _printed(plan, base, one.label)) for one in counted])
     if not common:
         missing = next((cell.missing for pair in pairs.values() for cell in pair if cell.missing), "")
-        return replace(_printed_gain(plan, row, base), missing=missing)
+        return replace(papers, missing=missing)
     there = sum(map(len, common.values()))
     of = sum(max(len(columns[part].datasets), 1) for part in parts)
-    if there == of:
-        papers = _printed_gain(plan, row, base)
-    else:
-        papers = _paper_gain([pairs[part] for part in common]) if plan.world.comparable else Cell()
+    if there < of:
+        papers = _paper_gain([pairs[part] for part in common]) if plan.world.comparable else Cell(is_gain=True)
     ours = fmean(fmean(mine - theirs for mine, theirs in values) for values in common.values())
     return replace(papers, ours=ours, partial="" if there == of else f"{there} of {of}")
 
 
-def _printed_gain(plan: Plan, row: Row, base: Row) -> Cell:
-    """The gain that the paper printed: of the last mean, or else over all columns."""
-    columns = [column for column in plan.paper_columns if column.parts][-1:] or plan.paper_columns
-    return _paper_gain([(_printed(plan, row, column.label), _printed(plan, base, column.label)) for column in columns])
-
-
 def _printed(plan: Plan, row: Row, label: str) -> Cell:
+    """What the paper has in a row and column."""
     return Cell(printed=plan.printed[row.name].get(label), erratum=plan.experiment.erratum_of(row, label))
 
 
 def _paper_gain(pairs: Sequence[tuple[Cell, Cell]]) -> Cell:
+    """The paper's gain over some columns, if it has all of their numbers."""
     known = [(one.reliable, other.reliable) for one, other in pairs]
     differences = [one - other for one, other in known if one is not None and other is not None]
     return Cell(
         printed=fmean(differences) if differences and len(differences) == len(pairs) else None,
         rests_on_errata=any(one.erratum or other.erratum for one, other in pairs),
+        is_gain=True,
     )
 
 
@@ -132,3 +136,25 @@ def _common(own: Cell, base: Cell) -> list[tuple[float, float]]:
     theirs = {source.dataset: source.mean(base.metric) for source in base.sources}
     pairs = [(source.mean(own.metric), theirs.get(source.dataset)) for source in own.sources]
     return [(one, other) for one, other in pairs if one is not None and other is not None]
+
+
+def mark_best(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Mark the best accuracies of ours, one in each column or several that read the same.
+
+    A mean of some parts does not compete with one of all, nor with one of others.
+    """
+    best = set()
+    for column in range(len(lines[0].cells)):
+        there = {at: line.cells[column] for at, line in enumerate(lines) if line.is_accuracy(line.cells[column])}
+        there = {at: cell for at, cell in there.items() if cell.ours is not None}
+        extents = {cell.partial for cell in there.values()}
+        compared = {at: cell.ours_text for at, cell in there.items() if not cell.partial or len(extents) == 1}
+        if len(compared) > 1:
+            top = max(compared.values(), key=float)
+            best |= {(at, column) for at, text in compared.items() if text == top}
+    return tuple(
+        replace(
+            line, cells=tuple(replace(cell, is_best=(at, column) in best) for column, cell in enumerate(line.cells))
+        )
+        for at, line in enumerate(lines)
+    )

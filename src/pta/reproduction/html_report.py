@@ -5,8 +5,8 @@ from html import escape
 
 from pta.evaluation.html_page import facts, fill, mood, packaged_text, page, tiles
 from pta.evaluation.number_text import number, with_minus
-from pta.reproduction.table import NO_DATA, NOT_YET, Source, Table, said
-from pta.reproduction.view import NOTHING, CellView, RowView, TableView, view_of, words
+from pta.reproduction.cell import NO_DATA, NOT_YET, NOTHING, Cell, Source, said
+from pta.reproduction.table import Line, Table, words
 
 _SHORT = 12  # digits of a fingerprint, enough to find it by
 _DIGITS = {"fixed": 1, "broken": 1, "seconds": 3}  # of what is counted, where it is not what the experiment declares
@@ -17,14 +17,12 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, Sequence[str]],
 
     Figures are SVG by experiment, drawn for a phone and for a desktop; `made` is what the report was made with.
     """
-    views = [view_of(table) for table in tables]
-    cells = [cell for table in tables for line in table.lines for cell in line.cells]
-    cells = [cell for cell in cells if cell.ours is not None or cell.missing or cell.printed is not None]
+    cells = [cell for table in tables for cell in table.cells]
     ours = sum(cell.ours is not None for cell in cells)
     not_yet, no_data = (sum(cell.missing == reason for cell in cells) for reason in (NOT_YET, NO_DATA))
     headline = "The paper, reproduced" if all(table.comparable for table in tables) else "The paper in miniature"
-    links = (f'<li><a href="#part-{at}">{escape(view.title)}</a></li>' for at, view in enumerate(views, 1))
-    sections = (_section(at, *both, figures) for at, both in enumerate(zip(tables, views, strict=True), 1))
+    links = (f'<li><a href="#part-{at}">{escape(table.title)}</a></li>' for at, table in enumerate(tables, 1))
+    sections = (_section(at, table, figures.get(table.experiment.id, ())) for at, table in enumerate(tables, 1))
     body = fill(
         "reproduction-report.html",
         headline=headline if all(table.experiment.place for table in tables) else "Experiments",
@@ -43,50 +41,48 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, Sequence[str]],
     return page("PTA, reproduced", body.rstrip(), style=packaged_text("reproduction-report.css"))
 
 
-def _section(at: int, table: Table, view: TableView, figures: Mapping[str, Sequence[str]]) -> str:
+def _section(at: int, table: Table, figures: Sequence[str]) -> str:
     experiment = table.experiment
-    figure = "".join(figures.get(experiment.id, ()))
-    notes = "\n".join(f"<li>{escape(note)}</li>" for note in view.notes)
-    headings = [experiment.unit, *view.headings]
+    notes = "\n".join(f"<li>{escape(note)}</li>" for note in table.remarks)
     parts = (
         f'<p class="kicker">{escape(experiment.place)}</p>' if experiment.place else "",
         f"<h2>{escape(experiment.title)}</h2>",
         f'<p class="soft">{escape(experiment.note)}</p>' if experiment.note else "",
         facts({name: words(value) for name, value in table.about.items()}) if table.about else "",
-        f"<figure>{figure}</figure>" if figure else "",
-        _scrolling(view.title, headings, _rows(view, experiment.digits)),
+        f"<figure>{''.join(figures)}</figure>" if figures else "",
+        _scrolling(table.title, [experiment.unit, *table.headings], _rows(table)),
         f'<ul class="notes">\n{notes}\n</ul>' if notes else "",
-        _details("Where these numbers come from", [one for row in view.rows for one in _origins(table, row)]),
+        _details("Where these numbers come from", [one for line in table.lines for one in _origins(table, line)]),
         _details(
             "Worst class, calibration, changes against zero-shot, time and state",
-            [one for row in view.rows for one in _counted(row, experiment.digits)],
+            [one for line in table.lines for one in _counted(line, experiment.digits)],
         ),
     )
     return f'<section id="part-{at}">\n' + "\n".join(filter(None, parts)) + "\n</section>"
 
 
-def _rows(view: TableView, digits: int) -> str:
+def _rows(table: Table) -> str:
     """Ours large, the paper's number and the difference small below it."""
     written = []
-    for row in view.rows:
-        if row.section is not None:
-            rest = f'<td colspan="{len(view.headings)}"></td>'
-            written.append(f'<tr class="section"><th scope="rowgroup">{escape(row.section)}</th>{rest}</tr>')
-        cells = "".join(f"<td>{_cell(cell, digits)}</td>" for cell in row.cells)
-        written.append(f'<tr><th scope="row">{escape(row.row.label)}</th>{cells}</tr>')
+    for section, line in table.sections:
+        if section is not None:
+            rest = f'<td colspan="{len(table.headings)}"></td>'
+            written.append(f'<tr class="section"><th scope="rowgroup">{escape(section)}</th>{rest}</tr>')
+        cells = "".join(f"<td>{_cell(cell, is_accuracy=line.is_accuracy(cell))}</td>" for cell in line.cells)
+        written.append(f'<tr><th scope="row">{escape(line.row.label)}</th>{cells}</tr>')
     return "\n".join(written)
 
 
-def _cell(view: CellView, digits: int) -> str:
-    ours, difference = with_minus(view.ours), view.cell.difference
-    if view.cell.ours is None and view.ours:
-        ours = f'<span class="missing">{escape(view.ours)}</span>'
-    below = [f"{'paper: ' if view.is_gain else ''}{with_minus(view.paper)}{view.star}"] if view.paper else []
-    if view.difference and difference is not None:
-        kind = mood(difference, digits) if view.is_accuracy else ""
-        below.append(f'<span class="{kind}">{with_minus(view.difference)}</span>')
-    small = (f"<small>{text}</small>" for text in (" ".join(below), escape(view.remark)) if text)
-    return (f"<b>{ours}</b>" if view.is_best else ours) + "".join(small)
+def _cell(cell: Cell, *, is_accuracy: bool) -> str:
+    ours, difference = with_minus(cell.ours_text), cell.difference_text
+    if cell.ours is None and ours:
+        ours = f'<span class="missing">{escape(cell.ours_text)}</span>'
+    below = [f"{'paper: ' if cell.is_gain else ''}{with_minus(cell.paper_text)}{cell.star}"] if cell.paper_text else []
+    if difference:
+        kind = mood(float(difference), cell.digits) if is_accuracy else ""
+        below.append(f'<span class="{kind}">{with_minus(difference)}</span>')
+    small = (f"<small>{text}</small>" for text in (" ".join(below), escape(cell.remark)) if text)
+    return (f"<b>{ours}</b>" if cell.is_best else ours) + "".join(small)
 
 
 def _scrolling(name: str, headings: Sequence[str], rows: str) -> str:
@@ -117,15 +113,15 @@ def _details(summary: str, rows: Sequence[Mapping[str, str]]) -> str:
     return f"<details><summary>{summary}</summary>\n{inside}\n</details>"
 
 
-def _origins(table: Table, row: RowView) -> Iterator[dict[str, str]]:
+def _origins(table: Table, line: Line) -> Iterator[dict[str, str]]:
     """All that each number of ours was made from, by dataset; what is listed already is named and not repeated."""
     listed: list[tuple[str, Source]] = []
-    for view in row.cells:
-        cell, place = view.cell, {"row": row.row.name, "column": view.heading}
+    for heading, cell in zip(table.headings, line.cells, strict=True):
+        place = {"row": line.row.name, "column": heading}
         if cell.ours is None:
             continue
-        if view.is_gain:
-            baseline = table.experiment.baseline_of(row.row)
+        if cell.is_gain:
+            baseline = table.experiment.baseline_of(line.row)
             yield place | {"": f"this row’s numbers less those of {baseline.name if baseline else 'the baseline'}"}
             continue
         new = [source for source in cell.sources if (cell.metric, source) not in listed]
@@ -141,7 +137,9 @@ def _facts(source: Source, metric: str) -> dict[str, str]:
     def all_said(key: str, letters: int | None = None) -> str:
         return "; ".join(words(one)[:letters] for one in said(source.records, key))
 
-    values = {seed: NOTHING if value is None else _exact(value) for seed, value in source.by_seed(metric).items()}
+    def exact(value: float | None) -> str:
+        return NOTHING if value is None else f"{value:.4g}" if abs(value) < 1 else f"{value:.3f}"
+
     return {
         "dataset": source.dataset,
         "method": all_said("method"),
@@ -149,7 +147,7 @@ def _facts(source: Source, metric: str) -> dict[str, str]:
         "prompts": source.prompts,
         "views": source.views,
         "stream": all_said("stream"),
-        "seed: value": ", ".join(f"{seed}: {value}" for seed, value in values.items()),
+        "seed: value": ", ".join(f"{seed}: {exact(value)}" for seed, value in source.by_seed(metric).items()),
         "samples": all_said("n"),
         "features": all_said("features", _SHORT),
         "version": all_said("version"),
@@ -159,15 +157,11 @@ def _facts(source: Source, metric: str) -> dict[str, str]:
     }
 
 
-def _exact(value: float) -> str:
-    return f"{value:.4g}" if abs(value) < 1 else f"{value:.3f}"
-
-
-def _counted(row: RowView, digits: int) -> Iterator[dict[str, str]]:
+def _counted(line: Line, digits: int) -> Iterator[dict[str, str]]:
     """What else was counted wherever accuracy was measured, means over seeds, each dataset once."""
-    sources = {source.dataset: source for one in row.cells if one.is_accuracy for source in one.cell.sources}
+    sources = {source.dataset: source for cell in line.cells if line.is_accuracy(cell) for source in cell.sources}
     for source in sources.values():
-        shown = {"row": row.row.name, "dataset": source.dataset}
+        shown = {"row": line.row.name, "dataset": source.dataset}
         for metric in ("accuracy", "worst_class", "calibration_error", "raw_calibration_error", *_DIGITS):
             mean = source.mean(metric)
             written = NOTHING if mean is None else number(mean, _DIGITS.get(metric, digits))

@@ -3,8 +3,8 @@ r"""A filled table as LaTeX, to be \input where booktabs and graphicx are loaded
 import re
 import unicodedata
 
+from pta.reproduction.cell import Cell
 from pta.reproduction.table import Table
-from pta.reproduction.view import CellView, view_of
 
 # At the beginning of a line, a bracket or star would belong to the end of the line before, so they are in braces.
 _SIGN_TEXT = r"""
@@ -25,35 +25,34 @@ _SIGNS = dict(zip(_SIGN_TEXT.split()[::2], _SIGN_TEXT.split()[1::2], strict=True
 
 def to_latex(table: Table) -> str:
     """A table environment: ours, with the paper's number and the difference small beside it, and notes below."""
-    view = view_of(table)
-    width = 1 + len(view.headings)
-    caption = ". ".join(part.rstrip(".") for part in (view.title, view.about) if part)
-    notes = "".join(f"{escape(note)}\\par\n" for note in (table.experiment.note, *view.notes) if note)
+    width = len(table.headings)
+    caption = ". ".join(part.rstrip(".") for part in (table.title, table.made_with) if part)
+    notes = "".join(f"{escape(note)}\\par\n" for note in (table.experiment.note, *table.remarks) if note)
     below = f"\\par\\smallskip\n{{\\footnotesize\\raggedright\n{notes}}}\n" if notes else ""
-    rows = [f"{' & '.join(map(escape, [table.experiment.unit, *view.headings]))} \\\\\n\\midrule\n"]
-    for at, row in enumerate(view.rows):
-        if row.section is not None:
+    rows = [f"{' & '.join(map(escape, [table.experiment.unit, *table.headings]))} \\\\\n\\midrule\n"]
+    for at, (section, line) in enumerate(table.sections):
+        if section is not None:
             space = "\\addlinespace\n" if at else ""
-            heading = f"\\emph{{{escape(row.section)}}}" if row.section else ""
-            rows.append(f"{space}\\multicolumn{{{width}}}{{l}}{{{heading}}} \\\\\n")
-        rows.append(f"{' & '.join([escape(row.row.label), *map(_cell, row.cells)])} \\\\\n")
+            heading = f"\\emph{{{escape(section)}}}" if section else ""
+            rows.append(f"{space}\\multicolumn{{{width + 1}}}{{l}}{{{heading}}} \\\\\n")
+        rows.append(f"{' & '.join([escape(line.row.label), *map(_cell, line.cells)])} \\\\\n")
     return (
         "\\begin{table}[t]\n\\centering\n"
         f"\\caption{{{escape(caption)}.}}\n"
         "\\resizebox{\\linewidth}{!}{%\n"
-        f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}\n\\toprule\n{''.join(rows)}"
+        f"\\begin{{tabular}}{{l{'r' * width}}}\n\\toprule\n{''.join(rows)}"
         f"\\bottomrule\n\\end{{tabular}}}}\n{below}\\end{{table}}\n"
     )
 
 
-def _cell(view: CellView) -> str:
-    ours = f"${view.ours}$" if view.is_gain and view.cell.ours is not None else escape(view.ours)
-    paper = f"paper: ${view.paper}$" if view.is_gain else view.paper
-    starred = paper + ("$^{*}$" if view.star else "") if view.paper else ""
-    beside = ", ".join(filter(None, (starred, f"${view.difference}$" if view.difference else "")))
+def _cell(cell: Cell) -> str:
+    ours = f"${cell.ours_text}$" if cell.is_gain and cell.ours is not None else escape(cell.ours_text)
+    paper = f"paper: ${cell.paper_text}$" if cell.is_gain else cell.paper_text
+    starred = paper + ("$^{*}$" if cell.star else "") if cell.paper_text else ""
+    beside = ", ".join(filter(None, (starred, f"${cell.difference_text}$" if cell.difference_text else "")))
     small = f" {{\\scriptsize ({beside})}}" if beside else ""
-    remark = f" {escape(view.remark)}" if view.remark else ""
-    return (f"\\textbf{{{ours}}}" if view.is_best else ours) + small + remark
+    remark = f" {escape(cell.remark)}" if cell.remark else ""
+    return (f"\\textbf{{{ours}}}" if cell.is_best else ours) + small + remark
 
 
 def escape(given: str) -> str:

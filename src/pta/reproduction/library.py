@@ -74,7 +74,11 @@ class Library:
             return self._ready[wanted]
         mode, _, mean = (views or "").partition("-")
         if dataset in self.own:
-            data = self._own(dataset, templates, descriptions, needs)
+            data = self.own[dataset]
+            if templates not in ("clip", "coop") or descriptions:
+                raise InvalidParameter("the texts of a feature file cannot be changed")
+            for missing in sorted(needs - data.samples.provides):
+                raise InvalidSamples(f"the feature file holds no {missing}")
         else:
             images = self.images(dataset)
             if mode and self.views_of is not None and dataset not in self.views_of:
@@ -87,13 +91,6 @@ class Library:
             data = replace(data, samples=confident_mean(data.samples, data.classifier))
         self._ready = {wanted: replace(data, classifier=data.classifier.to(device=find_device(self.device)))}
         return self._ready[wanted]
-
-    def _own(self, dataset: str, templates: str, descriptions: bool, needs: frozenset[str]) -> FeatureFile:
-        if templates not in ("clip", "coop") or descriptions:
-            raise InvalidParameter("the texts of a feature file cannot be changed")
-        for missing in sorted(needs - self.own[dataset].samples.provides):
-            raise InvalidSamples(f"the feature file holds no {missing}")
-        return self.own[dataset]
 
     def _classifier(self, images: SampleSet, templates: str, descriptions: bool) -> ZeroShotClassifier:
         sentences = None

@@ -16,10 +16,10 @@ from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import code_version, files_of
 from pta.reproduction import speed
+from pta.reproduction.cell import CANNOT, NO_DATA, NOT_YET
 from pta.reproduction.library import Library, drawn_views
 from pta.reproduction.plan import Job, Plan
 from pta.reproduction.speed import ROUNDS, TIMED, Contender, measure_speeds
-from pta.reproduction.table import CANNOT, NO_DATA, NOT_YET
 
 _REFUSALS = (InvalidParameter, InvalidSamples, UnreadableSample, UnavailableModel)
 

@@ -4,15 +4,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from pta.adapters import adapter_class, list_adapters, needs_of_samples
 from pta.adapters.presets import load_preset, require_preset
-from pta.errors import InvalidParameter, naming, nearest
+from pta.errors import InvalidParameter, naming
 from pta.evaluation.stream import Stream
 from pta.parameters import check_given
 from pta.prompts import load_templates
-from pta.reproduction.declaration import SPEED_METRICS, Column, Experiment, Row, require_different
+from pta.reproduction.declaration import SPEED_METRICS, Column, Experiment, Row, require_different, require_known
 from pta.reproduction.world import World, load_world
 
 
@@ -65,10 +66,9 @@ class Plan:
     printed: Mapping[str, Mapping[str, float]]  # by the name of the row and the label of the column
 
     @property
-    def all_jobs(self) -> Iterator[Job]:
+    def all_jobs(self) -> list[Job]:
         """All jobs, row by row."""
-        for jobs in self.jobs.values():
-            yield from jobs
+        return [job for jobs in self.jobs.values() for job in jobs]
 
 
 def place(experiment: Experiment, world: World, papers: World | None = None) -> Plan:
@@ -81,12 +81,11 @@ def place(experiment: Experiment, world: World, papers: World | None = None) -> 
     papers = papers or load_world("paper")
     world = replace(world, awaited_methods=set(world.awaited_methods) - set(list_adapters()))
     with naming(f"experiment {experiment.id}"):
-        columns = _place_columns(experiment, world)
-        jobs = {
-            (row.name, at): tuple(_jobs(row, column, world))
-            for row in experiment.rows
-            for at, column in enumerate(columns)
-        }
+        columns, jobs = _place_columns(experiment, world), {}
+        for row, (at, column) in product(experiment.rows, enumerate(columns)):
+            with naming(row.name):
+                metric = column.metric or row.metric
+                jobs[row.name, at] = tuple(_job(row, dataset, metric, world) for dataset in column.datasets)
         paper_columns = _place_columns(experiment, papers)
         printed = {row.name: _printed(row, paper_columns) for row in experiment.rows}
         _check_named_columns(experiment, [column.label for column in paper_columns], printed)
@@ -110,19 +109,12 @@ def _place_column(column: Column, before: Sequence[PlacedColumn], world: World) 
     if column.datasets:
         heading = label if metric else world.titles.get(column.datasets, label)
         return [PlacedColumn(heading, label, datasets=world.members(column.datasets), metric=metric)]
-    labels = [other.label for other in before]
     if column.mean_of == ("all",):
         return [PlacedColumn(label, label, parts=tuple(at for at, other in enumerate(before) if other.datasets))]
+    labels = [other.label for other in before]
     for part in column.mean_of:
-        if part not in labels:
-            raise InvalidParameter(f"no earlier column is called {part!r}; {nearest(part, labels)}")
+        require_known("earlier column", part, labels)
     return [PlacedColumn(label, label, parts=tuple(map(labels.index, column.mean_of)))]
-
-
-def _jobs(row: Row, column: PlacedColumn, world: World) -> Iterator[Job]:
-    with naming(row.name):
-        for dataset in column.datasets:
-            yield _job(row, dataset, column.metric or row.metric, world)
 
 
 def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
@@ -139,19 +131,10 @@ def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
         _check(row.method, params)
         load_templates(row.templates)
     views = [mode for group, mode in row.views.items() if dataset in world.members(group)]
-    is_speed = metric in SPEED_METRICS
-    return Job(
-        dataset=id,
-        method=row.method,
-        params=params,
-        templates=row.templates,
-        descriptions=row.descriptions,
-        views=views[0] if views else None,
-        stream=row.stream,
-        seeds=(1,) if is_speed else row.seeds[: world.most_seeds],
-        speed=is_speed,
-        awaits=awaits,
-    )
+    made_of = (id, row.method, params, row.templates, row.descriptions, views[0] if views else None, row.stream)
+    if metric in SPEED_METRICS:
+        return Job(*made_of, seeds=(1,), speed=True, awaits=awaits)
+    return Job(*made_of, row.seeds[: world.most_seeds], speed=False, awaits=awaits)
 
 
 def _awaited(row: Row, dataset: str, world: World) -> Iterator[str]:
@@ -198,5 +181,4 @@ def _check_named_columns(
             raise InvalidParameter(f"an erratum has {erratum.printed} for {where}, where {found} is printed")
     drawn = experiment.figure.columns if experiment.figure else ()
     for label in (*drawn, *(erratum.column for erratum in experiment.errata)):
-        if label not in labels:
-            raise InvalidParameter(f"no column is called {label!r}; {nearest(label, labels)}")
+        require_known("column", label, labels)

@@ -43,18 +43,14 @@ def list_experiments() -> list[dict[str, Any]]:
 
 def _about(plan: Plan, library: Library, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
     """What made the features of a table: the model, if images were encoded for it, and that of each feature file."""
-    about = {}
-    done = {job.dataset for job in plan.all_jobs if outcomes[job.key].records}
+    about, done = {}, {job.dataset for job in plan.all_jobs if outcomes[job.key].records}
     if done - set(library.own):
-        encoder = library.encoder
-        about = {"model": library.model, "architecture": encoder.architecture}
-        about["model fingerprint"] = encoder.fingerprint[:12]
-    files = [
-        f"{name} (by {library.own[name].architecture or 'an unknown model'})"
-        for name in sorted(library.own)
-        if name in done
-    ]
-    return about | ({"feature files": ", ".join(files)} if files else {}) or {"model": "none was needed"}
+        about = {"model": library.model, "architecture": library.encoder.architecture}
+        about["model fingerprint"] = library.encoder.fingerprint[:12]
+    files = {name: library.own[name].architecture or "an unknown model" for name in sorted(done & set(library.own))}
+    if files:
+        about["feature files"] = ", ".join(f"{name} (by {model})" for name, model in files.items())
+    return about or {"model": "none was needed"}
 
 
 def _notes(plan: Plan, library: Library) -> list[str]:

@@ -1,92 +1,24 @@
-"""Table: an experiment with its numbers, ours and the paper's, and where each of ours comes from."""
+"""Table: an experiment with its cells, and what stands above and below them; all writers show the same."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
-from pta.evaluation.record import Record
-from pta.reproduction.declaration import TIMED_METRICS, Erratum, Experiment, Row
-
-NOT_YET, NO_DATA, CANNOT = "not yet", "no data", "cannot run"
-"""Why there is no number of ours."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """One dataset's share in a number of ours: the records of all seeds, and how texts and views were made.
-
-    Of what is timed, the rounds are counted as seeds are.
-    """
-
-    dataset: str
-    records: tuple[Record, ...]
-    prompts: str = ""
-    views: str = ""
-
-    def by_seed(self, metric: str) -> dict[str, float | None]:
-        """The metric of each seed."""
-        return {str(record.get("seed", "")): measured(record, metric) for record in self.records}
-
-    def mean(self, metric: str) -> float | None:
-        """The mean of a metric over the records, if all of them have it."""
-        values = [measured(record, metric) for record in self.records]
-        known = [value for value in values if value is not None]
-        return fmean(known) if known and len(known) == len(values) else None
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number.
-
-    Where a mean could only be taken of some columns, `printed` is the mean of the paper's numbers in the same ones.
-    """
-
-    ours: float | None = None
-    printed: float | None = None
-    missing: str = ""  # why there is none of ours, in a word or two
-    partial: str = ""  # of how many parts a mean is, if not of all, e.g. `3 of 10`
-    metric: str = "accuracy"
-    erratum: Erratum | None = None  # why the printed number cannot be right
-    rests_on_errata: bool = False  # whether the paper's number was computed from others of which one was corrected
-    sources: tuple[Source, ...] = ()  # what ours was computed from
-
-    @property
-    def paper(self) -> float | None:
-        """The paper's number, corrected where we know what it should be."""
-        return self.erratum.instead if self.erratum and self.erratum.instead is not None else self.printed
-
-    @property
-    def reliable(self) -> float | None:
-        """The paper's number, if it is right or it is known what it should be."""
-        return None if self.erratum and self.erratum.instead is None else self.paper
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the paper's."""
-        return None if self.ours is None or self.paper is None else self.ours - self.paper
-
-    @property
-    def spread(self) -> tuple[float, float] | None:
-        """The least and the most of several rounds, for what was timed on one dataset."""
-        if self.metric not in TIMED_METRICS or len(self.sources) != 1:
-            return None
-        values = [value for value in self.sources[0].by_seed(self.metric).values() if value is not None]
-        return (min(values), max(values)) if len(set(values)) > 1 else None
-
-    @property
-    def records(self) -> list[Record]:
-        """All records of its sources."""
-        return [record for source in self.sources for record in source.records]
+from pta.evaluation.number_text import number
+from pta.reproduction.cell import Cell
+from pta.reproduction.declaration import Experiment, Row
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row with its cells, one for each heading of the table."""
+    """A row with its cells, one for each heading of the table; a gain over the baseline is the last."""
 
     row: Row
     cells: tuple[Cell, ...]
-    gain: Cell | None = None  # over the baseline in the last column that is a mean; None for the baseline itself
+
+    def is_accuracy(self, cell: Cell) -> bool:
+        """Whether a cell is a mean accuracy, so that more is better."""
+        return self.row.statistic == "mean" and cell.metric == "accuracy" and not cell.is_gain
 
 
 @dataclass(frozen=True)
@@ -98,36 +30,70 @@ class Table:
     lines: tuple[Line, ...]
     comparable: bool  # whether the data are the paper's; if not, only gains can be compared with it
     about: dict[str, Any]  # what the numbers were made with, e.g. model and data, in words, by name
-    notes: tuple[str, ...] = ()  # what a reader must know, one sentence each
+    notes: tuple[str, ...] = ()  # what is to be said of data and model, one sentence each
     absent: dict[str, str] = field(default_factory=dict)  # the datasets that were not there, each with the reason
 
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells but gains."""
+        return [cell for line in self.lines for cell in line.cells if not cell.is_gain]
 
-def measured(record: Record, metric: str) -> float | None:
-    """What a record holds of a metric, if it does.
+    @property
+    def title(self) -> str:
+        """Place and title."""
+        return ": ".join(filter(None, (self.experiment.place, self.experiment.title)))
 
-    >>> measured({"worst_class": {"name": "boot", "accuracy": 12.5}}, "worst_class")
-    12.5
+    @property
+    def made_with(self) -> str:
+        """What the numbers were made with, in one line."""
+        return "; ".join(f"{name}: {words(value)}" for name, value in self.about.items())
+
+    @property
+    def sections(self) -> Iterator[tuple[str | None, Line]]:
+        """Every line with the heading above it, where another section begins."""
+        before = ""
+        for line in self.lines:
+            yield line.row.section if line.row.section != before else None, line
+            before = line.row.section
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader must know: errata, notes on rows and table, how speeds were measured, what is missing."""
+        notes = [*self._errata(), *(f"{line.row.name}: {line.row.note}" for line in self.lines if line.row.note)]
+        notes += self.notes
+        if any(cell.spread for cell in self.cells):
+            notes.append(
+                "Speeds are medians of rounds in which all methods are given the same images in turn, on the machine "
+                "of this run; the least and the most of the rounds are in brackets."
+            )
+        by_reason: dict[str, list[str]] = {}
+        for dataset, reason in self.absent.items():
+            by_reason.setdefault(reason, []).append(dataset)
+        return notes + [f"Missing: {', '.join(datasets)} ({reason})." for reason, datasets in by_reason.items()]
+
+    def _errata(self) -> Iterator[str]:
+        """The errata of the paper's numbers, where these are shown or a gain that is shown rests on them."""
+        gains = (cell for line in self.lines for cell in line.cells if cell.is_gain)
+        if not self.comparable and not any(gain.rests_on_errata for gain in gains):
+            return
+        digits = self.experiment.digits
+        for one in self.experiment.errata:
+            right = "cannot be right" if one.instead is None else f"corrected to {number(one.instead, digits)}"
+            yield f"* {one.row}, {one.column}: printed {number(one.printed, digits)}, {right}: {one.why}"
+
+
+def words(value: Any) -> str:
+    """A value of a record for a reader.
+
+    >>> words({"base": "tda", "base_parameters": {"alpha": 2.0}, "seeds": [1, 2]})
+    'base = tda, base_parameters = (alpha = 2.0), seeds = (1, 2)'
     """
-    if metric == "worst_class":
-        value = record.get(metric, {}).get("accuracy")
-    elif metric == "state_kb":
-        value = record["state_bytes"] / 1e3 if "state_bytes" in record else None
-    elif metric == "classes":
-        value = len(record["class_accuracies"]) if "class_accuracies" in record else None
-    else:
-        value = record.get(metric)
-    return None if value is None else float(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {_within(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_within, value))
+    return str(value)
 
 
-def said(records: Iterable[Record], key: str) -> list[Any]:
-    """The different values that records have under a key, themselves or among what they say of their making, in order.
-
-    >>> said([{"seed": 2, "made": {"on": "cpu"}}, {"seed": 1, "made": {"on": "cpu"}}], "on")
-    ['cpu']
-    """
-    kept: list[Any] = []
-    for record in records:
-        value = {**record.get("made", {}), **record}.get(key)
-        if value not in (None, "", *kept):
-            kept.append(value)
-    return kept
+def _within(value: Any) -> str:
+    return f"({words(value)})" if isinstance(value, Mapping | list | tuple) else str(value)

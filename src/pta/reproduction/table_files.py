@@ -1,20 +1,18 @@
 """What a reproduction leaves in its folder: every table in every format, every figure, and one report of them all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pta import __version__
 from pta.errors import MissingPackage
 from pta.files import write_atomically
+from pta.reproduction.cell import said
 from pta.reproduction.data_files import to_csv
 from pta.reproduction.figures import draw
 from pta.reproduction.html_report import render_report
 from pta.reproduction.latex import to_latex
 from pta.reproduction.markdown import to_markdown
-from pta.reproduction.table import Table, said
-
-FORMATS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
-"""What writes each, by the ending of its file's name."""
+from pta.reproduction.table import Table
 
 
 def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
@@ -22,15 +20,15 @@ def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
     figures, without = {}, ""
     for table in tables:
         id = table.experiment.id
-        for ending, written_as in FORMATS.items():
-            write_atomically(folder / f"{id}.{ending}", written_as(table).encode())
+        for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
+            write_atomically(folder / f"{id}.{ending}", text.encode())
         try:
             if table.experiment.figure is not None:
                 figures[id] = [draw(table, across=across) for across in (1, 2)]
                 write_atomically(folder / f"{id}.svg", figures[id][0].encode())
         except MissingPackage as error:
             without = str(error)
-    records = [record for table in tables for line in table.lines for cell in line.cells for record in cell.records]
+    records = [record for table in tables for cell in table.cells for record in cell.records]
     origin = {"pta": __version__, "measured on": "; ".join(said(records, "on")) or "nothing was measured"}
     report = folder / "report.html"
     write_atomically(report, render_report(tables, figures, made=origin).encode())

@@ -8,10 +8,9 @@ from importlib import resources
 
 from pta.datasets.catalogue import is_catalogued
 from pta.datasets.features import FeatureFile
-from pta.errors import InvalidParameter, nearest
+from pta.errors import InvalidParameter
 from pta.parameters import require_count
-
-_MOST_SEEDS = 10_000
+from pta.reproduction.declaration import MOST_SEEDS, require_known
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,7 @@ class World:
 
     def members(self, group: str) -> tuple[str, ...]:
         """The datasets of a group."""
-        if group not in self.groups:
-            raise InvalidParameter(f"no group of datasets is called {group!r}; {nearest(group, self.groups)}")
+        require_known("group of datasets", group, self.groups)
         if not self.groups[group]:
             raise InvalidParameter(f"nothing is in the group {group!r}; name feature files with --features")
         return self.groups[group]
@@ -71,5 +69,5 @@ def world_with(own: Sequence[FeatureFile], *, offline: bool, most_seeds: int | N
         if not offline and not is_catalogued(name):
             raise InvalidParameter(f"{name} is not one of the paper's datasets; --offline runs the experiments on it")
     joined = {"own": tuple(names), world.own: (*world.groups[world.own], *names)} if offline else {}
-    most = world.most_seeds if most_seeds is None else require_count("most_seeds", most_seeds, 1, _MOST_SEEDS)
+    most = world.most_seeds if most_seeds is None else require_count("most_seeds", most_seeds, 1, MOST_SEEDS)
     return replace(world, groups={**world.groups, **joined}, most_seeds=most)

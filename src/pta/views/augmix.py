@@ -17,59 +17,26 @@ CHAINS = 3
 _LONGEST_CHAIN = 3
 _LEVELS = (0.1, 1.0)  # severity 1, out of 10
 
-Operation = Callable[[Image.Image, float], Image.Image]
+
+def _affine(picture: Image.Image, *matrix: float) -> Image.Image:
+    return picture.transform(picture.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR)
 
 
-def autocontrast(picture: Image.Image, level: float) -> Image.Image:
-    """Stretch the values of each channel to 0 … 255."""
-    return ImageOps.autocontrast(picture)
-
-
-def equalize(picture: Image.Image, level: float) -> Image.Image:
-    """Give each channel a flat histogram."""
-    return ImageOps.equalize(picture)
-
-
-def posterize(picture: Image.Image, level: float) -> Image.Image:
-    """Keep the upper bits of each value: four of them at any level of this severity."""
-    return ImageOps.posterize(picture, 4 - int(4 * abs(level) / 10))
-
-
-def rotate(picture: Image.Image, level: float) -> Image.Image:
-    """Turn by up to two whole degrees."""
-    return picture.rotate(int(30 * level / 10), resample=Image.Resampling.BILINEAR)
-
-
-def solarize(picture: Image.Image, level: float) -> Image.Image:
-    """Invert the brightest values."""
-    return ImageOps.solarize(picture, 256 - int(256 * abs(level) / 10))
-
-
-def shear_x(picture: Image.Image, level: float) -> Image.Image:
-    """Lean to a side."""
-    return _affine(picture, (1, 0.3 * level / 10, 0, 0, 1, 0))
-
-
-def shear_y(picture: Image.Image, level: float) -> Image.Image:
-    """Lean up or down."""
-    return _affine(picture, (1, 0, 0, 0.3 * level / 10, 1, 0))
-
-
-def translate_x(picture: Image.Image, level: float) -> Image.Image:
-    """Move sideways by whole pixels, at most a thirtieth of the width."""
-    return _affine(picture, (1, 0, int(picture.width / 3 * level / 10), 0, 1, 0))
-
-
-def translate_y(picture: Image.Image, level: float) -> Image.Image:
-    """Move up or down by whole pixels, at most a thirtieth of the height."""
-    return _affine(picture, (1, 0, 0, 0, 1, int(picture.height / 3 * level / 10)))
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    *(autocontrast, equalize, posterize, rotate, solarize),
-    *(shear_x, shear_y, translate_x, translate_y),
-)
+OPERATIONS: dict[str, Callable[[Image.Image, float], Image.Image]] = {
+    "autocontrast": lambda picture, level: ImageOps.autocontrast(picture),
+    "equalize": lambda picture, level: ImageOps.equalize(picture),
+    "posterize": lambda picture, level: ImageOps.posterize(picture, 4 - int(4 * abs(level) / 10)),  # four bits, always
+    "rotate": lambda picture, level: picture.rotate(int(30 * level / 10), resample=Image.Resampling.BILINEAR),
+    "solarize": lambda picture, level: ImageOps.solarize(picture, 256 - int(256 * abs(level) / 10)),
+    "shear_x": lambda picture, level: _affine(picture, 1, 0.3 * level / 10, 0, 0, 1, 0),
+    "shear_y": lambda picture, level: _affine(picture, 1, 0, 0, 0.3 * level / 10, 1, 0),
+    # By whole pixels, at most a thirtieth of the side.
+    "translate_x": lambda picture, level: _affine(picture, 1, 0, int(picture.width / 3 * level / 10), 0, 1, 0),
+    "translate_y": lambda picture, level: _affine(picture, 1, 0, 0, 0, 1, int(picture.height / 3 * level / 10)),
+}
 """What a chain is drawn from. A level of 0.1 … 1 says how much of it; where it has two sides, the sign says which."""
+
+_DRAWN = tuple(OPERATIONS.values())
 
 
 def random_level(rng: np.random.Generator) -> float:
@@ -80,8 +47,7 @@ def random_level(rng: np.random.Generator) -> float:
 def random_chain(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
     """One to three operations in a row, drawn with replacement."""
     for _ in range(rng.integers(1, _LONGEST_CHAIN + 1)):
-        operation = OPERATIONS[rng.integers(len(OPERATIONS))]
-        picture = operation(picture, random_level(rng))
+        picture = _DRAWN[rng.integers(len(_DRAWN))](picture, random_level(rng))
     return picture
 
 
@@ -95,7 +61,3 @@ def mix(crop: Tensor, chains: Sequence[Tensor] | Tensor, m: float, w: NDArray[np
     """The normalised crop and its normalised chains in one view."""
     mixed = sum((float(share) * chain for share, chain in zip(w, chains, strict=True)), torch.zeros_like(crop))
     return m * crop + (1 - m) * mixed
-
-
-def _affine(picture: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
-    return picture.transform(picture.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR)

@@ -1,6 +1,5 @@
 """The views of a picture: itself as the model sees it, and random variations of it."""
 
-from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
@@ -37,16 +36,13 @@ def make_views(
     rng = np.random.default_rng([require_seed(one) for one in (seed if isinstance(seed, tuple) else (seed,))])
     first = preprocessing(image)
     picture = preprocessing.coloured(image)
-    make: Callable[..., Tensor] = _augmixed if mode == "augmix" else _cropped
-    return torch.cat([first, *(make(picture, preprocessing, rng) for _ in range(count - 1))])
+    return torch.cat([first, *(_view(picture, preprocessing, mode, rng) for _ in range(count - 1))])
 
 
-def _cropped(picture: Image.Image, preprocessing: Preprocessing, rng: np.random.Generator) -> Tensor:
-    return _normalised([random_crop(picture, preprocessing.size, rng)], preprocessing)
-
-
-def _augmixed(picture: Image.Image, preprocessing: Preprocessing, rng: np.random.Generator) -> Tensor:
+def _view(picture: Image.Image, preprocessing: Preprocessing, mode: Mode, rng: np.random.Generator) -> Tensor:
     crop = random_crop(picture, preprocessing.size, rng)
+    if mode == "crops":
+        return _normalised([crop], preprocessing)
     m, w = random_weights(rng)
     chains = [random_chain(crop, rng) for _ in range(CHAINS)]
     ready = _normalised([crop, *chains], preprocessing)

@@ -1,0 +1,178 @@
+"""From an entry of the catalogue and a folder to the images of the set: those of a list, or of a tree of class folders.
+
+Lists are the JSON splits of CoOp and FGVC-Aircraft's own. Trees are ImageNet and its relatives, by wnid or, in V2, by
+number.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path, PurePosixPath
+
+from pta.datasets.catalogue import Entry, Listing, Watch
+from pta.datasets.class_index import matching_name
+from pta.datasets.sample_set import SampleFile
+from pta.datasets.trees import is_inside, loose_images, sample_files, sub_folders
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.files import read_json, read_text, understanding
+
+Row = tuple[str, int, str]
+"""Path relative to the image folder, label, class name."""
+
+
+def list_images(
+    entry: Entry, root: Path, class_names: Sequence[str] | None = None, watch: Watch = lambda done, total: None
+) -> Listing:
+    """The images of a set whose parts are all there; `class_names` are used instead of the set's."""
+    if class_names is not None and len(class_names) != entry.classes:
+        raise InvalidParameter(f"{entry.id} has {entry.classes} classes, but {len(class_names)} class names were given")
+    return (_listed if entry.test_list else _in_folders)(entry, root, class_names, watch)
+
+
+def missing_places(entry: Entry, root: Path) -> list[str]:
+    """What is not there at all, a sentence each: what it is, where it should be, where one gets it."""
+    needed = [("folder of images", entry.image_folder, entry.images_from)]
+    if entry.test_list:
+        needed.append(("list of test images", entry.test_list_file, entry.test_list_from))
+    if entry.test_list and entry.names_file:
+        needed.append(("list of class names", entry.class_names_file, entry.test_list_from))
+    above = root.absolute().parent
+    absences = []
+    for what, place, source in needed:
+        if not place(root).exists():
+            moved = f"there is {place(above)}, so give {above} as the data folder"
+            absences.append(f"no {what} {place(root)}; {moved if place(above).exists() else f'get it from {source}'}")
+    return absences
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+def _listed(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch) -> Listing:
+    rows = _aircraft_rows(entry, root) if entry.layout == "aircraft" else _split_rows(entry.test_list_file(root))
+    _require_sound(entry, root, rows, names)
+    folder, missing = entry.image_folder(root), []
+    images = [SampleFile(folder / path, path) for path, _, _ in rows]
+    for done, image in enumerate(images, start=1):
+        if image.stamp == (-1, -1):
+            missing.append(image)
+        watch(done, len(images))
+    labels = [label for _, label, _ in rows]
+    return Listing(images, labels, tuple(entry.class_names if names is None else names), missing=tuple(missing))
+
+
+def _split_rows(file: Path) -> list[Row]:
+    """The rows under "test" of a JSON split."""
+    with understanding(file, "split file"):
+        content = read_json(file, "split")
+        found = content.get("test") if isinstance(content, dict) else None
+        if not isinstance(found, list):
+            expected = "a split file has rows [path, label, class name] there"
+            raise UnreadableFile(f'{file} has no list under "test"; {expected}')
+        rows: list[Row] = []
+        for number, row in enumerate(found):
+            match row:
+                case [str(path), int(label), str(name)] if label >= 0 and not isinstance(label, bool):
+                    rows.append((path, label, name))
+                case _:
+                    given = json.dumps(row)[:60]
+                    raise UnreadableFile(f"{file}: row {number} of test is {given}, expected [path, label, class name]")
+        return rows
+
+
+def _aircraft_rows(entry: Entry, root: Path) -> list[Row]:
+    """Lines "<id> <variant>"; a label is the variant's line in variants.txt."""
+    file, names_file = entry.test_list_file(root), entry.class_names_file(root)
+    variants = [line.strip() for line in read_text(names_file, "class name").splitlines() if line.strip()]
+    labels = {variant: label for label, variant in enumerate(variants)}
+    rows: list[Row] = []
+    for number, line in enumerate(read_text(file, "test list").splitlines(), start=1):
+        image, _, variant = (part.strip() for part in line.strip().partition(" "))
+        if image and variant not in labels:
+            raise UnreadableFile(f"{file}: line {number} names {variant!r}, which is not in {names_file}")
+        if image:
+            rows.append((f"{image}.jpg", labels[variant], variant))
+    return rows
+
+
+def _require_sound(entry: Entry, root: Path, rows: Sequence[Row], names: Sequence[str] | None) -> None:
+    file, folder, known = entry.test_list_file(root), entry.image_folder(root), entry.class_names
+    if not rows:
+        raise UnreadableFile(f"{file} lists no images")
+    for path, label, name in rows:
+        if not is_inside(path):
+            raise UnreadableFile(f"{file} points to {path!r}, outside of {folder}; it is damaged or not to be trusted")
+        if label >= len(known):
+            raise UnreadableFile(f"{file}: label {label} of {path} does not exist; {entry.id} has {len(known)} classes")
+        if names is None and matching_name(name) != matching_name(known[label]):
+            raise UnreadableFile(
+                f"{file} calls class {label} {name!r}, where {entry.id} has {known[label]!r}; "
+                "is it the list of another dataset? (Class names of your own are used without this check.)"
+            )
+
+
+# -- trees of class folders --------------------------------------------------------------------------------------------
+
+
+def _in_folders(entry: Entry, root: Path, names: Sequence[str] | None, watch: Watch) -> Listing:
+    folder = entry.image_folder(root)
+    labels = {name: label for label, name in enumerate(entry.class_folders)}
+    if loose := loose_images(folder):
+        raise UnreadableFile(
+            f"{len(loose):,} images ({loose[0]}, …) lie directly in {folder}; they belong into its class folders, "
+            f"such as {next(iter(labels))}"
+        )
+    folders, entered = len(sub_folders(folder)), count(1)
+
+    def tell(path: str) -> None:
+        if path.count("/") == 1:
+            watch(next(entered), folders)
+
+    keys = sample_files(folder, entered=tell)
+    if strange := sorted({key.partition("/")[0] for key in keys} - labels.keys()):
+        raise UnreadableFile(
+            f"{folder / strange[0]} is none of the {len(labels)} class folders of {entry.id}; is it another dataset?"
+        )
+    keys, remarks = _filtered(entry, keys)
+    if names is None:
+        names, more = _class_names(entry, root)
+        remarks += more
+    images = [SampleFile(folder / key, key) for key in keys]
+    return Listing(images, [labels[key.partition("/")[0]] for key in keys], tuple(names), remarks)
+
+
+def _filtered(entry: Entry, keys: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """The files that the chosen filter leaves, and what each filter does or would do."""
+    remarks = []
+    for name, letters in entry.filters.items():
+        passing = [key for key in keys if letters not in PurePosixPath(key).name]
+        told = f"{len(keys) - len(passing):,} of {len(keys):,} images, those with {letters!r} in their file name"
+        if entry.without == letters:
+            return passing, (f"left out as the released program does: {told}; {len(passing):,} remain",)
+        remarks.append(f"all {len(keys):,} images; {entry.id}/{name} would leave out {told}")
+    return keys, tuple(remarks)
+
+
+def _class_names(entry: Entry, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names from the user's file "<wnid> <name>" if there is one, and a remark if they are not ours."""
+    ours = entry.class_names
+    file = entry.class_names_file(root) if entry.names_file else None
+    if file is None or not file.exists():
+        return ours, ()
+    lines = (line.split(maxsplit=1) for line in read_text(file, "class name").splitlines())
+    theirs = {line[0]: line[1].strip() for line in lines if len(line) == 2}
+    missing = [wnid for wnid in entry.wnids if wnid not in theirs]
+    if missing:
+        raise UnreadableFile(
+            f"{file} has no name for {missing[0]} ({len(missing)} missing); it needs lines '<wnid> <name>', "
+            "or take the file away to use pta's own names"
+        )
+    names = tuple(theirs[wnid] for wnid in entry.wnids)
+    differing = [i for i, name in enumerate(names) if matching_name(name) != matching_name(ours[i])]
+    if not differing:
+        return names, ()
+    first = differing[0]
+    return names, (
+        f"{len(differing)} class names of {file.name} are not those of pta, the first is {names[first]!r} instead of "
+        f"{ours[first]!r}; the file's are used",
+    )

@@ -1,0 +1,242 @@
+"""`pta.Classifier` and `predict_stream`: pictures to answers in Python, one by one, in batches and as a stream."""
+
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from openai_checkpoints import random_state
+from photos import FASHION, write_photos
+from PIL import Image
+
+import pta
+from pta.adapters import create_adapter
+from pta.encoders import EmbeddedEncoder
+from pta.encoders.clip_encoder import ClipEncoder
+from pta.errors import (
+    InvalidClassifier,
+    InvalidParameter,
+    PtaError,
+    StateMismatch,
+    UnreadableFile,
+    UnreadableSample,
+)
+from pta.files import load_tensors
+from pta.inference.answers import answers_from
+from pta.inference.encoding import Reading
+from pta.inference.predict import predict_stream
+from pta.inference.row_file import RowFile
+from pta.inference.saved_stream import SavedStream
+from pta.inference.sources import find_samples
+from pta.inference.stream_progress import Progress
+from pta.samples import Samples
+from pta.views import make_views
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    """The files of 60 photographs."""
+    folder = tmp_path_factory.mktemp("photos")
+    write_photos(folder, 60)
+    return find_samples([folder])
+
+
+def make(**how):
+    return pta.Classifier("embedded", FASHION.class_names, cache=None, **how)
+
+
+@pytest.fixture
+def classifier():
+    return make()
+
+
+def by_hand(paths, method, views):
+    """Pictures one by one, with nothing but the encoder and the adapter: logits and zero-shot logits."""
+    encoder = EmbeddedEncoder.load()
+    classifier = pta.Classifier(encoder, FASHION.class_names, cache=None).classifier
+    adapter = create_adapter(method, classifier, model=encoder)
+    for path in paths:
+        picture = Image.open(path)
+        plain, seen = encoder.encode(encoder.preprocess(picture)), None
+        if views is not None:
+            seed = (zlib.crc32(picture.tobytes()),)
+            seen = encoder.encode(make_views(picture, encoder.preprocess, count=views, mode="crops", seed=seed))[None]
+        raw = torch.from_numpy(encoder.preprocess.pixels(picture))[None]
+        yield adapter.step(Samples.of(plain, views=seen, raw=raw))[0], classifier.logits(plain)[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "count", "views", "logit_factor"), [("pta", 60, None, 0.5), ("zero", 6, 8, 1.0), ("tca", 12, None, 1.0)]
+)
+@pytest.mark.parametrize("raw", [False, True])
+def test_answers_are_those_of_encoder_and_adapter_by_hand(samples, tmp_path, method, count, views, logit_factor, raw):
+    paths = [sample.path for sample in samples[:count]]
+    how = {"method": method, "raw_probability": raw, **({} if views is None else {"views": views})}
+    classifier, streamed, other = make(**how), make(**how), make(**how | {"method": "pta"})
+    first = classifier(paths[: count // 2])
+    classifier.save(tmp_path / "state.safetensors")
+    other.load(tmp_path / "state.safetensors")  # of whichever method
+    listed = [*first, *other(paths[count // 2 :])]
+    batches = predict_stream(streamed, samples[:count], Reading(batch=7))
+    for answers in (listed, [answer for part in batches for _, answer in part.answers]):
+        for answer, (logits, zero_shot) in zip(answers, by_hand(paths, method, views), strict=True):
+            probabilities = (logits.double() * (1.0 if raw else logit_factor)).softmax(0)
+            assert answer.label == FASHION.class_names[int(logits.argmax())]
+            assert answer.zero_shot_label == FASHION.class_names[int(zero_shot.argmax())]
+            assert answer.probability == pytest.approx(float(probabilities.max()), abs=1e-4)
+            assert answer.entropy == pytest.approx(float(torch.special.entr(probabilities).sum()), abs=1e-3)
+
+
+def test_one_picture_after_the_other_equals_all_at_once(classifier):
+    frames = list(FASHION.images[:30])
+    one_by_one = [classifier(frame) for frame in frames]
+    for one, other in zip(one_by_one, make()(frames), strict=True):
+        assert (one.label, one.zero_shot_label) == (other.label, other.zero_shot_label)
+        assert one.probability == pytest.approx(other.probability, abs=1e-4)
+
+
+def test_bytes_are_a_picture_too(samples, classifier):
+    path = samples[0].path
+    assert classifier(path.read_bytes(), learn=False) == classifier(path, learn=False)
+
+
+def test_looking_without_learning_changes_nothing(classifier):
+    before = classifier.adapter.snapshot().tensors
+    classifier(FASHION.images[0], learn=False)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
+
+
+def test_what_was_learnt_can_be_saved_and_loaded(classifier, tmp_path):
+    classifier(list(FASHION.images[:20]))
+    classifier.save(tmp_path / "s.safetensors")
+    other = make()
+    other.load(tmp_path / "s.safetensors")
+    resumed, kept = other(FASHION.images[20]), classifier(FASHION.images[20])
+    assert resumed.label == kept.label
+    assert resumed.probability == pytest.approx(kept.probability, abs=1e-5)
+    with pytest.raises(StateMismatch):
+        pta.Classifier("embedded", ["cat", "dog"], cache=None).load(tmp_path / "s.safetensors")
+
+
+def test_the_pipeline_has_the_shape_that_transformers_gives(classifier):
+    classify = classifier.pipeline(top_k=3)
+    pictures = [Image.fromarray(image) for image in FASHION.images[:2]]
+    one = classify(pictures[0])
+    assert [set(score) for score in one] == [{"label", "score"}] * 3
+    assert one[0]["score"] >= one[1]["score"] >= one[2]["score"]
+    assert [len(scores) for scores in classify(pictures, top_k=1)] == [1, 1]
+
+
+def test_probabilities_and_entropy_are_those_of_the_adapted_logits():
+    logits, zero_shot = torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([[0.0, 1.0, 0.0]])
+    (answer,) = answers_from(logits, logits.softmax(dim=1), zero_shot, ["a", "b", "c"], top=2)
+    p = np.exp([2.0, 0.0, 1.0]) / np.exp([2.0, 0.0, 1.0]).sum()
+    assert answer.top == (("a", pytest.approx(p[0])), ("c", pytest.approx(p[2])))
+    assert answer.entropy == pytest.approx(-(p * np.log(p)).sum())
+    assert (answer.label, answer.zero_shot_label, answer.changed) == ("a", "b", True)
+    assert answer.zero_shot_probability == pytest.approx(np.e / (np.e + 2))
+
+
+@pytest.mark.parametrize(
+    ("classes", "how", "mistake"),
+    [
+        (["cat"], {}, InvalidClassifier),
+        ("cat", {}, InvalidClassifier),
+        (["cat", "dog"], {"templates": "no place for a name"}, PtaError),
+        (["cat", "dog"], {"method": "none"}, PtaError),
+        (["cat", "dog"], {"hh": 3}, InvalidParameter),
+    ],
+)
+def test_mistakes_are_pta_errors(classes, how, mistake):
+    with pytest.raises(mistake):
+        pta.Classifier("embedded", classes, cache=None, **how)
+
+
+@pytest.mark.parametrize(
+    ("given", "how", "mistake"),
+    [
+        ([FASHION.images[0], "nowhere.jpg"], {}, UnreadableSample),
+        (FASHION.images[0], {"top": 0}, InvalidParameter),
+        ([FASHION.images[0]], {"top": "x"}, InvalidParameter),
+        ([FASHION.images[0]], {"top": True}, InvalidParameter),
+        ([], {"top": 1.5}, InvalidParameter),
+    ],
+)
+def test_a_refusal_learns_nothing(given, how, mistake, classifier):
+    before = classifier.adapter.snapshot().tensors
+    with pytest.raises(mistake):
+        classifier(given, **how)
+    for odd in (torch.ones(2, 7), torch.tensor(1.0), None, 5, object()):
+        with pytest.raises(PtaError):
+            classifier.answer(odd)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.adapter.state().items())
+    assert classifier.adapter.position == 0
+
+
+@pytest.mark.parametrize("top", [0, -1, "x", 1.5, None])
+def test_a_number_of_answers_that_makes_no_sense_is_refused_at_once(top, samples, classifier):
+    for call in (
+        lambda: classifier.pipeline(top_k=top),
+        lambda: classifier.pipeline()(FASHION.images[0], top_k=top),
+        lambda: predict_stream(classifier, samples, top=top),
+    ):
+        with pytest.raises(InvalidParameter, match="must be a whole number"):
+            call()
+    assert classifier.adapter.position == 0
+
+
+def test_a_state_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
+    make(method="mta").save(tmp_path / "mta.safetensors")
+    few = make(views=4)
+    few(FASHION.images[0])
+    adapter, learned = few.adapter, few.adapter.snapshot().tensors
+    for wrong in ("nowhere.safetensors", "mta.safetensors"):
+        with pytest.raises(PtaError):
+            few.load(tmp_path / wrong)
+        assert few.adapter is adapter
+        assert all(torch.equal(tensor, learned[name]) for name, tensor in adapter.state().items())
+
+
+def test_a_model_without_tokens_is_refused_for_a_method_of_pixels():
+    encoder = ClipEncoder(random_state("RN50"), quick_gelu=True)
+    with pytest.raises(InvalidParameter, match=r"image tower of .* cannot be run block by block"):
+        pta.Classifier(encoder, ["cat", "dog"], cache=None, method="tca")
+
+
+def test_when_a_batch_is_given_out_exactly_that_has_been_learnt(samples, classifier):
+    twin = make()
+    batches = predict_stream(classifier, samples, Reading(batch=16))
+    given_out = len(next(batches).answers) + len(next(batches).answers)  # and more is being decoded
+    twin([sample.path for sample in samples[:given_out]])
+    for name, tensor in twin.adapter.state().items():
+        torch.testing.assert_close(getattr(classifier.adapter, name), tensor, atol=1e-5, rtol=1e-5)
+
+
+def test_batches_end_at_the_same_samples_wherever_a_stream_goes_on(samples, classifier):
+    whole = [part.keys for part in predict_stream(classifier, samples, Reading(batch=16))]
+    assert list(map(len, whole)) == [2, 16, 16, 16, 10]
+    for first in (2, 5, 18, 34):
+        rest = [part.keys for part in predict_stream(classifier, samples[first:], Reading(batch=16), first=first)]
+        assert rest[1:] == whole[-len(rest) + 1 :]
+        assert rest[0] == whole[-len(rest)][-len(rest[0]) :]
+
+
+def test_a_state_that_can_no_longer_be_saved_stops_the_stream_and_says_what_is_lost(samples, tmp_path, classifier):
+    (tmp_path / "kept").mkdir()
+    rows = RowFile(tmp_path / "rows.csv", top=1)
+    stream = SavedStream(classifier, tmp_path / "kept" / "state.safetensors", rows, Progress(), every=0)
+    batches = predict_stream(classifier, samples, Reading(batch=8), stopping=stream.save_if_due)
+
+    def label():
+        with stream:
+            for number, part in enumerate(batches):
+                stream.add(part)
+                if number == 2:
+                    (tmp_path / "kept").rename(tmp_path / "gone")
+
+    complaint = r"cannot write .*: the folder .* does not exist; what was learned from the last 8 samples is not saved$"
+    with pytest.raises(UnreadableFile, match=complaint):
+        label()
+    assert load_tensors(tmp_path / "gone" / "state.safetensors", kind="state")[1]["position"] == 1 + 8
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + 1 + 8 + 8  # and the header
+    rows.close()
