@@ -89,6 +89,24 @@ CASES = {
         shape={"classes": 3},  # so that the bound of the weight is met
         tolerance=1e-8,
     ),
+    "dpe": Case(
+        {
+            "alpha": [6.0, 0.0, 15.0],
+            "beta": [5.0, 1.0, 8.0],
+            "align": [0.5, 0.0, 2.5],
+            "lr_text": [5e-4, 0.0, 5e-3],
+            "lr_image": [5e-4, 0.0, 5e-3],
+            "temperature": [0.01, 0.1],
+            "slots": [3, 1, 2],
+            "max_entropy": [0.1, 0.0, 0.5],
+            "first_views": [1, 2, 9],
+            "keep": [0.1, 0.5, 1.0],
+            "answer": ["plain", "views"],
+        },
+        fixed={"first_views": 9, "keep": 0.3},
+        views=(9, 12),
+        tolerance=1e-7,  # the alignment magnifies rounding along a stream
+    ),
     "freetta": Case(
         {
             "alpha": [0.2, 2.0],
@@ -99,6 +117,20 @@ CASES = {
             "order": ORDER,
             "renormalise": [False, True],
         }
+    ),
+    "gs-bias": Case(
+        {
+            "alpha": [1.0, 0.0, 10.0],
+            "beta": [1.0, 0.0, 5.0],
+            "top_patches": [16, 1, 5],
+            "steps": [5, 1, 3],
+            "first_views": [8, 1, 3],
+            "keep": [0.5, 0.0, 1.0],
+            "r_g": [0.9, 0.5, 1.0],
+            "r_s": [0.9, 0.5, 1.0],
+            "early_stop": [0.25, 0.0, 1.0],
+        },
+        views=(8, 12),
     ),
     "mta": Case(
         {"lambda_y": [0.2, 1.0, 0.05], "lambda_q": [4.0, 0.0, 1.0], "bandwidth_share": [0.3, 0.5, 1.0]},

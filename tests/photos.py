@@ -3,11 +3,17 @@
 import io
 import struct
 import zlib
+from functools import cache
 
 import numpy as np
+import torch
 from PIL import Image
 
+from pta import Samples
 from pta.datasets.fashion import load_fashion_test
+from pta.encoders import EmbeddedEncoder
+from pta.prompts import build_classifier
+from pta.views import make_views
 
 FASHION = load_fashion_test()
 
@@ -28,6 +34,18 @@ def write_classes(path):
     """The class names, one a line."""
     path.write_text("\n".join(FASHION.class_names) + "\n")
     return path
+
+
+@cache
+def fashion_samples(count, views):
+    """The classifier of the embedded model, and features, AugMix views and patches of the first images."""
+    encoder, pictures = EmbeddedEncoder.load().ready(), map(Image.fromarray, FASHION.images[:count])
+    classifier = build_classifier(encoder, FASHION.class_names, ("a photo of a {}.",))
+    how = {"count": views, "mode": "augmix"}
+    drawn = [make_views(one, encoder.preprocess, seed=(1, number), **how) for number, one in enumerate(pictures)]
+    pixels = torch.stack(drawn)
+    seen = encoder.encode(pixels.flatten(0, 1)).unflatten(0, (count, views))
+    return classifier, Samples.of(seen[:, 0], views=seen, patches=encoder.encode_tokens(pixels[:, 0]))
 
 
 def noise(width, height, mode="RGB", seed=1):

@@ -22,11 +22,13 @@ SETTINGS = [
     ("adapt", {"order": "predict-first", "similarity": "fresh", "count_current": "once", "slots": 2}),
     ("bca", {"centre_count": 3, "update": "likelihood", "order": "update-first"}),
     ("boostadapter", {"delta": 1, "share": 0.4, "order": "predict-first"}),
-    *(("combined", {"base": base}) for base in ("adapt", "bca", "mta", "sca")),
+    *(("combined", {"base": base}) for base in ("adapt", "bca", "dpe", "gs-bias", "mta", "sca")),
     ("dota", {"covariance": "shared", "order": "update-first"}),
     ("dota", {"initial_count": 0.0}),
+    ("dpe", {"first_views": 12, "keep": 0.3, "answer": "views"}),
     ("freetta", {"order": "update-first", "renormalise": True}),
     ("freetta", {"inverse": "shrunk"}),
+    ("gs-bias", {"alpha": 50.0, "keep": 0.1}),
     ("oga", {"mean": "count", "renormalise": True, "order": "predict-first", "slots": 3}),
     ("onzeta", {"order": "update-first"}),
     ("pta", {"variant": "paper"}),
@@ -290,7 +292,7 @@ def test_a_method_that_has_nothing_but_its_loop_is_complete(monkeypatch):
     torch.testing.assert_close(logits, torch.tensor([[1.2, 0.0], [0.72, 1.0]]))
 
 
-@pytest.mark.parametrize("name", sorted(set(list_adapters()) - {"bca"}))  # which scores centres of its own
+@pytest.mark.parametrize("name", sorted(set(list_adapters()) - {"bca", "dpe"}))  # which score prototypes of their own
 def test_every_method_takes_zero_shot_logits_from_one_place(name, monkeypatch):
     """So that a stage can stand in front of it: logits that are turned upside down change what every method says."""
     stream = _Stream.make(partial(create_adapter, name), 1)

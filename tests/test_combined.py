@@ -13,7 +13,15 @@ from pta.adapters.combined import Combined
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
 from pta.reference.combined import combined_loop
 
-BASES = {"tda": {"positive_alpha": 3.0}, "adapt": {}, "bca": {}, "mta": {}, "sca": {}}
+BASES = {
+    "tda": {"positive_alpha": 3.0},
+    "adapt": {},
+    "bca": {},
+    "dpe": {"first_views": 12},
+    "gs-bias": {},
+    "mta": {},
+    "sca": {},
+}
 
 
 def stream_with_views(seed, count=40):

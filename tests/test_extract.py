@@ -116,7 +116,7 @@ def test_a_second_call_with_the_same_inputs_does_nothing_and_one_with_other_temp
     assert after.classifier.fingerprint == expected.fingerprint
 
 
-@pytest.mark.parametrize("other", [{}, {"views": Views(2)}, {"fast_decode": True}, {"raw": True}], ids=str)
+@pytest.mark.parametrize("other", [{}, {"views": Views(2)}, {"fast_decode": True}, {"raw": True}, {"patches": True}], ids=str)
 def test_other_inputs_are_encoded_again_if_that_is_wanted(other, encoder, photos, out):
     run(encoder, photos, out)
     reading = Reading(**other)
@@ -182,6 +182,28 @@ def test_pixels_are_stored_as_the_model_takes_them(encoder, photos, out):
     torch.testing.assert_close(encoder.encode(samples.raw), samples.features, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("views", [None, Views(4, "augmix", seed=3)])
+def test_patches_are_those_of_the_plain_image(views, encoder, photos, out):
+    run(encoder, photos, out, reading=Reading(batch=8, views=views, patches=True), shard=16)
+    samples, picture = load_features(out).samples, decode_image(open_samples(photos).samples[17].read())
+    assert samples.patches.shape == (40, encoder.patch_count(), 128)
+    assert (samples.views is None) == (views is None)
+    expected = encoder.encode_tokens(encoder.preprocess(picture))
+    torch.testing.assert_close(samples.patches[17:18].float(), expected, atol=1e-3, rtol=0)
+
+
+def test_the_size_of_the_file_is_known_before_any_feature_is_written(encoder, photos, out):
+    told = []
+
+    def on_size(size):
+        told.append(size)
+        assert not list(out.parent.glob("**/*.safetensors"))
+
+    run(encoder, photos, out, reading=Reading(batch=4, views=Views(4), patches=True), shard=8, on_size=on_size)
+    assert told == [40 * 128 * (4 + 4 * 2 + 49 * 2)]
+    assert told[0] <= out.stat().st_size < 1.1 * told[0]
+
+
 def test_pixels_survive_a_stop_another_size_of_shards_and_other_templates(encoder, photos, out):
     reading = Reading(batch=4, raw=True)
     stop_at(35, encoder, photos, out, reading=reading, shard=8)
@@ -198,6 +220,15 @@ def test_pixels_survive_a_stop_another_size_of_shards_and_other_templates(encode
 def test_the_command_stores_pixels_if_asked(pta, photos, out):
     assert pta("extract", photos, "--model", "embedded", "--out", out, "--pixels").returncode == 0
     assert load_features(out).samples.raw.shape == (40, 1, 28, 28)
+
+
+def test_the_command_stores_patches_if_asked_and_says_how_large_the_file_will_be(pta, photos, tmp_path):
+    out = tmp_path / "f.safetensors"
+    done = pta("extract", photos, "--model", "embedded", "--out", out, "--patches", "--views", "4")
+    assert done.returncode == 0
+    assert "f.safetensors will take 563.2 kB, and as much again while it is made" in done.stderr
+    samples = load_features(out).samples
+    assert (samples.views.shape[1], samples.patches.shape[1]) == (4, 49)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from pta.adapters import Adapter, create_adapter
 from pta.inference.recordable import is_recordable
 
 CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 2, 12
-LEARNING = ["adapt", "bca", "boostadapter", "dota", "freetta", "oga", "onzeta", "sca", "tda"]
-RECORDABLE = ["clip", "mta", "zero", *LEARNING]
+LEARNING = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "oga", "onzeta", "sca", "tda"]
+RECORDABLE = ["clip", "gs-bias", "mta", "zero", *LEARNING]
 SETTINGS = [
     *((name, {}) for name in RECORDABLE),
     *(
@@ -25,6 +25,7 @@ SETTINGS = [
     ),
     ("dota", {"scoring": "float16"}),
     ("boostadapter", {"share": 0.0}),
+    ("dpe", {"first_views": 12, "answer": "views"}),
 ]
 
 

@@ -24,6 +24,7 @@ SETTINGS = [
     ("combined", {"base": "dota"}),
     ("dota", {"initial_count": 0.0}),
     ("dota", {"covariance": "shared", "omega": 3.0, "sigma": 100.0}),
+    ("dpe", {"first_views": 20, "answer": "views", "slots": 1, "max_entropy": 1.0}),
     ("freetta", {"covariance": "printed", "beta": 0.0}),
     ("oga", {"slots": 2, "renormalise": True}),
     ("onzeta", {"dual_step": 1e6, "proxy_step": 1e6}),

@@ -119,7 +119,8 @@ def everything():
     pixels = rng.integers(0, 256, (40, 1, 28, 28), np.uint8)
     features = encoder.encode(torch.from_numpy(pixels)).numpy()
     views = features[:, None] + 0.1 * rng.standard_normal((40, 12, encoder.dim))
-    samples = Samples.of(features, views=views, raw=pixels)
+    patches = features[:, None] + 0.3 * rng.standard_normal((40, 16, encoder.dim))
+    samples = Samples.of(features, views=views, raw=pixels, patches=patches)
     classifier = build_classifier(encoder, ["bag", "coat"], EMBEDDED_TEMPLATES)
     return FeatureFile("all", samples, classifier, rng.integers(2, size=40)), encoder
 

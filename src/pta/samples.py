@@ -30,10 +30,10 @@ LONGEST_MEAN = longest_unit(torch.float32) + 1e-4
 
 def _require_views(name: str, views: Tensor, features: Tensor) -> None:
     if views.dtype not in FLOATS or views.ndim != 3 or views.numel() == 0:
-        raise InvalidSamples(f"{name} must be a floating-point tensor B×views×d, got {tuple(views.shape)}")
+        raise InvalidSamples(f"{name} must be a floating-point tensor B×n×d, got {tuple(views.shape)}")
     rows, dim = features.shape
     if (views.shape[0], views.shape[2]) != (rows, dim):
-        raise InvalidSamples(f"{name} have shape {tuple(views.shape)}, expected {rows}×views×{dim}")
+        raise InvalidSamples(f"{name} have shape {tuple(views.shape)}, expected {rows}×n×{dim}")
     norms = _norms(views)
     usable = (norms >= SMALLEST_NORM) & (norms <= LARGEST_NORM)
     if not bool(usable.all()):
@@ -76,6 +76,8 @@ class Samples:
     most_confident: Tensor | None = field(default=None, metadata=_VIEWS)
     # what the model's towers take, for example pixels B×channels×height×width, for methods that look inside
     raw: Tensor | None = field(default=None, metadata=_RAW)
+    # B×P×d features of the patches of the plain sample, row by row; of any length, only directions count
+    patches: Tensor | None = field(default=None, metadata=_VIEWS)
 
     def __post_init__(self) -> None:
         for name, one in self.tensors().items():

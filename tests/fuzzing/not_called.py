@@ -5,7 +5,7 @@ _REASONS = {
     "abstract": "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.prompts:TextEncoder",
     "for the author of a method, or of a model": (
         "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.adapters:Origin "
-        "pta.adapters.adapter:full "
+        "pta.adapters.adapter:full pta.adapters.gradient_method "
         "pta.encoders:EmbeddedConfig"
     ),
     "runs a program of the caller's, and says what is wrong with it": "pta:check_adapter pta.adapters.checks",
@@ -49,7 +49,7 @@ _REASONS = {
     "through every reader, writer and message": "pta.files pta.claims pta.plain pta.safe_text pta.cli",
     "takes nothing of a user's": (
         "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
-        "pta.plugins"
+        "pta.plugins pta:Adapter.remarks"
     ),
     "loops to be read, which tests call": "pta.reference",
 }

@@ -33,6 +33,7 @@ FEATURES = (ANCHORS[LABELS] + _RNG.standard_normal((COUNT, DIM))).astype(np.floa
 FEATURES /= np.linalg.norm(FEATURES, axis=1, keepdims=True)
 VIEW_FEATURES = (FEATURES[:, None] + 0.3 * _RNG.standard_normal((COUNT, VIEWS, DIM))).astype(np.float32)
 VIEW_FEATURES[:, 0] = FEATURES
+PATCH_FEATURES = VIEW_FEATURES.repeat(2, axis=1)
 PIXELS = _RNG.integers(256, size=(COUNT, 3, SIZE, SIZE), dtype=np.uint8)
 PICTURE = _RNG.integers(256, size=(9, 7, 3), dtype=np.uint8)
 CLOTHES = ("coat", "bag", "sneaker")
@@ -48,7 +49,8 @@ def classifier() -> ZeroShotClassifier:
 @cache
 def samples() -> Samples:
     raw = torch.from_numpy(PIXELS).float() / 255
-    return Samples.of(FEATURES, views=torch.from_numpy(VIEW_FEATURES), raw=raw)
+    views, patches = map(torch.from_numpy, (VIEW_FEATURES, PATCH_FEATURES))
+    return Samples.of(FEATURES, views=views, raw=raw, patches=patches)
 
 
 @cache
@@ -117,7 +119,14 @@ def file(folder: Path, name: str) -> Path:
 
 def _features_npz(path: Path) -> None:
     arrays = {"image_features": FEATURES, "text_features": ANCHORS, "classnames": np.array(NAMES), "labels": LABELS}
-    np.savez(path, **arrays, scale=np.array(20.0), bias=np.array(0.5), view_features=VIEW_FEATURES)
+    np.savez(
+        path,
+        **arrays,
+        scale=np.array(20.0),
+        bias=np.array(0.5),
+        view_features=VIEW_FEATURES,
+        patch_features=PATCH_FEATURES,
+    )
 
 
 def _features(path: Path) -> None:

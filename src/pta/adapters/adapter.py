@@ -37,7 +37,12 @@ def full(value: float, *shape: int, dtype: torch.dtype | None = None) -> Initial
 TOWERS = frozenset({"image tower", "prompt tower"})
 """What a method may need of its model."""
 
-_MADE_BY = {"views": "pta extract --views 64 --view-mode crops", "raw": "pta extract --pixels"}
+_MADE_BY = {
+    "views": "pta extract --views 64 --view-mode crops",
+    "raw": "pta extract --pixels",
+    "patches": "pta extract --patches",
+}
+_COUNTERS = ("seen", "without_gradient")  # of samples
 
 
 class Piece(NamedTuple):
@@ -171,6 +176,10 @@ class Adapter(ABC):
         """How many samples were given to `step` since the beginning, or since the last full `reset`."""
         return int(self.seen)
 
+    def remarks(self) -> list[str]:
+        """What a user should know of the samples so far, one line each."""
+        return []
+
     def snapshot(self) -> Snapshot:
         """A copy of the state, which `restore` brings back."""
         copies = {name: tensor.clone() for name, tensor in self.state().items()}
@@ -236,7 +245,7 @@ class Adapter(ABC):
     @property
     def state_bytes(self) -> int:
         """The memory that the state takes, without the counters of samples."""
-        kept = [piece.tensor for _, piece in self._pieces() if piece.attribute != "seen"]
+        kept = [piece.tensor for _, piece in self._pieces() if piece.attribute not in _COUNTERS]
         return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
     # -- what a method implements or calls --------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from pta.samples import Samples
 Factory = Callable[..., Adapter]
 
 _TOLERANCE = 2e-3  # of logits of size 100: what the engines promise in float32
-_CLASSES, _DIM, _SAMPLES, _VIEWS = 12, 32, 64, 20
+_CLASSES, _DIM, _SAMPLES, _VIEWS, _PATCHES = 12, 32, 64, 20, 16
 
 
 class BrokenLaw(AssertionError):
@@ -80,8 +80,8 @@ def _check(*seeds: int) -> Callable[[Law], Law]:
 class _Stream:
     """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors.
 
-    Every sample has views around it, and raw pixels (noise) for methods that are given an image tower. In every third
-    stream features are the mean of some views.
+    Every sample has views and patches around it, and raw pixels (noise) for methods that are given an image tower. In
+    every third stream features are the mean of some views.
     """
 
     factory: Factory  # of the adapters that are checked on it
@@ -92,8 +92,8 @@ class _Stream:
 
     @classmethod
     def make(cls, factory: Factory, seed: int, dtype: torch.dtype = torch.float32) -> "_Stream":
-        text, features, views, raw = (one.to(dtype, copy=True) for one in _numbers(seed))
-        samples = Samples(features, views=views, raw=raw)
+        text, features, views, raw, patches = (one.to(dtype, copy=True) for one in _numbers(seed))
+        samples = Samples(features, views=views, raw=raw, patches=patches)
         if seed % 3 == 2:
             most_confident = torch.nn.functional.normalize(views[:, :4], dim=2)
             samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
@@ -120,7 +120,7 @@ class _Stream:
 
 @lru_cache(maxsize=16)
 def _numbers(seed: int) -> list[Tensor]:
-    """Anchors, features, views and pixels of a stream in float32, so that both precisions see the same numbers."""
+    """Anchors, features, views, pixels and patches in float32, so that both precisions see the same numbers."""
     rng = np.random.default_rng(seed)
     anchors = rng.standard_normal((_CLASSES, _DIM)) + 2.0
     labels = rng.integers(_CLASSES - 2, size=_SAMPLES)  # two classes never come
@@ -130,7 +130,8 @@ def _numbers(seed: int) -> list[Tensor]:
     views = features[:, None] + 0.1 * rng.standard_normal((_SAMPLES, _VIEWS, _DIM))
     views[:, 0] = features
     raw = rng.standard_normal((_SAMPLES, 3, SIZE, SIZE))
-    return [torch.tensor(one, dtype=torch.float32) for one in (anchors, features, views, raw)]
+    patches = features[:, None] + 0.3 * rng.standard_normal((_SAMPLES, _PATCHES, _DIM))
+    return [torch.tensor(one, dtype=torch.float32) for one in (anchors, features, views, raw, patches)]
 
 
 @_check(0, 1, 2)
@@ -349,7 +350,8 @@ def float32_agrees_with_float64(stream: _Stream) -> None:
 def logits_are_finite(stream: _Stream) -> None:
     """Logits are B×C and finite, also for samples unlike any class."""
     adapter = stream.adapter()
-    unlike = [replace(stream.samples, features=-stream.samples.features, views=-stream.samples.tensors()["views"])]
+    opposite = {name: -stream.samples.tensors()[name] for name in ("features", "views", "patches")}
+    unlike = [replace(stream.samples, **opposite)]
     unlike.append(replace(stream.samples[:_DIM], features=torch.eye(_DIM)))
     for batch in (stream.samples, *unlike, stream.samples[:1]):
         for logits in (adapter.step(batch), adapter.predict(batch)):
@@ -384,11 +386,13 @@ def _refused_uses(adapter: Adapter, good: Samples) -> Iterator[tuple[str, Callab
 
 def _bad_batches(good: Samples) -> Iterator[tuple[str, Callable[[], object]]]:
     for name, value in (("NaN", math.nan), ("Inf", math.inf), ("a zero row", 0.0)):
-        spoilt, views = good.features.clone(), good.tensors()["views"].clone()
+        spoilt = good.features.clone()
         spoilt[-1, :] = value
-        views[-1, -1] = value
         yield f"a batch with {name}", partial(replace, good, features=spoilt)
-        yield f"a batch with {name} among its views", partial(replace, good, views=views)
+        for several in ("views", "patches"):
+            rows = good.tensors()[several].clone()
+            rows[-1, -1] = value
+            yield f"a batch with {name} among its {several}", partial(replace, good, **{several: rows})
         yield f"an array with {name}", partial(torch.Tensor.clone, spoilt)
     yield "an empty batch", lambda: good[:0]
     yield "a batch of another dimension", lambda: Samples(good.features[:, :-1])

@@ -34,7 +34,7 @@ def _name(name: str, value: object) -> str:
     method = adapter_class(value)
     if method.scope != "sample" or issubclass(method, PTA) or "raw" in method.needs:
         raise InvalidParameter(
-            f"PTA cannot stand on {value}: only on another method that answers from features or views"
+            f"PTA cannot stand on {value}: only on another method that answers from features, views or patches"
         )
     return value
 
@@ -54,7 +54,7 @@ class Combined(PTA):
     """
 
     name: ClassVar[str] = "combined"
-    base: str = parameter("tda", _name, "a method that answers from features or views", "the other method")
+    base: str = parameter("tda", _name, "a method that answers from features, views or patches", "the other method")
     base_parameters: Mapping[str, Any] = parameter({}, _parameters, "a mapping", "parameters of the other method")
     variant = "released"
     anchor = "recursive"
@@ -99,6 +99,10 @@ class Combined(PTA):
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.other._answer(samples, learn=False))
+
+    def remarks(self) -> list[str]:
+        """What a user should know of the other method's samples."""
+        return self.other.remarks()
 
     def require(self, samples: Samples) -> None:
         """Refuse samples that the other method refuses."""

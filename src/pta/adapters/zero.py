@@ -26,7 +26,8 @@ from torch.nn.functional import one_hot
 
 from pta.adapters.adapter import Adapter
 from pta.classifier import ZeroShotClassifier
-from pta.engines.zero_shot import entropy_of, samples_at_once
+from pta.engines.view_entropy import by_entropy, number_kept
+from pta.engines.zero_shot import samples_at_once
 from pta.parameters import choice, number
 from pta.samples import Samples
 
@@ -64,8 +65,8 @@ class ZERO(Adapter):
 
     def _step(self, samples: Samples) -> Tensor:
         scores, z = self._view_scores(samples)
-        order = entropy_of(z.double().softmax(dim=2)).argsort(dim=1, stable=True)
-        kept = max(1, int(order.shape[1] * self.keep))
+        order = by_entropy(z.double())
+        kept = number_kept(order.shape[1], self.keep)
         votes = self._votes(scores.take_along_dim(order[:, :kept, None], dim=1))
         others_first = order.roll(-kept, dims=1)
         votes = _with_ties_broken(votes, scores.argmax(dim=2).take_along_dim(others_first, dim=1))

@@ -10,6 +10,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pta.cli import options
+from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods
 from pta.cli.options import open_features
 from pta.cli.output import on_batch, plain, progress, require_place, tables, write_json
@@ -83,6 +84,9 @@ def evaluate(
     if predictions is not None:
         for evaluation in done:
             evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))
+    for evaluation in done:
+        for remark in evaluation.run.remarks:
+            say(f"{evaluation.data.name}, seed {evaluation.seed}: {remark}")
     if write_json(json, [evaluation.record() for evaluation in done]):
         tables().print(_table(work, len(seeds), done))
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 from rich.progress import Progress, TaskID
 
 from pta.cli import options
@@ -44,6 +45,10 @@ def extract(
         bool,
         typer.Option("--pixels", help="Also store the pixels, for methods that need them: 150 kB an image at 224."),
     ] = False,
+    patches: Annotated[
+        bool,
+        typer.Option("--patches", help="Also store features of the plain image's patches: 200 kB an image, ViT-B/16."),
+    ] = False,
     shard: Annotated[
         int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
     ] = 1024,
@@ -64,8 +69,10 @@ def extract(
     load_templates(templates)  # mistakes are found before the work begins
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
-    reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels))
+    reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches)
     encoder = load_encoder(model, device=device, dtype=dtype)
+    if patches:
+        encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
     prompts = load_templates(templates, images.prompts)
     about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
@@ -82,6 +89,7 @@ def extract(
             replace=replace,
             on_error=on_error,
             on_progress=move,
+            on_size=lambda size: say(f"{out} will take {decimal(size)}, and as much again while it is made"),
         )
     _report(done, json)
 

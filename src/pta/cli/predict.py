@@ -120,6 +120,8 @@ def _label(
         finally:
             number = interrupted()
             saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
+            for remark in classifier.adapter.remarks():
+                say(remark)
             say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
         if number:
             raise typer.Exit(128 + number)

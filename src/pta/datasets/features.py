@@ -1,9 +1,10 @@
 """Feature files: image features, text anchors, class names and perhaps labels, computed once and used by everything.
 
 `.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
-in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d) and `pixels`
-(N×…, raw samples as the model takes them, such as the bytes of an image's pixels). Files that `pta extract` wrote also
-hold the `paths` of their samples and, in the metadata, `about`: where everything in them comes from.
+in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d), `patch_features`
+(N×patches×d) and `pixels` (N×…, raw samples as the model takes them, such as the bytes of an image's pixels). Files
+that `pta extract` wrote also hold the `paths` of their samples and, in the metadata, `about`: where everything in them
+comes from.
 """
 
 import hashlib
@@ -30,7 +31,10 @@ from pta.plain import plain_number, plain_tensor
 from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
-_OPTIONAL = ("labels", "scale", "bias", "view_features", "pixels")
+_OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "pixels")
+STORED_AS = {"features": "image_features", "views": "view_features", "patches": "patch_features", "raw": "pixels"}
+"""What the tensors of `Samples` are called in a feature file."""
+
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _LONGEST_HEADER = 2**14  # numpy itself refuses more than 10,000 letters
 
@@ -40,7 +44,7 @@ class FeatureFile:
     """A dataset as a method sees it."""
 
     name: str  # the file's, without its ending
-    samples: Samples  # N unit features, with their views or raw samples if the file has them
+    samples: Samples  # N unit features, with their views, patches or raw samples if the file has them
     classifier: ZeroShotClassifier  # of the file's text features
     labels: NDArray[np.int64] | None  # N class numbers, if the file has them
     dataset: str = ""  # what its images were listed as when `pta extract` made it, otherwise the file's name, too
@@ -96,7 +100,8 @@ def load_features(path: str | Path) -> FeatureFile:
             f"and optionally labels, this one has {', '.join(sorted(arrays)) or 'nothing'}"
         )
     with naming(str(path)):
-        samples = Samples.of(arrays["image_features"], views=arrays.get("view_features"), raw=arrays.get("pixels"))
+        given: dict[str, Any] = {name: arrays.get(stored) for name, stored in STORED_AS.items()}
+        samples = Samples.of(**given)
         names = arrays["classnames"]
         classifier = ZeroShotClassifier(
             arrays["text_features"],

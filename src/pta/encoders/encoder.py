@@ -67,6 +67,10 @@ class Encoder(nn.Module, Model, ABC):
         """Raw samples to N×patches×dim unit rows, an image's patches row by row, in the space of the features."""
         raise InvalidParameter(f"the image tower of {self.architecture} gives no patch tokens")
 
+    def patch_count(self) -> int:
+        """How many patches `patch_features` gives of a sample; a modality that has patches says so."""
+        raise InvalidParameter(f"{self.architecture} gives no patches of a {self.modality.name}")
+
     def image_tower(self) -> ImageTower:
         """The image tower block by block, on the model's device and in its precision as they are then."""
         raise InvalidParameter(

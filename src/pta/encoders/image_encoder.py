@@ -63,6 +63,10 @@ class ImageEncoder(Encoder):
         """How the pixels are made."""
         return self.preprocess.describe()
 
+    def patch_count(self) -> int:
+        """How many patches the model gives of a picture: it is asked about a blank one."""
+        return self.encode_tokens(torch.zeros(1, *self._pixel_shape)).shape[1]
+
     def _ready(self, batch: Tensor) -> Tensor:
         moved = batch.to(self.device, non_blocking=True)
         if moved.dtype == torch.uint8:

@@ -53,6 +53,7 @@ class Evaluation:
             "zero_shot_accuracy": self.zero_shot_accuracy,
             "seconds": self.run.seconds,
             "state_bytes": self.run.state_bytes,
+            "remarks": self.run.remarks,
             **self._counted(),
         }
 

@@ -34,6 +34,7 @@ class Run:
     labels: Labels | None  # the true class at each position, if known
     seconds: float  # spent in the method's steps
     state_bytes: int  # the memory of what it had learned at the end
+    remarks: list[str]  # what a user should know of it
 
     @property
     def correct(self) -> NDArray[np.bool_] | None:
@@ -87,7 +88,9 @@ def run_stream(
             on_batch(predictions[-1])
     answered = (np.concatenate(predictions), np.concatenate(confidences), np.concatenate(raw_confidences))
     known = None if labels is None else labels[order]
-    return Run(adapter.name, adapter.parameters, order, *answered, known, seconds, adapter.state_bytes)
+    return Run(
+        adapter.name, adapter.parameters, order, *answered, known, seconds, adapter.state_bytes, adapter.remarks()
+    )
 
 
 def _confidences(adapter: Adapter, logits: Tensor, *, raw: bool) -> NDArray[np.float32]:

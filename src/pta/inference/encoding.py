@@ -64,6 +64,7 @@ class Reading:
     views: Views | None = None  # augmented views of every sample, instead of the sample alone
     raw: bool = False  # give out raw samples beside the features, for methods that look inside a tower
     limits: Limits = USUAL_LIMITS  # what is larger cannot be read
+    patches: bool = False  # give out the features of the plain sample's patches, too
 
     def __post_init__(self) -> None:
         require_count("batch", self.batch, 1, _LARGEST_BATCH)
@@ -83,7 +84,8 @@ class Reading:
 
     def for_needs(self, needs: frozenset[str], views: Views) -> "Reading":
         """The same for a method that needs this; `views` says how they are drawn if it needs them."""
-        return replace(self, views=views if "views" in needs else None, raw="raw" in needs)
+        views_if_needed = views if "views" in needs else None
+        return replace(self, views=views_if_needed, raw="raw" in needs, patches="patches" in needs)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,9 @@ class Encoded(Generic[Reference]):
 
     taken: list[tuple[int, Reference]]  # both kinds, in order
     samples: list[tuple[int, Reference]]
-    tensors: dict[str, Tensor]  # `features` N×d, and `views` N×V×d or `raw` if asked for; on the CPU; none if N is 0
+    tensors: dict[
+        str, Tensor
+    ]  # `features` N×d, and `views` N×V×d, `raw`, `patches` if asked for; on the CPU; none if N is 0
     failures: list[tuple[int, PtaError]]
 
 
@@ -150,10 +154,13 @@ def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading)
     """The `Encoded.tensors` of several samples, at least one, as `Encoder.preparer` made them for this reading."""
     if reading.views is not None:
         seen = torch.stack([encoder.encode(torch.from_numpy(one)).cpu() for one in prepared])
-        return {"features": seen[:, 0], "views": seen}
+        tensors = {"features": seen[:, 0], "views": seen}
+        prepared = [one[0] for one in prepared]  # the plain samples
     # numpy stacks: torch would wake all its threads for it, which fight with those that decode
-    batch = torch.from_numpy(np.stack(prepared))
-    return {"features": encoder.encode(batch).cpu()} | ({"raw": batch} if reading.raw else {})
+    plain = torch.from_numpy(np.stack(prepared))
+    if reading.views is None:
+        tensors = {"features": encoder.encode(plain).cpu()} | ({"raw": plain} if reading.raw else {})
+    return tensors | ({"patches": encoder.encode_tokens(plain).cpu()} if reading.patches else {})
 
 
 def samples_of(tensors: Mapping[str, Any]) -> Samples:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pta.claims import sole_writer
 from pta.classifier import ZeroShotClassifier
-from pta.datasets.features import read_about
+from pta.datasets.features import STORED_AS, read_about
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
@@ -29,7 +29,7 @@ from pta.inference.encoding import OnError, Reading, encode_files, unless_skippe
 from pta.inference.shards import Shards, discard_shards, open_shards
 from pta.parameters import require_choice, require_count, require_mapping
 
-_STORED_AS = {"features": "image_features", "views": "view_features", "raw": "pixels"}
+_IN_HALF = ("views", "patches")  # of which only directions count
 _LARGEST_SHARD = 2**20
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
@@ -57,14 +57,15 @@ def extract(
     replace: bool = False,
     on_error: OnError = "stop",
     on_progress: Callable[[int], None] = lambda done: None,
+    on_size: Callable[[int], None] = lambda size: None,
     wait: bool = False,
 ) -> Extraction:
     """Encode the samples and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
 
     `about` is recorded, too, for example how model and templates are called. A kill costs at most `shard` samples, or
     one batch; the next call goes on, with the batches that the first began with, to the same file bit for bit.
-    `replace` overwrites a file that holds something else. `on_progress` is told how many samples are done. If another
-    process is making the file, `wait` for it.
+    `replace` overwrites a file that holds something else. `on_progress` is told how many samples are done, `on_size`
+    the bytes that the file will have, before any of them is written. If another process is making the file, `wait`.
     """
     out = require_feature_file(out)
     require_count("shard", shard, 1, _LARGEST_SHARD)
@@ -85,7 +86,7 @@ def extract(
             raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
-            encoded = job.fill(shards, on_progress)
+            encoded = job.fill(shards, on_progress, on_size)
             return job.join(shards, encoded)
 
 
@@ -123,7 +124,9 @@ class _Extractor:
             "preprocessing": self.encoder.preparation,
             "fast_decode": self.reading.fast_decode,
             "views": None if views is None else asdict(views),
-            **({"pixels": True} if self.reading.raw else {}),  # files without are as they were before there were any
+            # files without are as they were before there were any
+            **({"pixels": True} if self.reading.raw else {}),
+            **({"patches": True} if self.reading.patches else {}),
         }
         return json.loads(json.dumps(described))  # as it will be read back
 
@@ -139,7 +142,7 @@ class _Extractor:
             self._write([self.out], described, {**known, **self.about})
         return Extraction(self.out, known["count"], 0, tuple(known["skipped"]), renew)
 
-    def fill(self, shards: Shards, on_progress: Callable[[int], None]) -> int:
+    def fill(self, shards: Shards, on_progress: Callable[[int], None], on_size: Callable[[int], None]) -> int:
         """Encode what the shards still miss, in one go, finishing each as soon as its last sample is done."""
         reading = replace(self.reading, batch=shards.batch * (self.reading.views.count if self.reading.views else 1))
         missing = deque(shards.missing())
@@ -149,9 +152,14 @@ class _Extractor:
         rows: dict[int, dict[str, Tensor]] = {}
         skipped: dict[int, str] = {}
         numbered = ((number, self.samples.samples[number]) for number in to_do)
+        is_size_known = False
         for part in encode_files(self.encoder, numbered, reading, on_error=self.on_error):
+            stored = _stored(part.tensors)
             for i, (number, _) in enumerate(part.samples):
-                rows[number] = {name: tensor[i] for name, tensor in part.tensors.items()}
+                rows[number] = {name: tensor[i] for name, tensor in stored.items()}
+            if part.samples and not is_size_known:
+                on_size(len(self.samples) * sum(tensor[0].nbytes for tensor in stored.values()))
+                is_size_known = True
             skipped.update({number: str(error) for number, error in part.failures})
             done += len(part.taken)
             while missing and (missing[0].stop - 1 in rows or missing[0].stop - 1 in skipped):
@@ -185,7 +193,7 @@ class _Extractor:
         anchors, scale, bias = self.classifier.anchors.float(), self.classifier.scale, self.classifier.bias
         whole = {"text_features": anchors, "scale": torch.tensor(scale), "bias": torch.tensor(bias), **described}
         about = {**record, "kind": "features", "version": 1, "classifier": self.classifier.fingerprint}
-        optional = {"views": "view_features", "pixels": "pixels"}
+        optional = {"views": "view_features", "pixels": "pixels", "patches": "patch_features"}
         rows = ["image_features", *(stored for name, stored in optional.items() if record["images"].get(name))]
         names = json.dumps(self.classifier.class_names, ensure_ascii=False)
         join_tensors(self.out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})
@@ -194,8 +202,12 @@ class _Extractor:
 def _shard_tensors(kept: list[int], rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """What a shard holds, given the numbers and the tensors of its samples; of none, only that there is none."""
     stacked = {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
-    stored = {_STORED_AS[name]: tensor.half() if name == "views" else tensor for name, tensor in stacked.items()}
-    return {"kept": torch.tensor(kept, dtype=torch.int64), **stored}
+    return {"kept": torch.tensor(kept, dtype=torch.int64), **stacked}
+
+
+def _stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of samples as files hold them."""
+    return {STORED_AS[name]: one.half() if name in _IN_HALF else one for name, one in tensors.items()}
 
 
 def _described(samples: SampleSet, kept: Sequence[int]) -> dict[str, Tensor]:

@@ -120,11 +120,14 @@ class Classifier:
 
     def _checked(self, adapter: Adapter) -> Adapter:
         """The adapter, if samples can be given all that it needs."""
-        views = self.reading(Reading(), adapter).views
-        self.encoder.preparer(views=views)
-        if views is not None:
-            some = torch.eye(1, self.encoder.dim).expand(1, views.count, -1)
-            adapter.require(Samples(some[:, 0], views=some))  # finds out now whether they are enough
+        reading = self.reading(Reading(), adapter)
+        self.encoder.preparer(views=reading.views)
+        counts = {"views": reading.views.count} if reading.views else {}
+        counts |= {"patches": self.encoder.patch_count()} if reading.patches else {}
+        if counts:
+            one = torch.eye(1, self.encoder.dim)
+            some = {name: one.expand(1, count, -1) for name, count in counts.items()}
+            adapter.require(Samples(one, **some))  # finds out now whether they are enough
         return adapter
 
     def _encoded(self, given: Sequence[object]) -> Samples:

@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_leaves
 from pta.adapters.adapter import Adapter
 from pta.samples import Samples
 
-_GIVEN = frozenset({"features", "views"})
-_VIEWS = 64
+_GIVEN = {"features": 1, "views": 64, "patches": 196}  # of a sample
 
 
 class _NotRecordable(Exception):
@@ -69,9 +68,9 @@ def is_recordable(adapter: Adapter, batch: int = 1) -> bool:
     """Whether a step on so many samples does all its work on tensors, so that a replay does the same.
 
     The answer is about the adapter where it is: on a GPU methods may have kernels that they do not have elsewhere.
-    Methods that need more than features and views are not tried.
+    Methods that need more than features, views and patches are not tried.
     """
-    if not adapter.needs_with(adapter.parameters) <= _GIVEN:
+    if not adapter.needs_with(adapter.parameters) <= _GIVEN.keys():
         return False
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     twin = _without_numbers(adapter.clone(), fake)
@@ -103,8 +102,8 @@ def _without_numbers(adapter: Adapter, fake: FakeTensorMode) -> Adapter:
 def _samples(adapter: Adapter, batch: int) -> Samples:
     dim = adapter.classifier.dim
     features = adapter.classifier.anchors.new_empty(batch, dim)
-    needs_views = "views" in adapter.needs_with(adapter.parameters)
-    return Samples.unchecked(features, views=features.new_empty(batch, _VIEWS, dim) if needs_views else None)
+    others = adapter.needs_with(adapter.parameters) - {"features"}
+    return Samples.unchecked(features, **{name: features.new_empty(batch, _GIVEN[name], dim) for name in others})
 
 
 def _plain_values(adapter: Adapter) -> dict[tuple[int, str], object]:

@@ -84,7 +84,7 @@ class Library:
             images = self.images(dataset)
             if mode and self.views_of is not None and dataset not in self.views_of:
                 raise InvalidSamples(f"to save time, views are only made of {', '.join(self.views_of)}")
-            extracted = self._extracted(images, mode, raw="raw" in needs)
+            extracted = self._extracted(images, mode, needs)
             data = replace(extracted, classifier=self._classifier(images, templates, descriptions))
         if mode and (mean or "views" not in needs):
             if data.samples.views is None:
@@ -104,13 +104,15 @@ class Library:
             self.encoder, images.class_names, prompts, descriptions=sentences, cache=default_cache()
         )
 
-    def _extracted(self, images: SampleSet, mode: str, raw: bool) -> FeatureFile:
-        kinds = [mode and f"{VIEWS}-{mode}", "pixels" if raw else "", "" if self.dtype == "float32" else self.dtype]
+    def _extracted(self, images: SampleSet, mode: str, needs: frozenset[str]) -> FeatureFile:
+        raw, patches = "raw" in needs, "patches" in needs
+        others = ["pixels" if raw else "", "patches" if patches else "", "" if self.dtype == "float32" else self.dtype]
+        kinds = [mode and f"{VIEWS}-{mode}", *others]
         name = "-".join([images.name.replace("/", "-"), self.encoder.fingerprint[:12], *filter(None, kinds)])
         out = self.folder / f"{name}.safetensors"
         if out not in self._stored:
             make_folder(self.folder)
-            reading = Reading(self.batch, self.workers, views=drawn_views(mode), raw=raw)
+            reading = Reading(self.batch, self.workers, views=drawn_views(mode), raw=raw, patches=patches)
             done = extract(
                 *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
                 about={"model": self.model},

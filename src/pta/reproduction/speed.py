@@ -67,7 +67,10 @@ class Contender:
             torch.cuda.reset_peak_memory_stats(self.encoder.device)
         begun = time.perf_counter()
         features = self.encoder.encode(pixels)
-        samples = Samples.of(features[:1], views=features[None] if self.views else None)
+        others: dict[str, Any] = {"views": features[None]} if self.views else {}
+        if "patches" in self.adapter.needs_with(self.adapter.parameters):
+            others["patches"] = self.encoder.encode_tokens(pixels[:1])
+        samples = Samples.of(features[:1], **others)
         self.adapter.step(samples).argmax(dim=1).item()
         self.rounds[-1].append(time.perf_counter() - begun)
         if self._is_cuda:

@@ -1,10 +1,12 @@
 """From the features of many views to one feature: the mean of those that zero-shot is most confident of."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
-from pta.engines.zero_shot import entropy_of
+from pta.engines.view_entropy import by_entropy, number_kept
 from pta.errors import InvalidParameter, InvalidSamples, shown
 from pta.plain import plain_number
 from pta.samples import Samples
@@ -34,13 +36,13 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
     if views.shape[2] != classifier.dim:
         given = f"views have {views.shape[2]} dimensions but the classifier's anchors have {classifier.dim}"
         raise InvalidSamples(f"{given}; both must come from the same model")
-    kept = max(1, int(views.shape[1] * keep))
+    kept = number_kept(views.shape[1], keep)
     at_once = max(1, _LOGITS_AT_ONCE // (views.shape[1] * classifier.classes))
     most_confident = torch.cat([_most_confident(part, classifier, kept) for part in torch.split(views, at_once)])
-    return Samples(most_confident.mean(dim=1), views, most_confident, samples.raw)
+    return replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
 
 
 def _most_confident(views: Tensor, classifier: ZeroShotClassifier, kept: int) -> Tensor:
     unit = torch.nn.functional.normalize(views.to(classifier.anchors), dim=2)
-    most_confident = entropy_of(classifier.logits(unit).softmax(dim=2)).argsort(dim=1, stable=True)[:, :kept]
+    most_confident = by_entropy(classifier.logits(unit))[:, :kept]
     return unit.take_along_dim(most_confident[:, :, None], dim=1)
