@@ -1,0 +1,36 @@
+"""GradientMethod: what methods that follow a gradient have in common."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pta.adapters.adapter import Adapter
+from pta.classifier import ZeroShotClassifier
+from pta.samples import Samples
+
+
+class GradientMethod(Adapter):
+    """A method that follows a gradient for every sample.
+
+    A sample whose gradient is not finite gets its zero-shot answer, teaches nothing, and is counted.
+    """
+
+    without_gradient: Tensor  # how many samples that was
+
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        self.add_state("without_gradient", lambda c, *_: c.anchors.new_zeros((), dtype=torch.int64), per_class=False)
+
+    def remarks(self) -> list[str]:
+        """What a user should know of the samples so far."""
+        lost = int(self.without_gradient)
+        said = f"{self.name}: {lost:,} sample(s) had no finite gradient and got their zero-shot answer"
+        return [said] if lost else []
+
+    def _or_zero_shot(self, samples: Samples, logits: Tensor, *, count: bool) -> Tensor:
+        """The logits (B×C), and zero-shot's for a sample where some are not finite; such samples are counted."""
+        finite = torch.isfinite(logits).all(dim=1)
+        if count:
+            self.without_gradient += (~finite).sum()
+        return torch.where(finite[:, None], logits, self.zero_shot(samples).logits)
