@@ -140,7 +140,8 @@ class HisTPT(GradientMethod):
         self.updates += 1
         self.mean.lerp_(gradient, 0.1)
         self.square.lerp_(gradient**2, 0.001)
-        mean, square = self.mean / (1 - 0.9**self.updates), self.square / (1 - 0.999**self.updates)
+        updates = self.updates.double()  # powers of whole numbers would be float32
+        mean, square = self.mean / (1 - 0.9**updates), self.square / (1 - 0.999**updates)
         self.context.mul_(1 - self.lr * self.weight_decay).sub_(self.lr * mean / (square.sqrt() + 1e-8))
         self.context.clamp_(-_LARGEST, _LARGEST)
         self._state_replaced()
