@@ -1,5 +1,6 @@
 """TPT, C-TPT, DiffTPT and HisTPT: the logits of their loops, and of programs that backpropagate as the authors' do."""
 
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -161,9 +162,8 @@ def similar_and_confident(logits):
         ("tpt", {}, {"select": most_confident}),
         ("tpt", {"steps": 4}, {"select": most_confident, "steps": 4}),
         ("tpt", {"ctpt": 50.0}, {"select": most_confident, "lambda_term": 50.0}),
-        ("difftpt", {}, {"select": similar_and_confident, "steps": 4}),
     ],
-    ids=["tpt", "tpt-4", "ctpt", "difftpt"],
+    ids=["tpt", "tpt-4", "ctpt"],
 )
 def test_the_answers_are_those_of_a_program_that_backpropagates(fashion, method, parameters, released):
     expected, chosen = released_tpt(fashion, **released)
@@ -173,6 +173,25 @@ def test_the_answers_are_those_of_a_program_that_backpropagates(fashion, method,
     assert torch.equal(logits.argmax(dim=1), expected.argmax(dim=1))
     rows = adapter._views(fashion.samples)
     selected = adapter._selected(rows, 100 * rows.double() @ adapter._initial.double().T)
+    assert torch.equal(selected, rows.take_along_dim(chosen[:, :, None], dim=1))
+
+
+def test_difftpt_filters_and_answers_as_a_program_in_float64_does(fashion):
+    """Its gradients are small: in float32 such a program is up to 0.2 away from itself in float64."""
+    exact = fashion.samples[:12]
+    exact = Samples(
+        *(normalize(one.double(), dim=-1) for one in (exact.features, exact.views)), generated=exact.generated.double()
+    )
+    encoder = copy.deepcopy(fashion.encoder).double()
+    expected, chosen = released_tpt(
+        SimpleNamespace(encoder=encoder, classifier=fashion.classifier, samples=exact),
+        select=similar_and_confident,
+        steps=4,
+    )
+    adapter = pta.create_adapter("difftpt", fashion.classifier, model=fashion.encoder)
+    torch.testing.assert_close(adapter.step(fashion.samples[:12]).double(), expected, atol=1e-3, rtol=0)
+    rows = adapter._views(exact)
+    selected = adapter._selected(rows, 100 * rows @ adapter._initial.double().T)
     assert torch.equal(selected, rows.take_along_dim(chosen[:, :, None], dim=1))
 
 
