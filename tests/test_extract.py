@@ -116,7 +116,9 @@ def test_a_second_call_with_the_same_inputs_does_nothing_and_one_with_other_temp
     assert after.classifier.fingerprint == expected.fingerprint
 
 
-@pytest.mark.parametrize("other", [{}, {"views": Views(2)}, {"fast_decode": True}, {"raw": True}, {"patches": True}], ids=str)
+@pytest.mark.parametrize(
+    "other", [{}, {"views": Views(2)}, {"fast_decode": True}, {"raw": True}, {"patches": True}], ids=str
+)
 def test_other_inputs_are_encoded_again_if_that_is_wanted(other, encoder, photos, out):
     run(encoder, photos, out)
     reading = Reading(**other)

@@ -74,6 +74,8 @@ class Samples:
     views: Tensor | None = field(default=None, metadata=_VIEWS)
     # B×n×d, the views whose mean the features are, if they are one; features then keep their length
     most_confident: Tensor | None = field(default=None, metadata=_VIEWS)
+    # B×G×d features of pictures that were generated from the sample
+    generated: Tensor | None = field(default=None, metadata=_VIEWS)
     # what the model's towers take, for example pixels B×channels×height×width, for methods that look inside
     raw: Tensor | None = field(default=None, metadata=_RAW)
     # B×P×d features of the patches of the plain sample, row by row; of any length, only directions count

@@ -64,9 +64,15 @@ class PromptTower:
     """A frozen text tower as a function of the words that the prompts of all its classes begin with."""
 
     context: Tensor  # the token embeddings of these words, n×width, without positions
-    classes: int  # how many it has, C
+    lengths: Tensor  # how many tokens the prompt of each class has, C
     dim: int  # of a feature
     encode: Callable[[Tensor], Tensor]  # contexts B×n×width, like `context` in device and precision, to B×C×dim
+    part: Callable[[Tensor], "PromptTower"]  # the tower of some of the classes, by their numbers
+
+    @property
+    def classes(self) -> int:
+        """How many it has, C."""
+        return len(self.lengths)
 
     def read(self, contexts: Tensor) -> Tensor:
         """Contexts B×n×width to B×C×dim unit rows, differentiably, in the precision of the contexts.

@@ -56,12 +56,15 @@ class ToyModel:
         """Class features around a direction that the name gives."""
         seeds = [int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little") for name in class_names]
         rows = [torch.randn(self.dim, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-        named = torch.stack(rows).to(self.dtype)
+        return self._tower_of(torch.stack(rows).to(self.dtype))
+
+    def _tower_of(self, named: Tensor) -> PromptTower:
         return PromptTower(
             context=self.weights["context"],
-            classes=len(class_names),
+            lengths=torch.full((len(named),), 8),
             dim=self.dim,
             encode=lambda contexts: named + torch.tanh(contexts.flatten(1) @ self.weights["words"])[:, None],
+            part=lambda classes: self._tower_of(named[classes]),
         )
 
     def _embed(self, pixels: Tensor) -> Tensor:

@@ -130,7 +130,16 @@ class Encoder(nn.Module, Model, ABC):
         """
         prompts = tokenize_prompts(self.tokenize, class_names, start)
         context = self.embed_ids(prompts.ids[:1, prompts.lead : prompts.shared])[0].detach()
-        return PromptTower(context, len(prompts.ids), self.dim, self._prompt_reader(prompts))
+        return self._tower_of(prompts, context)
+
+    def _tower_of(self, prompts: PromptTokens, context: Tensor) -> PromptTower:
+        return PromptTower(
+            context=context,
+            lengths=prompts.mask.sum(dim=1),
+            dim=self.dim,
+            encode=self._prompt_reader(prompts),
+            part=lambda classes: self._tower_of(prompts.of(classes), context),
+        )
 
     def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
         """What reads contexts B×n×width into B×C×dim."""

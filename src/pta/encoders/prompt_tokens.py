@@ -1,7 +1,7 @@
 """The prompts of a prompt tower as tokens: the same beginning for every class, then the class's own tokens."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -18,6 +18,10 @@ class PromptTokens:
     mask: Tensor  # C×L, False where a row is padded
     lead: int  # how many tokens stand before the context: 1 if the tower has a start token, else 0
     shared: int  # how many tokens every prompt begins with: the start token and the context
+
+    def of(self, classes: Tensor) -> "PromptTokens":
+        """The prompts of some of the classes, by their numbers."""
+        return replace(self, ids=self.ids[classes], mask=self.mask[classes])
 
 
 def tokenize_prompts(tokenize: Tokenize, class_names: Sequence[str], start: str) -> PromptTokens:

@@ -1,0 +1,107 @@
+"""Class features as a function of the prompt's context, and their gradient, within a given memory.
+
+Autograd keeps about half a megabyte per token of CLIP's text tower. So the gradient of ⟨T, G⟩ is taken one part of the
+classes at a time, and parts are added up: the features T depend on the context class by class. What a context costs is
+measured once, on the longest prompt.
+
+Where every sample starts from the same context, T and its Jacobian there are constants: the first gradient is
+a linear map of G (`JacobianMap`), which needs no backward pass.
+"""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pta.towers import PromptTower
+
+_BACKWARD = 2  # the gradients that are alive beside what autograd kept, as a factor
+
+
+class PromptGradients:
+    """Reads contexts B×n×width, and gives gradients by them, with at most `max_bytes` of a graph at a time."""
+
+    def __init__(self, tower: PromptTower, max_bytes: float) -> None:
+        self.tower = tower
+        order = tower.lengths.argsort(descending=True, stable=True)
+        tokens = tower.lengths[order].tolist()
+        at_once = max(1, int(max_bytes / (_BACKWARD * _bytes_per_token(tower, int(order[0])))))
+        starts, taken = [0], 0
+        for number, length in enumerate(tokens):
+            if taken and taken + length > at_once:
+                starts.append(number)
+                taken = 0
+            taken += length
+        self.classes = order.tensor_split(starts[1:])
+        self.contexts_at_once = max(1, at_once // sum(tokens))
+
+    @torch.no_grad()
+    def read(self, contexts: Tensor) -> Tensor:
+        """Class features B×C×d of contexts."""
+        return self.tower.read(contexts)
+
+    @torch.enable_grad()
+    def pull_back(self, contexts: Tensor, weights: Tensor) -> Tensor:
+        """The gradient of Σ weights·features by the contexts: B×C×d to B×n×width."""
+        found = []
+        for some, own in zip(*(torch.split(one, self.contexts_at_once) for one in (contexts, weights)), strict=True):
+            leaf = some.detach().requires_grad_()
+            parts = (
+                torch.autograd.grad(part.read(leaf), leaf, own[:, classes])[0]
+                for part, classes in zip(self._parts, self.classes, strict=True)
+            )
+            found.append(sum(parts, torch.zeros_like(some)))
+        return torch.cat(found)
+
+    @cached_property
+    def _parts(self) -> list[PromptTower]:
+        return [self.tower.part(classes) for classes in self.classes]
+
+
+class JacobianMap:
+    """∂T/∂context at one context, C·d×n·width: d backward passes once, a matrix product for every sample after."""
+
+    def __init__(self, tower: PromptTower, context: Tensor) -> None:
+        rows = [_jacobian(tower.part(number), context) for number in torch.arange(tower.classes)[:, None]]
+        self.matrix, self.shape = torch.cat(rows), context.shape
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        """The gradient of Σ weights·features by the context: B×C×d to B×n×width."""
+        return (weights.flatten(1) @ self.matrix).reshape(-1, *self.shape)
+
+    @staticmethod
+    def bytes(tower: PromptTower, context: Tensor) -> int:
+        """The memory that the map of a tower takes."""
+        return tower.classes * tower.dim * context.numel() * context.element_size()
+
+
+@torch.enable_grad()
+def _jacobian(tower: PromptTower, context: Tensor) -> Tensor:
+    """Of a tower with one class, d×n·width."""
+    leaf = context.detach().requires_grad_()
+    feature = tower.read(leaf[None])[0, 0]
+    every = torch.eye(len(feature), dtype=feature.dtype, device=feature.device)
+    return torch.autograd.grad(feature, leaf, every, is_grads_batched=True)[0].flatten(1)
+
+
+def _bytes_per_token(tower: PromptTower, longest: int) -> float:
+    """What autograd keeps for one token of a prompt, of what it keeps for two contexts instead of one."""
+    alone = tower.part(torch.tensor([longest], device=tower.lengths.device))
+    one, two = (_kept_bytes(alone, tower.context.expand(count, -1, -1)) for count in (1, 2))
+    return max(1.0, (two - one) / float(alone.lengths[0]))
+
+
+@torch.enable_grad()
+def _kept_bytes(tower: PromptTower, contexts: Tensor) -> int:
+    """The size of all tensors that the graph of reading contexts keeps, the tower's own weights included."""
+    sizes: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        features = tower.read(contexts.detach().clone().requires_grad_())
+    del features  # lives until here, so that no two tensors had one address
+    return sum(sizes.values())
