@@ -14,12 +14,12 @@ For each sample with V views, the plain image first:
    (b) One step of AdamW on the vectors, and T anew.
 4. Score the plain image: scale·T·f.
 
-Every sample starts from the same vectors, so T at the start is computed once. So is its Jacobian, after d samples, if it
-fits into `max_gib`: from then on the first gradient is a matrix product. Making it costs as much as d samples.
+Every sample starts from the same vectors, so T at the start is computed once. So is its Jacobian, after d samples and
+if it fits into `max_gib`: from then on the first gradient is a matrix product. To make it costs as much as d samples.
 
 The released program multiplies by CLIP's scale, 100; here it is the classifier's. The entropy's gradient grows with the
-scale, but AdamW's first step hardly depends on the size of a gradient. That one view at least is selected is our choice.
-A sample whose gradient is not finite gets its zero-shot answer.
+scale, but AdamW's first step hardly depends on the size of a gradient. At least one view is selected, which is our
+choice. A sample whose gradient is not finite gets its zero-shot answer.
 """
 
 from functools import cached_property
