@@ -146,7 +146,10 @@ def test_the_methods_that_look_at_the_views_of_a_mean_are_those_whose_loops_do()
     assert [name for name in CASES if "most_confident" in signature(loop_of(name)).parameters] == AVERAGED
 
 
-@pytest.mark.parametrize("method", [name for name in pta.list_adapters() if name != "tca"])
+TOWERS = {"difftpt", "difftpt-augmented", "histpt", "tca", "tpt"}  # whose loops take a tower of the model
+
+
+@pytest.mark.parametrize("method", sorted(set(pta.list_adapters()) - TOWERS))
 def test_a_bias_does_what_it_does_in_the_loop(method):
     """Loops of methods that answer with probabilities take none."""
     stream = clip_like_stream(3, classes=5, dim=12, count=30, scale=25.0)
@@ -166,12 +169,16 @@ def defaults(loop):
 
 @pytest.mark.parametrize("method", pta.list_adapters())
 def test_the_defaults_are_those_the_loop_was_written_with(method):
+    prompts = {"start": "a photo of a", "max_gib": 1.0}
+    tuned = prompts | {"first_gradient": "auto"}
     own = {
         "boostadapter": defaults(tda_loop),
         "combined": {"base": "tda", "base_parameters": {}, "state_dtype": None},
         "dota": {"max_gib": 2.0},
         "onzeta": {"length": None},
         "pta": {"variant": "released", "state_dtype": None},
+        "histpt": prompts,
+        **dict.fromkeys(("tpt", "difftpt", "difftpt-augmented"), tuned),
         "tca": {"blocks": None},
     }.get(method, {})
     declared = {name: one.default for name, one in adapter_class(method).declared.items()}

@@ -50,7 +50,7 @@ def classifier() -> ZeroShotClassifier:
 def samples() -> Samples:
     raw = torch.from_numpy(PIXELS).float() / 255
     views, patches = map(torch.from_numpy, (VIEW_FEATURES, PATCH_FEATURES))
-    return Samples.of(FEATURES, views=views, raw=raw, patches=patches)
+    return Samples.of(FEATURES, views=views, raw=raw, patches=patches, generated=views[:, :3])
 
 
 @cache

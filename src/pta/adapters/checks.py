@@ -93,7 +93,7 @@ class _Stream:
     @classmethod
     def make(cls, factory: Factory, seed: int, dtype: torch.dtype = torch.float32) -> "_Stream":
         text, features, views, raw, patches = (one.to(dtype, copy=True) for one in _numbers(seed))
-        samples = Samples(features, views=views, raw=raw, patches=patches)
+        samples = Samples(features, views=views, raw=raw, patches=patches, generated=views.flip(1)[:, :6])
         if seed % 3 == 2:
             most_confident = torch.nn.functional.normalize(views[:, :4], dim=2)
             samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)

@@ -6,14 +6,15 @@ The loop: `pta.reference.difftpt`.
 TPT (`pta.adapters.tpt`) on pictures that a diffusion model has generated from the sample, beside its augmented views.
 
 For each sample:
-1. Rows: the plain image, 64 augmented views, 63 generated pictures, in this order.
+1. Rows: the plain image, its augmented views and its generated pictures; in the paper 1, 64 and 63, which makes 128.
 2. Keep the int(127·keep_similar) rows whose logits have the largest cosine with those of the plain image, and that.
-3. Of these, select the int(102·keep) of lowest entropy, at least one.
+3. Of these, here 102, select the int(102·keep) of lowest entropy, at least one.
 4. Tune the prompt for the selected rows as TPT does, in four steps of AdamW, and score the plain image.
 
 The paper compares features, and filters both kinds of rows apart; this is what the released program does. There the
 pictures are made beforehand, by a Stable Diffusion for variations of an image; `pta extract --views-from` reads them.
-`difftpt-augmented` is not the paper's method: 63 further augmented views stand in the place of the generated pictures.
+`difftpt-augmented` is not the paper's method: further augmented views (`pta extract --views 128`) stand in the place of
+the generated pictures.
 """
 
 import torch
@@ -21,7 +22,6 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from pta.adapters.tpt import TPT
-from pta.errors import InvalidSamples
 from pta.parameters import count, number
 from pta.samples import Samples
 
@@ -34,35 +34,18 @@ class DiffTPT(TPT):
     keep: float = number(0.3, 0.0, 1.0, "share of the similar rows that are selected")
     keep_similar: float = number(0.8, 0.0, 1.0, "share of the rows that count as similar to the plain image")
     steps: int = count(4, 0, 100, "steps of AdamW")
-    augmented: int = count(64, 0, 1024, "augmented views that take part, beside the plain image")
-    others: int = count(63, 1, 1024, "generated pictures that take part")
-
-    def require(self, samples: Samples) -> None:
-        """Refuse samples that lack generated pictures, or have too few of them or of views."""
-        super().require(samples)
-        for given, needed, what in self._rows_of(samples):
-            if given.shape[1] < needed:
-                raise InvalidSamples(f"{self.name} needs {needed} {what} of every sample, got {given.shape[1]}")
-
-    def _rows_of(self, samples: Samples) -> list[tuple[Tensor, int, str]]:
-        """What the rows are taken from, how many of it, and what that is called."""
-        assert samples.views is not None  # checked by `needs`
-        assert samples.generated is not None
-        return [
-            (samples.views, 1 + self.augmented, "views, the plain image counted,"),
-            (samples.generated, self.others, "generated pictures"),
-        ]
 
     def _views(self, samples: Samples) -> Tensor:
-        return torch.cat([given[:, :needed] for given, needed, _ in self._rows_of(samples)], dim=1)
+        assert samples.views is not None  # checked by `needs`
+        assert samples.generated is not None
+        return torch.cat([samples.views, samples.generated], dim=1)
 
     def _selected(self, views: Tensor, z: Tensor) -> Tensor:
         similarity = cosine_similarity(z[:, 1:], z[:, :1], dim=2)
         similar = int((views.shape[1] - 1) * self.keep_similar)
-        order = similarity.argsort(dim=1, descending=True, stable=True)[:, :similar, None] + 1
-        rows = torch.cat([torch.zeros_like(order[:, :1]), order], dim=1)
-        views, z = views.take_along_dim(rows, dim=1), z.take_along_dim(rows, dim=1)
-        return super()._selected(views, z)
+        others = 1 + similarity.argsort(dim=1, descending=True, stable=True)[:, :similar, None]
+        rows = torch.cat([others.new_zeros(len(views), 1, 1), others], dim=1)
+        return super()._selected(views.take_along_dim(rows, dim=1), z.take_along_dim(rows, dim=1))
 
 
 class AugmentedDiffTPT(DiffTPT):
@@ -70,8 +53,4 @@ class AugmentedDiffTPT(DiffTPT):
 
     name = "difftpt-augmented"
     needs = TPT.needs
-    others: int = count(63, 1, 1024, "further augmented views in the place of generated pictures")
-
-    def _rows_of(self, samples: Samples) -> list[tuple[Tensor, int, str]]:
-        assert samples.views is not None  # checked by `needs`
-        return [(samples.views, 1 + self.augmented + self.others, "views, the plain image counted,")]
+    _views = TPT._views

@@ -22,14 +22,12 @@ def difftpt_loop(
     lr: float = 5e-3,
     weight_decay: float = 0.01,
     ctpt: float = 0.0,
-    augmented: int = 64,
-    others: int = 63,
 ) -> Array:
     """Logits N×C from the views N×V×d, the plain image first, and the generated pictures N×G×d."""
     outputs = []
     for augmented_views, pictures in zip(views, generated, strict=True):
         # 1. The rows.
-        rows = np.concatenate([augmented_views[: 1 + augmented], pictures[:others]])
+        rows = np.concatenate([augmented_views, pictures])
         # 2. Those whose logits are most similar to the plain image's.
         logits = scale * rows @ read(context).T
         cosines = [unit(z) @ unit(logits[0]) for z in logits[1:]]
@@ -43,6 +41,19 @@ def difftpt_loop(
     return np.array(outputs)
 
 
-def difftpt_augmented_loop(read: Read, context: Array, views: Array, *, augmented: int = 64, **others: float) -> Array:
-    """The same with augmented views in the place of generated pictures."""
-    return difftpt_loop(read, context, views, views[:, 1 + augmented :], augmented=augmented, **others)  # type: ignore[arg-type]
+def difftpt_augmented_loop(
+    read: Read,
+    context: Array,
+    views: Array,
+    *,
+    scale: float = 100.0,
+    keep: float = 0.3,
+    keep_similar: float = 0.8,
+    steps: int = 4,
+    lr: float = 5e-3,
+    weight_decay: float = 0.01,
+    ctpt: float = 0.0,
+) -> Array:
+    """The same with augmented views alone."""
+    tuning = {"keep": keep, "keep_similar": keep_similar, "lr": lr, "weight_decay": weight_decay, "ctpt": ctpt}
+    return difftpt_loop(read, context, views, views[:, :0], scale=scale, steps=steps, **tuning)
