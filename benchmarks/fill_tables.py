@@ -10,11 +10,9 @@ where each KEY matches its VALUE (with * for anything), as Python's FORMAT write
 import re
 import shlex
 from importlib import import_module
-from pathlib import Path
 
-from shown.results import only, written
+from shown.results import ROOT, only, written
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "results" / "README.md"]
 MARKED = re.compile(r"(<!-- (table|n): (.+?) -->)(.*?)(<!-- end -->)", flags=re.DOTALL)
 

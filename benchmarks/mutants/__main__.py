@@ -15,11 +15,13 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
+from shown.results import ROOT
+from shown.results import rows as rows_of
+
 from mutants.covering import Tests, first_failure
 from mutants.forks import in_forks
 from mutants.mutations import Mutation, mutations
 
-ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "benchmarks/results/mutants.csv"
 FIELDS = ("file", "line", "function", "kind", "before", "after", "outcome", "noticed_by", "seed", "version")
 KEY = ("file", "function", "before", "after")
@@ -101,7 +103,7 @@ def main() -> None:
         import_module(name)
     version = next(in_forks([("version", float("inf"), _version)]))[1]
     listed = {key_of(row) for row in equivalents()}
-    kept = {key_of(row): row for row in _read() if row["outcome"] == "noticed"} if given.again else {}
+    kept = {key_of(row): row for row in rows_of("mutants") if row["outcome"] == "noticed"} if given.again else {}
     rows, left = [], []
     for row, change in drawn(given.lines, given.seed, core_files()):
         row |= {"outcome": "equivalent" if key_of(row) in listed else "", "seed": str(given.seed), "version": version}
@@ -136,11 +138,6 @@ def _run(left: list[tuple[Row, Mutation]]) -> None:
             said = f"by {row['noticed_by']}" if row["noticed_by"] else f": {row['before']} → {row['after']}"
             place = f"{row['file']}:{row['line']}"
             print(f"{number} of {len(jobs)} in {seconds:.1f} s: {place} {row['outcome']} {said}", flush=True)
-
-
-def _read() -> list[Row]:
-    with RESULT.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _version() -> str:

@@ -36,7 +36,7 @@ def speed() -> Table:
         "ours, `--fast-decode`": "ours, fast decoding",
         "encoder alone, pixels ready": "encoder alone",
     }
-    columns = {"images a second": ("images_per_second", ",.1f"), "of the encoder alone": ("of_encoder_alone", ".2f")}
+    columns = {"images per second": ("images_per_second", ",.1f"), "of the encoder alone": ("of_encoder_alone", ".2f")}
     lines = [
         [model, what, *(written(one("encode-cpu", model=model, way=way)[column], form) for way in ways.values())]
         for model in dict.fromkeys(row["model"] for row in rows("encode-cpu"))

@@ -98,7 +98,7 @@ def _open(source: str, data: Path | None, classes: str | None, encoder: Encoder)
     names = None if classes is None else options.read_classes(classes)
     images = open_source(source, root=data, class_names=names, modality=encoder.modality)
     if not images.class_names:
-        raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name a line)")
+        raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name per line)")
     for note in images.notes:
         say(note)
     return images

@@ -35,7 +35,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a
 Dtype = Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Precision of the model.")]
 Batch = Annotated[int, typer.Option(min=1, help="Images encoded at once; changes speed, and at most the last bits.")]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Threads that decode images.", show_default="one a processor, at most 8")
+    int | None, typer.Option(min=1, help="Threads that decode images.", show_default="one per processor, at most 8")
 ]
 FastDecode = Annotated[
     bool,
