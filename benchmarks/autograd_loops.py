@@ -42,7 +42,7 @@ def gs_bias(
     decided_in: torch.dtype = torch.float64,
 ) -> tuple[Tensor, Tensor]:
     """The answer for one sample."""
-    b_g, b_s = (torch.zeros(len(anchors), dtype=f.dtype, requires_grad=True) for _ in range(2))
+    b_g, b_s = (anchors.new_zeros(len(anchors), requires_grad=True) for _ in range(2))
     h_g, h_s, first, chosen = b_g, b_s, 0.0, torch.empty(0)
     for t in range(steps):  # everything anew in every step, as the released program does it
         c_g, c_s = r * b_g + (1 - r) * h_g, r * b_s + (1 - r) * h_s
@@ -104,7 +104,7 @@ class DPELoop:
         """The means of what is in the cache, d×M, and of which classes they are."""
         present, means = sorted(self.cache), []
         for c in present:
-            mean = torch.zeros(1, len(self.W), dtype=self.W.dtype)
+            mean = self.W.new_zeros(1, len(self.W))
             for f, _ in self.cache[c]:
                 mean += f / len(self.cache[c])
             means.append(mean)
@@ -117,7 +117,7 @@ class DPELoop:
         f, z, entropy, chosen = self.looked_at(W, views)
         self.remember(int(z.argmax()), f, entropy)
         means, present = self.visual_prototypes()
-        values = one_hot(torch.tensor(present), self.classes).to(self.W.dtype)
+        values = one_hot(torch.tensor(present), self.classes).to(self.W)
         visual_residual = torch.zeros_like(means, requires_grad=True)
         K = normalize(means + visual_residual, dim=0)
 
@@ -125,7 +125,7 @@ class DPELoop:
             return z + self.alpha * torch.exp(-self.beta * (1 - f @ K)) @ values
 
         queries, keys = normalize(K.T, dim=1), normalize(W[:, present].T, dim=1)  # once more, as its library does
-        info_nce = cross_entropy(queries @ keys.T / 0.01, torch.arange(len(present)))
+        info_nce = cross_entropy(queries @ keys.T / 0.01, torch.arange(len(present), device=K.device))
         loss = average_entropy(with_affinities(z, f, K)) + self.align * info_nce
         optimiser = torch.optim.AdamW([residual, visual_residual], lr=self.lr, eps=1e-3, weight_decay=0.1)
         loss.backward()
