@@ -57,12 +57,12 @@ def entropy_of_mean(z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def entropy_by_bias(p: Tensor) -> tuple[Tensor, Tensor]:
-    """The entropy of the mean of n rows of probabilities (…×n×C), and its gradient by what all their logits share.
+    """The entropy of the mean of n rows of probabilities (B×n×C), and its gradient by what all their logits share.
 
     The gradient is the sum of `entropy_of_mean`'s over the rows: −p̄_j ln p̄_j + mean of p_ij·Σ_k p_ik ln p̄_k.
     """
-    mean = p.mean(dim=-2)
+    mean = p.mean(dim=1)
     log_mean = mean.clamp_min(torch.finfo(p.dtype).tiny).log()
-    own = p @ log_mean[..., None]
-    terms = mean * log_mean
-    return -terms.sum(dim=-1), (own.mT @ p)[..., 0, :].div_(p.shape[-2]).sub_(terms)
+    own = torch.bmm(log_mean[:, None], p.mT)
+    terms = log_mean.mul_(mean)
+    return -terms.sum(dim=1), torch.baddbmm(terms[:, None], own, p, beta=-1, alpha=1 / p.shape[1])[:, 0]
