@@ -70,7 +70,7 @@ def find_generated(samples: SampleSet, folder: str | Path, count: int = 63) -> G
         names[key] = tuple(name for (name,) in found)
     if lacking:
         share = f"{len(lacking):,} of {len(lacking) + len(names):,} {samples.modality.name}s have too few"
-        raise UnreadableFile(f"{folder} holds {lacking[0]}; {share}")
+        raise UnreadableFile(f"{folder} holds {lacking[0]}; {share}; make them, or take fewer of each with --generated")
     return GeneratedPictures(folder, count, names)
 
 
