@@ -173,11 +173,11 @@ def gradients() -> Table:
     }
     pixelated = {"dataset": "Fashion, pixelate 4"}
 
-    def ours(table: str, **where: str) -> str:
-        return next((written(row["ours"], ".2f") for row in found(table, **where) if row["ours"]), "")
+    def ours(table: str, form: str = ".2f", **where: str) -> str:
+        return next((written(row["ours"], form) for row in found(table, **where) if row["ours"]), "")
 
     def speed(method: str) -> str:
-        return ours("table4", row=method.partition(" (")[0], dataset="of CLIP, %")
+        return ours("table4", ".1f", row=method.partition(" (")[0], dataset="of CLIP, %")
 
     def lines() -> Iterator[list[str]]:
         for prompts, methods in of.items():
