@@ -26,6 +26,7 @@ The authors take 8 views and half of them, on ImageNet and its variants 64 and a
 for seven datasets (preset `paper`); the defaults elsewhere are our choice.
 A first loss of 0 stops the released program with a division by zero; here there is nothing to minimise.
 The factor 100 of the program is the classifier's scale. With another one, α and β act on other gradients.
+PTA on top of it (`combined`) learns from the plain image.
 """
 
 from typing import Any
