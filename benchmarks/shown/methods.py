@@ -13,7 +13,7 @@ FILES = {
 NOISE = {"Fashion, noise": "fashion_noise"}
 ONLINE = (
     *("clip", "pta", "pta on tda", "tda", "boostadapter", "mta", "zero", "bca", "tca"),
-    *("sca", "adapt", "dota", "oga", "onzeta", "freetta"),
+    *("sca", "adapt", "dota", "oga", "onzeta", "freetta", "dpe"),
 )
 COLUMNS = ("confidence", "right_above_99")
 TOGETHER = ("stata", "adapt-transductive", "transclip")  # what waits for a batch or the whole stream
