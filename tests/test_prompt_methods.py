@@ -16,7 +16,7 @@ import pta
 from pta.adapters.toy_model import ToyModel
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import load_encoder
-from pta.engines.prompt_gradients import JacobianMap, PromptGradients
+from pta.engines.prompt_gradients import PromptGradients
 from pta.errors import InvalidParameter
 from pta.reference.difftpt import difftpt_augmented_loop, difftpt_loop
 from pta.reference.histpt import histpt_loop
@@ -205,7 +205,7 @@ def test_a_map_that_is_made_once_gives_the_first_gradient(fashion, method):
 
 def test_the_map_is_made_once_as_many_samples_came_as_a_feature_is_long(monkeypatch):
     data, made = toy(count=40), []
-    monkeypatch.setattr("pta.adapters.tpt.JacobianMap.__init__", lambda *_: made.append("map") or 1 / 0)
+    monkeypatch.setattr("pta.adapters.tpt.PromptGradients.map_at", lambda *_: made.append("map") or 1 / 0)
     adapter = pta.create_adapter("tpt", data.classifier, model=data.model)
     adapter.step(data.samples[:16])
     assert not made
@@ -230,7 +230,7 @@ def test_parts_of_the_classes_give_the_gradient_of_the_whole(seed, kilobytes):
     leaf = contexts.clone().requires_grad_()
     data.tower.read(leaf).backward(weights)
     assert (found - leaf.grad).norm() <= 1e-10 * leaf.grad.norm()
-    whole = JacobianMap(data.tower, contexts[0])(weights)[0]
+    whole = PromptGradients(data.tower, 1024 * kilobytes).map_at(contexts[0])(weights)[0]
     assert (whole - leaf.grad[0]).norm() <= 1e-10 * leaf.grad[0].norm()
 
 

@@ -13,7 +13,7 @@ _REASONS = {
         "pta:Adapter.probabilities pta:Adapter.step_unchecked pta:ZeroShotClassifier.logits pta:Samples.to "
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
-        "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit"
+        "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit pta.host_readable"
     ),
     "through create_adapter, step and save": (
         "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.parameters "
