@@ -124,7 +124,7 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
         "Backpropagation-based: DiffTPT": "no generated pictures",
         "Backpropagation-based: DPE": "--descriptions",
     }
-    for name, reason in refused.items():
+    for name, reason in impossible.items():
         cell = rows[name.split(": ")[1]]["cells"]["DTD"]
         assert (cell["missing"], cell["results"]) == ("cannot run", [])
         assert reason in table["absent"].pop(f"{name} on dtd")
