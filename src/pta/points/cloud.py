@@ -11,7 +11,7 @@ Cloud = NDArray[np.float32]
 """n×3: one row per point."""
 
 
-def as_cloud(points: object) -> Cloud:
+def as_cloud(points: object, *, normalise: bool = False) -> Cloud:
     """Points as a float32 array n×3 of its own, or refused.
 
     >>> as_cloud(np.zeros((8, 3)))
@@ -25,14 +25,13 @@ def as_cloud(points: object) -> Cloud:
         raise InvalidSamples(f"a cloud must be n×3, one row per point, got shape {given.shape}")
     if len(given) < FEWEST_POINTS:
         raise InvalidSamples(f"{len(given)} points are too few; a cloud has {FEWEST_POINTS} or more")
-    with np.errstate(over="ignore"):
-        cloud = np.array(given, np.float32, order="C")
-    finite = np.isfinite(cloud).all(axis=1)
-    if not finite.all():
-        raise InvalidSamples(f"point {int(finite.argmin())} is NaN, infinite or too large for float32")
-    if (cloud == cloud[0]).all():
-        raise InvalidSamples(f"all {len(cloud)} points are equal")
-    return cloud
+    usable = (np.abs(given) <= np.finfo(np.float32).max).all(axis=1)  # NaN is not
+    if not usable.all():
+        raise InvalidSamples(f"point {int(usable.argmin())} is NaN, infinite or too large for float32")
+    exact = given.astype(np.float64 if normalise else np.float32)
+    if (exact == exact[0]).all():
+        raise InvalidSamples(f"all {len(exact)} points are equal")
+    return np.array(normalised(exact) if normalise else exact, np.float32, order="C", copy=None)
 
 
 def normalised(points: NDArray[np.floating]) -> NDArray[np.floating]:
