@@ -141,6 +141,7 @@ def _features_npz(path: Path) -> None:
         bias=np.array(0.5),
         view_features=VIEW_FEATURES,
         patch_features=PATCH_FEATURES,
+        generated_features=VIEW_FEATURES,
     )
 
 
@@ -160,6 +161,13 @@ def _classes(path: Path) -> None:
     for name, kind in (("cat", "JPEG"), ("dog", "PNG"), ("owl", "GIF")):
         (path / name).mkdir(parents=True)
         (path / name / f"1.{kind.lower()}").write_bytes(picture(kind))
+
+
+def _generated(path: Path) -> None:
+    for name in ("cat", "dog", "owl"):
+        (path / name).mkdir(parents=True)
+        for number in range(2):
+            (path / name / f"1_{number}.png").write_bytes(picture())
 
 
 def _list(path: Path) -> None:
@@ -193,6 +201,7 @@ _FILES: dict[str, Callable[[Path], Any]] = {
     "clouds.h5": lambda path: write_h5(path, StoredClouds(np.stack([CLOUD, -CLOUD]), np.arange(2))),
     **{name: lambda path, content=content: path.write_bytes(content) for name, content in CLOUDS.items()},
     "classes": _classes,
+    "generated": _generated,
     "listed": _list,
     "datasets": lambda path: [build(source, path) for source in SOURCES],
     "store": lambda path: ResultStore(path).put({"method": "pta", "seed": 1}, {"accuracy": 60.0}),
