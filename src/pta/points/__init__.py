@@ -1,0 +1,1 @@
+"""Point clouds: files to n×3 arrays, and the geometry that encoders need."""
