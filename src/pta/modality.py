@@ -26,3 +26,4 @@ class Modality:
 
 
 IMAGES = Modality("image", frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")))
+CLOUDS = Modality("cloud", frozenset((".npy", ".npz", ".xyz", ".ply", ".off", ".obj")))
