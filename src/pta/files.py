@@ -1,4 +1,4 @@
-"""Writing files atomically, and reading them with one clear line for whatever is wrong: text, JSON and safetensors."""
+"""Writing files atomically, and reading text, JSON, npy and safetensors with one clear line for whatever is wrong."""
 
 import json
 import math
@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -23,6 +26,8 @@ from pta.memory import require_memory
 
 _LARGEST_TEXT = 64 * 2**20
 _BYTES_AT_ONCE = 2**20
+_NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_LONGEST_NPY_HEADER = 2**14  # numpy itself refuses more than 10,000 letters
 
 
 def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
@@ -290,6 +295,19 @@ def read_exactly(file: IO[bytes], size: int) -> Tensor:
         rest[: len(part)] = part
         rest = rest[len(part) :]
     return content
+
+
+def read_npy(file: IO[bytes], size: int) -> NDArray[Any]:
+    """The array of an npy file of so many bytes, in memory that is aligned like any tensor's.
+
+    Nothing is read before the header and the size agree, and no Python object is ever made.
+    """
+    head = BytesIO(file.read(_LONGEST_NPY_HEADER))  # numpy would read as long a header as the file says
+    shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(head)](head)
+    length = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or length != size - file.seek(head.tell()):
+        raise ValueError("it holds Python objects, or is not as long as it says")
+    return read_exactly(file, length).numpy().view(dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
 def existing_file(path: object, kind: str) -> Path:

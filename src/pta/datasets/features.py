@@ -8,7 +8,6 @@ comes from.
 """
 
 import hashlib
-import io
 import json
 import math
 import zipfile
@@ -19,13 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
-from pta.files import existing_file, load_tensors, read_exactly, read_tensors
+from pta.files import existing_file, load_tensors, read_npy, read_tensors
 from pta.memory import require_memory
 from pta.plain import plain_number, plain_tensor
 from pta.samples import Samples
@@ -34,9 +32,6 @@ _REQUIRED = ("image_features", "text_features", "classnames")
 _OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "pixels")
 STORED_AS = {"features": "image_features", "views": "view_features", "patches": "patch_features", "raw": "pixels"}
 """What the tensors of `Samples` are called in a feature file."""
-
-_NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_LONGEST_HEADER = 2**14  # numpy itself refuses more than 10,000 letters
 
 
 @dataclass(frozen=True)
@@ -149,16 +144,8 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
 
 def _read_npy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array in memory that is aligned like any tensor's, of which none is taken before header and size agree."""
-    with archive.open(entry) as file:
-        head = io.BytesIO(file.read(_LONGEST_HEADER))  # numpy would read as long a header as the file says
-        shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(head)](head)
-        size = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or size != entry.file_size - file.seek(head.tell()):
-            raise ValueError(f"{entry.filename} holds Python objects, or is not as long as it says")
-        with naming(f"{archive.filename}: {entry.filename}"):
-            content = read_exactly(file, size).numpy()
-    return content.view(dtype).reshape(shape, order="F" if is_fortran else "C")
+    with archive.open(entry) as file, naming(f"{archive.filename}: {entry.filename}"):
+        return read_npy(file, entry.file_size)
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:

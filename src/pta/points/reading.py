@@ -1,0 +1,86 @@
+"""Files of clouds and meshes, which may be damaged, hostile or something else, to n×3 arrays.
+
+What a file is, is known from how it begins. Arrays (npy, npz) are taken as they are. What other programs write (xyz,
+ply, off, obj) has units of its own and is normalised.
+"""
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.errors import PtaError, UnreadableSample, first_line
+from pta.files import read_npy
+from pta.points.cloud import Cloud, as_cloud
+from pta.points.mesh import MOST_ROWS, Mesh
+from pta.points.obj import read_obj
+from pta.points.off import read_off
+from pta.points.ply import read_ply
+from pta.points.text import lines_of, points_of
+
+_MESH_POINTS = 1024
+_LARGEST_ARRAY = MOST_ROWS * 3 * 8 + 2**14  # bytes, with its header
+
+_WORDS_OF_OBJ = frozenset("v vt vn vp f l p o g s mtllib usemtl".split())
+
+
+def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_POINTS, seed: int = 0) -> Cloud:
+    """The points of a file, float32 n×3, or so many points of a mesh's surface, drawn with the seed.
+
+    >>> read_cloud(b"v 0 0 0\\nv 1 0 0\\nv 0 1 0\\nf 1 2 3", points=64).shape
+    (64, 3)
+    """
+    with _in_words(name):
+        if content.startswith(b"\x89HDF"):
+            raise UnreadableSample("an .h5 file holds many clouds; pta extract and pta predict take it as a source")
+        if content.startswith((b"\x93NUMPY", b"PK")):
+            return as_cloud(_npz(content) if content.startswith(b"PK") else _npy(content))
+        found = {b"ply": read_ply, b"OFF": read_off}.get(content[:3], _read_text)(content)
+        if isinstance(found, Mesh):
+            found = found.sample(points, seed)
+        return as_cloud(found, normalise=True)
+
+
+def _npy(content: bytes) -> NDArray[Any]:
+    return _array(BytesIO(content), len(content))
+
+
+def _array(file: IO[bytes], size: int) -> NDArray[Any]:
+    if size > _LARGEST_ARRAY:
+        raise UnreadableSample(f"more than {MOST_ROWS:,} points are not read")
+    return read_npy(file, size)
+
+
+def _npz(content: bytes) -> NDArray[Any]:
+    """The array called points, or the only one."""
+    with zipfile.ZipFile(BytesIO(content)) as archive:
+        entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        entry = entries.get("points", *(entries.values() if len(entries) == 1 else ()))
+        if entry is None:
+            raise UnreadableSample(f"it holds {len(entries)} arrays, none of them called points")
+        with archive.open(entry) as file:
+            return _array(file, entry.file_size)
+
+
+def _read_text(content: bytes) -> Mesh | NDArray[np.float64]:
+    """An OBJ file if it begins with a word of such files, else one point per line: x y z and perhaps more."""
+    if b"\0" in content[:1024]:
+        raise UnreadableSample("no cloud that pta reads (npy, npz, xyz, ply, off, obj)")
+    lines = lines_of(content)
+    if lines and lines[0].split()[0] in _WORDS_OF_OBJ:
+        return read_obj(lines)
+    return points_of([line.replace(",", " ") for line in lines])
+
+
+@contextmanager
+def _in_words(name: str) -> Iterator[None]:
+    try:
+        yield
+    except PtaError as error:
+        raise UnreadableSample(f"{name}: {error}") from None
+    except Exception as error:  # whatever numpy and zipfile raise on damaged bytes
+        raise UnreadableSample(f"{name} cannot be read as a cloud: {first_line(error)}") from None
