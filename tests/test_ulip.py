@@ -11,7 +11,7 @@ from random_ulip import random_ulip, write_ulip
 from pta.encoders import load_encoder
 from pta.encoders.k_means import k_means
 from pta.encoders.ulip import load_ulip
-from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile
+from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample
 
 
 @pytest.fixture(scope="module")
@@ -272,6 +272,18 @@ def test_no_code_in_the_files_is_run(folder, tmp_path, call):
 def test_clouds_that_cannot_be_read_are_refused(ulip, given, complaint):
     with pytest.raises(InvalidSamples, match=complaint):
         ulip.encode(given)
+
+
+def test_files_and_arrays_become_clouds_unless_they_are_too_small(ulip, tmp_path):
+    path, (cloud,) = tmp_path / "chair.npy", clouds(1, 40).numpy()
+    np.save(path, cloud)
+    for given in (path, path.read_bytes(), cloud, torch.from_numpy(cloud)):
+        assert (ulip.as_raw(given) == cloud).all()
+    np.save(path, cloud[:31])
+    with pytest.raises(UnreadableSample, match=r"chair\.npy: a cloud has 31 points"):
+        ulip.as_raw(path)
+    with pytest.raises(InvalidSamples, match="the cloud: point 3 is NaN"):
+        ulip.as_raw(np.where(np.arange(40)[:, None] == 3, np.nan, cloud))
 
 
 def test_a_full_size_model_has_the_weights_of_the_released_files():

@@ -126,7 +126,7 @@ class PointCache(TDA):
         return order
 
     def _admit(self, labels: Tensor, entropy: Tensor) -> Admission:
-        """As in TDA, but the first sample that comes to a full, filled class competes with the last that was put there."""
+        """As in TDA, but the first sample that comes to a class filled in advance competes with the last put there."""
         entropy = entropy.round(decimals=_DECIMALS)
         if not self.prefill:
             return super()._admit(labels, entropy)

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pta.encoders.encoder import Encoder, Raw
-from pta.errors import InvalidSamples
+from pta.encoders.encoder import Encoder, Raw, content_of
+from pta.errors import InvalidSamples, UnreadableSample, naming
 from pta.modality import CLOUDS
 from pta.plain import require_plain
+from pta.points.cloud import as_cloud
+from pta.points.reading import read_cloud
 
 
 class CloudEncoder(Encoder):
@@ -19,7 +21,19 @@ class CloudEncoder(Encoder):
 
     def prepare(self, content: bytes, key: str = "the cloud") -> Raw:
         """A file to the coordinates of its points."""
-        raise NotImplementedError
+        return self.as_raw(content, key)
+
+    def as_raw(self, given: object, key: str = "the cloud") -> Raw:
+        """The points of bytes, a path, or an array n×3."""
+        given, key = content_of(given, key)
+        if isinstance(given, bytes):
+            cloud = read_cloud(given, key)
+        else:
+            with naming(key):
+                cloud = as_cloud(given)
+        if len(cloud) < self.least_points:
+            raise UnreadableSample(f"{key}: {self._too_few(len(cloud))}")
+        return cloud
 
     def encode(self, raw: Tensor | Sequence[Tensor]) -> Tensor:
         """Clouds N×points×3, or a list of clouds of different sizes, to N×dim unit rows."""
@@ -34,10 +48,11 @@ class CloudEncoder(Encoder):
         if raw.ndim != 3 or raw.shape[2] != 3:
             raise InvalidSamples(f"clouds must be of shape N×points×3, not {'×'.join(map(str, raw.shape))}")
         if raw.shape[1] < self.least_points:
-            raise InvalidSamples(
-                f"a cloud has {raw.shape[1]} points; {self.architecture} needs at least {self.least_points}"
-            )
+            raise InvalidSamples(self._too_few(raw.shape[1]))
         return raw.to(self.device, torch.float32, non_blocking=True)
+
+    def _too_few(self, points: int) -> str:
+        return f"a cloud has {points} points; {self.architecture} needs at least {self.least_points}"
 
 
 def _by_size(encode: Callable[[Tensor], Tensor], raw: Tensor | Sequence[Tensor]) -> Tensor:
