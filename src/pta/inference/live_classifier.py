@@ -120,6 +120,10 @@ class Classifier:
 
     def _checked(self, adapter: Adapter) -> Adapter:
         """The adapter, if samples can be given all that it needs."""
+        if adapter.wants_preview:
+            raise InvalidParameter(
+                f"{adapter.name} with these parameters sees the whole stream before it answers; pta eval shows it that"
+            )
         reading = self.reading(Reading(), adapter)
         self.encoder.preparer(views=reading.views)
         counts = {"views": reading.views.count} if reading.views else {}
