@@ -119,9 +119,9 @@ def understanding(path: str | Path, kind: str) -> Iterator[None]:
         yield
     except PtaError:
         raise
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
     except Exception as error:
+        if isinstance(error, OSError) and error.strerror:  # the system's; libraries raise it for damage as well
+            raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
         raise UnreadableFile(
             f"{path} cannot be read as a {kind} (truncated or damaged?): {first_line(error)}"
         ) from None

@@ -22,7 +22,7 @@ COMMANDS = {
     "verify": (
         "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."
     ),
-    "datasets": "List the image sets that are known by name, or check a copy of one.",
+    "datasets": "List the sets that are known by name, or check a copy of one.",
 }
 """One line of help by name. The module in `pta.cli` has a function or a `typer.Typer` of the module's name."""
 

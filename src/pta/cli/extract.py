@@ -15,7 +15,7 @@ from pta.datasets.sample_set import SampleSet
 from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.errors import InvalidParameter
 from pta.inference.encoding import Reading, Views
-from pta.inference.extract import Extraction, require_feature_file
+from pta.inference.extract import Extraction, require_feature_file, require_modality
 from pta.inference.extract import extract as extract_features
 from pta.inference.open_source import open_source
 from pta.limits import USUAL_LIMITS, Limits
@@ -27,9 +27,9 @@ def extract(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="DATASET|FOLDER|CSV|TAR",
-            help="A name from pta datasets, a folder with a sub-folder a class, a .csv of path,label, .tar shards, or "
-            "the packaged images: fashion/clean, fashion/blur/3.",
+            metavar="DATASET|FOLDER|CSV|TAR|H5",
+            help="A name from pta datasets, a folder with a sub-folder a class, a .csv of path,label, .tar shards, an "
+            ".h5 file of clouds, or the packaged images: fashion/clean, fashion/blur/3.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The feature file to make, .safetensors.")],
@@ -91,12 +91,13 @@ def extract(
             on_progress=move,
             on_size=lambda size: say(f"{out} will take {decimal(size)}, and as much again while it is made"),
         )
-    _report(done, json)
+    _report(done, f"{encoder.modality.name}s", json)
 
 
 def _open(source: str, data: Path | None, classes: str | None, encoder: Encoder) -> SampleSet:
     names = None if classes is None else options.read_classes(classes)
     images = open_source(source, root=data, class_names=names, modality=encoder.modality)
+    require_modality(images, encoder)
     if not images.class_names:
         raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name per line)")
     for note in images.notes:
@@ -108,11 +109,11 @@ def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> N
     bar.update(task, completed=done, total=total)  # a total of None is left as it is
 
 
-def _report(done: Extraction, json: Path | None) -> None:
+def _report(done: Extraction, samples: str, json: Path | None) -> None:
     for line in done.skipped:
         say(f"skipped: {line}")
     record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}
     if write_json(json, record):
         there = "all were there already" + (", text features renewed" if done.texts_renewed else "")
         what = f"{done.encoded:,} encoded now" if done.encoded else there
-        print(f"{done.path}: {done.samples:,} images, {what}")
+        print(f"{done.path}: {done.samples:,} {samples}, {what}")

@@ -14,7 +14,7 @@ from torch import Tensor
 from pta.datasets.sample_set import SampleReference
 from pta.encoders import Encoder
 from pta.encoders.encoder import Raw
-from pta.errors import InvalidParameter, PtaError, UnreadableSample, shown
+from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableSample, shown
 from pta.images import Preprocessing
 from pta.inference.feed import prepare_in_batches
 from pta.limits import USUAL_LIMITS, Limits
@@ -151,7 +151,24 @@ def unless_skipped(complaint: str) -> UnreadableSample:
 
 
 def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
-    """The `Encoded.tensors` of several samples, at least one, as `Encoder.preparer` made them for this reading."""
+    """The `Encoded.tensors` of several samples, at least one, as `Encoder.preparer` made them for this reading.
+
+    Samples of one shape are encoded together.
+    """
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for at, one in enumerate(prepared):
+        by_shape.setdefault(one.shape, []).append(at)
+    if len(by_shape) > 1 and reading.raw:
+        shapes = " and ".join("×".join(map(str, shape)) for shape in list(by_shape)[:2])
+        raise InvalidSamples(f"raw samples must have one shape, got {shapes}; give samples of one size")
+    parts = [_encode_alike(encoder, [prepared[at] for at in alike], reading) for alike in by_shape.values()]
+    if len(parts) == 1:
+        return parts[0]
+    order = torch.tensor([at for alike in by_shape.values() for at in alike]).argsort()
+    return {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
+
+
+def _encode_alike(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
     if reading.views is not None:
         seen = torch.stack([encoder.encode(torch.from_numpy(one)).cpu() for one in prepared])
         tensors = {"features": seen[:, 0], "views": seen}

@@ -71,11 +71,7 @@ def extract(
     require_count("shard", shard, 1, _LARGEST_SHARD)
     require_choice("on_error", on_error, get_args(OnError))
     about = require_mapping("about", {} if about is None else about)
-    if samples.modality != encoder.modality:
-        raise InvalidParameter(
-            f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
-            f"({encoder.modality.endings}); choose another --model"
-        )
+    require_modality(samples, encoder)
     job = _Extractor(samples, encoder, classifier, out, reading or Reading(), about, on_error)
     with sole_writer(out, wait=wait):
         known = read_about(out)
@@ -88,6 +84,15 @@ def extract(
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
             encoded = job.fill(shards, on_progress, on_size)
             return job.join(shards, encoded)
+
+
+def require_modality(samples: SampleSet, encoder: Encoder) -> None:
+    """Refuse samples that the model does not read."""
+    if samples.modality != encoder.modality:
+        raise InvalidParameter(
+            f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
+            f"({encoder.modality.endings}); choose another --model"
+        )
 
 
 def require_feature_file(place: str | Path) -> Path:

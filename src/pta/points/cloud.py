@@ -1,5 +1,7 @@
 """A cloud: finite points, not all of them equal."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +36,7 @@ def as_cloud(points: object, *, normalise: bool = False) -> Cloud:
     return np.array(normalised(exact) if normalise else exact, np.float32, order="C", copy=None)
 
 
-def normalised(points: NDArray[np.floating]) -> NDArray[np.floating]:
+def normalised(points: NDArray[Any]) -> NDArray[Any]:
     """The points around their mean, the farthest at distance 1; computed in their own precision, as released.
 
     >>> normalised(np.array([[0.0, 0, 0], [4, 0, 0]]))[:, 0]

@@ -25,7 +25,7 @@ from pta.points.text import lines_of, points_of
 _MESH_POINTS = 1024
 _LARGEST_ARRAY = MOST_ROWS * 3 * 8 + 2**14  # bytes, with its header
 
-_WORDS_OF_OBJ = frozenset("v vt vn vp f l p o g s mtllib usemtl".split())
+_WORDS_OF_OBJ = frozenset(["v", "vt", "vn", "vp", "f", "l", "p", "o", "g", "s", "mtllib", "usemtl"])
 
 
 def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_POINTS, seed: int = 0) -> Cloud:
