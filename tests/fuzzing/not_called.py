@@ -2,7 +2,9 @@
 
 _REASONS = {
     "says what is wrong": "pta:PtaError pta.prompts:DuplicateClassNames pta.errors",
-    "abstract": "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.encoders:CloudEncoder pta.prompts:TextEncoder",
+    "abstract": (
+        "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.encoders:CloudEncoder pta.prompts:TextEncoder"
+    ),
     "for the author of a method, or of a model": (
         "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.adapters:Origin "
         "pta.adapters.adapter:full pta.adapters.gradient_method "

@@ -74,7 +74,7 @@ def extract(
     if patches:
         encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
-    prompts = load_templates(templates, images.prompts)
+    prompts = load_templates(templates, images.prompts or encoder.modality.prompts)
     about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
     with progress() as bar:
         task = bar.add_task("texts")
