@@ -53,6 +53,7 @@ _REASONS = {
         "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
         "pta.plugins pta:Adapter.remarks"
     ),
+    "refuses whatever it is given": "pta:Adapter.preview",
     "loops to be read, which tests call": "pta.reference",
 }
 NOT_CALLED = {name: reason for reason, names in _REASONS.items() for name in names.split()}

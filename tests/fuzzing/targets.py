@@ -41,7 +41,7 @@ calls("pta.adapters.presets:depends_on_dataset", "pta")
 calls("pta.adapters.presets:preset_names")
 calls("pta.adapters:Snapshot", "pta", {}, lambda scene: valid.classifier(), {})
 calls(
-    *("pta:Adapter.preview", lambda scene: create_adapter("point-cache", valid.classifier(), prefill=True)),
+    *("pta:PointCache.preview", lambda scene: create_adapter("point-cache", valid.classifier(), prefill=True)),
     lambda scene: valid.samples()[:6],
 )
 # from pictures and texts to features
