@@ -124,11 +124,10 @@ def test_a_classifier_answers_folders_and_h5_files(encoder, tmp_path):
 def test_a_model_of_another_modality_is_refused_in_one_line(encoder, tmp_path):
     image_model, path = EmbeddedEncoder().ready(), write_clouds(tmp_path / "shapes.h5")
     samples = open_samples(path, modality=image_model.modality)
+    classifier = build_classifier(image_model, ["bag", "dress"], ("{}",))
     complaint = f"shapes holds clouds, but {image_model.architecture} reads images"
     with pytest.raises(InvalidParameter, match=complaint):
-        extract(
-            samples, image_model, build_classifier(image_model, ["bag", "dress"], ("{}",)), tmp_path / "f.safetensors"
-        )
+        extract(samples, image_model, classifier, tmp_path / "f.safetensors")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").touch()
     assert "no clouds in" in refusal(find_samples, [tmp_path / "photos"], CLOUDS)
