@@ -1,5 +1,6 @@
 """`pta extract`: images to a feature file, once."""
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ from rich.progress import Progress, TaskID
 from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.output import progress, require_place, write_json
+from pta.datasets.generated import find_generated
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.errors import InvalidParameter
@@ -49,6 +51,13 @@ def extract(
         bool,
         typer.Option("--patches", help="Also store features of the plain image's patches: 200 kB an image, ViT-B/16."),
     ] = False,
+    views_from: Annotated[
+        Path | None,
+        typer.Option(help="Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"),
+    ] = None,
+    generated: Annotated[
+        int, typer.Option(min=1, help="How many pictures of --views-from to take for each image.")
+    ] = 63,
     shard: Annotated[
         int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
     ] = 1024,
@@ -74,6 +83,8 @@ def extract(
     if patches:
         encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
+    if views_from is not None:
+        reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated))
     prompts = load_templates(templates, images.prompts or encoder.modality.prompts)
     about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
     with progress() as bar:

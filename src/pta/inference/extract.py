@@ -29,7 +29,7 @@ from pta.inference.encoding import OnError, Reading, encode_files, unless_skippe
 from pta.inference.shards import Shards, discard_shards, open_shards
 from pta.parameters import require_choice, require_count, require_mapping
 
-_IN_HALF = ("views", "patches")  # of which only directions count
+_IN_HALF = ("views", "patches", "generated")  # of which only directions count
 _LARGEST_SHARD = 2**20
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
@@ -119,7 +119,7 @@ class _Extractor:
     @cached_property
     def inputs(self) -> dict[str, Any]:
         """Everything that decides what the features are."""
-        views = self.reading.views
+        views, generated = self.reading.views, self.reading.generated
         described = {
             "listing": self.samples.fingerprint,
             "count": len(self.samples),
@@ -132,6 +132,7 @@ class _Extractor:
             # files without are as they were before there were any
             **({"pixels": True} if self.reading.raw else {}),
             **({"patches": True} if self.reading.patches else {}),
+            **({"generated": {"count": generated.count, "listing": generated.fingerprint}} if generated else {}),
         }
         return json.loads(json.dumps(described))  # as it will be read back
 
@@ -149,7 +150,7 @@ class _Extractor:
 
     def fill(self, shards: Shards, on_progress: Callable[[int], None], on_size: Callable[[int], None]) -> int:
         """Encode what the shards still miss, in one go, finishing each as soon as its last sample is done."""
-        reading = replace(self.reading, batch=shards.batch * (self.reading.views.count if self.reading.views else 1))
+        reading = replace(self.reading, batch=shards.batch * self.reading.encoded_per_sample)
         missing = deque(shards.missing())
         to_do = [number for numbers in missing for number in numbers]
         done = len(self.samples) - len(to_do)
@@ -199,6 +200,7 @@ class _Extractor:
         whole = {"text_features": anchors, "scale": torch.tensor(scale), "bias": torch.tensor(bias), **described}
         about = {**record, "kind": "features", "version": 1, "classifier": self.classifier.fingerprint}
         optional = {"views": "view_features", "pixels": "pixels", "patches": "patch_features"}
+        optional["generated"] = "generated_features"
         rows = ["image_features", *(stored for name, stored in optional.items() if record["images"].get(name))]
         names = json.dumps(self.classifier.class_names, ensure_ascii=False)
         join_tensors(self.out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})
