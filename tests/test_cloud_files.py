@@ -14,8 +14,9 @@ from refusals import refusal
 
 from pta.errors import UnreadableSample
 from pta.points.cloud import normalised
-from pta.points.mesh import MOST_ROWS, Mesh
+from pta.points.mesh import Mesh
 from pta.points.reading import read_cloud
+from pta.points.shapes import MOST_ROWS
 
 POINTS = np.random.default_rng(2).uniform(-5, 7, (20, 3)).astype(np.float32)
 TETRAHEDRON = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1.0]])
@@ -172,7 +173,7 @@ NO_FACES = "the mesh has no faces"
         (npy(POINTS[:7]), "7 points are too few; a cloud has 8 or more"),
         (npy(POINTS[:, :2]), r"must be n×3, one row per point, got shape \(20, 2\)"),
         (npy(POINTS[None]), r"got shape \(1, 20, 3\)"),
-        (npy(POINTS > 0), "points must be numbers, got bool"),
+        (npy(POINTS > 0), "points must be numbers, got True and False"),
         (npy(np.ones((20, 3))), "all 20 points are equal"),
         (text(np.ones((20, 3))).encode(), "all 20 points are equal"),
         (npz(a=POINTS, b=POINTS), "holds 2 arrays, none of them called points"),

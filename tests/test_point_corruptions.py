@@ -204,7 +204,7 @@ def test_a_cloud_with_too_few_points_is_refused(points, corruption, severity):
         (lambda cloud: cloud[:7], "7 points are too few"),
         (lambda cloud: cloud[:, :2], "must be n×3"),
         (lambda cloud: np.ones((20, 3)), "all 20 points are equal"),
-        (lambda cloud: cloud.astype(str), "must be numbers"),
+        (lambda cloud: cloud.astype(str), "points cannot be read as numbers"),
         (lambda cloud: cloud.astype(float) * 1e300, "too large for float32"),
     ],
 )

@@ -11,9 +11,9 @@ from pta.corruptions.points import EVERY, Points, corrupt_as_published, corrupt_
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming
 from pta.files import as_path, exists, make_folder
 from pta.parameters import require_count, require_seed
-from pta.points.cloud import FEWEST_POINTS, Cloud
+from pta.points.cloud import Cloud
 from pta.points.h5 import StoredClouds, read_h5, write_h5
-from pta.points.mesh import MOST_ROWS
+from pta.points.shapes import FEWEST_POINTS, MOST_ROWS
 
 
 def corrupt_files(
