@@ -15,13 +15,7 @@ def random_state(kind: str, seed: int = 0, small: bool = True) -> dict[str, Tens
     else:
         width, depths, grid, dim = (16, (1, 2, 1, 1), 2, 256) if small else (64, (3, 4, 6, 3), 7, 1024)
         _add_resnet(weights, width, depths, grid, dim)
-    text_width, text_depth = (64, 2) if small else (512, 12)
-    weights.add("token_embedding.weight", VOCABULARY, text_width, spread=0.2)
-    weights.add("positional_embedding", CONTEXT, text_width, spread=0.2)
-    weights.add_transformer("transformer.", text_width, text_depth)
-    weights.add_norm("ln_final.", text_width)
-    weights.add("text_projection", text_width, dim, spread=text_width**-0.5)
-    weights.state["logit_scale"] = torch.tensor(4.5)
+    weights.add_text_tower(*((64, 2) if small else (512, 12)), dim)
     return weights.state
 
 
@@ -48,6 +42,14 @@ class _Weights:
 
     def add_convolution(self, name: str, inputs: int, outputs: int, kernel: int) -> None:
         self.add(f"{name}.weight", outputs, inputs, kernel, kernel, spread=(2 / (inputs * kernel**2)) ** 0.5)
+
+    def add_text_tower(self, width: int, depth: int, dim: int) -> None:
+        self.add("token_embedding.weight", VOCABULARY, width, spread=0.2)
+        self.add("positional_embedding", CONTEXT, width, spread=0.2)
+        self.add_transformer("transformer.", width, depth)
+        self.add_norm("ln_final.", width)
+        self.add("text_projection", width, dim, spread=width**-0.5)
+        self.state["logit_scale"] = torch.tensor(4.5)
 
     def add_transformer(self, prefix: str, width: int, depth: int) -> None:
         for block in (f"{prefix}resblocks.{number}." for number in range(depth)):

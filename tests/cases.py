@@ -159,6 +159,18 @@ CASES = {
         shape={"count": 20},
         tolerance=1e-7,
     ),
+    "point-cache": Case(
+        {
+            **CACHES,
+            "positive_alpha": [4.0, 0.0, 2.0],
+            "positive_beta": [3.0, 0.0, 8.0],
+            "positive_slots": [3, 1, 5],
+            "local_features": [3, 0, 1],
+            "prefill": [False, True],
+        },
+        no_difference=("prefill",),  # without a preview
+        views=(2,),
+    ),
     "pta": Case(
         {
             "h": [20.0, 1.0, 1000.0],
@@ -201,7 +213,16 @@ CASES = {
     "transclip": Case(NEIGHBOURHOOD | {"seeds": [8, 1, 2]}, fixed={"iterations": 1}),
     "zero": Case({"keep": [0.3, 0.0, 0.5, 1.0], "temperature": ["zero", "float16"]}, views=(1, 4, 20), tolerance=1e-5),
 }
-AVERAGED = ["adapt", "boostadapter", "dota", "freetta", "oga", "sca", "tda"]  # which look at the views of a mean
+AVERAGED = [
+    "adapt",
+    "boostadapter",
+    "dota",
+    "freetta",
+    "oga",
+    "point-cache",
+    "sca",
+    "tda",
+]  # which look at the views of a mean
 
 
 def other_values() -> list[tuple[str, dict[str, Any]]]:

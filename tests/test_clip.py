@@ -193,7 +193,7 @@ def with_weight(name, *shape):
         ("ViT", with_weight("visual.positional_embedding", 16, 128), "16 positions"),
         ("RN50", with_weight("visual.attnpool.positional_embedding", 4, 512), "4 positions"),
         ("ViT", with_weight("token_embedding.weight", 32000, 64), "reads 32000 different tokens"),
-        ("ViT", with_weight("visual.attn_pool.query", 4), "it has no 'visual.attn_pool.query'"),
+        ("ViT", with_weight("visual.attn_pool.query", 4), "the model has no weight 'visual.attn_pool.query'"),
         ("ViT", with_weight("transformer.resblocks.0.mlp.c_fc.weight", 300, 129), "cannot be divided into heads"),
     ],
 )

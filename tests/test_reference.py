@@ -116,8 +116,10 @@ def stream_of_means(method, seed):
     """A stream of six views for each of 40 samples, and the samples: means of the views, and these beside them."""
     stream = clip_like_stream(seed, classes=8, dim=16, count=6 * 40, in_order=True, scale=30.0)
     most_confident = stream.features.unflatten(0, (40, 6))
-    views = {"views": most_confident[:, torch.arange(12) % 6]} if CASES[method].views else {}
-    return stream, Samples(most_confident.mean(dim=1), most_confident=most_confident, **views)
+    several = (
+        dict.fromkeys(("views", "patches"), most_confident[:, torch.arange(12) % 6]) if CASES[method].views else {}
+    )
+    return stream, Samples(most_confident.mean(dim=1), most_confident=most_confident, **several)
 
 
 @pytest.mark.parametrize("method", AVERAGED)

@@ -12,6 +12,7 @@ from PIL import Image
 from fuzzing import sequences, sessions, valid
 from fuzzing.calls import Scene, Target, Violation, make_call
 from fuzzing.declare import TARGETS, Call, calls, command, file
+from pta import create_adapter
 
 _PICTURE = Image.fromarray(valid.PICTURE)
 _FASHION = ["t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
@@ -39,6 +40,10 @@ calls("pta.adapters.presets:load_preset", "pta", "paper", "dtd")
 calls("pta.adapters.presets:depends_on_dataset", "pta")
 calls("pta.adapters.presets:preset_names")
 calls("pta.adapters:Snapshot", "pta", {}, lambda scene: valid.classifier(), {})
+calls(
+    *("pta:PointCache.preview", lambda scene: create_adapter("point-cache", valid.classifier(), prefill=True)),
+    lambda scene: valid.samples()[:6],
+)
 # from pictures and texts to features
 calls("pta.encoders:load_encoder", "embedded", device="cpu", dtype="float32")
 calls("pta.encoders:find_device", "cpu")

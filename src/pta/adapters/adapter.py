@@ -110,6 +110,7 @@ class Adapter(ABC):
     # "batch" it comes in, or the whole "stream", which must then come as one batch.
     scope: ClassVar[Scope] = "sample"
     bounded: ClassVar[bool] = True  # state does not grow with the stream
+    wants_preview: bool = False  # it is shown the whole stream before the first step (`preview`)
     # `_step` can fail after it has begun to write to the state, although its samples were checked. The state is then
     # copied before each call; a method that cannot fail saves that.
     may_fail: bool = True
@@ -177,6 +178,10 @@ class Adapter(ABC):
     def position(self) -> int:
         """How many samples were given to `step` since the beginning, or since the last full `reset`."""
         return int(self.seen)
+
+    def preview(self, samples: object) -> None:
+        """Look at samples of the stream before the first step; methods that see a sample when it comes refuse."""
+        raise InvalidParameter(f"{self.name} looks at no sample before its turn")
 
     def remarks(self) -> list[str]:
         """What a user should know of the samples so far, one line each."""

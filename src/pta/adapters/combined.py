@@ -67,6 +67,7 @@ class Combined(PTA):
         super().__init__(classifier, **given)
         self.other = create_adapter(self.base, self.classifier, model=given.get("model"), **self.base_parameters)
         self.at_once, self.may_fail = self.other.at_once, self.other.may_fail
+        self.wants_preview = self.other.wants_preview
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -99,6 +100,10 @@ class Combined(PTA):
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.other._answer(samples, learn=False))
+
+    def preview(self, samples: object) -> None:
+        """Show the other method samples before the first step."""
+        self.other.preview(samples)
 
     def remarks(self) -> list[str]:
         """What a user should know of the other method's samples."""

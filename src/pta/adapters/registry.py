@@ -33,6 +33,7 @@ BUILT_IN = {
     "mta": "pta.adapters.mta:MTA",
     "oga": "pta.adapters.oga:OGA",
     "onzeta": "pta.adapters.onzeta:OnZeta",
+    "point-cache": "pta.adapters.point_cache:PointCache",
     "pta": "pta.adapters.pta:PTA",
     "sca": "pta.adapters.sca:SCA",
     "stata": "pta.adapters.stata:StatA",

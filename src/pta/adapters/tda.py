@@ -44,8 +44,8 @@ from pta.samples import Samples
 EntropyBase = Literal["log2", "ln"]
 
 _LOGARITHMS = {"log2": math.log2, "ln": math.log}
-_MOST = 1e6  # of α and β
-_MOST_SLOTS = 1000
+MOST = 1e6  # of α and β
+MOST_SLOTS = 1000
 
 
 class TDA(Adapter):
@@ -58,12 +58,12 @@ class TDA(Adapter):
 
     name: ClassVar[str] = "tda"
     may_fail = False
-    positive_alpha: float = number(2.0, 0.0, _MOST, "α₊, weight of the positive cache")
-    positive_beta: float = number(5.0, 0.0, _MOST, "β₊, how fast affinity to the positive cache falls with distance")
-    positive_slots: int = count(3, 0, _MOST_SLOTS, "samples per class in the positive cache; 0 for no such cache")
-    negative_alpha: float = number(0.117, 0.0, _MOST, "α₋, weight of the negative cache")
-    negative_beta: float = number(1.0, 0.0, _MOST, "β₋, how fast affinity to the negative cache falls with distance")
-    negative_slots: int = count(2, 0, _MOST_SLOTS, "samples per class in the negative cache; 0 for no such cache")
+    positive_alpha: float = number(2.0, 0.0, MOST, "α₊, weight of the positive cache")
+    positive_beta: float = number(5.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")
+    positive_slots: int = count(3, 0, MOST_SLOTS, "samples per class in the positive cache; 0 for no such cache")
+    negative_alpha: float = number(0.117, 0.0, MOST, "α₋, weight of the negative cache")
+    negative_beta: float = number(1.0, 0.0, MOST, "β₋, how fast affinity to the negative cache falls with distance")
+    negative_slots: int = count(2, 0, MOST_SLOTS, "samples per class in the negative cache; 0 for no such cache")
     min_entropy: float = number(0.2, 0.0, 1.0, "lower bound (share of the logarithm of C) for the negative cache")
     max_entropy: float = number(0.5, 0.0, 1.0, "upper bound (share of the logarithm of C) for the negative cache")
     entropy_base: EntropyBase = choice("log2", EntropyBase, "the logarithm of C; log2 is the released program's")
@@ -88,12 +88,11 @@ class TDA(Adapter):
     def _step(self, samples: Samples) -> Tensor:
         f, zero_shot = samples.features, self.zero_shot(samples)
         p, e, labels = zero_shot.probabilities, zero_shot.entropy, zero_shot.labels  # step 1
-        positive = admit(self.positive_scores, labels, e)  # step 2
+        positive = self._admit(labels, e)  # step 2
         negative = admit(self.negative_scores, labels, self._negative_scores_of(e), self._is_uncertain(e))  # step 3
         against = self._could_be(p[negative.samples])
         logits = self._score(samples, zero_shot.exact_logits.to(f.dtype), positive, negative, against)
-        positive.store(self.positive_keys, f)
-        positive.store(self.positive_scores, positive.scores)
+        self._keep(samples, positive)
         negative.store(self.negative_keys, f[negative.samples])
         negative.store(self.negative_scores, negative.scores)
         negative.store(self.negative_classes, against)
@@ -104,6 +103,15 @@ class TDA(Adapter):
         negative = admit_nothing(self.negative_scores, len(samples))
         against_nothing = self.negative_classes.flatten(0, 1)[:0]
         return self._score(samples, self.zero_shot(samples).logits, positive, negative, against_nothing)
+
+    def _admit(self, labels: Tensor, entropy: Tensor) -> Admission:
+        """Step 2: which samples enter the positive cache, and when."""
+        return admit(self.positive_scores, labels, entropy)
+
+    def _keep(self, samples: Samples, positive: Admission) -> None:
+        """Write what is in the positive cache at the end of the batch."""
+        positive.store(self.positive_keys, samples.features[positive.samples])
+        positive.store(self.positive_scores, positive.scores)
 
     def _is_uncertain(self, entropy: Tensor) -> Tensor:
         """Step 3: whether samples may enter the negative cache."""
@@ -134,4 +142,5 @@ class TDA(Adapter):
 
     def _for(self, samples: Samples, positive: Admission, times: Tensor) -> Tensor:
         """The affinities to the positive cache, summed per class, B×C."""
-        return affinity_per_class(samples.features, positive, times, self.positive_keys, self.positive_beta)
+        f = samples.features
+        return affinity_per_class(f, f, positive, times, self.positive_keys, self.positive_beta)

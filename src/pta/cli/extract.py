@@ -85,7 +85,7 @@ def extract(
     images = _open(source, data, classes, encoder)
     if views_from is not None:
         reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated))
-    prompts = load_templates(templates, images.prompts)
+    prompts = load_templates(templates, images.prompts or encoder.modality.prompts)
     about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
     with progress() as bar:
         task = bar.add_task("texts")

@@ -32,7 +32,7 @@ def load_checkpoint(path: str) -> ClipEncoder:
             settings = replace(settings, quick_gelu=ACTIVATIONS[activation])
         return ClipEncoder(state, **vars(settings))
     except UnavailableModel as error:
-        raise UnavailableModel(f"cannot load {file}: {error}") from None
+        raise UnavailableModel(f"cannot load {file} as a CLIP model: {error}") from None
 
 
 def _split(path: str) -> tuple[Path, str | None]:

@@ -1,29 +1,21 @@
 """CLIP in OpenAI's layout: a ViT or modified ResNet for images, a causal transformer for texts."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import linear, normalize
+from torch import Tensor
+from torch.nn.functional import normalize
 
-from pta.encoders.causal_prompts import CausalBlock, CausalPrompts, CausalTower
 from pta.encoders.clip_resnet import ModifiedResNet
-from pta.encoders.clip_state import State, fill, shape_of
-from pta.encoders.clip_transformer import Transformer
+from pta.encoders.clip_state import State, fill
+from pta.encoders.clip_text import ClipText
 from pta.encoders.clip_vit import VisionTransformer
-from pta.encoders.encoder import at_end
 from pta.encoders.image_encoder import ImageEncoder
-from pta.encoders.prompt_tokens import PromptTokens
-from pta.encoders.tokenizer import END, VOCABULARY, clip_ids
-from pta.errors import InvalidParameter, UnavailableModel
 from pta.images import CLIP_PREPROCESSING, Preprocessing
 from pta.towers import ImageTower
 
 
-class ClipEncoder(ImageEncoder):
+class ClipEncoder(ClipText, ImageEncoder):
     """A CLIP model made from its weights under OpenAI's names, copied in float32."""
 
     def __init__(
@@ -43,7 +35,7 @@ class ClipEncoder(ImageEncoder):
                 if "visual.attnpool.positional_embedding" in state
                 else VisionTransformer(state, head_width=image_head_width, quick_gelu=quick_gelu)
             )
-            self._build_text_tower(state, head_width=text_head_width, quick_gelu=quick_gelu)
+            self._build_text_tower(state, dim=self.visual.dim, head_width=text_head_width, quick_gelu=quick_gelu)
         without = ".num_batches_tracked"  # how long a BatchNorm was trained
         fill(
             self, {name: one.to(torch.float32, copy=True) for name, one in state.items() if not name.endswith(without)}
@@ -52,18 +44,6 @@ class ClipEncoder(ImageEncoder):
         self.architecture, self.dim = self.visual.architecture, self.visual.dim
         self.preprocess = replace(preprocess, size=self.visual.size)
         self.eval().requires_grad_(False)
-
-    def _build_text_tower(self, state: State, *, head_width: int, quick_gelu: bool) -> None:
-        vocabulary, width = shape_of(state, "token_embedding.weight", 2)
-        if vocabulary != VOCABULARY:
-            raise UnavailableModel(f"the text tower reads {vocabulary} different tokens, CLIP's tokenizer {VOCABULARY}")
-        length, _ = shape_of(state, "positional_embedding", 2)
-        self.token_embedding = nn.Embedding(vocabulary, width)
-        self.positional_embedding = nn.Parameter(torch.empty(length, width))
-        self.transformer = Transformer(state, "transformer.", head_width=head_width, quick_gelu=quick_gelu)
-        self.ln_final = nn.LayerNorm(width)
-        self.text_projection = nn.Parameter(torch.empty(width, self.visual.dim))
-        self.logit_scale = nn.Parameter(torch.empty(()))
 
     def features(self, pixels: Tensor) -> Tensor:
         return normalize(self.visual(pixels), dim=-1)
@@ -89,36 +69,3 @@ class ClipEncoder(ImageEncoder):
             blocks=vit.token_blocks(),
             project=lambda token: normalize(vit.project(token), dim=-1),
         )
-
-    def tokenize(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Texts to ids and mask, both N×L, padded to the longest: nothing that follows the end is ever seen."""
-        rows = clip_ids(texts)
-        self._require_short(texts, (len(row) - 2 for row in rows), len(self.positional_embedding) - 2)
-        return self._padded(rows, max(map(len, rows), default=2), END)
-
-    def embed_ids(self, ids: Tensor) -> Tensor:
-        return self.token_embedding(ids)
-
-    def text_from_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """Token embeddings N×L×width and their mask N×L to N×dim unit rows, read at the last unmasked token."""
-        length, most = embeddings.shape[1], len(self.positional_embedding)
-        if length > most:
-            raise InvalidParameter(f"{length} token embeddings are more than the {most} that {self.architecture} reads")
-        x = self.transformer(embeddings + self.positional_embedding[:length], causal=True)
-        return self._project_text(at_end(x, mask))
-
-    def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
-        blocks = [_causal_block(block) for block in self.transformer.resblocks]
-        tower = CausalTower(self.embed_ids, self.positional_embedding, blocks, self._project_text)
-        return CausalPrompts(tower, prompts)
-
-    def _project_text(self, end: Tensor) -> Tensor:
-        """End tokens …×width after the last block to …×dim unit rows."""
-        return normalize(self.ln_final(end) @ self.text_projection, dim=-1)
-
-
-def _causal_block(block: Any) -> CausalBlock:
-    own = block.attn
-    rows = zip(own.in_proj_weight.chunk(3), own.in_proj_bias.chunk(3), strict=True)
-    query, key, value = (partial(linear, weight=weight, bias=bias) for weight, bias in rows)
-    return CausalBlock(own.heads, block.ln_1, query, key, value, own.out_proj, block.layers)

@@ -14,10 +14,10 @@ _MOST_LAYERS = 1000  # the deepest CLIP model has 48
 def shape_of(state: State, name: str, dimensions: int) -> tuple[int, ...]:
     """The shape of a weight that has to be there, with that many dimensions."""
     if name not in state:
-        raise UnavailableModel(f"these are not the weights of a CLIP model: {name!r} is missing")
+        raise UnavailableModel(f"the weight {name!r} is missing")
     shape = tuple(state[name].shape)
     if len(shape) != dimensions or 0 in shape:
-        raise UnavailableModel(f"these are not the weights of a CLIP model: {name!r} has shape {_times(shape)}")
+        raise UnavailableModel(f"the weight {name!r} has shape {_times(shape)}")
     return shape
 
 
@@ -29,7 +29,7 @@ def count_in(state: State, prefix: str) -> int:
     """
     count = len({name[len(prefix) :].partition(".")[0] for name in state if name.startswith(prefix)})
     if count > _MOST_LAYERS:
-        raise UnavailableModel(f"these are not the weights of a CLIP model: it has {count:,} layers under {prefix!r}")
+        raise UnavailableModel(f"there are {count:,} layers under {prefix!r}, at most {_MOST_LAYERS:,} are read")
     return count
 
 
@@ -52,7 +52,7 @@ def fill(model: nn.Module, state: State) -> None:
             )
     for name in state:
         if name not in expected:
-            raise UnavailableModel(f"these are not the weights of a plain CLIP model: it has no {name!r}")
+            raise UnavailableModel(f"the model has no weight {name!r}")
     model.load_state_dict(dict(state), assign=True)
 
 

@@ -1,4 +1,4 @@
-"""A model by name. The name says where it comes from: `embedded`, `hf:…`, `openclip:…`, `file:…`, or `KIND:…`.
+"""A model by name, which says where it comes from: `embedded`, `hf:…`, `openclip:…`, `file:…`, `ulip:…`, or `KIND:…`.
 
 Other installed packages declare a KIND in the entry-point group `pta.encoders`: the place of a function that takes what
 follows the colon, and gives an `Encoder`.
@@ -24,8 +24,12 @@ _LOADERS = {  # imported when they are used
     "hf": "pta.encoders.huggingface:HuggingFaceEncoder.load",
     "openclip": "pta.encoders.openclip:OpenClipEncoder.load",
     "file": "pta.encoders.checkpoint:load_checkpoint",
+    "ulip": "pta.encoders.ulip:load_ulip",
 }
-_KINDS = "embedded (small, knows clothing only), hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH"
+_KINDS = (
+    "embedded (small, knows clothing only), hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, "
+    "ulip:FOLDER (for point clouds)"
+)
 
 
 def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> Encoder:

@@ -16,13 +16,13 @@ def affinity(cosines: Tensor, beta: float) -> Tensor:
     return cosines.sub_(1).mul_(beta).exp_()
 
 
-def affinity_per_class(f: Tensor, cache: Admission, times: Tensor, keys: Tensor, beta: float) -> Tensor:
+def affinity_per_class(f: Tensor, own: Tensor, cache: Admission, times: Tensor, keys: Tensor, beta: float) -> Tensor:
     """The affinities of features B×d to the items of each class that are in the cache at these times, summed, B×C.
 
-    The keys, C×M×d, are the features that were in the slots before the batch.
+    The keys, C×M×d, are those that were in the slots before the batch; `own`, B×d, those of the batch's samples.
     """
     new, present = cache.new_at(times)
-    near = affinity(f[cache.arrives[new]] @ f.T, beta) * present
+    near = affinity(own[cache.arrives[new]] @ f.T, beta) * present
     total = _sum_per_class(near, cache.classes[new, None], len(keys))
     for m, rows, present in cache.old_at(times):
         total[rows] += affinity(keys[rows, m] @ f.T, beta) * present

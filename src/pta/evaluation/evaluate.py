@@ -16,6 +16,7 @@ from pta.evaluation.stream import Stream
 from pta.evaluation.stream_run import run_stream
 from pta.parameters import check_given
 from pta.plain import plain_list
+from pta.streams import iid
 from pta.towers import Model
 
 OnBatch = Callable[[str, int, int], None]
@@ -23,6 +24,7 @@ OnBatch = Callable[[str, int, int], None]
 
 _WARM_UP = 16  # samples
 _SAMPLES_TO_COMPARE = 4
+_NEW_SHUFFLE = 2**64  # added to a seed: the order of a preview is that of no stream
 _SAME_DIRECTION = 0.99  # cosine; half precision is above it
 
 
@@ -94,11 +96,14 @@ def evaluate(
             require_same_model(model, data)
         new().step(data.samples[:_WARM_UP])  # compiled code is loaded once, and that is not the method's speed
         for seed in seeds:
+            adapter, order = new(), orders[seed]
+            shown = order[: len(seen)][iid(len(seen), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None
             run = run_stream(
-                *(new(), data.samples, data.labels, orders[seed]),
+                *(adapter, data.samples, data.labels, order),
                 batch=batch,
                 drop_last=stream.drop_last,
                 lookahead=stream.lookahead,
+                preview=shown,
                 on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
             )
             yield Evaluation(data, seed, stream.record(batch), run)

@@ -56,6 +56,7 @@ def run_stream(
     batch: int = 256,
     drop_last: bool = False,
     lookahead: bool = False,
+    preview: NDArray[np.int64] | None = None,
     on_batch: Callable[[NDArray[np.int64]], None] | None = None,
 ) -> Run:
     """Stream the samples through the adapter, in whatever state it is; labels are only counted with.
@@ -64,6 +65,7 @@ def run_stream(
         batch: samples per step; a method whose scope is the whole stream gets it all at once.
         drop_last: leave out what does not fill a batch at the end; the run's order is then shorter.
         lookahead: learn a whole batch before predicting any of it.
+        preview: the order in which a method that wants it is shown the samples before the first step.
         on_batch: told the predictions of each batch as it is done.
     """
     order = require_order(order, len(samples))
@@ -73,6 +75,10 @@ def run_stream(
     if not len(order):
         raise InvalidParameter(f"nothing is left of {len(samples)} samples without the last batch of {batch}")
     predictions, confidences, raw_confidences, seconds = [], [], [], 0.0
+    if preview is not None:
+        begun = time.perf_counter()
+        adapter.preview(samples[torch.from_numpy(require_order(preview, len(samples)))])
+        seconds += time.perf_counter() - begun
     at_once = len(order) if adapter.scope == "stream" else batch
     for rows in torch.split(torch.from_numpy(order), at_once):
         part = samples[rows]

@@ -1,0 +1,72 @@
+"""CloudEncoder: an encoder whose samples are point clouds."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from pta.encoders.encoder import Encoder, Raw, content_of
+from pta.errors import InvalidSamples, UnreadableSample, naming
+from pta.modality import CLOUDS
+from pta.plain import require_plain
+from pta.points.cloud import as_cloud
+from pta.points.reading import read_cloud
+
+
+class CloudEncoder(Encoder):
+    """Clouds and texts to unit rows of one space; raw samples are float32 coordinates points×3."""
+
+    modality = CLOUDS
+    least_points: int  # that a cloud must have
+
+    def prepare(self, content: bytes, key: str = "the cloud") -> Raw:
+        """A file to the coordinates of its points."""
+        return self.as_raw(content, key)
+
+    def as_raw(self, given: object, key: str = "the cloud") -> Raw:
+        """The points of bytes, a path, or an array n×3."""
+        given, key = content_of(given, key)
+        if isinstance(given, bytes):
+            cloud = read_cloud(given, key)
+        else:
+            with naming(key):
+                cloud = as_cloud(given)
+        if len(cloud) < self.least_points:
+            raise UnreadableSample(f"{key}: {self._too_few(len(cloud))}")
+        return cloud
+
+    def encode(self, raw: Tensor | Sequence[Tensor]) -> Tensor:
+        """Clouds N×points×3, or a list of clouds of different sizes, to N×dim unit rows."""
+        return _by_size(super().encode, raw)
+
+    def encode_tokens(self, raw: Tensor | Sequence[Tensor]) -> Tensor:
+        """The same to N×patches×dim unit rows."""
+        return _by_size(super().encode_tokens, raw)
+
+    def _ready(self, raw: Tensor) -> Tensor:
+        """Clouds on the model's device, in float32 whatever its precision: they are cut into groups first."""
+        if raw.ndim != 3 or raw.shape[2] != 3:
+            raise InvalidSamples(f"clouds must be of shape N×points×3, not {'×'.join(map(str, raw.shape))}")
+        if raw.shape[1] < self.least_points:
+            raise InvalidSamples(self._too_few(raw.shape[1]))
+        return raw.to(self.device, torch.float32, non_blocking=True)
+
+    def _too_few(self, points: int) -> str:
+        return f"a cloud has {points} points; {self.architecture} needs at least {self.least_points}"
+
+
+def _by_size(encode: Callable[[Tensor], Tensor], raw: Tensor | Sequence[Tensor]) -> Tensor:
+    """What `encode` gives of clouds, those of one size together."""
+    if isinstance(raw, Tensor):
+        return encode(raw)
+    for number, cloud in enumerate(raw):
+        require_plain(f"cloud {number}", cloud, InvalidSamples)
+        if not cloud.isfinite().all():
+            raise InvalidSamples(f"cloud {number} has points that are NaN or infinite")
+    if not raw:
+        raise InvalidSamples("no samples: the list of clouds is empty")
+    rows: dict[int, Tensor] = {}
+    for shape in dict.fromkeys(cloud.shape for cloud in raw):
+        numbers = [number for number, cloud in enumerate(raw) if cloud.shape == shape]
+        rows |= dict(zip(numbers, encode(torch.stack([raw[number] for number in numbers])), strict=True))
+    return torch.stack([rows[number] for number in range(len(raw))])
