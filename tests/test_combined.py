@@ -1,5 +1,7 @@
 """PTA on top of another method: what it learns from, what it adds to, and that both are kept together."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,10 +9,11 @@ from hypothesis import strategies as st
 from oracle import assert_agrees
 from streams import clip_like_stream, cuts, with_views
 
-from pta import PTA, Samples, create_adapter
+from pta import PTA, Samples, create_adapter, load_adapter
 from pta.adapters import needs_of_samples
 from pta.adapters.combined import Combined
-from pta.errors import InvalidParameter, InvalidSamples, PtaError
+from pta.adapters.toy_model import ToyModel
+from pta.errors import InvalidParameter, InvalidSamples, PtaError, StateMismatch
 from pta.reference.combined import combined_loop
 
 BASES = {
@@ -21,17 +24,23 @@ BASES = {
     "gs-bias": {},
     "mta": {},
     "sca": {},
+    "tpt": {},
+    "difftpt": {},
+    "difftpt-augmented": {"steps": 2},
+    "histpt": {"slots": 4, "uncertain": 2},
 }
+MODEL = ToyModel(16, torch.float64)
 
 
 def stream_with_views(seed, count=40):
     stream = clip_like_stream(seed, classes=6, dim=16, count=count, scale=20.0)
-    return stream, with_views(stream, 12, noise=0.2, seed=seed)
+    samples = with_views(stream, 12, noise=0.2, seed=seed)
+    return stream, replace(samples, generated=samples.views[:, 8:])
 
 
 def slowly(stream, samples, base, parameters, **switches):
     """The base one sample at a time, then PTA's loop on what it gave."""
-    other = create_adapter(base, stream.classifier, **parameters)
+    other = create_adapter(base, stream.classifier, model=MODEL, **parameters)
     features, logits = [], []
     for sample in samples.batches(1):
         logits.append(other.step(sample))
@@ -47,7 +56,7 @@ def slowly(stream, samples, base, parameters, **switches):
 def test_any_cut_of_the_stream_gives_base_logits_plus_prototype_logits(base, data, seed, h):
     stream, samples = stream_with_views(seed)
     expected = slowly(stream, samples, base, BASES[base], h=h)
-    adapter = Combined(stream.classifier, base=base, base_parameters=BASES[base], h=h)
+    adapter = Combined(stream.classifier, model=MODEL, base=base, base_parameters=BASES[base], h=h)
     found = torch.cat([adapter.step(samples[part]) for part in data.draw(cuts(len(samples)))])
     assert_agrees(found, expected, 1e-8)
 
@@ -74,6 +83,31 @@ def test_what_the_other_method_needs_is_needed():
     with pytest.raises(InvalidSamples, match="pta extract --views 64"):
         create_adapter("combined", stream.classifier, source=Samples(samples.features), base="mta")
     assert needs_of_samples("combined", {"base": "mta"}) == {"features", "views"}
+
+
+@pytest.mark.parametrize("base", ["tpt", "histpt"])
+def test_on_a_method_with_a_prompt_tower_it_is_made_saved_and_loaded_with_the_model(base, tmp_path):
+    stream, samples = stream_with_views(1)
+    with pytest.raises(InvalidParameter, match="needs the prompt tower of a model"):
+        Combined(stream.classifier, base=base)
+    adapter = Combined(stream.classifier, model=MODEL, base=base)
+    adapter.step(samples[:20])
+    adapter.save(tmp_path / "state.safetensors")
+    loaded = load_adapter(tmp_path / "state.safetensors", stream.classifier, model=MODEL)
+    torch.testing.assert_close(loaded.step(samples[20:]), adapter.step(samples[20:]))
+    other = ToyModel(16, torch.float64)
+    other.weights["words"] = -other.weights["words"]
+    with pytest.raises(StateMismatch, match="the towers of another model"):
+        load_adapter(tmp_path / "state.safetensors", stream.classifier, model=other)
+
+
+@pytest.mark.parametrize("base", ["tpt", "difftpt", "difftpt-augmented", "histpt", "dpe", "gs-bias"])
+def test_on_top_of_a_gradient_method_prototypes_are_made_of_the_plain_image(base):
+    stream, samples = stream_with_views(3)
+    adapter = Combined(stream.classifier, model=MODEL, base=base, base_parameters=BASES[base], h=1.0)
+    adapter.step(samples[:1])
+    learnt = adapter.knowledge[adapter.touched]
+    assert torch.cosine_similarity(learnt, samples.features[:1]).numpy() == pytest.approx(1.0)
 
 
 def test_it_is_not_summarised_because_that_would_leave_the_other_method_out():

@@ -128,6 +128,7 @@ MISTAKES = [
     ("{ h = 3 }", '{ h = 3 }\npreset = "papr"', "no preset is called 'papr'"),
     (ALONE, ON_TDA.replace("tda", "tdaa") + " }", "did you mean 'tda'?"),
     (ALONE, f"{ON_TDA}, base_parameters = {{ h = 3 }} }}", "PTA: tda has no parameter 'h'"),
+    (ALONE, 'method = "combined"\nparams = { base_parameters = { h = 3 } }', "PTA: tda has no parameter 'h'"),
     # what would fail or mislead later
     ("h = 3", "h = -3.0", "PTA: h must be"),
     ("seeds = [4, 7]", 'seeds = [4, 7]\ntemplates = "klip"', "PTA: no templates are called 'klip'"),
@@ -198,6 +199,7 @@ ON_CALTECH = "title = 't'\ncolumns = [{ each = 'online' }]\n[[rows]]\nlabel = 'r
             'method = "combined"\nparams = { base = "tda" }',  # PTA on top of a method has the values of both
             {"h": 50.0, "base": "tda", "base_parameters": {"positive_alpha": 5.0, "positive_beta": 5.0}},
         ),
+        ('method = "combined"', {"h": 50.0, "base_parameters": {"positive_alpha": 5.0, "positive_beta": 5.0}}),
     ],
 )
 def test_parameters_are_those_of_the_row_and_of_its_preset_for_the_dataset(row, params):

@@ -22,7 +22,7 @@ from pta.datasets.features import load_features
 from pta.errors import InvalidClassifier, InvalidSamples, UnreadableFile
 from pta.files import join_tensors, load_tensors, read_text
 
-OPTIONAL = {name: np.ones((6, 2, 4), np.float32) for name in ("view_features", "patch_features")}
+OPTIONAL = {name: np.ones((6, 2, 4), np.float32) for name in ("view_features", "patch_features", "generated_features")}
 OPTIONAL["pixels"] = np.ones((6, 1, 2, 2), np.uint8)
 
 
@@ -104,6 +104,7 @@ def test_labels_are_optional_and_the_scale_is_100_unless_the_file_says_otherwise
         ({"image_features": np.ones((6, 4), complex)}, InvalidSamples, "real numbers"),
         ({"view_features": np.ones((6, 2, 4), np.int64)}, InvalidSamples, "floating-point"),
         ({"patch_features": np.ones((5, 2, 4))}, InvalidSamples, "patches have shape"),
+        ({"generated_features": np.ones((6, 2, 5))}, InvalidSamples, "generated have shape"),
         ({"pixels": np.ones(6, np.uint8)}, InvalidSamples, "a row for each of 6 samples"),
         ({"classnames": np.array(["cat", "dog", "newt"], dtype=object)}, UnreadableFile, "Python objects"),
     ],
@@ -113,9 +114,7 @@ def test_a_wrong_file_is_refused_with_its_name_and_the_reason(write, changes, ki
         load_features(write(**changes))
 
 
-@pytest.mark.parametrize(
-    "changed", ["image_features", "text_features", "labels", "view_features", "patch_features", "pixels"]
-)
+@pytest.mark.parametrize("changed", ["image_features", "text_features", "labels", *OPTIONAL])
 def test_the_fingerprint_follows_every_array(write, changed):
     first = load_features(write(**OPTIONAL)).fingerprint
     with np.load(write(**OPTIONAL)) as arrays:

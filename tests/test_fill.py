@@ -15,8 +15,8 @@ from pta.reproduction.plan import place
 from pta.reproduction.world import World
 
 TITLES = {"cat": "Cat", "dog": "Dog", "cow": "Cow", "sea": "Sea"}
-WORLD = World(True, {"one": ("sea",), "three": ("cat", "dog", "cow")}, TITLES, ("tpt",), ("shapes",))
-OFFLINE = World(False, {"one": ("lake",), "three": ("ant", "bee")}, {"one": "Water"}, ("tpt",), ())
+WORLD = World(True, {"one": ("sea",), "three": ("cat", "dog", "cow")}, TITLES, ("point-cache",), ("shapes",))
+OFFLINE = World(False, {"one": ("lake",), "three": ("ant", "bee")}, {"one": "Water"}, ("point-cache",), ())
 
 EXPERIMENT = """
 title = "A table"
@@ -27,7 +27,7 @@ rows = [
     { label = "CLIP", method = "clip", printed = [40, 50, 60, 70, 55] },
     { label = "PTA", method = "pta", printed = [44, 58, 66, 76, 61] },
     { label = "spread", method = "pta", statistic = "deviation" },
-    { label = "TPT", method = "tpt", printed = [41, 51, 61, 71, 56] },
+    { label = "Later", method = "point-cache", printed = [41, 51, 61, 71, 56] },
 ]
 errata = [{ row = "PTA", column = "Dog", printed = 58, instead = 55, why = "so it says elsewhere" }]
 """
@@ -176,7 +176,7 @@ def test_what_is_there_of_a_mean_or_gain_is_compared_with_the_same_of_the_papers
 def test_a_row_that_is_not_there_yet_still_has_the_papers_gain_and_the_baseline_has_none(accuracies):
     for found in (accuracies, lambda method, dataset: NO_DOGS if dataset == "dog" else [60.0]):
         lines = filled(EXPERIMENT, found)[1]
-        gain = lines["TPT"].gain
+        gain = lines["Later"].gain
         assert (gain.ours, gain.paper, gain.missing) == (None, pytest.approx(1), NOT_YET)
         assert lines["CLIP"].gain is None
 
@@ -191,7 +191,7 @@ def test_on_other_data_the_paper_has_no_numbers_beside_ours(accuracies):
 def test_a_gain_rests_on_the_errata_of_its_own_row(accuracies):
     _, lines = filled(NO_MEAN, accuracies, OFFLINE)
     assert lines["PTA"].gain.rests_on_errata  # its Dog
-    assert not lines["TPT"].gain.rests_on_errata
+    assert not lines["Later"].gain.rests_on_errata
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------
@@ -208,12 +208,12 @@ def test_what_is_not_there_is_listed_with_its_reason_and_the_rest_is_filled(accu
     assert table.absent == {"dog": "dog: no folder of images", **no_swimmer}
     assert [cell.missing for cell in lines["PTA"].cells] == ["", NO_DATA, "", CANNOT, ""]
     assert [cell.missing for cell in lines["CLIP"].cells] == ["", NO_DATA, "", "", ""]
-    assert [cell.missing for cell in lines["TPT"].cells] == [NOT_YET] * 5
-    assert [cell.paper for cell in lines["TPT"].cells] == [41, 51, 61, 71, 56]
+    assert [cell.missing for cell in lines["Later"].cells] == [NOT_YET] * 5
+    assert [cell.paper for cell in lines["Later"].cells] == [41, 51, 61, 71, 56]
 
 
 def test_a_kind_of_data_that_is_awaited_is_not_yet():
-    world = World(True, {"one": ("shapes/3",), "three": ("cat",)}, {}, ("tpt",), ("shapes",))
+    world = World(True, {"one": ("shapes/3",), "three": ("cat",)}, {}, ("point-cache",), ("shapes",))
     table, lines = filled(EXPERIMENT, lambda method, dataset: [50.0], world)
     assert [cell.missing for cell in lines["PTA"].cells] == ["", NOT_YET, ""]
     assert table.absent == {}

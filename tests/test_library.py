@@ -42,6 +42,20 @@ def test_the_mean_of_the_most_confident_is_for_methods_without_views_and_rows_th
     assert data.fingerprint != plain.fingerprint != given_to(library, "pta").fingerprint
 
 
+def test_views_of_two_modes_stand_behind_each_other_and_the_plain_image_comes_once(library):
+    crops, augmix, both = (given_to(library, "tpt", mode).samples.views for mode in ("crops", "augmix", "crops+augmix"))
+    torch.testing.assert_close(both, torch.cat([crops, augmix[:, 1:]], dim=1))
+    many = given_to(library, "tpt", "augmix-128").samples.views
+    torch.testing.assert_close(many[:, :VIEWS], augmix, atol=2e-3, rtol=0)  # kept in half precision
+    assert many.shape[1] == 128
+
+
+def test_patches_are_extracted_once_and_joined_to_views_that_other_methods_use(library):
+    samples = given_to(library, "gs-bias", "augmix").samples
+    assert torch.equal(samples.views, given_to(library, "tpt", "augmix").samples.views)
+    assert torch.equal(samples.patches, library.features(SIX, needs=frozenset({"features", "patches"})).samples.patches)
+
+
 def test_other_templates_change_the_anchors_and_nothing_of_the_images(library):
     usual, other = library.features(SIX), library.features(SIX, templates="vanilla")
     assert torch.equal(usual.samples.features, other.samples.features)
@@ -50,7 +64,7 @@ def test_other_templates_change_the_anchors_and_nothing_of_the_images(library):
 
 def test_a_second_library_on_the_folder_finds_all_of_it_done(library):
     first = library.features(SIX)
-    (file,) = [path for path in library.folder.glob("*.safetensors") if "crops" not in path.name]
+    (file,) = library.folder.glob(f"*-{library.encoder.fingerprint[:12]}.safetensors")  # not of views or patches
     before, told = file.stat().st_mtime_ns, []
     second = Library(library.folder, model="embedded", on_progress=lambda *what: told.append(what))
     assert second.features(SIX).fingerprint == first.fingerprint
@@ -122,3 +136,8 @@ def test_what_is_missing_is_said(tmp_path):
         library.features(SIX, views="crops")
     with pytest.raises(InvalidParameter, match="--descriptions FOLDER"):
         library.features(SIX, descriptions=True)
+    with pytest.raises(InvalidSamples, match="no generated pictures"):
+        library.features(SIX, views="crops", needs=adapter_class("difftpt").needs)
+    own = Library(tmp_path, own={"mine": own_file(torch.eye(2)[:, None])})
+    with pytest.raises(InvalidSamples, match="the feature file holds no generated pictures"):
+        own.features("mine", views="crops", needs=adapter_class("difftpt").needs)

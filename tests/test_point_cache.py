@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, feature_file, streams, with_views
 
-from pta import PointCache, Samples, ZeroShotClassifier, check_adapter, create_adapter
+from pta import Classifier, PointCache, Samples, ZeroShotClassifier, check_adapter, create_adapter
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.evaluate import evaluate
 from pta.reference.point_cache import point_cache_loop
@@ -135,6 +135,11 @@ def test_an_evaluation_shows_the_stream_in_another_order_first_and_says_so():
     ]
     assert not np.array_equal(plain.run.confidences, filled.run.confidences)
     assert (plain.run.order == filled.run.order).all()
+
+
+def test_a_live_classifier_cannot_see_samples_before_they_come():
+    with pytest.raises(InvalidParameter, match="sees the whole stream before it answers; pta eval shows it that"):
+        Classifier("embedded", ["coat", "bag"], method="point-cache", prefill=True, cache=None)
 
 
 def test_pta_on_top_of_it_shows_it_the_stream_too():

@@ -1,5 +1,7 @@
 """Farthest points and neighbours are those of the definitions, point by point."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -9,11 +11,17 @@ from hypothesis.extra.numpy import arrays
 
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.points.geometry import farthest_points, nearest_points
+from pta.points.neighbours import nearest_by_product
 
 # Few different whole numbers make duplicates and ties, and their distances are exact in every precision.
 CLOUDS = st.tuples(st.integers(1, 4), st.integers(1, 20), st.just(3)).flatmap(
     lambda shape: arrays(np.float32, shape, elements=st.integers(-3, 3).map(float))
 )
+NEAREST = [nearest_points, nearest_by_product]
+if find_spec("numba"):
+    from pta.points.numba_neighbours import nearest_by_numba
+
+    NEAREST.append(nearest_by_numba)
 FORMS = [("deterministic", 1e-3), ("legacy", -1.0)]
 
 
@@ -60,20 +68,32 @@ def test_legacy_distances_are_in_half_precision():
     assert starts[0] == 1, "1 and 1.0001 are equal there, and the first is taken"
 
 
+@pytest.mark.parametrize("nearest", NEAREST)
 @given(clouds=CLOUDS, groups=st.integers(1, 5), data=st.data())
-@settings(max_examples=150, deadline=None)
-def test_no_point_is_nearer_than_the_nearest(clouds, groups, data):
+@settings(max_examples=100, deadline=None)
+def test_no_point_is_nearer_than_the_nearest(nearest, clouds, groups, data):
     count = data.draw(st.integers(1, clouds.shape[1]))
     centres = data.draw(
         arrays(np.float32, (len(clouds), groups, 3), elements=st.integers(-3, 3).map(float)), label="centres"
     )
-    found = nearest_points(torch.from_numpy(clouds), torch.from_numpy(centres), count).numpy()
+    found = nearest(torch.from_numpy(clouds), torch.from_numpy(centres), count).numpy()
     distances = ((centres[:, :, None] - clouds[:, None]) ** 2).sum(-1)
     assert found.shape == (len(clouds), groups, count)
     assert all(len(set(row)) == count for row in found.reshape(-1, count).tolist())
     np.testing.assert_array_equal(
         np.sort(np.take_along_axis(distances, found, 2), 2), np.sort(distances, 2)[:, :, :count]
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("nearest", [nearest_points, nearest_by_product])
+def test_in_every_precision_no_point_is_nearer_by_more_than_rounding(nearest, dtype):
+    cloud = torch.rand(2, 500, 3, generator=torch.Generator().manual_seed(1)).to(dtype)
+    found = nearest(cloud, cloud[:, :40], 32)
+    distances = (cloud[:, :40, None].double() - cloud[:, None].double()).square().sum(-1)
+    chosen = distances.gather(2, found).amax(dim=2)
+    expected = distances.sort(dim=2).values[:, :, 31]
+    torch.testing.assert_close(chosen, expected, rtol=0, atol=8 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (1, 0, 3), (1, 4, 2)])

@@ -15,7 +15,7 @@ METHODS = [file.name.removesuffix(".json") for file in FILES]
 
 
 def test_every_file_belongs_to_a_method_and_says_where_it_comes_from():
-    assert set(METHODS) == {"adapt", "boostadapter", "dota", "dpe", "gs-bias", "pta", "tca", "tda"}
+    assert set(METHODS) == {"adapt", "boostadapter", "dota", "dpe", "gs-bias", "point-cache", "pta", "tca", "tda"}
     assert set(METHODS) < set(list_adapters())
     assert all("_origin" in json.loads(file.read_text()) for file in FILES)
 
@@ -61,6 +61,8 @@ imagenet_v2     -  1,8        1 3,.1,4,9   1e-4,.1,.01  30
 imagenet_r      -  1,8        3 3,.1,3,8   1e-4,.3,.0025 100
 imagenet_sketch -  2.363,7.45 1 3,.1,4,8   1e-4,.8,.03  20
 imagenet_c      -  -          - -          -            10
+modelnet_c      20 -          - -          -            -
+sonn_c          20 -          - -          -            -
 """
 COLUMNS = {
     "pta": [("h",)],

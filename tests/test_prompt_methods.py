@@ -242,6 +242,19 @@ def test_less_memory_means_smaller_parts(fashion):
     assert sorted(torch.cat(small.classes).tolist()) == list(range(len(NAMES) * 2))
 
 
+def test_a_tower_in_half_precision_keeps_gradients_that_are_smaller_than_its_numbers(fashion):
+    names = fashion.classifier.class_names
+    exact, half = (
+        copy.deepcopy(fashion.encoder).to(dtype).prompt_tower(names) for dtype in (torch.float64, torch.half)
+    )
+    weights = 1e-9 * torch.randn(1, len(names), exact.dim, generator=torch.manual_seed(1))
+    found, expected = (
+        PromptGradients(tower, 1e9).pull_back(exact.context[None].to(dtype), weights.to(dtype)).double()
+        for tower, dtype in ((half, torch.float32), (exact, torch.float64))
+    )
+    assert (found - expected).norm() < 0.01 * expected.norm()
+
+
 def test_one_step_from_zero_moves_by_the_sign_of_the_gradient():
     """AdamW from zero: −lr·g/(|g| + ε) − lr·wd·x."""
     data = toy(count=1)

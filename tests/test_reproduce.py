@@ -100,17 +100,35 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
     done = pta("reproduce", "table1", *options, "--seeds", 1, "--json", "-")
     table = table_of(done)
     rows = {row["label"]: row for row in table["rows"]}
-    for label in ("CLIP", "PTA", "MTA", "TCA"):
+    for label in (
+        "CLIP",
+        "PTA",
+        "MTA",
+        "TCA",
+        "TPT",
+        "DiffTPT (no diffusion)",
+        "DPE (CLIP's prompts)",
+        "HisTPT",
+        "GS-Bias",
+    ):
         cells = rows[label]["cells"]
         for there in ("DTD", "EuroSAT"):
             assert 0 <= cells[there]["ours"] <= 100
-            assert cells[there]["difference"] == cells[there]["ours"] - cells[there]["paper"]
+            ours, paper = cells[there]["ours"], cells[there]["paper"]
+            assert cells[there]["difference"] == (None if paper is None else ours - paper)
             assert len(cells[there]["results"]) == 1
         assert (cells["Flowers"]["ours"], cells["Flowers"]["missing"]) == (None, "no data")
         assert cells["Average"]["partial"] == "2 of 10"
     assert rows["PTA"]["cells"]["Average"]["paper"] == pytest.approx((47.70 + 61.57) / 2)
-    awaited = rows["TPT"]["cells"]["DTD"]
-    assert (awaited["missing"], awaited["results"]) == ("not yet", [])
+    refused = {
+        "Backpropagation-based: DiffTPT": "no generated pictures",
+        "Backpropagation-based: DPE": "--descriptions",
+    }
+    for name, reason in impossible.items():
+        cell = rows[name.split(": ")[1]]["cells"]["DTD"]
+        assert (cell["missing"], cell["results"]) == ("cannot run", [])
+        assert reason in table["absent"].pop(f"{name} on dtd")
+        assert reason in table["absent"].pop(f"{name} on eurosat")
     assert set(table["absent"]) == set(CROSS_DOMAIN) - {"dtd", "eurosat"}
     assert table["comparable"] is True
     assert "At most 1 seeds a row, of 3." in table["notes"]
@@ -119,14 +137,14 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
     names = {path.name for path in out.iterdir()}
     assert names == {*(f"table1.{one}" for one in WRITTEN), "report.html", "results.sqlite", "features", "claims"}
     kinds = sorted(name.split("-", 2)[2:] for name in extracted(out) if name.startswith("dtd-"))
-    assert kinds == [[], ["64-crops"], ["pixels"]]
+    assert kinds == [[], ["128-augmix"], ["64-augmix"], ["64-crops"], ["patches"], ["pixels"]]
     assert not list((out / "features").glob("*.parts"))
     assert str(out / "report.html") in done.stderr
     # a second call does nothing, and another experiment shares what is there
     before, made, features = tables(out, "table1"), results(out), extracted(out)
     again = pta("reproduce", "table1", *options, "--seeds", 1)
     assert "no data" in again.stdout
-    assert "not yet" in again.stdout
+    assert "cannot run" in again.stdout
     assert (tables(out, "table1"), results(out)) == (before, made)
     assert pta("reproduce", own, *options, "--seeds", 2).returncode == 0
     assert extracted(out) == features
@@ -203,7 +221,8 @@ def test_the_list_is_whole_and_says_what_is_awaited(pta, tmp_path):
     done = pta("reproduce", "--list", "--json", "list.json")
     listed = json.loads((tmp_path / "list.json").read_text())
     assert [one["id"] for one in listed] == list(PACKAGED)
-    assert "tpt" in listed[PACKAGED.index("table1")]["not_yet"]
+    assert listed[PACKAGED.index("table1")]["not_yet"] == ""
+    assert "point-cache" in listed[PACKAGED.index("table3")]["not_yet"]
     assert all(one["rows"] for one in listed)
     assert all(id in done.stdout for id in PACKAGED)
     assert json.loads(pta("reproduce", "--list", "--json", "-").stdout) == listed

@@ -64,6 +64,7 @@ def full_samples(count=5, dim=4):
         most_confident=torch.randn(count, 2, dim, generator=random),
         raw=torch.randn(count, 3, 6, 6, generator=random),
         patches=torch.randn(count, 9, dim, generator=random),
+        generated=torch.randn(count, 3, dim, generator=random),
     )
 
 
@@ -91,7 +92,7 @@ def test_samples_provide_what_they_were_given(names):
 def test_views_become_unit_rows_where_they_are_used_and_features_stay():
     samples = full_samples()
     used = samples.to(torch.zeros(1, dtype=torch.float64))
-    for name in ("views", "most_confident", "patches"):
+    for name in ("views", "most_confident", "patches", "generated"):
         expected = normalize(getattr(samples, name).double(), dim=2)
         torch.testing.assert_close(getattr(used, name), expected)
     assert torch.equal(used.features, samples.features.double())
@@ -109,7 +110,7 @@ def test_views_and_raw_are_kept_beside_converted_features_and_a_mean_of_views_ke
     assert mean.most_confident is samples.most_confident
 
 
-@pytest.mark.parametrize("name", ["views", "most_confident", "patches"])
+@pytest.mark.parametrize("name", ["views", "most_confident", "patches", "generated"])
 @pytest.mark.parametrize(
     ("views", "complaint"),
     [
@@ -127,7 +128,7 @@ def test_views_of_another_shape_are_refused_in_one_line(name, views, complaint):
         Samples(full_samples().features, **{name: views})
 
 
-@pytest.mark.parametrize("name", ["views", "most_confident", "patches"])
+@pytest.mark.parametrize("name", ["views", "most_confident", "patches", "generated"])
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -math.inf, 3e38])
 def test_a_view_without_direction_is_refused_with_its_place(name, value):
     views = torch.ones(5, 3, 4)
@@ -185,7 +186,7 @@ def test_no_length_of_views_or_features_makes_a_method_non_finite(name):
     stream = _Stream.make(partial(create_adapter, name), 1)
     adapter, tensors = stream.adapter(), stream.samples[:8].tensors()
     for changed, length, dtype in product(
-        ["features", "views", "patches"], [1e18, 1e25, 3e38], [torch.float32, torch.float64]
+        ["features", "views", "patches", "generated"], [1e18, 1e25, 3e38], [torch.float32, torch.float64]
     ):
         with suppress(InvalidSamples):
             adapter.step(Samples.of(**tensors | {changed: (length * tensors[changed].double()).to(dtype)}))
@@ -197,7 +198,7 @@ def test_no_length_of_views_or_features_makes_a_method_non_finite(name):
 
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors of some kinds
 @pytest.mark.parametrize("kind", ODD_TENSORS)
-@pytest.mark.parametrize("name", ["features", "views", "most_confident", "raw", "patches"])
+@pytest.mark.parametrize("name", ["features", "views", "most_confident", "raw", "patches", "generated"])
 def test_an_odd_tensor_is_refused_in_one_line_or_read_as_the_numbers_it_has(kind, name):
     plain = full_samples().tensors()
     for make in (Samples, Samples.of):

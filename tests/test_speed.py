@@ -131,9 +131,16 @@ def test_a_method_that_takes_views_is_given_those_of_the_image(library, steps):
         torch.testing.assert_close(samples.views[:, 0], samples.features)
 
 
+def test_a_method_that_tunes_prompts_is_given_the_model(library, steps):
+    (record,) = timed(library, FEW, "tpt", views=Views(8, "crops"))
+    assert record["n"] == 4
+    assert all(torch.isfinite(logits).all() for name, _, logits in steps if name == "tpt")
+
+
 def test_what_cannot_be_timed_in_this_way_is_refused(library):
     for method, complaint in (
         ("tca", "tca runs the model itself"),
+        ("difftpt", "difftpt needs generated pictures"),
         ("transclip", "answers a whole stream at once"),
         ("mta", "views"),
     ):

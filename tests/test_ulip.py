@@ -5,13 +5,20 @@ from math import erf
 import numpy as np
 import pytest
 import torch
+from clouds import write_clouds
 from hostile_archives import CALLS, before, with_pickle
 from random_ulip import random_ulip, write_ulip
 
+from pta.datasets import open_samples
+from pta.datasets.features import load_features
 from pta.encoders import load_encoder
 from pta.encoders.k_means import k_means
 from pta.encoders.ulip import load_ulip
 from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample
+from pta.evaluation.evaluate import evaluate
+from pta.inference.encoding import Reading
+from pta.inference.extract import extract
+from pta.prompts import build_classifier, load_templates
 
 
 @pytest.fixture(scope="module")
@@ -284,6 +291,16 @@ def test_files_and_arrays_become_clouds_unless_they_are_too_small(ulip, tmp_path
         ulip.as_raw(path)
     with pytest.raises(InvalidSamples, match="the cloud: point 3 is NaN"):
         ulip.as_raw(np.where(np.arange(40)[:, None] == 3, np.nan, cloud))
+
+
+def test_clouds_go_from_a_file_through_ulip_to_point_cache(ulip, tmp_path):
+    samples = open_samples(write_clouds(tmp_path / "shapes.h5"))
+    classifier = build_classifier(ulip, samples.class_names, load_templates("ulip64"))
+    extract(samples, ulip, classifier, tmp_path / "f.safetensors", Reading(patches=True))
+    data = load_features(tmp_path / "f.safetensors")
+    assert data.samples.patches.shape == (9, 3, ulip.dim)
+    (found,) = evaluate(data, {"point-cache": {"prefill": True}}, [1])
+    assert "saw 9 samples" in found.run.remarks[0]
 
 
 def test_a_full_size_model_has_the_weights_of_the_released_files():

@@ -1,17 +1,24 @@
 """`pta verify`: measured beside published, and never a pass without a measurement."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
+from clouds import write_clouds
 from miniatures import build
+from random_ulip import random_ulip, write_ulip
 
+from pta.datasets import open_samples
 from pta.datasets.catalogue import find_entry
 from pta.datasets.features import load_features
-from pta.encoders import EmbeddedEncoder
+from pta.encoders import EmbeddedEncoder, load_encoder
 from pta.errors import InvalidParameter
 from pta.inference.verify import find_reference, verify
-from pta.prompts import build_classifier
+from pta.prompts import build_classifier, load_templates
+from pta.reproduction.declaration import load_experiment
+from pta.reproduction.plan import place
+from pta.reproduction.world import load_world
 
 TEN = (
     *("oxford_flowers", "dtd", "oxford_pets", "stanford_cars", "ucf101"),
@@ -40,6 +47,29 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(tmp_path):
     assert "eurosat" in absent.note
     encoder.image_features = None  # a second time nothing is encoded
     assert list(verify(*given, ["dtd"])) == [there]
+
+
+def test_the_published_values_of_ulip_are_those_of_the_paper_s_table():
+    plan = place(load_experiment("table3"), load_world("paper"))
+    printed = {}
+    for row in plan.experiment.rows:
+        if row.label == "ULIP":
+            values = plan.printed[row.name]
+            for at, column in enumerate(plan.columns):
+                printed |= {job.dataset: values[column.label] for job in plan.jobs.get((row.name, at), ())}
+    assert find_reference("ULIP (PointBERT)", "clip").accuracies == printed
+
+
+def test_clouds_are_measured_as_images_are(tmp_path, monkeypatch):
+    clouds = replace(open_samples(write_clouds(tmp_path / "shapes.h5")), prompts="point_clouds")
+    monkeypatch.setattr("pta.inference.verify.open_samples", lambda dataset, root: clouds)
+    encoder = load_encoder(f"ulip:{write_ulip(tmp_path, random_ulip())}")
+    reference = find_reference(encoder.architecture, "clip")
+    (found,) = verify(encoder, reference, tmp_path, tmp_path, ["modelnet_c/rotate/2"])
+    assert (found.published, found.images) == (55.27, 9)
+    expected = build_classifier(encoder, clouds.class_names, load_templates("ulip64"))
+    (file,) = tmp_path.glob("modelnet_c-rotate-2-*.safetensors")
+    torch.testing.assert_close(load_features(file).classifier.anchors, expected.anchors)
 
 
 def test_a_row_that_was_made_with_descriptions_is_measured_with_descriptions(tmp_path):

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
+from threading import Lock
 from typing import IO, Any
 
 import torch
@@ -26,6 +27,7 @@ from pta.memory import require_memory
 
 _LARGEST_TEXT = 64 * 2**20
 _BYTES_AT_ONCE = 2**20
+_ONE_HEADER_AT_A_TIME = Lock()  # numpy parses it with ast, which fails now and then in threads before CPython 3.11.9
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _LONGEST_NPY_HEADER = 2**14  # numpy itself refuses more than 10,000 letters
 
@@ -119,9 +121,9 @@ def understanding(path: str | Path, kind: str) -> Iterator[None]:
         yield
     except PtaError:
         raise
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
     except Exception as error:
+        if isinstance(error, OSError) and error.strerror:  # the system's; libraries raise it for damage as well
+            raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
         raise UnreadableFile(
             f"{path} cannot be read as a {kind} (truncated or damaged?): {first_line(error)}"
         ) from None
@@ -303,7 +305,8 @@ def read_npy(file: IO[bytes], size: int) -> NDArray[Any]:
     Nothing is read before the header and the size agree, and no Python object is ever made.
     """
     head = BytesIO(file.read(_LONGEST_NPY_HEADER))  # numpy would read as long a header as the file says
-    shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(head)](head)
+    with _ONE_HEADER_AT_A_TIME:
+        shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(head)](head)
     length = math.prod(shape) * dtype.itemsize
     if dtype.hasobject or length != size - file.seek(head.tell()):
         raise ValueError("it holds Python objects, or is not as long as it says")

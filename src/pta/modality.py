@@ -14,6 +14,7 @@ class Modality:
 
     name: str  # the word for one sample, for messages
     suffixes: frozenset[str]  # how the names of files end that are taken for such a sample, in small letters
+    prompts: str | None = None  # whose templates suit such samples where no dataset is known; None for photographs
 
     def takes(self, file_name: str) -> bool:
         """Whether a file of this name is taken for a sample."""
@@ -26,4 +27,4 @@ class Modality:
 
 
 IMAGES = Modality("image", frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")))
-CLOUDS = Modality("cloud", frozenset((".npy", ".npz", ".xyz", ".ply", ".off", ".obj")))
+CLOUDS = Modality("cloud", frozenset((".npy", ".npz", ".xyz", ".ply", ".off", ".obj")), prompts="point_clouds")

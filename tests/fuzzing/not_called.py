@@ -2,7 +2,9 @@
 
 _REASONS = {
     "says what is wrong": "pta:PtaError pta.prompts:DuplicateClassNames pta.errors",
-    "abstract": "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.prompts:TextEncoder",
+    "abstract": (
+        "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.encoders:CloudEncoder pta.prompts:TextEncoder"
+    ),
     "for the author of a method, or of a model": (
         "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.adapters:Origin "
         "pta.adapters.adapter:full pta.adapters.gradient_method "
@@ -51,6 +53,7 @@ _REASONS = {
         "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
         "pta.plugins pta:Adapter.remarks"
     ),
+    "refuses whatever it is given": "pta:Adapter.preview",
     "loops to be read, which tests call": "pta.reference",
 }
 NOT_CALLED = {name: reason for reason, names in _REASONS.items() for name in names.split()}

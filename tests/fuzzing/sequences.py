@@ -55,7 +55,7 @@ def summarise(runs: Any) -> Any:
 @target(50)
 def make_samples(scene: Scene) -> Any:
     arrays = {"views": valid.VIEW_FEATURES, "most_confident": valid.VIEW_FEATURES[:, :2], "raw": valid.PIXELS}
-    arrays["patches"] = valid.PATCH_FEATURES
+    arrays |= {"patches": valid.PATCH_FEATURES, "generated": valid.VIEW_FEATURES}
     odd = {key: scene.around(torch.from_numpy(one)) for key, one in arrays.items() if scene.random.random() < 0.5}
     features = scene.odd(torch.from_numpy(valid.FEATURES))
     plain = scene.random.random() < 0.4

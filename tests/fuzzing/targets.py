@@ -12,6 +12,7 @@ from PIL import Image
 from fuzzing import sequences, sessions, valid
 from fuzzing.calls import Scene, Target, Violation, make_call
 from fuzzing.declare import TARGETS, Call, calls, command, file
+from pta import create_adapter
 
 _PICTURE = Image.fromarray(valid.PICTURE)
 _FASHION = ["t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
@@ -39,6 +40,10 @@ calls("pta.adapters.presets:load_preset", "pta", "paper", "dtd")
 calls("pta.adapters.presets:depends_on_dataset", "pta")
 calls("pta.adapters.presets:preset_names")
 calls("pta.adapters:Snapshot", "pta", {}, lambda scene: valid.classifier(), {})
+calls(
+    *("pta:PointCache.preview", lambda scene: create_adapter("point-cache", valid.classifier(), prefill=True)),
+    lambda scene: valid.samples()[:6],
+)
 # from pictures and texts to features
 calls("pta.encoders:load_encoder", "embedded", device="cpu", dtype="float32")
 calls("pta.encoders:find_device", "cpu")
@@ -76,6 +81,8 @@ calls("pta.datasets.features:read_about", file("features.safetensors", Path), we
 _OPEN, _READ = "pta.datasets:open_samples", sequences.read_all
 calls(_OPEN, file("classes"), class_names=None, then=_READ, weight=8)
 calls(_OPEN, file("classes", Path), class_names=valid.NAMES, then=_READ, weight=4)
+_FOUND = {"then": lambda found: (found.count, found.fingerprint), "weight": 4}
+calls("pta.datasets.generated:find_generated", Call(_OPEN, file("classes")), file("generated"), 2, **_FOUND)
 calls(_OPEN, file("shard.tar"), class_names=valid.NAMES, then=_READ, weight=12)
 calls(_OPEN, file("listed", lambda path: path / "list.csv"), then=_READ, weight=12)
 for _source in valid.SOURCES:
@@ -148,6 +155,7 @@ for _line in """\
   < paths.txt
 5 extract {classes} --out f.safetensors --model embedded --views 2 --view-mode crops --seed 1 --shard 2
   --on-error skip --templates {templates.txt} --json - --workers 2
+2 extract {classes} --out f.safetensors --model embedded --views-from {generated} --generated 2 --on-error skip
 3 extract {shard.tar} --out f.safetensors --model embedded --classes a,b,c --pixels
 3 datasets check dtd --data {datasets} --json -
 1 datasets --json list.json

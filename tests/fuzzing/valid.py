@@ -126,6 +126,7 @@ def _features_npz(path: Path) -> None:
         bias=np.array(0.5),
         view_features=VIEW_FEATURES,
         patch_features=PATCH_FEATURES,
+        generated_features=VIEW_FEATURES,
     )
 
 
@@ -145,6 +146,13 @@ def _classes(path: Path) -> None:
     for name, kind in (("cat", "JPEG"), ("dog", "PNG"), ("owl", "GIF")):
         (path / name).mkdir(parents=True)
         (path / name / f"1.{kind.lower()}").write_bytes(picture(kind))
+
+
+def _generated(path: Path) -> None:
+    for name in ("cat", "dog", "owl"):
+        (path / name).mkdir(parents=True)
+        for number in range(2):
+            (path / name / f"1_{number}.png").write_bytes(picture())
 
 
 def _list(path: Path) -> None:
@@ -176,6 +184,7 @@ _FILES: dict[str, Callable[[Path], Any]] = {
     "segment.safetensors": lambda path: segment().save(path),
     "shard.tar": _tar,
     "classes": _classes,
+    "generated": _generated,
     "listed": _list,
     "datasets": lambda path: [build(source, path) for source in SOURCES],
     "store": lambda path: ResultStore(path).put({"method": "pta", "seed": 1}, {"accuracy": 60.0}),

@@ -41,7 +41,9 @@ _MADE_BY = {
     "views": "pta extract --views 64 --view-mode crops",
     "raw": "pta extract --pixels",
     "patches": "pta extract --patches",
+    "generated": "pta extract --views 65 --views-from DIR, or choose difftpt-augmented, which needs none",
 }
+_IN_WORDS = {"raw": "raw samples", "generated": "generated pictures"}
 _COUNTERS = ("seen", "without_gradient")  # of samples
 
 
@@ -102,7 +104,7 @@ class Adapter(ABC):
 
     name: ClassVar[str]
     declared: ClassVar[Mapping[str, Parameter]] = {}
-    # Of the samples "features", "views", "raw", "patches"; of the model "image tower", "prompt tower".
+    # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     # What an answer depends on beside the state: its own "sample" (then a batch gives what one by one gives), the
     # "batch" it comes in, or the whole "stream", which must then come as one batch.
@@ -320,7 +322,7 @@ class Adapter(ABC):
         """Refuse samples that do not provide what the method needs."""
         for missing in sorted(self.needs_with(self.parameters) - TOWERS - samples.provides):
             advice = f"; make them with {_MADE_BY[missing]}" if missing in _MADE_BY else ""
-            raise InvalidSamples(f"{self.name} needs {missing}, which are missing{advice}")
+            raise InvalidSamples(f"{self.name} needs {_IN_WORDS.get(missing, missing)}, which are missing{advice}")
 
     def refined(self, samples: Samples) -> Tensor:
         """The features that the method's answers are about, B×d; those of the samples, unless it makes its own."""

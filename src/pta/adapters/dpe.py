@@ -40,6 +40,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from pta.adapters.adapter import full
 from pta.adapters.gradient_method import GradientMethod, require_views
 from pta.adapters.state_bounds import UNIT_BALL, entropies, slots_of
 from pta.classifier import ZeroShotClassifier
@@ -87,17 +88,15 @@ class DPE(GradientMethod):
     )
     keep: float = number(0.1, 0.0, 1.0, "share of the views that is kept, at least one")
     answer: Answered = choice("plain", Answered, "what is scored: the plain image, or its views, selected anew")
-    prototypes: Tensor  # W
-    averaged: Tensor  # n
-    keys: Tensor
-    scores: Tensor  # entropies of the keys
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.add_state("prototypes", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
-        self.add_state("averaged", lambda c, *_: c.anchors.new_zeros((), dtype=torch.int64), per_class=False)
-        self.add_state("keys", lambda c, p, _: c.anchors.new_zeros(c.classes, p["slots"], c.dim), within=UNIT_BALL)
-        self.add_state("scores", _no_scores, within=slots_of(entropies(classifier.classes)))
+        (C, d), M = classifier.anchors.shape, self.slots
+        self.prototypes = self.add_state("prototypes", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # W
+        self.averaged = self.add_state("averaged", full(0, dtype=torch.int64), per_class=False)  # n
+        self.keys = self.add_state("keys", full(0.0, C, M, d), within=UNIT_BALL)
+        no_entropies = full(EMPTY, C, M, dtype=torch.float64)
+        self.scores = self.add_state("scores", no_entropies, within=slots_of(entropies(C)))  # entropies of the keys
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
@@ -181,7 +180,3 @@ def _with_item(keys: Tensor, scores: Tensor, look: _Look) -> tuple[Tensor, Tenso
     scores, order = torch.cat([scores, look.entropy[:, None]], dim=1).sort(dim=1, stable=True)
     keys = torch.cat([keys, look.f[None]], dim=1).take_along_dim(order[:, :, None], dim=1)
     return keys[:, :-1], scores[:, :-1]
-
-
-def _no_scores(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: object) -> Tensor:
-    return classifier.anchors.new_full((classifier.classes, parameters["slots"]), EMPTY, dtype=torch.float64)

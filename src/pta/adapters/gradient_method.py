@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
+from pta.adapters.adapter import Adapter, full
 from pta.classifier import ZeroShotClassifier
 from pta.engines.host_readable import is_host_readable
 from pta.errors import InvalidSamples
@@ -18,11 +18,10 @@ class GradientMethod(Adapter):
     A sample whose gradient is not finite gets its zero-shot answer, teaches nothing, and is counted.
     """
 
-    without_gradient: Tensor  # how many samples that was
-
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.add_state("without_gradient", lambda c, *_: c.anchors.new_zeros((), dtype=torch.int64), per_class=False)
+        # how many samples that was
+        self.without_gradient = self.add_state("without_gradient", full(0, dtype=torch.int64), per_class=False)
 
     def remarks(self) -> list[str]:
         """What a user should know of the samples so far."""

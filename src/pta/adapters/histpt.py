@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from pta.adapters.adapter import full
 from pta.adapters.gradient_method import GradientMethod
 from pta.adapters.state_bounds import UNIT_BALL, UNIT_ROWS, between, entropies
 from pta.classifier import ZeroShotClassifier
@@ -63,14 +64,6 @@ class HisTPT(GradientMethod):
     answer: Answer = choice("tuned", Answer, "by the tuned prompt, or fused from the three memories (our choice)")
     start: str = parameter("a photo of a", require_text, "a text", "the words that all prompts begin with")
     max_gib: float = number(1.0, 0.01, 1024.0, "memory for a backward pass, in GiB")
-    context: Tensor  # n×width
-    mean: Tensor  # of the gradients and of their squares, AdamW's moments
-    square: Tensor
-    updates: Tensor  # how many there were
-    local: Tensor  # C×slots×d, the newest first
-    entropies: Tensor  # of its entries
-    hard: Tensor  # C×slots×d
-    overall: Tensor  # C×d, the global memory
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -81,19 +74,19 @@ class HisTPT(GradientMethod):
         self.tower = self.model.prompt_tower(classifier.class_names, self.start)
         self.prompts = PromptGradients(self.tower, self.max_gib * 2**30)
         initial = self.prompts.read(self._words[None])[0]
-        self.add_state("context", lambda *_: self._words.clone(), within=between(-_LARGEST, _LARGEST), per_class=False)
-        self.add_state("mean", lambda *_: 0 * self._words, within=between(-_LARGEST, _LARGEST), per_class=False)
-        self.add_state("square", lambda *_: 0 * self._words, within=between(0, _LARGEST**2), per_class=False)
-        self.add_state("updates", lambda c, *_: torch.zeros_like(self.seen), per_class=False)
-        self.add_state("local", lambda *_: initial[:, None].repeat(1, self.slots, 1), within=UNIT_ROWS)
-        self.add_state("hard", lambda *_: initial[:, None].repeat(1, self.slots, 1), within=UNIT_BALL)
-        self.add_state("overall", lambda *_: initial.clone(), within=UNIT_BALL)
-        self.add_state(
-            "entropies",
-            lambda c, *_: c.anchors.new_zeros(self.slots, dtype=torch.float64),
-            within=entropies(classifier.classes),
-            per_class=False,
-        )
+        copies, numbers = lambda *_: initial[:, None].repeat(1, self.slots, 1), between(-_LARGEST, _LARGEST)
+        self.context = self.add_state("context", lambda *_: self._words.clone(), within=numbers, per_class=False)
+        # AdamW's moments: the means of the gradients and of their squares, and how many there were
+        self.mean = self.add_state("mean", lambda *_: 0 * self._words, within=numbers, per_class=False)
+        squares = between(0, _LARGEST**2)
+        self.square = self.add_state("square", lambda *_: 0 * self._words, within=squares, per_class=False)
+        self.updates = self.add_state("updates", full(0, dtype=torch.int64), per_class=False)
+        # the memories, C×slots×d with the newest first, the entropies of the local one, and the global one, C×d
+        self.local = self.add_state("local", copies, within=UNIT_ROWS)
+        self.hard = self.add_state("hard", copies, within=UNIT_BALL)
+        self.overall = self.add_state("overall", lambda *_: initial.clone(), within=UNIT_BALL)
+        none, range_of = full(0.0, self.slots, dtype=torch.float64), entropies(classifier.classes)
+        self.entropies = self.add_state("entropies", none, within=range_of, per_class=False)
 
     def _step(self, samples: Samples) -> Tensor:
         assert samples.views is not None  # checked by `needs`

@@ -18,7 +18,7 @@ def preset_names() -> list[str]:
     """The presets that there are, each for at least one method.
 
     >>> preset_names()
-    ['non-iid', 'paper']
+    ['non-iid', 'paper', 'points']
     """
     return sorted({name for method in _methods() for name in _presets(method)})
 

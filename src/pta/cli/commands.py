@@ -22,7 +22,8 @@ COMMANDS = {
     "verify": (
         "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."
     ),
-    "datasets": "List the image sets that are known by name, or check a copy of one.",
+    "corrupt-points": "Make seven corruptions of point clouds in five severities, as ModelNet-C has them.",
+    "datasets": "List the sets that are known by name, or check a copy of one.",
 }
 """One line of help by name. The module in `pta.cli` has a function or a `typer.Typer` of the module's name."""
 
@@ -37,8 +38,8 @@ class LazyGroup(TyperGroup):
 
 
 def module_of(name: str) -> str:
-    """The module of a command, which is called like it unless that is a function of Python."""
-    return {"eval": "evaluate"}.get(name, name)
+    """The module of a command, which is called like it unless that is a function of Python or has a hyphen."""
+    return {"eval": "evaluate"}.get(name, name.replace("-", "_"))
 
 
 def load_command(name: str) -> Any:

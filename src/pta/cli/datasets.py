@@ -1,4 +1,4 @@
-"""`pta datasets`: the image sets that are known by name, and whether a copy of one is complete."""
+"""`pta datasets`: the sets that are known by name, and whether a copy of one is complete."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from pta.datasets.check import Report
 from pta.datasets.check import check as check_dataset
 
 datasets = typer.Typer(
-    name="datasets", help="List the image sets that are known by name, or check a copy of one.", add_completion=False
+    name="datasets", help="List the sets that are known by name, or check a copy of one.", add_completion=False
 )
 
 
@@ -21,7 +21,7 @@ def list_datasets(
     context: typer.Context,
     json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
 ) -> None:
-    """List the image sets that are known by name, or check a copy of one."""
+    """List the sets that are known by name, or check a copy of one."""
     if context.invoked_subcommand is None:
         require_place(json)
         records = [entry.record() for entry in catalogue().values()]
@@ -51,11 +51,11 @@ datasets.command()(check)
 
 
 def _show(report: Report) -> None:
-    images = f"{report.images:,}" + ("" if report.expected_images is None else f" of {report.expected_images:,}")
+    samples = f"{report.images:,}" + ("" if report.expected_images is None else f" of {report.expected_images:,}")
     print_lines(
         f"{report.name}: {report.title}",
         f"  folder   {report.folder}",
-        f"  images   {images}",
+        f"  samples  {samples}",
         f"  classes  {report.classes:,} of {report.expected_classes:,}",
         *(f"  note     {note}" for note in report.notes),
         *(f"  missing  {problem}" for problem in report.problems),
@@ -66,10 +66,14 @@ def _show(report: Report) -> None:
 def _table(records: list[dict[str, Any]]) -> Table:
     table = Table("id", "what it is")
     table.add_column("classes", justify="right")
-    table.add_column("images", justify="right")
+    table.add_column("samples", justify="right")
     table.add_column("folder in --data", overflow="fold")
     table.add_column("templates")
     for record in records:
-        counts = (f"{record['classes']:,}", f"{record['images']:,}" + (" each" if record["parts"] else ""))
+        samples = record["images"]
+        many = (
+            f"{samples:,}" if isinstance(samples, int) else " or ".join(f"{n:,}" for n in sorted({*samples.values()}))
+        )
+        counts = (f"{record['classes']:,}", many + (" each" if record["parts"] else ""))
         table.add_row(record["id"], record["title"], *counts, record["folder"], record["templates"])
     return table

@@ -1,5 +1,6 @@
 """`pta extract`: images to a feature file, once."""
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +12,12 @@ from rich.progress import Progress, TaskID
 from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.output import progress, require_place, write_json
+from pta.datasets.generated import find_generated
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.errors import InvalidParameter
 from pta.inference.encoding import Reading, Views
-from pta.inference.extract import Extraction, require_feature_file
+from pta.inference.extract import Extraction, require_feature_file, require_modality
 from pta.inference.extract import extract as extract_features
 from pta.inference.open_source import open_source
 from pta.limits import USUAL_LIMITS, Limits
@@ -27,9 +29,9 @@ def extract(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="DATASET|FOLDER|CSV|TAR",
-            help="A name from pta datasets, a folder with a sub-folder a class, a .csv of path,label, .tar shards, or "
-            "the packaged images: fashion/clean, fashion/blur/3.",
+            metavar="DATASET|FOLDER|CSV|TAR|H5",
+            help="A name from pta datasets, a folder with a sub-folder a class, a .csv of path,label, .tar shards, an "
+            ".h5 file of clouds, or the packaged images: fashion/clean, fashion/blur/3.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The feature file to make, .safetensors.")],
@@ -49,6 +51,13 @@ def extract(
         bool,
         typer.Option("--patches", help="Also store features of the plain image's patches: 200 kB an image, ViT-B/16."),
     ] = False,
+    views_from: Annotated[
+        Path | None,
+        typer.Option(help="Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"),
+    ] = None,
+    generated: Annotated[
+        int, typer.Option(min=1, help="How many pictures of --views-from to take for each image.")
+    ] = 63,
     shard: Annotated[
         int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
     ] = 1024,
@@ -74,7 +83,9 @@ def extract(
     if patches:
         encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
-    prompts = load_templates(templates, images.prompts)
+    if views_from is not None:
+        reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated))
+    prompts = load_templates(templates, images.prompts or encoder.modality.prompts)
     about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
     with progress() as bar:
         task = bar.add_task("texts")
@@ -91,12 +102,13 @@ def extract(
             on_progress=move,
             on_size=lambda size: say(f"{out} will take {decimal(size)}, and as much again while it is made"),
         )
-    _report(done, json)
+    _report(done, f"{encoder.modality.name}s", json)
 
 
 def _open(source: str, data: Path | None, classes: str | None, encoder: Encoder) -> SampleSet:
     names = None if classes is None else options.read_classes(classes)
     images = open_source(source, root=data, class_names=names, modality=encoder.modality)
+    require_modality(images, encoder)
     if not images.class_names:
         raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name per line)")
     for note in images.notes:
@@ -108,11 +120,11 @@ def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> N
     bar.update(task, completed=done, total=total)  # a total of None is left as it is
 
 
-def _report(done: Extraction, json: Path | None) -> None:
+def _report(done: Extraction, samples: str, json: Path | None) -> None:
     for line in done.skipped:
         say(f"skipped: {line}")
     record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}
     if write_json(json, record):
         there = "all were there already" + (", text features renewed" if done.texts_renewed else "")
         what = f"{done.encoded:,} encoded now" if done.encoded else there
-        print(f"{done.path}: {done.samples:,} images, {what}")
+        print(f"{done.path}: {done.samples:,} {samples}, {what}")

@@ -98,7 +98,7 @@ def _label(
     classifier: Classifier, start: Start, total: int | None, reading: Reading, stream: SavedStream, **how: Any
 ) -> None:
     """Answer the samples, and say what was done."""
-    tally = Tally(classifier.adapter.name)
+    tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s")
     if classifier.adapter.scope == "batch":
         say(f"{tally.method} answers a batch at a time: its answers depend on --batch {reading.batch}")
     with stopping_on_interrupt() as interrupted, progress() as bar:

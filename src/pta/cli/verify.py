@@ -18,13 +18,14 @@ from pta.limits import USUAL_LIMITS, Limits
 
 
 def verify(
-    model: Annotated[str, typer.Argument(help="As for --model: hf:…, openclip:… or file:….")],
+    model: Annotated[str, typer.Argument(help="As for --model: hf:…, openclip:…, file:… or ulip:….")],
     data: Annotated[Path, typer.Option(help="The folder that holds the datasets; see pta datasets.")],
     templates: Annotated[
         str, typer.Option(help="Compare with what was published for: vanilla, clip, coop or dpe.")
     ] = "clip",
     architecture: Annotated[
-        str | None, typer.Option(help="Compare with ViT-B/16 or RN50.", show_default="what the model is")
+        str | None,
+        typer.Option(help="Compare with ViT-B/16, RN50 or ULIP (PointBERT).", show_default="what the model is"),
     ] = None,
     descriptions: Annotated[
         Path | None, typer.Option(help="For dpe: a folder with the sentences of each set, DATASET.json.")
@@ -69,7 +70,7 @@ def verify(
 
 def _table(verdicts: list[Verdict], title: str, tolerance: float) -> Table:
     table = Table("dataset", title=title, title_justify="left")
-    for heading in ("images", "published", "measured", "difference"):
+    for heading in ("samples", "published", "measured", "difference"):
         table.add_column(heading, justify="right")
     table.add_column("")
     for verdict in verdicts:

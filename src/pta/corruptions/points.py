@@ -20,8 +20,10 @@ from pta.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, corrupted_size, 
 Random = np.random.RandomState  # whose draws are the same in every release of NumPy
 Points = NDArray[np.float32] | NDArray[np.float64]
 
-PUBLISHED_ORDER = ("scale", "jitter", "rotate", "dropout_global", "dropout_local", "add_global", "add_local")
-PUBLISHED_POINTS = 1024  # the first of each cloud
+_PUBLISHED_ORDER = ("scale", "jitter", "rotate", "dropout_global", "dropout_local", "add_global", "add_local")
+EVERY = tuple(product(_PUBLISHED_ORDER, SEVERITIES))
+"""Every corruption and severity, in the published order."""
+
 _PUBLISHED_SEED = 0
 _MOST_CLUSTERS = 7
 
@@ -42,12 +44,18 @@ def corrupt_points(cloud: object, corruption: str, severity: int, *, seed: int, 
 
 def corrupt_as_published(clouds: Sequence[object]) -> Iterator[tuple[str, int, list[Points]]]:
     """Each corruption, severity and its clouds, drawn as for the published files."""
-    rng, usable = Random(_PUBLISHED_SEED), []
+    rng, usable = Random(_PUBLISHED_SEED), corruptible(clouds)
+    for corruption, severity in EVERY:
+        yield corruption, severity, [_BY_NAME[corruption](cloud, severity, rng) for cloud in usable]
+
+
+def corruptible(clouds: Sequence[object]) -> list[Cloud]:
+    """The clouds, if every corruption can be applied to each of them."""
+    usable = []
     for number, cloud in enumerate(clouds):
         with naming(f"cloud {number}"):
-            usable.append(_usable(cloud, list(product(PUBLISHED_ORDER, SEVERITIES))))
-    for corruption, severity in product(PUBLISHED_ORDER, SEVERITIES):
-        yield corruption, severity, [_BY_NAME[corruption](cloud, severity, rng) for cloud in usable]
+            usable.append(_usable(cloud, EVERY))
+    return usable
 
 
 def _usable(cloud: object, corruptions: Sequence[tuple[str, int]]) -> Cloud:

@@ -1,15 +1,21 @@
-"""The sixteen image sets of this field, as data: where their parts lie, what they are called, how many there are."""
+"""The sixteen image sets and two sets of clouds of this field, as data: where they lie, their names, their counts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pta.datasets.sample_set import SampleFile
+from pta.datasets.sample_set import ListedSample, SampleFile
 from pta.errors import InvalidParameter, nearest
 from pta.files import packaged_json
+from pta.modality import CLOUDS, IMAGES, Modality
 from pta.parameters import require_text
+from pta.points.corrupted_sizes import corrupted_size
+
+CLEAN = "clean"
+"""What a set of corrupted clouds is called without a corruption."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +24,7 @@ class Entry:
 
     id: str  # what it is called on the command line
     title: str
-    layout: str  # `split_file` or `aircraft` for a list, `wnid_tree` or `index_tree` for class folders
+    layout: str  # `split_file` or `aircraft` for a list, `wnid_tree` or `index_tree` for class folders, `h5` for clouds
     images: tuple[str, ...]  # the folder of the images
     names: str  # which of our own lists of class names belongs to it
     classes: int  # of the full set
@@ -32,6 +38,13 @@ class Entry:
     parts: tuple[tuple[str, ...], ...] = ()  # folders below `images` that a user chooses among, level by level
     filters: Mapping[str, str] = field(default_factory=dict)  # by name, letters whose files are left out on request
     without: str | None = None  # the letters chosen from `filters`
+    counts: Mapping[str, int] = field(default_factory=dict)  # by the first of `parts`, where each has its own
+    points: int | None = None  # of a cloud, after the corruption that was chosen
+
+    @property
+    def modality(self) -> Modality:
+        """What its samples are."""
+        return CLOUDS if self.layout == "h5" else IMAGES
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -66,10 +79,21 @@ class Entry:
         return _first_existing(root, self.names_file)
 
     def part(self, *chosen: str) -> "Entry":
-        """The set below the folders chosen from `parts`."""
-        below = "/".join(chosen)
+        """The set below the folders chosen from `parts`, or the file of a corruption and severity."""
+        below, count, points = "/".join(chosen), self.counts.get(chosen[0], self.count), self.points
+        if self.layout == "h5":
+            *folders, corruption, severity = chosen if chosen[-1] != CLEAN else (*chosen, "")
+            below = "/".join([*folders, "_".join(filter(None, (corruption, severity))) + ".h5"])
+            points = corrupted_size(self.points or 0, corruption, int(severity)) if severity else points
         images = tuple(f"{place}/{below}" for place in self.images)
-        return replace(self, id=f"{self.id}/{below}", images=images, parts=())
+        id = "/".join((self.id, *chosen))
+        return replace(self, id=id, images=images, parts=(), count=count, counts={}, points=points)
+
+    def choices(self) -> Iterator[tuple[str, ...]]:
+        """What `part` takes."""
+        yield from product(*self.parts)
+        if self.layout == "h5":
+            yield from ((*chosen, CLEAN) for chosen in product(*self.parts[:-2]))
 
     def record(self) -> dict[str, Any]:
         """What is written to JSON."""
@@ -77,7 +101,7 @@ class Entry:
             "id": self.id,
             "title": self.title,
             "classes": self.classes,
-            "images": self.count,
+            "images": self.count or dict(self.counts),
             "folder": self.images[0],
             "list": self.test_list[0] if self.test_list else None,
             "templates": self.prompts,
@@ -94,7 +118,7 @@ Watch = Callable[[int, int], None]
 class Listing:
     """Which images a copy of a set holds, in order, with their labels."""
 
-    images: list[SampleFile]
+    images: Sequence[ListedSample]
     labels: list[int]
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()  # remarks for the user
@@ -135,9 +159,10 @@ def find_entry(source: str) -> Entry:
         return entry
     if entry.filters and len(chosen) == 1 and chosen[0] in entry.filters:
         return replace(entry, id=source, without=entry.filters[chosen[0]], count=None)
-    if len(chosen) != len(entry.parts):
+    levels = (*entry.parts[:-2], (CLEAN,)) if entry.layout == "h5" and chosen[-1] == CLEAN else entry.parts
+    if len(chosen) != len(levels):
         raise InvalidParameter(f"{source}: {_how_to_choose(entry)}; for a folder write ./{source}")
-    for name, known in zip(chosen, entry.parts, strict=True):
+    for name, known in zip(chosen, levels, strict=True):
         if name not in known:
             raise InvalidParameter(f"{source}: {name!r} does not exist; {nearest(name, known)}")
     return entry.part(*chosen)

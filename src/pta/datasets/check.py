@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pta.datasets.catalogue import Entry, Listing, Watch, find_entry
 from pta.datasets.layouts import list_images, missing_places
 from pta.errors import PtaError, UnreadableFile, shown
+from pta.files import exists
 
 _SHOWN = 3
 
@@ -70,7 +70,7 @@ def _gaps(entry: Entry, listing: Listing) -> list[str]:
     occurring = set(listing.labels)
     absent = [name for label, name in enumerate(listing.class_names) if label not in occurring]
     if absent:
-        problems.append(f"{len(absent):,} of {entry.classes:,} classes have no images: {_some(absent)}")
+        problems.append(f"{len(absent):,} of {entry.classes:,} classes have no {entry.modality.name}s: {_some(absent)}")
     if entry.count is not None and len(listing.images) != entry.count:
         what = "the list names" if entry.test_list else "the class folders hold"
         problems.append(f"{what} {len(listing.images):,} images, the full set has {entry.count:,}")
@@ -78,24 +78,28 @@ def _gaps(entry: Entry, listing: Listing) -> list[str]:
 
 
 def _check_parts(entry: Entry, root: Path, watch: Watch) -> Report:
-    parts = ["/".join(chosen) for chosen in product(*entry.parts)]
-    there = [part for part in parts if entry.part(part).image_folder(root).is_dir()]
+    parts = ["/".join(chosen) for chosen in entry.choices()]
+    there = [part for part in parts if exists(_part(entry, part).image_folder(root))]
     reports = []
     for number, part in enumerate(there):
 
         def watch_part(done: int, total: int, number: int = number) -> None:
             watch(number * total + done, len(there) * total)
 
-        reports.append(_check_one(entry.part(part), root, watch_part))
+        reports.append(_check_one(_part(entry, part), root, watch_part))
     absent = [part for part in parts if part not in there]
     problems = [f"{part}: {one}" for part, report in zip(there, reports, strict=True) for one in report.problems]
     notes = [f"{len(there)} of {len(parts)} parts are here; not here, and not counted: {_some(absent)}"]
     if not there:
         problems = missing_places(entry, root) or [f"none of its {len(parts)} parts are here: {_some(parts)}"]
     images, classes = sum(one.images for one in reports), min((one.classes for one in reports), default=0)
-    expected = None if entry.count is None else entry.count * max(len(there), 1)
+    expected = sum(_part(entry, part).count or 0 for part in there) or entry.count
     counts, notes = (images, expected, classes, entry.classes), notes if there and absent else []
     return Report(entry.id, entry.title, str(entry.image_folder(root)), *counts, tuple(problems), tuple(notes))
+
+
+def _part(entry: Entry, part: str) -> Entry:
+    return entry.part(*part.split("/"))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -2,9 +2,9 @@
 
 `.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
 in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d), `patch_features`
-(N×patches×d) and `pixels` (N×…, raw samples as the model takes them, such as the bytes of an image's pixels). Files
-that `pta extract` wrote also hold the `paths` of their samples and, in the metadata, `about`: where everything in them
-comes from.
+(N×patches×d), `generated_features` (N×pictures×d) and `pixels` (N×…, raw samples as the model takes them, such as the
+bytes of an image's pixels). Files that `pta extract` wrote also hold the `paths` of their samples and, in the metadata,
+`about`: where everything in them comes from.
 """
 
 import hashlib
@@ -29,8 +29,14 @@ from pta.plain import plain_number, plain_tensor
 from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
-_OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "pixels")
-STORED_AS = {"features": "image_features", "views": "view_features", "patches": "patch_features", "raw": "pixels"}
+_OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels")
+STORED_AS = {
+    "features": "image_features",
+    "views": "view_features",
+    "patches": "patch_features",
+    "generated": "generated_features",
+    "raw": "pixels",
+}
 """What the tensors of `Samples` are called in a feature file."""
 
 
@@ -39,7 +45,7 @@ class FeatureFile:
     """A dataset as a method sees it."""
 
     name: str  # the file's, without its ending
-    samples: Samples  # N unit features, with their views, patches or raw samples if the file has them
+    samples: Samples  # N unit features, with their views or whatever else is known of them, if the file has them
     classifier: ZeroShotClassifier  # of the file's text features
     labels: NDArray[np.int64] | None  # N class numbers, if the file has them
     dataset: str = ""  # what its images were listed as when `pta extract` made it, otherwise the file's name, too

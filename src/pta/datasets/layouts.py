@@ -1,4 +1,4 @@
-"""From an entry of the catalogue and a folder to the images of the set: those of a list, or of a tree of class folders.
+"""From an entry of the catalogue and a folder to the samples of the set: of a list, of class folders, or of one file.
 
 Lists are the JSON splits of CoOp and FGVC-Aircraft's own. Trees are ImageNet and its relatives, by wnid or, in V2, by
 number.
@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from pta.datasets.catalogue import Entry, Listing, Watch
 from pta.datasets.class_index import matching_name
+from pta.datasets.h5_clouds import read_clouds
 from pta.datasets.sample_set import SampleFile
 from pta.datasets.trees import is_inside, loose_images, sample_files, sub_folders
 from pta.errors import InvalidParameter, UnreadableFile
@@ -26,12 +27,16 @@ def list_images(
     """The images of a set whose parts are all there; `class_names` are used instead of the set's."""
     if class_names is not None and len(class_names) != entry.classes:
         raise InvalidParameter(f"{entry.id} has {entry.classes} classes, but {len(class_names)} class names were given")
+    if entry.layout == "h5":
+        return _in_h5(entry, root, class_names)
     return (_listed if entry.test_list else _in_folders)(entry, root, class_names, watch)
 
 
 def missing_places(entry: Entry, root: Path) -> list[str]:
     """What is not there at all, a sentence each: what it is, where it should be, where one gets it."""
-    needed = [("folder of images", entry.image_folder, entry.images_from)]
+    is_file = entry.layout == "h5" and not entry.parts
+    what = f"{'file' if is_file else 'folder'} of {entry.modality.name}s"
+    needed = [(what, entry.image_folder, entry.images_from)]
     if entry.test_list:
         needed.append(("list of test images", entry.test_list_file, entry.test_list_from))
     if entry.test_list and entry.names_file:
@@ -109,6 +114,20 @@ def _require_sound(entry: Entry, root: Path, rows: Sequence[Row], names: Sequenc
                 f"{file} calls class {label} {name!r}, where {entry.id} has {known[label]!r}; "
                 "is it the list of another dataset? (Class names of your own are used without this check.)"
             )
+
+
+# -- files of clouds ---------------------------------------------------------------------------------------------------
+
+
+def _in_h5(entry: Entry, root: Path, names: Sequence[str] | None) -> Listing:
+    """The clouds of a file, if it has as many and with as many points as the published one."""
+    path = entry.image_folder(root)
+    clouds, labels = read_clouds(path, entry.classes)
+    found, published = (len(clouds), len(clouds[0].points)), (entry.count, entry.points)
+    if found != published:
+        what = "{} clouds of {} points".format
+        raise UnreadableFile(f"{path} holds {what(*found)}; the published {entry.id} holds {what(*published)}")
+    return Listing(clouds, labels.tolist(), tuple(entry.class_names if names is None else names))
 
 
 # -- trees of class folders --------------------------------------------------------------------------------------------

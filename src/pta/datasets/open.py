@@ -8,6 +8,7 @@ import numpy as np
 
 from pta.datasets.catalogue import Entry, Listing, catalogue, find_entry, is_catalogued
 from pta.datasets.csv_list import open_csv
+from pta.datasets.h5_clouds import open_h5
 from pta.datasets.layouts import list_images, missing_places
 from pta.datasets.own_folder import open_folder
 from pta.datasets.sample_set import SampleSet
@@ -30,8 +31,9 @@ def open_samples(
     Args:
         source: the id of a catalogued set, perhaps with a variant (`dtd`, `imagenet_a/legacy`, `imagenet_c/fog/5`), in
             the folder `root`; or a folder with one sub-folder per class, or with samples only; or a `.csv` with the
-            header `path,label` or `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`). A text that
-            begins with an id means the catalogued set: write `./dtd`, or give a `Path`, for a folder of that name.
+            header `path,label` or `path`; or webdataset shards (`a.tar`, `*.tar`, `shard-{000..003}.tar`); or an `.h5`
+            file of clouds. A text that begins with an id means the catalogued set: write `./dtd`, or give a `Path`, for
+            a folder of that name.
         class_names: in the order of the labels. For a catalogued set they replace its own; the sub-folders of a folder
             and the names in a CSV must be among them; shards with labels need them.
     """
@@ -40,6 +42,8 @@ def open_samples(
         require_texts("class names", class_names)
     if isinstance(source, str) and is_catalogued(source):
         return _open_catalogued(source, None if root is None else as_path(root), class_names)
+    if Path(source).suffix.lower() == ".h5":
+        return open_h5(Path(source), class_names)
     return replace(_open_own(source, class_names, modality), modality=modality)
 
 
@@ -78,10 +82,11 @@ def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] 
             f"the first is {listing.missing[0].path}, are missing; {advice}"
         )
     if not listing.images:
-        raise UnreadableFile(f"{source}: no images in {entry.image_folder(root)}; {advice}")
+        raise UnreadableFile(f"{source}: no {entry.modality.name}s in {entry.image_folder(root)}; {advice}")
     notes = (*listing.notes, *_shortage(entry, listing))
     labels = np.array(listing.labels, np.int64)
-    return SampleSet(source, listing.class_names, tuple(listing.images), labels, entry.prompts, notes)
+    samples = tuple(listing.images)
+    return SampleSet(source, listing.class_names, samples, labels, entry.prompts, notes, entry.modality)
 
 
 def _shortage(entry: Entry, listing: Listing) -> list[str]:
@@ -90,7 +95,8 @@ def _shortage(entry: Entry, listing: Listing) -> list[str]:
         notes.append(f"{len(listing.images):,} images, where the full set has {entry.count:,}")
     occurring = len(set(listing.labels))
     if occurring < entry.classes:
-        notes.append(f"{entry.classes - occurring:,} of {entry.classes:,} classes have no images here")
+        absent = f"{entry.classes - occurring:,} of {entry.classes:,} classes"
+        notes.append(f"{absent} have no {entry.modality.name}s here")
     return notes
 
 

@@ -1,5 +1,6 @@
-"""From samples, such as images, and texts to unit features."""
+"""From samples, such as images or point clouds, and texts to unit features."""
 
+from pta.encoders.cloud_encoder import CloudEncoder
 from pta.encoders.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
 from pta.encoders.encoder import Encoder
 from pta.encoders.image_encoder import ImageEncoder
@@ -8,6 +9,7 @@ from pta.encoders.load import DEFAULT_MODEL, find_device, load_encoder
 __all__ = [
     "DEFAULT_MODEL",
     "EMBEDDED_TEMPLATES",
+    "CloudEncoder",
     "EmbeddedConfig",
     "EmbeddedEncoder",
     "Encoder",

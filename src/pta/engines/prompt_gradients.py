@@ -42,16 +42,22 @@ class PromptGradients:
 
     @torch.enable_grad()
     def pull_back(self, contexts: Tensor, weights: Tensor) -> Tensor:
-        """The gradient of Σ weights·features by the contexts: B×C×d to B×n×width."""
+        """The gradient of Σ weights·features by the contexts: B×C×d to B×n×width.
+
+        It is linear in the weights. Those that go through the tower are at most 1, so that a tower in half precision
+        does not lose small ones.
+        """
+        largest = weights.abs().amax(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+        pairs = zip(*(torch.split(one, self.contexts_at_once) for one in (contexts, weights / largest)), strict=True)
         found = []
-        for some, own in zip(*(torch.split(one, self.contexts_at_once) for one in (contexts, weights)), strict=True):
+        for some, own in pairs:
             leaf = some.detach().requires_grad_()
             parts = (
                 torch.autograd.grad(part.read(leaf), leaf, own[:, classes])[0]
                 for part, classes in zip(self._parts, self.classes, strict=True)
             )
             found.append(sum(parts, torch.zeros_like(some)))
-        return torch.cat(found)
+        return torch.cat(found) * largest
 
     @cached_property
     def _parts(self) -> list[PromptTower]:

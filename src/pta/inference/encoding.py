@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from pta.datasets.generated import GeneratedPictures
 from pta.datasets.sample_set import SampleReference
 from pta.encoders import Encoder
 from pta.encoders.encoder import Raw
-from pta.errors import InvalidParameter, PtaError, UnreadableSample, shown
+from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableSample, naming, shown
 from pta.images import Preprocessing
 from pta.inference.feed import prepare_in_batches
 from pta.limits import USUAL_LIMITS, Limits
@@ -65,6 +67,7 @@ class Reading:
     raw: bool = False  # give out raw samples beside the features, for methods that look inside a tower
     limits: Limits = USUAL_LIMITS  # what is larger cannot be read
     patches: bool = False  # give out the features of the plain sample's patches, too
+    generated: GeneratedPictures | None = None  # encode these as well, each as a plain sample
 
     def __post_init__(self) -> None:
         require_count("batch", self.batch, 1, _LARGEST_BATCH)
@@ -80,12 +83,17 @@ class Reading:
     @property
     def samples_at_once(self) -> int:
         """How many samples a batch holds."""
-        return self.batch if self.views is None else max(1, self.batch // self.views.count)
+        return max(1, self.batch // self.encoded_per_sample)
+
+    @property
+    def encoded_per_sample(self) -> int:
+        """How many raw samples are encoded for one: its views, or itself, and its generated pictures."""
+        return (self.views.count if self.views else 1) + (self.generated.count if self.generated else 0)
 
     def for_needs(self, needs: frozenset[str], views: Views) -> "Reading":
         """The same for a method that needs this; `views` says how they are drawn if it needs them."""
         views_if_needed = views if "views" in needs else None
-        return replace(self, views=views_if_needed, raw="raw" in needs, patches="patches" in needs)
+        return replace(self, views=views_if_needed, raw="raw" in needs, patches="patches" in needs, generated=None)
 
 
 @dataclass(frozen=True)
@@ -94,9 +102,8 @@ class Encoded(Generic[Reference]):
 
     taken: list[tuple[int, Reference]]  # both kinds, in order
     samples: list[tuple[int, Reference]]
-    tensors: dict[
-        str, Tensor
-    ]  # `features` N×d, and `views` N×V×d, `raw`, `patches` if asked for; on the CPU; none if N is 0
+    # `features` N×d, and `views` N×V×d, `raw`, `patches`, `generated` if asked for; on the CPU; none if N is 0
+    tensors: dict[str, Tensor]
     failures: list[tuple[int, PtaError]]
 
 
@@ -119,11 +126,17 @@ def encode_files(
     With `on_error="stop"`, everything before a sample that cannot be read is given out, then its error is raised; with
     `skip` it is among the failures of its batch.
     """
-    prepare = encoder.preparer(fast_decode=reading.fast_decode, views=reading.views, limits=reading.limits)
+    preparer = partial(encoder.preparer, fast_decode=reading.fast_decode, limits=reading.limits)
+    prepare, prepare_plain = preparer(views=reading.views), preparer()
+    most = reading.limits.max_bytes
 
-    def prepare_item(item: tuple[int, Reference]) -> Raw:
+    def prepare_item(item: tuple[int, Reference]) -> tuple[Raw, Raw | None]:
         number, sample = item
-        return prepare(sample.read(reading.limits.max_bytes), sample.key, number)
+        own = prepare(sample.read(most), sample.key, number)
+        if reading.generated is None:
+            return own, None
+        with naming(f"generated from {sample.key}"):
+            return own, np.stack([prepare_plain(one.read(most), one.key, 0) for one in reading.generated.of(sample)])
 
     size = reading.samples_at_once
     first = max(1, size // _FIRST_SHARE) if quick_start else 0
@@ -139,7 +152,9 @@ def encode_files(
         done = prepared if stop is None else prepared[:unread]
         good = [(one.item, one.result) for one in done if one.result is not None]
         failures = [(one.item[0], one.error) for one in done if one.error is not None]
-        tensors = encode_prepared(encoder, [raw for _, raw in good], reading) if good else {}
+        tensors = encode_prepared(encoder, [own for _, (own, _) in good], reading) if good else {}
+        if generated := [beside for _, (_, beside) in good if beside is not None]:
+            tensors["generated"] = _encode_each(encoder, generated)
         yield Encoded([one.item for one in done], [item for item, _ in good], tensors, failures)
         if stop is not None:
             raise unless_skipped(str(stop))
@@ -151,9 +166,26 @@ def unless_skipped(complaint: str) -> UnreadableSample:
 
 
 def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
-    """The `Encoded.tensors` of several samples, at least one, as `Encoder.preparer` made them for this reading."""
+    """The `Encoded.tensors` of several samples, at least one, as `Encoder.preparer` made them for this reading.
+
+    Samples of one shape are encoded together.
+    """
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for at, one in enumerate(prepared):
+        by_shape.setdefault(one.shape, []).append(at)
+    if len(by_shape) > 1 and reading.raw:
+        shapes = " and ".join("×".join(map(str, shape)) for shape in list(by_shape)[:2])
+        raise InvalidSamples(f"raw samples must have one shape, got {shapes}; give samples of one size")
+    parts = [_encode_alike(encoder, [prepared[at] for at in alike], reading) for alike in by_shape.values()]
+    if len(parts) == 1:
+        return parts[0]
+    order = torch.tensor([at for alike in by_shape.values() for at in alike]).argsort()
+    return {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
+
+
+def _encode_alike(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
     if reading.views is not None:
-        seen = torch.stack([encoder.encode(torch.from_numpy(one)).cpu() for one in prepared])
+        seen = _encode_each(encoder, prepared)
         tensors = {"features": seen[:, 0], "views": seen}
         prepared = [one[0] for one in prepared]  # the plain samples
     # numpy stacks: torch would wake all its threads for it, which fight with those that decode
@@ -161,6 +193,11 @@ def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading)
     if reading.views is None:
         tensors = {"features": encoder.encode(plain).cpu()} | ({"raw": plain} if reading.raw else {})
     return tensors | ({"patches": encoder.encode_tokens(plain).cpu()} if reading.patches else {})
+
+
+def _encode_each(encoder: Encoder, several: Sequence[Raw]) -> Tensor:
+    """Several raw samples for each of N, to N×n×d."""
+    return torch.stack([encoder.encode(torch.from_numpy(one)).cpu() for one in several])
 
 
 def samples_of(tensors: Mapping[str, Any]) -> Samples:

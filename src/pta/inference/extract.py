@@ -29,7 +29,7 @@ from pta.inference.encoding import OnError, Reading, encode_files, unless_skippe
 from pta.inference.shards import Shards, discard_shards, open_shards
 from pta.parameters import require_choice, require_count, require_mapping
 
-_IN_HALF = ("views", "patches")  # of which only directions count
+_IN_HALF = ("views", "patches", "generated")  # of which only directions count
 _LARGEST_SHARD = 2**20
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
@@ -71,11 +71,7 @@ def extract(
     require_count("shard", shard, 1, _LARGEST_SHARD)
     require_choice("on_error", on_error, get_args(OnError))
     about = require_mapping("about", {} if about is None else about)
-    if samples.modality != encoder.modality:
-        raise InvalidParameter(
-            f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
-            f"({encoder.modality.endings}); choose another --model"
-        )
+    require_modality(samples, encoder)
     job = _Extractor(samples, encoder, classifier, out, reading or Reading(), about, on_error)
     with sole_writer(out, wait=wait):
         known = read_about(out)
@@ -88,6 +84,15 @@ def extract(
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
             encoded = job.fill(shards, on_progress, on_size)
             return job.join(shards, encoded)
+
+
+def require_modality(samples: SampleSet, encoder: Encoder) -> None:
+    """Refuse samples that the model does not read."""
+    if samples.modality != encoder.modality:
+        raise InvalidParameter(
+            f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
+            f"({encoder.modality.endings}); choose another --model"
+        )
 
 
 def require_feature_file(place: str | Path) -> Path:
@@ -114,7 +119,7 @@ class _Extractor:
     @cached_property
     def inputs(self) -> dict[str, Any]:
         """Everything that decides what the features are."""
-        views = self.reading.views
+        views, generated = self.reading.views, self.reading.generated
         described = {
             "listing": self.samples.fingerprint,
             "count": len(self.samples),
@@ -127,6 +132,7 @@ class _Extractor:
             # files without are as they were before there were any
             **({"pixels": True} if self.reading.raw else {}),
             **({"patches": True} if self.reading.patches else {}),
+            **({"generated": {"count": generated.count, "listing": generated.fingerprint}} if generated else {}),
         }
         return json.loads(json.dumps(described))  # as it will be read back
 
@@ -144,7 +150,7 @@ class _Extractor:
 
     def fill(self, shards: Shards, on_progress: Callable[[int], None], on_size: Callable[[int], None]) -> int:
         """Encode what the shards still miss, in one go, finishing each as soon as its last sample is done."""
-        reading = replace(self.reading, batch=shards.batch * (self.reading.views.count if self.reading.views else 1))
+        reading = replace(self.reading, batch=shards.batch * self.reading.encoded_per_sample)
         missing = deque(shards.missing())
         to_do = [number for numbers in missing for number in numbers]
         done = len(self.samples) - len(to_do)
@@ -194,6 +200,7 @@ class _Extractor:
         whole = {"text_features": anchors, "scale": torch.tensor(scale), "bias": torch.tensor(bias), **described}
         about = {**record, "kind": "features", "version": 1, "classifier": self.classifier.fingerprint}
         optional = {"views": "view_features", "pixels": "pixels", "patches": "patch_features"}
+        optional["generated"] = "generated_features"
         rows = ["image_features", *(stored for name, stored in optional.items() if record["images"].get(name))]
         names = json.dumps(self.classifier.class_names, ensure_ascii=False)
         join_tensors(self.out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
+from pta.errors import InvalidParameter
 from pta.files import as_path
 from pta.inference.answers import Answer, answers_from
 from pta.inference.encoding import Reading, Views, encode_prepared, samples_of
@@ -63,8 +64,9 @@ class Classifier:
         limits: Limits = USUAL_LIMITS,
         **parameters: Any,
     ) -> None:
-        prompts = load_templates(templates) if isinstance(templates, str) else templates
         self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
+        suited = self.encoder.modality.prompts
+        prompts = load_templates(templates, suited) if isinstance(templates, str) else templates
         if isinstance(cache, str) and cache == "default":
             cache = default_cache()
         folder = None if cache is None else as_path(cache)
@@ -120,6 +122,10 @@ class Classifier:
 
     def _checked(self, adapter: Adapter) -> Adapter:
         """The adapter, if samples can be given all that it needs."""
+        if adapter.wants_preview:
+            raise InvalidParameter(
+                f"{adapter.name} with these parameters sees the whole stream before it answers; pta eval shows it that"
+            )
         reading = self.reading(Reading(), adapter)
         self.encoder.preparer(views=reading.views)
         counts = {"views": reading.views.count} if reading.views else {}

@@ -26,29 +26,30 @@ class Predicted:
 class Tally:
     """What a method has done so far.
 
-    >>> Tally("pta", images=200, changed=9, skipped=1).sentence().split("; ")[1]
+    >>> Tally("pta", samples=200, changed=9, skipped=1).sentence().split("; ")[1]
     'pta changed the answer for 9 (4.5 %)'
     """
 
     method: str
-    images: int = 0
+    what: str = "images"
+    samples: int = 0
     changed: int = 0
     skipped: int = 0
     began: float = field(default_factory=time.perf_counter)
 
     def add(self, part: Predicted) -> None:
         """Count a batch."""
-        self.images += len(part.answers)
+        self.samples += len(part.answers)
         self.changed += sum(answer.changed for _, answer in part.answers)
         self.skipped += len(part.failures)
 
     def sentence(self) -> str:
         """The counts, the speed since the beginning, and how many answers are other than zero-shot's."""
-        speed = self.images / max(time.perf_counter() - self.began, 1e-9)
-        share = 100 * self.changed / max(self.images, 1)
+        speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
+        share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         return (
-            f"images: {self.images:,}{skipped}, {speed:,.1f} a second; "
+            f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} a second; "
             f"{self.method} changed the answer for {self.changed:,} ({share:.1f} %)"
         )
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pta.datasets.sample_set import SampleFile
+from pta.datasets.h5_clouds import read_clouds
+from pta.datasets.sample_set import ListedSample, SampleFile, SampleReference
 from pta.datasets.trees import sample_files
 from pta.errors import InvalidParameter, UnreadableFile, shown
 from pta.files import as_path, exists
 from pta.images.frames import split_frames
 from pta.limits import USUAL_LIMITS, Limits
-from pta.modality import IMAGES, Modality
+from pta.modality import CLOUDS, IMAGES, Modality
 from pta.parameters import require_switch, require_texts
 
 _STDIN = "-"
@@ -32,7 +33,7 @@ class Frame:
 
 def open_places(
     places: Sequence[str], modality: Modality = IMAGES, *, frames: bool = False, limits: Limits = USUAL_LIMITS
-) -> tuple[Iterable[SampleFile | Frame], int | None]:
+) -> tuple[Iterable[SampleReference], int | None]:
     """The samples of folders and files, or of standard input for `-`, and how many there are, if that can be known.
 
     Standard input holds the paths of samples, one per line, or with `frames` pictures themselves.
@@ -58,16 +59,22 @@ def open_places(
     return (SampleFile(Path(path), path) for line in lines if (path := line.rstrip("\r\n"))), None
 
 
-def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[SampleFile]:
-    """The given files, and all samples in the given folders and below them, sorted by path within each."""
+def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[ListedSample]:
+    """The given files, and all samples in the given folders and below them, sorted by path within each.
+
+    An .h5 file is all the clouds in it.
+    """
     if not isinstance(places, Sequence) or isinstance(places, str) or not all(map(str, places)):
         raise UnreadableFile("places must be a list of paths, none of them empty")
-    found: list[Path] = []
+    found: list[ListedSample] = []
     for place in map(as_path, places):
         if not exists(place):
             raise UnreadableFile(f"no such file or folder: {shown(str(place))}")
+        if modality == CLOUDS and place.suffix.lower() == ".h5":
+            found += read_clouds(place)[0]
+            continue
         inside = [place / name for name in sample_files(place, modality)] if place.is_dir() else [place]
         if not inside:
             raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")
-        found += inside
-    return [SampleFile(path, str(path)) for path in found]
+        found += [SampleFile(path, str(path)) for path in inside]
+    return found

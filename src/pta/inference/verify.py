@@ -96,10 +96,10 @@ def verify(
         try:
             images = open_samples(dataset, root=root)
             sentences = None if descriptions is None else load_descriptions(descriptions / f"{dataset}.json")
-            templates = load_templates(reference.templates, dataset)
+            templates = load_templates(reference.templates, images.prompts)
             given = (encoder, images.class_names, templates)
             classifier = build_classifier(*given, descriptions=sentences, cache=default_cache())
-            out = features / f"{dataset}-{encoder.fingerprint[:12]}.safetensors"
+            out = features / f"{dataset.replace('/', '-')}-{encoder.fingerprint[:12]}.safetensors"
             told = partial(on_progress, dataset, len(images))
             extract(images, encoder, classifier, out, reading, replace=True, on_progress=told)
         except PtaError as error:

@@ -1,40 +1,45 @@
 """A cloud: finite points, not all of them equal."""
 
+from typing import Any
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pta.errors import InvalidSamples
-
-FEWEST_POINTS = 8
+from pta.plain import plain_tensor
+from pta.points.shapes import FEWEST_POINTS, require_few
 
 Cloud = NDArray[np.float32]
 """n×3: one row per point."""
 
 
 def as_cloud(points: object, *, normalise: bool = False) -> Cloud:
-    """Points as a float32 array n×3 of its own, or refused.
+    """Points of an array, a tensor or a list as a float32 array n×3 of its own, or refused.
 
     >>> as_cloud(np.zeros((8, 3)))
     Traceback (most recent call last):
     pta.errors.InvalidSamples: all 8 points are equal
     """
-    given = np.asarray(points)
-    if given.dtype.kind not in "fiu":
-        raise InvalidSamples(f"points must be numbers, got {given.dtype}")
+    given = plain_tensor("points", points, InvalidSamples)
+    if given.dtype == torch.bool:
+        raise InvalidSamples("points must be numbers, got True and False")
     if given.ndim != 2 or given.shape[1] != 3:
-        raise InvalidSamples(f"a cloud must be n×3, one row per point, got shape {given.shape}")
+        raise InvalidSamples(f"a cloud must be n×3, one row per point, got shape {tuple(given.shape)}")
+    require_few("points", len(given))
     if len(given) < FEWEST_POINTS:
         raise InvalidSamples(f"{len(given)} points are too few; a cloud has {FEWEST_POINTS} or more")
-    usable = (np.abs(given) <= np.finfo(np.float32).max).all(axis=1)  # NaN is not
+    exact = given.cpu().double().numpy()
+    usable = (np.abs(exact) <= np.finfo(np.float32).max).all(axis=1)  # NaN is not
     if not usable.all():
         raise InvalidSamples(f"point {int(usable.argmin())} is NaN, infinite or too large for float32")
-    exact = given.astype(np.float64 if normalise else np.float32)
-    if (exact == exact[0]).all():
-        raise InvalidSamples(f"all {len(exact)} points are equal")
-    return np.array(normalised(exact) if normalise else exact, np.float32, order="C", copy=None)
+    compared = exact if normalise else exact.astype(np.float32)
+    if (compared == compared[0]).all():
+        raise InvalidSamples(f"all {len(compared)} points are equal")
+    return (normalised(exact) if normalise else exact).astype(np.float32)
 
 
-def normalised(points: NDArray[np.floating]) -> NDArray[np.floating]:
+def normalised(points: NDArray[Any]) -> NDArray[Any]:
     """The points around their mean, the farthest at distance 1; computed in their own precision, as released.
 
     >>> normalised(np.array([[0.0, 0, 0], [4, 0, 0]]))[:, 0]

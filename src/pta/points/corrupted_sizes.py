@@ -3,7 +3,7 @@
 from numbers import Integral
 
 from pta.errors import InvalidParameter, InvalidSamples, nearest, shown
-from pta.points.cloud import FEWEST_POINTS
+from pta.points.shapes import FEWEST_POINTS
 
 CORRUPTIONS = ("add_global", "add_local", "dropout_global", "dropout_local", "rotate", "scale", "jitter")
 """In the order of the paper's tables."""

@@ -8,15 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import UnreadableSample
-
-MOST_ROWS = 2**20
-"""Points of a cloud, corners and triangles of a mesh that are read."""
-
-
-def require_few(what: str, count: int) -> None:
-    """Refuse more points or faces than are read, before any work is done for them."""
-    if count > MOST_ROWS:
-        raise UnreadableSample(f"{count:,} {what} are too many; at most {MOST_ROWS:,} are read")
+from pta.points.shapes import require_few
 
 
 @dataclass(frozen=True)

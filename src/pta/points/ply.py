@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import UnreadableSample
-from pta.points.mesh import Mesh, require_few
+from pta.points.mesh import Mesh
+from pta.points.shapes import require_few
 from pta.points.text import lines_of, points_of, polygons_of
 
 _LONGEST_HEADER = 2**16

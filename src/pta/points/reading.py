@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 from pta.errors import PtaError, UnreadableSample, first_line
 from pta.files import read_npy
 from pta.points.cloud import Cloud, as_cloud
-from pta.points.mesh import MOST_ROWS, Mesh
+from pta.points.mesh import Mesh
 from pta.points.obj import read_obj
 from pta.points.off import read_off
 from pta.points.ply import read_ply
+from pta.points.shapes import MOST_ROWS
 from pta.points.text import lines_of, points_of
 
 _MESH_POINTS = 1024
 _LARGEST_ARRAY = MOST_ROWS * 3 * 8 + 2**14  # bytes, with its header
 
-_WORDS_OF_OBJ = frozenset("v vt vn vp f l p o g s mtllib usemtl".split())
+_WORDS_OF_OBJ = frozenset(["v", "vt", "vn", "vp", "f", "l", "p", "o", "g", "s", "mtllib", "usemtl"])
 
 
 def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_POINTS, seed: int = 0) -> Cloud:

@@ -1,4 +1,4 @@
-"""What shape points must have."""
+"""What shape points must have, and how many there may be."""
 
 from numbers import Integral
 
@@ -6,6 +6,16 @@ from torch import Tensor
 
 from pta.errors import InvalidParameter, InvalidSamples, shown
 from pta.plain import FLOATS
+
+FEWEST_POINTS = 8  # of a cloud
+MOST_ROWS = 2**20
+"""Points of a cloud, corners and triangles of a mesh that are read."""
+
+
+def require_few(what: str, count: int) -> None:
+    """Refuse more points or faces than are read, before any work is done for them."""
+    if count > MOST_ROWS:
+        raise InvalidSamples(f"{count:,} {what} are too many; at most {MOST_ROWS:,} are read")
 
 
 def require_batch(name: str, clouds: Tensor) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import UnreadableSample
-from pta.points.mesh import require_few
+from pta.points.shapes import require_few
 
 _LARGEST_TEXT = 64 * 2**20
 _MOST_LINES = 2**22

@@ -36,6 +36,9 @@ PACKAGED = (
 )
 """The ids of the experiments that ship with the package, in the order of the paper."""
 
+VIEW_MODES = ("augmix", "crops", "augmix-mean", "crops-mean", "augmix-128", "crops+augmix")
+"""How views are made and used."""
+
 _MOST_DIGITS = 6
 MOST_SEEDS = 10_000
 
@@ -62,8 +65,9 @@ class Column:
 class Row:
     """A setting.
 
-    A method that takes views has them beside the plain image. Any other is given the mean of the most confident tenth
-    of them in its place, and with `-mean` one that takes views is given that, too.
+    A method that takes views has them beside the plain image: 64 with it, or so many as stand behind the mode, or those
+    of two modes. Any other is given the mean of the most confident tenth of them in its place, and with `-mean` one
+    that takes views is given that, too.
     """
 
     label: str  # what it is called, once in its section
@@ -90,7 +94,7 @@ class Row:
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise InvalidParameter(f"{self.name}: seeds are how many, or different ones from 0, not {list(self.seeds)}")
         for mode in self.views.values():
-            require_known("mode of views", mode, ("augmix", "crops", "augmix-mean", "crops-mean"))
+            require_known("mode of views", mode, VIEW_MODES)
 
     @property
     def name(self) -> str:

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.features import FeatureFile, load_features
 from pta.datasets.sample_set import SampleSet
@@ -19,6 +21,7 @@ from pta.prompts import build_classifier, default_cache, load_descriptions, load
 from pta.views import Mode, confident_mean
 
 VIEWS = 64  # of an image, as in the paper
+_STORED = {"raw": "pixels", "generated": "generated pictures"}  # what a file calls them, if not as methods do
 
 
 @dataclass
@@ -72,21 +75,22 @@ class Library:
         wanted = (dataset, templates, descriptions, views, needs)
         if wanted in self._ready:
             return self._ready[wanted]
-        mode, _, mean = (views or "").partition("-")
+        views = views or ""
         if dataset in self.own:
             data = self.own[dataset]
             if templates not in ("clip", "coop") or descriptions:
                 raise InvalidParameter("the texts of a feature file cannot be changed")
             for missing in sorted(needs - data.samples.provides):
-                stored = "pixels" if missing == "raw" else missing  # what they are called in the file
-                raise InvalidSamples(f"the feature file holds no {stored}")
+                raise InvalidSamples(f"the feature file holds no {_STORED.get(missing, missing)}")
         else:
             images = self.images(dataset)
-            if mode and self.views_of is not None and dataset not in self.views_of:
+            if "generated" in needs:
+                raise InvalidSamples("no generated pictures; a feature file with some can be named with --features")
+            if views and self.views_of is not None and dataset not in self.views_of:
                 raise InvalidSamples(f"to save time, views are only made of {', '.join(self.views_of)}")
-            extracted = self._extracted(images, mode, needs)
-            data = replace(extracted, classifier=self._classifier(images, templates, descriptions))
-        if mode and (mean or "views" not in needs):
+            classifier = self._classifier(images, templates, descriptions)
+            data = replace(self._joined(images, views, needs), classifier=classifier)
+        if views.endswith("-mean") or (views and "views" not in needs):
             if data.samples.views is None:
                 raise InvalidSamples("the feature file holds no views")
             data = replace(data, samples=confident_mean(data.samples, data.classifier))
@@ -104,15 +108,27 @@ class Library:
             self.encoder, images.class_names, prompts, descriptions=sentences, cache=default_cache()
         )
 
-    def _extracted(self, images: SampleSet, mode: str, needs: frozenset[str]) -> FeatureFile:
-        raw, patches = "raw" in needs, "patches" in needs
-        others = ["pixels" if raw else "", "patches" if patches else "", "" if self.dtype == "float32" else self.dtype]
-        kinds = [mode and f"{VIEWS}-{mode}", *others]
+    def _joined(self, images: SampleSet, views: str, needs: frozenset[str]) -> FeatureFile:
+        """What a method needs of the images; views and patches are in files of their own, which others need, too."""
+        first, _, further = views.partition("+")
+        data = self._extracted(images, drawn_views(first), "pixels" if "raw" in needs else "")
+        beside: dict[str, Any] = {}
+        if further:
+            others = self._extracted(images, drawn_views(further)).samples.tensors()["views"]
+            beside["views"] = torch.cat([data.samples.tensors()["views"], others[:, 1:]], dim=1)
+        if "patches" in needs:
+            beside["patches"] = self._extracted(images, kept="patches").samples.patches
+        return replace(data, samples=replace(data.samples, **beside)) if beside else data
+
+    def _extracted(self, images: SampleSet, views: Views | None = None, kept: str = "") -> FeatureFile:
+        """The features of all images, and either views or what else is kept of the plain image: pixels or patches."""
+        kinds = [f"{views.count}-{views.mode}" if views else "", kept, "" if self.dtype == "float32" else self.dtype]
         name = "-".join([images.name.replace("/", "-"), self.encoder.fingerprint[:12], *filter(None, kinds)])
         out = self.folder / f"{name}.safetensors"
         if out not in self._stored:
             make_folder(self.folder)
-            reading = Reading(self.batch, self.workers, views=drawn_views(mode), raw=raw, patches=patches)
+            raw, patches = kept == "pixels", kept == "patches"
+            reading = Reading(self.batch, self.workers, views=views, raw=raw, patches=patches)
             done = extract(
                 *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
                 about={"model": self.model},
@@ -127,6 +143,7 @@ class Library:
         return self._stored[out]
 
 
-def drawn_views(mode: str) -> Views | None:
-    """How the views of a mode are drawn; none for no mode."""
-    return Views(VIEWS, cast(Mode, mode)) if mode else None
+def drawn_views(views: str) -> Views | None:
+    """How the views of a row are drawn; none if it has none."""
+    mode, _, count = views.partition("-")
+    return Views(int(count) if count.isdigit() else VIEWS, cast(Mode, mode)) if views else None

@@ -104,8 +104,8 @@ def _time(jobs: Sequence[Job], library: Library, store: ResultStore) -> dict[str
             continue
         try:
             images = library.images(job.dataset)
-            mode = "" if "views" not in job.needs else (job.views or "crops").partition("-")[0]
-            contenders[job.key] = Contender(job.method, job.params, data, drawn_views(mode))
+            views = drawn_views(job.views or "crops") if "views" in job.needs else None
+            contenders[job.key] = Contender(job.method, job.params, data, views)
         except _REFUSALS as error:
             outcomes[job.key] = _refused(job, error)
     if contenders:

@@ -126,7 +126,7 @@ def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
     except (ValueError, IndexError):  # a file of the user's may be called anything
         raise InvalidParameter(f"the name {dataset} holds braces that cannot be filled in") from None
     awaits = tuple(_awaited(row, id, world))
-    params = {**_preset_values(row, id), **row.params}
+    params = dict(row.params) if awaits else {**_preset_values(row, id), **row.params}
     if not awaits:
         _check(row.method, params)
         load_templates(row.templates)
@@ -153,16 +153,18 @@ def _preset_values(row: Row, dataset: str) -> dict[str, Any]:
     if not row.preset:
         return {}
     require_preset(row.preset)
-    base = row.params.get("base")
-    own = load_preset("pta" if base else row.method, row.preset, dataset) or {}
-    return {**own, "base_parameters": load_preset(base, row.preset, dataset) or {}} if base else own
+    bases = adapter_class(row.method).stands_on(row.params)
+    own = load_preset("pta" if bases else row.method, row.preset, dataset) or {}
+    for base in bases:
+        own["base_parameters"] = load_preset(base, row.preset, dataset) or {}
+    return own
 
 
 def _check(method: str, params: Mapping[str, Any]) -> None:
     """Refuse a parameter that the method, or the one that it stands on, does not have, or a value that it cannot."""
     check_given(method, adapter_class(method).declared, params)
-    if "base" in params:
-        _check(params["base"], params.get("base_parameters", {}))
+    for base in adapter_class(method).stands_on(params):
+        _check(base, params.get("base_parameters", {}))
 
 
 def _printed(row: Row, columns: Sequence[PlacedColumn]) -> dict[str, float]:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.adapters import adapter_class, create_adapter, needs_model
+from pta.adapters import adapter_class, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
@@ -44,8 +44,11 @@ class Contender:
     peak: int = field(default=0, init=False)  # bytes of GPU memory while it answers
 
     def __post_init__(self) -> None:
-        if needs_model(self.method, self.parameters):
+        needs = adapter_class(self.method).needs_with(self.parameters)
+        if "image tower" in needs:
             raise InvalidParameter(f"{self.method} runs the model itself, so its speed is not measured in this way")
+        if "generated" in needs:
+            raise InvalidParameter(f"{self.method} needs generated pictures, which are not made while the clock runs")
         if adapter_class(self.method).scope == "stream":
             raise InvalidParameter(
                 f"{self.method} answers a whole stream at once, so it has no speed for single images"
@@ -55,7 +58,8 @@ class Contender:
         """Learn from the features of these samples."""
         self.encoder, self.learnt = encoder, order[:0] if self.views else order
         samples, before = None if self.views else self.data.samples, self._allocated()
-        self.adapter = create_adapter(self.method, self.data.classifier, source=samples, **self.parameters)
+        made_from = (self.method, self.data.classifier)
+        self.adapter = create_adapter(*made_from, model=encoder, source=samples, **self.parameters)
         for rows in torch.split(torch.from_numpy(self.learnt), _BATCH):
             if len(rows):
                 self.adapter.step(self.data.samples[rows])
