@@ -14,7 +14,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -95,11 +95,16 @@ class Model:
     mesh: Mesh
 
     @property
-    def group(self) -> tuple[str, str]:
-        """What models have in common that may be variants of one another; the word for the class says nothing."""
-        class_name, model = self.credit.class_name, self.credit.model
-        first = re.match("[A-Z]*[a-z]*", model).group().lower()
-        return class_name, re.sub("[^a-z]", "", model.lower()) if first == class_name else first
+    def letters(self) -> str:
+        """The name without digits and signs."""
+        return re.sub("[^a-z]", "", self.credit.model.lower())
+
+    @property
+    def word(self) -> str:
+        """The first word of the name, or all letters if that is the word for the class, which says nothing."""
+        if self.letters.startswith(self.credit.class_name):
+            return self.letters
+        return re.match("[A-Z]*[a-z]*", self.credit.model).group().lower()
 
 
 def class_of(title: str) -> str | None:
@@ -136,20 +141,28 @@ def has_clear_licence(archive: zipfile.ZipFile, catalogue: str, place: str) -> b
     return bool(re.search(OWN_LICENCE[catalogue], text)) and not re.search("ShareAlike|Non-?Commercial", text)
 
 
-def in_halves(models: list[Model], rng: np.random.Generator) -> Iterator[Model]:
-    """The models with their half: whole groups, so that each class has about as many in either."""
+def in_groups(models: list[Model]) -> list[list[Model]]:
+    """Models that may be variants of one another: of one class, and with the same letters or the same first word."""
+    words: dict[str, str] = {}
+    for model in models:
+        words[model.letters] = min(words.get(model.letters, model.word), model.word, key=len)
     groups: dict[tuple[str, str], list[Model]] = {}
     for model in models:
-        groups.setdefault(model.group, []).append(model)
+        groups.setdefault((model.credit.class_name, words[model.letters]), []).append(model)
+    return list(groups.values())
+
+
+def in_halves(models: list[Model], rng: np.random.Generator) -> Iterator[tuple[int, Model]]:
+    """The models with their group and half: whole groups, so that each class has about as many in either."""
     counts: dict[tuple[str, str], int] = {}
-    order = list(groups.values())
-    rng.shuffle(order)
-    for group in sorted(order, key=len, reverse=True):
+    groups = in_groups(models)
+    rng.shuffle(groups)
+    for number, group in enumerate(sorted(groups, key=len, reverse=True)):
         name = group[0].credit.class_name
         half = min(("test", "train"), key=lambda half: counts.get((name, half), 0))
         counts[name, half] = counts.get((name, half), 0) + len(group)
         for model in group:
-            yield Model(Credit(**asdict(model.credit) | {"split": half}), model.mesh)
+            yield number, Model(replace(model.credit, split=half), model.mesh)
 
 
 def clouds_of(models: list[Model], points: int) -> dict[str, NDArray[np.generic]]:
@@ -170,16 +183,17 @@ def main() -> None:
     if not files:
         raise SystemExit(f"no .sh3f files in {arguments.catalogues}; the text above says how to get them")
     models = list(in_halves([model for file in files for model in models_of(file)], np.random.default_rng(SEED)))
-    models.sort(key=lambda model: (model.credit.split, model.credit.class_name, model.credit.model.lower()))
-    test, train = ([model for model in models if model.credit.split == half] for half in ("test", "train"))
+    models.sort(key=lambda pair: (pair[1].credit.split, pair[1].credit.class_name, pair[1].credit.model.lower()))
+    test, train = ([pair for pair in models if pair[1].credit.split == half] for half in ("test", "train"))
     arguments.training.mkdir(parents=True, exist_ok=True)
-    groups = np.unique([f"{model.group}" for model in train], return_inverse=True)[1]
-    np.savez_compressed(arguments.out / "furniture_test.npz", **clouds_of(test, TEST_POINTS))
-    np.savez(arguments.training / "furniture.npz", **clouds_of(train, TRAINING_POINTS), groups=groups)
+    np.savez_compressed(arguments.out / "furniture_test.npz", **clouds_of([model for _, model in test], TEST_POINTS))
+    groups = np.array([number for number, _ in train])
+    training = clouds_of([model for _, model in train], TRAINING_POINTS)
+    np.savez(arguments.training / "furniture.npz", **training, groups=groups)
     rows = io.StringIO()
     writer = csv.DictWriter(rows, [field.name for field in fields(Credit)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(model.credit) for model in models)
+    writer.writerows(asdict(model.credit) for _, model in models)
     (arguments.out / "furniture.csv").write_text(rows.getvalue())
     print(f"{len(test)} clouds to test, {len(train)} to train")
 

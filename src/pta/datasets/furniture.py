@@ -3,12 +3,12 @@
 Authors, licences and titles of all models, those of the test and those trained on, are in `data/furniture.csv`.
 """
 
-from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.datasets.labelled_clouds import LabelledClouds
 from pta.points.cloud import Cloud
 
 FURNITURE_CLASSES = (
@@ -34,16 +34,7 @@ FURNITURE_CLASSES = (
 _STEPS = 2**16 - 1  # between −1 and 1; a step is finer than the surface of any model
 
 
-@dataclass(frozen=True, eq=False)
-class FurnitureTest:
-    """Clouds (float32 N×1024×3 in the unit ball), their labels (N) and the names of the labels."""
-
-    clouds: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    class_names: tuple[str, ...] = FURNITURE_CLASSES
-
-
-def load_furniture_test() -> FurnitureTest:
+def load_furniture_test() -> LabelledClouds:
     """The packaged test clouds; no model of this package was trained or chosen on these objects.
 
     >>> test = load_furniture_test()
@@ -52,7 +43,8 @@ def load_furniture_test() -> FurnitureTest:
     """
     packaged = resources.files("pta") / "data" / "furniture_test.npz"
     with packaged.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return FurnitureTest(from_stored(arrays["clouds"]), arrays["labels"].astype(np.int64))
+        labels = arrays["labels"].astype(np.int64)
+        return LabelledClouds(from_stored(arrays["clouds"]), labels, FURNITURE_CLASSES)
 
 
 def as_stored(cloud: Cloud) -> NDArray[np.uint16]:

@@ -5,8 +5,8 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
-from numpy.typing import NDArray
 
+from pta.datasets.labelled_clouds import LabelledClouds
 from pta.datasets.shapes.living import person, plant
 from pta.datasets.shapes.rooms import cabinet, door, lamp, shelf, table, window
 from pta.datasets.shapes.seats import armchair, bed, bench, chair, sofa, stool
@@ -74,7 +74,9 @@ def draw_cloud(number: int, split: Split = "test", *, seed: int = 1) -> tuple[Cl
     return as_cloud(stretched.sample(POINTS, int(rng.integers(2**32))), normalise=True), label
 
 
-def draw_clouds(count: int, split: Split = "test", *, seed: int = 1) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The first `count` clouds of a split and their labels."""
+def draw_clouds(count: int, split: Split = "test", *, seed: int = 1) -> LabelledClouds:
+    """The first `count` clouds of a split."""
+    require_count("count", count, 1, 2**20)
     drawn = [draw_cloud(number, split, seed=seed) for number in range(count)]
-    return np.stack([cloud for cloud, _ in drawn]), np.array([label for _, label in drawn], np.int64)
+    labels = np.array([label for _, label in drawn], np.int64)
+    return LabelledClouds(np.stack([cloud for cloud, _ in drawn]), labels, SHAPE_CLASSES)
