@@ -27,6 +27,11 @@ _REASONS = {
         "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
         "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees"
     ),
+    "through draw_cloud, open_point_shapes and load_furniture_test": (
+        "pta.datasets.shapes:draw_clouds pta.datasets.shapes.living pta.datasets.shapes.rooms pta.datasets.shapes.seats "
+        "pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.points.solids pta.datasets.furniture:as_stored "
+        "pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
+    ),
     "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:ClassScore pta.corruptions",
     "through load_encoder, with mutated files, and the methods of the encoder": (
         "pta.encoders pta.encoders:EmbeddedEncoder"
