@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("src/pta/data/embedded-points.safetensors"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=1964, help="as many as the packaged model was trained for")
     parser.add_argument("--minutes", type=float, default=60, help="for all trainings together; they end earlier then")
     parser.add_argument("--procedural", type=int, default=20_000, help="how many procedural shapes to train on")
     parser.add_argument("--trials", nargs="*", choices=SETTINGS, help="choose among these settings, or among all")
