@@ -5,6 +5,7 @@ is that of the points themselves and is made once. The model was trained contras
 on procedural shapes and furniture, whose y axis points up, and knows nothing else.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from pta.encoders.byte_text import TextConfig
 from pta.encoders.cloud_encoder import CloudEncoder
 from pta.encoders.k_means import k_means
 from pta.encoders.packaged import PackagedEncoder
-from pta.points.neighbours import squared_distances
+from pta.points.neighbours import nearest_points
 
 POINT_TEMPLATES = (
     "a scan of one {}.",
@@ -25,7 +26,7 @@ POINT_TEMPLATES = (
 """Prompts for the embedded model of clouds. None of them was used in its training or in any choice made there."""
 
 LOCAL_FEATURES = 3  # as ULIP has them
-_CLOUDS_AT_ONCE = 8  # bounds memory, changes no result
+_ON_CPU, _ON_GPU = 2, 64  # clouds at once; changes no result
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ class PointTower(nn.Module):
     def _nearest(self, clouds: Tensor) -> Tensor:
         """The rows of each point's nearest ones, itself first, as many as the widest layer looks at."""
         count = min(self.neighbours * max(self.strides), clouds.shape[1])
-        near = squared_distances(clouds, clouds).topk(count, largest=False).indices
-        return near + torch.arange(len(clouds), device=clouds.device)[:, None, None] * clouds.shape[1]
+        first = torch.arange(len(clouds), device=clouds.device)[:, None, None] * clouds.shape[1]
+        near = nearest_points(clouds, clouds, count) + first
+        distances = (clouds.flatten(0, 1)[near] - clouds[:, :, None]).square().sum(dim=-1)
+        return near.gather(-1, distances.argsort(dim=-1))
 
 
 class EmbeddedPointsEncoder(PackagedEncoder, CloudEncoder):
@@ -107,21 +110,24 @@ class EmbeddedPointsEncoder(PackagedEncoder, CloudEncoder):
             raise ValueError("a layer looks at 1 to 1024 of the nearest points")
 
     def features(self, clouds: Tensor) -> Tensor:
-        tokens = self._tokens(clouds)
-        return self._project(tokens.mean(dim=1), tokens.amax(dim=1))
+        return self._in_parts(clouds, lambda tokens: self._project(tokens.mean(dim=1), tokens.amax(dim=1)))
 
     def patch_features(self, clouds: Tensor) -> Tensor:
         """The local features of Point-Cache: centres of the tokens in the place of their maximum, projected."""
-        tokens = self._tokens(clouds)
-        centres = k_means(tokens, LOCAL_FEATURES)
-        return self._project(tokens.mean(dim=1, keepdim=True).expand_as(centres), centres)
+
+        def local(tokens: Tensor) -> Tensor:
+            centres = k_means(tokens, LOCAL_FEATURES)
+            return self._project(tokens.mean(dim=1, keepdim=True).expand_as(centres), centres)
+
+        return self._in_parts(clouds, local)
 
     def patch_count(self) -> int:
         return LOCAL_FEATURES
 
-    def _tokens(self, clouds: Tensor) -> Tensor:
-        at_once = len(clouds) if self.training else _CLOUDS_AT_ONCE
-        return torch.cat([self.points(part) for part in torch.split(clouds, at_once)])
+    def _in_parts(self, clouds: Tensor, read: Callable[[Tensor], Tensor]) -> Tensor:
+        """What is read from the tokens of all clouds, of so few at once that a cache can hold them."""
+        at_once = len(clouds) if self.training else _ON_CPU if clouds.device.type == "cpu" else _ON_GPU
+        return torch.cat([read(self.points(part)) for part in torch.split(clouds, at_once)])
 
     def _project(self, mean: Tensor, strongest: Tensor) -> Tensor:
         return normalize(self.point_projection(self.dropout(torch.cat([mean, strongest], dim=-1))), dim=-1)
