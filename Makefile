@@ -10,7 +10,7 @@ else ifneq ($(TORCH),)
     $(error TORCH=$(TORCH) is not known; leave it out, or say TORCH=cpu)
 endif
 
-.PHONY: demo test test-fuzz test-kills test-settings mutants check format benchmark tables train-embedded clean
+.PHONY: demo test test-fuzz test-kills test-settings mutants check format benchmark tables train-embedded train-embedded-points clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -55,6 +55,10 @@ tables: .venv/installed
 # Needs the four .gz files of Fashion-MNIST in data/ (Debian: package dataset-fashion-mnist).
 train-embedded: .venv/installed
 	$(BIN)/python training/embedded.py --data data --out src/pta/data/embedded.safetensors
+
+# Needs training/carried/furniture.npz, which training/furniture.py makes.
+train-embedded-points: .venv/installed
+	$(BIN)/python training/embedded_points.py
 
 .venv/bin/pip:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "pta needs Python 3.11 or newer"'

@@ -1,5 +1,7 @@
 """What the text tower reads in training: captions made of openings, adjectives, nouns and endings."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 NOUNS = {
@@ -83,16 +85,24 @@ VALIDATION_TEMPLATES = ("a photograph of a {}.", "what we have here is a {}", "a
 """For choices made on the validation images; as unknown to the text tower as the templates of the package."""
 
 
-def training_templates() -> set[str]:
+def training_templates(openings: Sequence[str] = OPENINGS, endings: Sequence[str] = ENDINGS) -> set[str]:
     """Every template that `draw_captions` can use, with the noun left open."""
-    return {f"{o}{a}{{}}{e}" for o in OPENINGS for a in ADJECTIVES for e in ENDINGS}
+    return {f"{o}{a}{{}}{e}" for o in openings for a in ADJECTIVES for e in endings}
 
 
-def draw_captions(name: str, count: int, rng: np.random.Generator) -> list[str]:
+def draw_captions(
+    name: str,
+    synonyms: Sequence[str],
+    count: int,
+    rng: np.random.Generator,
+    *,
+    openings: Sequence[str] = OPENINGS,
+    endings: Sequence[str] = ENDINGS,
+) -> list[str]:
     """Random captions for one class; every other one uses the class name itself, the rest its synonyms."""
 
     def caption(i: int) -> str:
-        noun = name if i % 2 == 0 else rng.choice(NOUNS[name])
-        return f"{rng.choice(OPENINGS)}{rng.choice(ADJECTIVES)}{noun}{rng.choice(ENDINGS)}"
+        noun = name if i % 2 == 0 else rng.choice(synonyms)
+        return f"{rng.choice(openings)}{rng.choice(ADJECTIVES)}{noun}{rng.choice(endings)}"
 
     return [caption(i) for i in range(count)]

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from captions import VALIDATION_TEMPLATES, draw_captions, training_templates
+from captions import NOUNS, VALIDATION_TEMPLATES, draw_captions, training_templates
+from contrast import CaptionBank, contrastive_loss, optimiser_of, warm_cosine
 from fashion_idx import read_fashion
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, normalize, pad
 
 from pta.datasets.fashion import CLASS_NAMES
-from pta.encoders.embedded import EMBEDDED_TEMPLATES, MAX_SCALE, EmbeddedEncoder
+from pta.encoders.embedded import EMBEDDED_TEMPLATES, EmbeddedEncoder
+from pta.encoders.packaged import MAX_SCALE
 
 VALIDATION = 5000
 BATCH = 512
 PEAK_RATE = 1e-3
-WARM_UP = 0.05  # of all steps
-WEIGHT_DECAY = 0.05
 MAX_SHIFT = 2  # pixels; with the mirror this is all the augmentation, so that the demo's shifts stay unseen
 CAPTIONS_PER_CLASS = 4000
 LICENCE = "Apache-2.0; trained on Fashion-MNIST, Copyright 2017 Zalando SE, MIT licence"
@@ -44,26 +44,6 @@ class Labelled:
         return len(self.labels)
 
 
-@dataclass(frozen=True)
-class CaptionBank:
-    """Tokenised captions of every class: ids and mask, both classes × captions × length."""
-
-    ids: Tensor
-    mask: Tensor
-
-    @classmethod
-    def draw(cls, encoder: EmbeddedEncoder, rng: np.random.Generator) -> "CaptionBank":
-        captions = [text for name in CLASS_NAMES for text in draw_captions(name, CAPTIONS_PER_CLASS, rng)]
-        ids, mask = encoder.tokenize(captions)
-        shape = (len(CLASS_NAMES), CAPTIONS_PER_CLASS, -1)
-        return cls(ids.reshape(shape), mask.reshape(shape))
-
-    def sample(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """One caption for each label."""
-        which = torch.randint(CAPTIONS_PER_CLASS, labels.shape, device=labels.device)
-        return self.ids[labels, which], self.mask[labels, which]
-
-
 def augment(images: Tensor) -> Tensor:
     """Each image mirrored or not and moved by up to `MAX_SHIFT` pixels, with black coming in."""
     n, height, width = images.shape
@@ -76,33 +56,14 @@ def augment(images: Tensor) -> Tensor:
     return padded[torch.arange(n, device=device)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-def contrastive_loss(image_features: Tensor, text_features: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
-    """CLIP's loss in both directions, with all pairs of one class as positives that share the target."""
-    logits = scale * image_features @ text_features.T
-    same_class = (labels[:, None] == labels).float()
-    targets = same_class / same_class.sum(1, keepdim=True)  # symmetric, so it serves both directions
-    return (cross_entropy(logits, targets) + cross_entropy(logits.T, targets)) / 2
-
-
-def warm_cosine(step: int, steps: int) -> float:
-    """The share of the peak rate at one step: a short linear rise, a cosine down to zero."""
-    rise = min(1.0, (step + 1) / (WARM_UP * steps))
-    return rise * (1 + math.cos(math.pi * step / steps)) / 2
-
-
 def train(encoder: EmbeddedEncoder, data: Labelled, validation: Labelled, epochs: int, seed: int) -> None:
     """Fit the encoder in place."""
-    bank = CaptionBank.draw(encoder, np.random.default_rng(seed))
-    decayed = [p for p in encoder.parameters() if p.ndim > 1]
-    others = [p for p in encoder.parameters() if p.ndim <= 1]
-    optimiser = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}],
-        lr=PEAK_RATE,
-        betas=(0.9, 0.98),
-    )
+    rng = np.random.default_rng(seed)
+    captions = [draw_captions(name, NOUNS[name], CAPTIONS_PER_CLASS, rng) for name in CLASS_NAMES]
+    bank, optimiser = CaptionBank.of(encoder, captions), optimiser_of(encoder, PEAK_RATE)
     batches = max(1, len(data) // BATCH)
     steps = epochs * batches
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: warm_cosine(step, steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: warm_cosine(step / steps, 1 / steps))
     device = data.images.device
     began = time.monotonic()
     for epoch in range(1, epochs + 1):

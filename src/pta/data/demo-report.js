@@ -17,7 +17,7 @@ for (const curve of document.querySelectorAll(".curve")) {
     const sign = lead < 0 ? "−" : "+";
     texts[0].textContent = zeroShot[i].toFixed(2) + " %";
     texts[1].textContent = pta[i].toFixed(2) + " %";
-    texts[2].textContent = `after ${at[i].toLocaleString("en")} images: ${sign}${Math.abs(lead).toFixed(2)} points`;
+    texts[2].textContent = `after ${at[i].toLocaleString("en")} ${curve.dataset.things}: ${sign}${Math.abs(lead).toFixed(2)} points`;
     cursor.style.left = share * 100 + "%";
     cursor.hidden = false;
   };

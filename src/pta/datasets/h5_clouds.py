@@ -26,7 +26,7 @@ class StoredCloud:
 
     key: str
     points: NDArray[Any]
-    stamp: tuple[int, int]  # of the file that it is from
+    stamp: tuple[int | str, ...]  # what changes when the cloud does
 
     def read(self, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         """The points as they are stored, as an npy file."""

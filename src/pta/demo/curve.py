@@ -17,7 +17,7 @@ def first_shown(count: int) -> int:
     return min(_BEGIN, (count + 1) // 2)
 
 
-def draw_curve(zero_shot: Curve, pta: Curve) -> str:
+def draw_curve(zero_shot: Curve, pta: Curve, things: str = "images") -> str:
     """Both accuracies over the stream (in percent, one per sample) as a block of HTML."""
     count = len(pta)
     positions = np.unique(np.linspace(first_shown(count), count, _POINTS).round().astype(int))
@@ -42,7 +42,8 @@ def draw_curve(zero_shot: Curve, pta: Curve) -> str:
     down = " down" if pta[-1] < zero_shot[-1] else ""
     back = " ".join(reversed(paths[1].split()))
     label = f"Online accuracy: zero-shot ends at {lines[0][-1]:.2f} %, PTA at {lines[1][-1]:.2f} %."
-    return f"""<div class="curve" data-values="{escape(json.dumps(values, separators=(",", ":")))}">
+    held = escape(json.dumps(values, separators=(",", ":")))
+    return f"""<div class="curve" data-things="{things}" data-values="{held}">
 <div class="levels" aria-hidden="true">{side}</div>
 <div class="drawing">
 <svg viewBox="0 0 {_SIDE} {_SIDE}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">
@@ -53,7 +54,7 @@ def draw_curve(zero_shot: Curve, pta: Curve) -> str:
 </svg>
 <div class="cursor" hidden></div>
 </div>
-<div class="foot" aria-hidden="true">{foot}<span class="unit">images so far</span></div>
+<div class="foot" aria-hidden="true">{foot}<span class="unit">{things} so far</span></div>
 </div>"""
 
 

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from pta import __version__
 from pta.demo.curve import draw_curve, first_shown
-from pta.demo.pictures import nearest, picture, spread
+from pta.demo.pictures import nearest, spread
 from pta.demo.result import ClassScore, DemoResult, chance_of_split
-from pta.encoders import EMBEDDED_TEMPLATES
 from pta.evaluation.html_page import facts, fill, mood, packaged_text, page, tiles
 from pta.evaluation.number_text import signed, with_minus
 
@@ -23,6 +22,10 @@ def render_report(result: DemoResult) -> str:
     fixed, broken = result.fixed, result.broken
     luck = chance_of_split(len(fixed), len(broken))
     values = {
+        "title": escape(result.exhibit.title),
+        "thing": result.exhibit.thing,
+        "things": result.exhibit.things,
+        "methods": _methods(result),
         "shift": escape(_shift_words(result)),
         "verdict": escape(result.verdict).replace(" %", _UNIT),
         "caveat": f'<p class="caveat">{escape(result.caveat)}</p>' if result.caveat else "",
@@ -38,7 +41,7 @@ def render_report(result: DemoResult) -> str:
         "after": _percent(result.after),
         "count": f"{len(result):,}",
         "gain": _points(result.gain),
-        "curve": draw_curve(*result.online_accuracies),
+        "curve": draw_curve(*result.online_accuracies, result.exhibit.things),
         "classes": "\n".join(map(_class_row, sorted(result.classes, key=lambda score: -score.gain))),
         **_prototypes(result),
         "fixed": len(fixed),
@@ -55,15 +58,21 @@ def render_report(result: DemoResult) -> str:
 
 
 def _first_images(result: DemoResult) -> str:
-    """The first image of each class in the stream, as it was and shifted."""
+    """The first sample of each class in the stream, as it was and shifted."""
     figures = []
     for c, name in enumerate(result.data.classifier.class_names):
         own = result.pta.order[result.labels[result.pta.order] == c]
         if len(own):
-            before = picture(result.originals[own[0]], f"{name}, as it was")
-            after = picture(result.images[own[0]], f"{name}, shifted")
+            before = result.exhibit.shown(result.originals[own[0]], f"{name}, as it was", "")
+            after = result.exhibit.shown(result.shifted[own[0]], f"{name}, shifted", "")
             figures.append(f"<figure>{before}{after}<figcaption>{escape(name)}</figcaption></figure>")
     return "".join(figures)
+
+
+def _methods(result: DemoResult) -> str:
+    """What further methods came to, in a sentence, if there are any."""
+    told = [f"{name} got {_percent(accuracy)} right" for name, run, accuracy in result.runs if run in result.others]
+    return f'<p class="soft">On the same stream {escape("; ".join(told))}.</p>' if told else ""
 
 
 def _class_row(score: ClassScore) -> str:
@@ -80,7 +89,7 @@ def _class_row(score: ClassScore) -> str:
 
 
 def _prototypes(result: DemoResult) -> dict[str, object]:
-    """The images nearest to the text and to the prototype of each class, and how many of them are right."""
+    """The samples nearest to the text and to the prototype of each class, and how many of them are right."""
     features = result.data.samples.features
     by_text = nearest(features, result.data.classifier.anchors, _NEAREST)
     by_pta = nearest(features, result.learned.anchored, _NEAREST)
@@ -101,7 +110,8 @@ def _row_of_nearest(result: DemoResult, c: int, chosen: NDArray[np.int64], sourc
     right = sum(int(result.labels[i] == c) for i in chosen)
     also = f"; also {', '.join(others)}" if others else ""
     pictures = "".join(
-        picture(result.images[i], names[result.labels[i]], "" if result.labels[i] == c else "other") for i in chosen
+        result.exhibit.still(result.shifted[i], names[result.labels[i]], "" if result.labels[i] == c else "other")
+        for i in chosen
     )
     return (
         f"<p>nearest to <b>{escape(source)}</b>: {right} of {len(chosen)} right{escape(also)}</p>"
@@ -122,7 +132,7 @@ def _gallery(result: DemoResult, positions: NDArray[np.intp]) -> str:
         )
         name = names[truth]
         figures.append(
-            f"<figure>{picture(result.images[i], name)}"
+            f"<figure>{result.exhibit.shown(result.shifted[i], name, '')}"
             f"<figcaption><b>{escape(name)}</b><br>{answers}</figcaption></figure>"
         )
     return f'<div class="changes">{"".join(figures)}</div>'
@@ -134,17 +144,18 @@ def _answer(name: str, right: bool) -> str:
 
 def _provenance(result: DemoResult) -> str:
     parameters = ", ".join(f"{key} = {value}" for key, value in result.pta.parameters.items())
-    prompts = " · ".join(f"“{template.format('[class]')}”" for template in EMBEDDED_TEMPLATES)
+    exhibit = result.exhibit
+    prompts = " · ".join(f"“{template.format('[class]')}”" for template in exhibit.templates)
     told = {
-        "Shift": f"{result.shift}, severity {result.severity} of 5; made by program, not met in the world",
-        "Images": f"the first {len(result):,} of Fashion-MNIST’s test file (Zalando SE, MIT licence)",
-        "Model": "the one embedded in pta, trained on Fashion-MNIST’s training images: small, and at home with "
-        "nothing but clothes, so these numbers say nothing about CLIP itself",
+        "Shift": f"{result.shift}, severity {result.severity} {exhibit.severities}; made by program, not met in the "
+        "world",
+        exhibit.things.capitalize(): f"the first {len(result):,} {exhibit.origin}",
+        "Model": exhibit.model,
         "Fingerprint": result.model_fingerprint,
         "Prompts": f"mean over {prompts}",
         "Order": f"random, seed {result.seed}; the seed also draws the shift",
         "Method": "Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026)",
-        "Parameters": f"{parameters}; the defaults, not tuned to these images",
+        "Parameters": f"{parameters}; not tuned to these {exhibit.things}",
         "Software": f"pta {__version__}",
         "To reproduce": result.call,
     }

@@ -1,5 +1,6 @@
 """DemoResult: what a demonstration gave, and every number that is told about it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from pta.adapters import PTA
 from pta.datasets.features import FeatureFile
+from pta.demo.exhibit import FASHION, Exhibit
 from pta.evaluation import metrics
 from pta.evaluation.stream_run import Run
 
@@ -21,7 +23,7 @@ _CAN_BE_CHANCE = 0.05  # the usual level; only decides whether a caveat is added
 
 @dataclass(frozen=True)
 class ClassScore:
-    """How both methods did on the images of one class; accuracies in percent."""
+    """How zero-shot and PTA did on the samples of one class; accuracies in percent."""
 
     name: str
     count: int
@@ -36,26 +38,28 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Both methods over one stream of shifted images; shift, severity and seed determine everything else."""
+    """The methods over one stream of shifted samples; shift, severity and seed determine everything else."""
 
     shift: str
-    severity: int  # 1 … 5
+    severity: int
     seed: int  # of the shift's randomness and of the stream's order
-    limit: int | None  # how many images were asked for, or None for all there are
-    originals: NDArray[np.uint8]  # the images as they were, N×28×28
-    images: NDArray[np.uint8]  # the same images under the shift
-    data: FeatureFile  # what the model made of the shifted images; their labels are only ever used to count
+    limit: int | None  # how many samples were asked for, or None
+    originals: Sequence[Any]  # the samples as they were: images 28×28, or clouds
+    shifted: Sequence[Any]  # the same under the shift
+    data: FeatureFile  # what the model made of the shifted samples; their labels are only ever used to count
     model_fingerprint: str
     zero_shot: Run
     pta: Run
+    others: tuple[Run, ...] = ()  # of further methods
+    exhibit: Exhibit = FASHION
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.shifted)
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """The true class of every image."""
-        assert self.data.labels is not None  # the packaged images have labels
+        """The true class of every sample."""
+        assert self.data.labels is not None  # what is packaged has labels
         return self.data.labels
 
     @property
@@ -111,7 +115,7 @@ class DemoResult:
 
     @cached_property
     def learned(self) -> PTA:
-        """PTA at the end of the stream: it learns the same from the same images again."""
+        """PTA at the end of the stream: it learns the same from the same samples again."""
         adapter = PTA(self.data.classifier)
         adapter.step(self.data.samples[torch.from_numpy(self.pta.order)])
         return adapter
@@ -122,9 +126,9 @@ class DemoResult:
         before, after = f"{self.before:.2f} %", f"{self.after:.2f} %"
         if self.gain:
             moved = "PTA gained" if self.gain > 0 else "On this shift PTA did not help. It lost"
-            right = f"{after} of {len(self):,} images right, against {before} by zero-shot."
+            right = f"{after} of {len(self):,} {self.exhibit.things} right, against {before} by zero-shot."
             return f"{moved} {abs(self.gain):.2f} points: {right}"
-        return f"On this shift PTA did not help: both methods got {after} of {len(self):,} images right."
+        return f"On this shift PTA did not help: both got {after} of {len(self):,} {self.exhibit.things} right."
 
     @property
     def caveat(self) -> str:
@@ -134,10 +138,21 @@ class DemoResult:
 
     @property
     def call(self) -> str:
-        """The command, or for a part of the images the Python call, that gives this result again."""
+        """The command, or for a part of the samples the Python call, that gives this result again."""
         if self.limit is not None:
-            return f'run_demo("{self.shift}", severity={self.severity}, seed={self.seed}, limit={self.limit})'
-        return f"pta demo --shift {self.shift} --severity {self.severity} --seed {self.seed}"
+            given = f'"{self.shift}", severity={self.severity}, seed={self.seed}, limit={self.limit}'
+            return f"{self.exhibit.call}{given})"
+        return f"{self.exhibit.command} --shift {self.shift} --severity {self.severity} --seed {self.seed}"
+
+    @property
+    def runs(self) -> list[tuple[str, Run, float]]:
+        """Each method by its name, what it answered, and its accuracy in percent; zero-shot first, PTA last."""
+        truth = self.labels[self.pta.order]
+        names = {"clip": "zero-shot", "point-cache": "Point-Cache", "pta": "PTA"}
+        return [
+            (names[run.method], run, metrics.accuracy(run.predictions == truth))
+            for run in (self.zero_shot, *self.others, self.pta)
+        ]
 
     def summary(self) -> dict[str, Any]:
         """The numbers, ready for JSON; accuracies in percent."""
@@ -152,11 +167,11 @@ class DemoResult:
                     "method": run.method,
                     "params": run.parameters,
                     "accuracy": accuracy,
-                    "gain_points": gain,
+                    "gain_points": accuracy - self.before,
                     "seconds": run.seconds,
                     "samples_per_second": len(self) / run.seconds,
                 }
-                for run, accuracy, gain in ((self.zero_shot, self.before, 0.0), (self.pta, self.after, self.gain))
+                for _, run, accuracy in self.runs
             ],
             "classes": [
                 {"name": c.name, "n": c.count, "zero_shot": c.zero_shot, "pta": c.pta, "gain_points": c.gain}

@@ -1,4 +1,6 @@
-"""A model by name, which says where it comes from: `embedded`, `hf:…`, `openclip:…`, `file:…`, `ulip:…`, or `KIND:…`.
+"""A model by name, which says where it comes from.
+
+Names are `embedded`, `embedded-points`, `hf:…`, `openclip:…`, `file:…`, `ulip:…`, or `KIND:…`.
 
 Other installed packages declare a KIND in the entry-point group `pta.encoders`: the place of a function that takes what
 follows the colon, and gives an `Encoder`.
@@ -10,7 +12,9 @@ from pkgutil import resolve_name
 import torch
 
 from pta.encoders.embedded import EmbeddedEncoder
+from pta.encoders.embedded_points import EmbeddedPointsEncoder
 from pta.encoders.encoder import Encoder
+from pta.encoders.packaged import PackagedEncoder
 from pta.errors import InvalidParameter, UnavailableModel, nearest
 from pta.parameters import require_text
 from pta.plugins import load_plugin, plugin_names
@@ -20,6 +24,7 @@ DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 GROUP = "pta.encoders"
+_PACKAGED: dict[str, type[PackagedEncoder]] = {"embedded": EmbeddedEncoder, "embedded-points": EmbeddedPointsEncoder}
 _LOADERS = {  # imported when they are used
     "hf": "pta.encoders.huggingface:HuggingFaceEncoder.load",
     "openclip": "pta.encoders.openclip:OpenClipEncoder.load",
@@ -27,8 +32,8 @@ _LOADERS = {  # imported when they are used
     "ulip": "pta.encoders.ulip:load_ulip",
 }
 _KINDS = (
-    "embedded (small, knows clothing only), hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, "
-    "ulip:FOLDER (for point clouds)"
+    "embedded (small, knows clothing only), embedded-points (small, knows point clouds of furniture and the like), "
+    "hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, ulip:FOLDER (for point clouds)"
 )
 
 
@@ -45,8 +50,8 @@ def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> E
 
 def _load(name: str) -> Encoder:
     kind, _, rest = require_text("the name of a model", name).partition(":")
-    if name == "embedded":
-        return EmbeddedEncoder.load()
+    if name in _PACKAGED:
+        return _PACKAGED[name].load()
     if kind in _LOADERS and rest:
         load: Callable[[str], Encoder] = resolve_name(_LOADERS[kind])
         return load(rest)

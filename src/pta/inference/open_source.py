@@ -1,8 +1,9 @@
 """`open_source`: samples by the name of their source, wherever they come from.
 
 The packaged images have names of their own: `fashion/clean`, `fashion/gaussian_noise/3`, or the first 500 of these,
-`fashion/gaussian_noise/3/500`. Other installed packages declare a NAME in the entry-point group `pta.sources`: the
-place of a function `(source, *, root, class_names)` that gives a `SampleSet` for `NAME` and `NAME/…`.
+`fashion/gaussian_noise/3/500`. Those of packaged clouds are in `point_shapes`. Other installed packages declare a NAME
+in the entry-point group `pta.sources`: the place of a function `(source, *, root, class_names)` that gives a
+`SampleSet` for `NAME` and `NAME/…`.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from pta.datasets.open import open_samples
 from pta.datasets.sample_set import SampleSet
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import as_path
+from pta.inference import point_shapes
 from pta.limits import USUAL_LIMITS
 from pta.modality import IMAGES, Modality
 from pta.parameters import require_text, require_texts
@@ -59,6 +61,8 @@ def open_source(
     name = str(source).partition("/")[0]
     if name == _NAME:
         return open_fashion(str(source), class_names)
+    if name == point_shapes.NAME:
+        return point_shapes.open_point_shapes(str(source), class_names)
     declared = load_plugin(GROUP, name, UnreadableFile)
     if declared is None:
         return open_samples(source, root=root, class_names=class_names, modality=modality)

@@ -1,0 +1,47 @@
+"""Exhibit: what a demonstration says and shows about its samples, whatever they are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pta.demo.pictures import picture
+from pta.encoders import EMBEDDED_TEMPLATES
+
+Draw = Callable[[Any, str, str], str]
+"""A sample, what it is, and a CSS class to the HTML of a picture."""
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """The words and pictures for one kind of samples."""
+
+    thing: str  # one sample
+    title: str  # what is shown, for the top of the page
+    command: str  # that shows it, without shift, severity and seed
+    call: str  # the same in Python, with the bracket open
+    severities: str  # how severities are counted
+    templates: tuple[str, ...]  # of the prompts
+    origin: str  # of the samples
+    model: str  # that labels them
+    still: Draw  # a picture among many
+    shown: Draw  # a picture to look at
+
+    @property
+    def things(self) -> str:
+        """Several samples."""
+        return f"{self.thing}s"
+
+
+FASHION = Exhibit(
+    thing="image",
+    title="Fashion images, labelled by a small CLIP-like model",
+    command="pta demo",
+    call="run_demo(",
+    severities="of 5",
+    templates=EMBEDDED_TEMPLATES,
+    origin="of Fashion-MNIST’s test file (Zalando SE, MIT licence)",
+    model="the one embedded in pta, trained on Fashion-MNIST’s training images: small, and at home with nothing but "
+    "clothes, so these numbers say nothing about CLIP itself",
+    still=picture,
+    shown=picture,
+)

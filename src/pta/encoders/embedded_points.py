@@ -1,0 +1,133 @@
+"""A dual encoder for point clouds that is small enough to ship: three layers of EdgeConv and a byte-level text tower.
+
+Wang et al.: "Dynamic Graph CNN for Learning on Point Clouds" (2019), https://arxiv.org/abs/1801.07829. Here the graph
+is that of the points themselves and is made once. The model was trained contrastively by `training/embedded_points.py`
+on procedural shapes and furniture, whose y axis points up, and knows nothing else.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu, normalize
+
+from pta.encoders.byte_text import TextConfig
+from pta.encoders.cloud_encoder import CloudEncoder
+from pta.encoders.k_means import k_means
+from pta.encoders.packaged import PackagedEncoder
+from pta.points.neighbours import nearest_points
+
+POINT_TEMPLATES = (
+    "a scan of one {}.",
+    "these points lie on a {}.",
+    "the shape of a {} in space.",
+)
+"""Prompts for the embedded model of clouds. None of them was used in its training or in any choice made there."""
+
+LOCAL_FEATURES = 3  # as ULIP has them
+_ON_CPU, _ON_GPU = 2, 64  # clouds at once; changes no result
+
+
+@dataclass(frozen=True)
+class EmbeddedPointsConfig(TextConfig):
+    """Every number that shapes the encoder; stored with the weights, so a file says how to read itself."""
+
+    neighbours: int = 16
+    strides: tuple[int, ...] = (1, 2, 4)  # each layer takes every so many-th of the nearest points
+    widths: tuple[int, ...] = (64, 64, 128)
+    token_width: int = 320
+    point_dropout: float = 0.3  # of what is pooled
+
+
+class EdgeConv(nn.Module):
+    """A point and its neighbours to one vector: each channel is the largest that a linear function of a pair gives."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.own = nn.Linear(inputs, outputs)
+        self.other = nn.Linear(inputs, outputs, bias=False)
+        self.norm = nn.LayerNorm(outputs)
+
+    def forward(self, points: Tensor, near: Tensor) -> Tensor:
+        """N×n×inputs and the rows N×n×k of the neighbours, counted over all clouds, to N×n×outputs."""
+        others = self.other(points).flatten(0, 1)[near].amax(dim=2)
+        # The activation grows with its argument, so it may come after the maximum.
+        return self.norm(leaky_relu(self.own(points) + others, 0.2))
+
+
+class PointTower(nn.Module):
+    """Clouds to one token for each point."""
+
+    def __init__(self, config: EmbeddedPointsConfig) -> None:
+        super().__init__()
+        self.neighbours, self.strides = config.neighbours, tuple(config.strides)
+        inputs = (3, *config.widths[:-1])
+        self.layers = nn.ModuleList(map(EdgeConv, inputs, config.widths))
+        self.mix = nn.Linear(sum(config.widths), config.token_width)
+        self.norm = nn.LayerNorm(config.token_width)
+
+    def forward(self, clouds: Tensor) -> Tensor:
+        """N×n×3 in float32 to N×n×token_width."""
+        near, x = self._nearest(clouds), clouds.to(self.mix.weight.dtype)
+        found = []
+        for layer, stride in zip(self.layers, self.strides, strict=True):
+            x = layer(x, near[:, :, ::stride][:, :, : self.neighbours])
+            found.append(x)
+        return self.norm(leaky_relu(self.mix(torch.cat(found, dim=-1)), 0.2))
+
+    def _nearest(self, clouds: Tensor) -> Tensor:
+        """The rows of each point's nearest ones, itself first, as many as the widest layer looks at."""
+        count = min(self.neighbours * max(self.strides), clouds.shape[1])
+        first = torch.arange(len(clouds), device=clouds.device)[:, None, None] * clouds.shape[1]
+        near = nearest_points(clouds, clouds, count) + first
+        distances = (clouds.flatten(0, 1)[near] - clouds[:, :, None]).square().sum(dim=-1)
+        return near.gather(-1, distances.argsort(dim=-1))
+
+
+class EmbeddedPointsEncoder(PackagedEncoder, CloudEncoder):
+    """Clouds and texts to unit rows of one space."""
+
+    kind = "embedded encoder of clouds"
+    file = "embedded-points.safetensors"
+    config_class = EmbeddedPointsConfig
+
+    def __init__(self, config: EmbeddedPointsConfig | None = None) -> None:
+        config = config or EmbeddedPointsConfig()
+        super().__init__(config)
+        self.architecture, self.least_points = "embedded-points", config.neighbours
+        self.points = PointTower(config)
+        self.dropout = nn.Dropout(config.point_dropout)
+        self.point_projection = nn.Linear(2 * config.token_width, config.dim, bias=False)
+        self._build_text_tower(config)
+
+    @classmethod
+    def _require_sound(cls, config: EmbeddedPointsConfig, weights: int) -> None:
+        super()._require_sound(config, weights)
+        if not 0 < len(config.widths) == len(config.strides) < weights:
+            raise ValueError("it needs as many strides as widths, and weights for each")
+        if min(config.strides) < 1 or not 1 <= config.neighbours * max(config.strides) <= 1024:
+            raise ValueError("a layer looks at 1 to 1024 of the nearest points")
+
+    def features(self, clouds: Tensor) -> Tensor:
+        return self._in_parts(clouds, lambda tokens: self._project(tokens.mean(dim=1), tokens.amax(dim=1)))
+
+    def patch_features(self, clouds: Tensor) -> Tensor:
+        """The local features of Point-Cache: centres of the tokens in the place of their maximum, projected."""
+
+        def local(tokens: Tensor) -> Tensor:
+            centres = k_means(tokens, LOCAL_FEATURES)
+            return self._project(tokens.mean(dim=1, keepdim=True).expand_as(centres), centres)
+
+        return self._in_parts(clouds, local)
+
+    def patch_count(self) -> int:
+        return LOCAL_FEATURES
+
+    def _in_parts(self, clouds: Tensor, read: Callable[[Tensor], Tensor]) -> Tensor:
+        """What is read from the tokens of all clouds, of so few at once that a cache can hold them."""
+        at_once = len(clouds) if self.training else _ON_CPU if clouds.device.type == "cpu" else _ON_GPU
+        return torch.cat([read(self.points(part)) for part in torch.split(clouds, at_once)])
+
+    def _project(self, mean: Tensor, strongest: Tensor) -> Tensor:
+        return normalize(self.point_projection(self.dropout(torch.cat([mean, strongest], dim=-1))), dim=-1)

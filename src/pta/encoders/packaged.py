@@ -1,0 +1,70 @@
+"""Models that are part of the package, or written as they are: weights in float16, and how to read them."""
+
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import nn
+
+from pta.encoders.byte_text import ByteText, TextConfig
+from pta.errors import UnreadableFile, first_line
+from pta.files import load_tensors, save_tensors
+
+MAX_SCALE = 100.0  # as in CLIP: beyond it the contrastive loss becomes unstable
+
+
+class PackagedEncoder(ByteText):
+    """An encoder that is written to a file with its configuration, and made again from it."""
+
+    kind: ClassVar[str]  # what its file says that it is
+    file: ClassVar[str]  # what it is called in the package
+    config_class: ClassVar[type[TextConfig]]
+
+    def __init__(self, config: TextConfig) -> None:
+        super().__init__()
+        self.config, self.dim, self.settings = config, config.dim, asdict(config)
+        self.log_scale = nn.Parameter(torch.tensor(1 / 0.07).log())  # CLIP's starting temperature
+
+    @classmethod
+    def load(cls) -> Self:
+        """The packaged model, ready for inference in float32."""
+        with resources.as_file(resources.files("pta") / "data" / cls.file) as path:
+            return cls.read(path)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """A model written by `write`, ready for inference in float32."""
+        weights, about = load_tensors(path, kind=cls.kind)
+        try:
+            config = cls.config_class(**about["config"])
+            cls._require_sound(config, len(weights))
+            with torch.device("meta"):
+                encoder = cls(config)
+            encoder.load_state_dict({name: weight.float() for name, weight in weights.items()}, assign=True)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+            raise UnreadableFile(f"{path} describes no {cls.kind}: {first_line(error)}") from None
+        return encoder.eval().requires_grad_(False)
+
+    def write(self, path: str | Path, **about: Any) -> None:
+        """Save the weights in float16, with the configuration and what else is to be known `about` them."""
+        weights = {name: value.detach().cpu().half() for name, value in self.state_dict().items()}
+        save_tensors(path, weights, {"kind": self.kind, "config": asdict(self.config), **about})
+
+    @property
+    def scale(self) -> float:  # type: ignore[override]
+        return min(self.log_scale.exp().item(), MAX_SCALE)
+
+    @classmethod
+    def _require_sound(cls, config: Any, weights: int) -> None:
+        """Refuse a configuration that no model with so many weights can have, before it is built."""
+        if config.text_depth > weights:
+            raise ValueError("more layers than weights")
+        require_heads(config.text_width, config.text_heads)
+
+
+def require_heads(width: int, heads: int) -> None:
+    """Refuse heads that a width cannot be divided into."""
+    if heads < 1 or width % heads:
+        raise ValueError(f"a width of {width} cannot be divided into {heads} heads")

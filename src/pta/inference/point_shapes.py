@@ -1,0 +1,89 @@
+"""Clouds that need no download: procedural shapes and furniture, clean or under a corruption of ModelNet-C.
+
+They have names of their own: `point_shapes/procedural`, `point_shapes/furniture`, and with a corruption, a severity
+from 0 to 4 and perhaps how many, `point_shapes/furniture/jitter/2`, `point_shapes/procedural/rotate/4/500`.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.corruptions.points import Points, corrupt_points
+from pta.datasets.furniture import load_furniture_test
+from pta.datasets.h5_clouds import StoredCloud
+from pta.datasets.labelled_clouds import LabelledClouds
+from pta.datasets.sample_set import SampleSet
+from pta.datasets.shapes import draw_clouds
+from pta.errors import InvalidParameter, nearest
+from pta.modality import CLOUDS
+from pta.parameters import require_text, require_texts
+from pta.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
+
+NAME = "point_shapes"
+_SHAPES = 2000  # procedural ones in the test
+_SEED = 1  # of the shapes and of the corruptions
+
+
+SHAPE_SOURCES: dict[str, Callable[[], LabelledClouds]] = {
+    "procedural": lambda: draw_clouds(_SHAPES, "test", seed=_SEED),
+    "furniture": load_furniture_test,
+}
+"""What makes or reads the test clouds of each source."""
+
+
+def load_shapes(source: str) -> LabelledClouds:
+    """The test clouds of `procedural` or `furniture`.
+
+    >>> load_shapes("furniture").clouds.shape[1:]
+    (1024, 3)
+    """
+    if require_text("the source of shapes", source) not in SHAPE_SOURCES:
+        raise InvalidParameter(f"unknown source of shapes {source!r}; {nearest(source, SHAPE_SOURCES)}")
+    return SHAPE_SOURCES[source]()
+
+
+def open_point_shapes(source: str, class_names: Sequence[str] | None = None) -> SampleSet:
+    """The packaged clouds of that name; `class_names` replace their own.
+
+    >>> clouds = open_point_shapes("point_shapes/furniture/jitter/2/20")
+    >>> len(clouds), clouds.samples[0].key, clouds.class_names[clouds.labels[0]]
+    (20, 'point_shapes/furniture/jitter/2/20/0000', 'armchair')
+    """
+    made_by, corruption, count = _chosen(source)
+    test = load_shapes(made_by)
+    names = test.class_names if class_names is None else tuple(require_texts("class names", class_names))
+    if len(names) != len(test.class_names):
+        raise InvalidParameter(f"{source} has {len(test.class_names)} classes, but {len(names)} names are given")
+    if count is not None and not 0 < count <= len(test):
+        raise InvalidParameter(f"{source}: there are {len(test):,} clouds; a count is from 1 to that")
+    clouds = corrupted(test.clouds[:count], corruption)
+    samples = tuple(
+        StoredCloud(f"{source}/{number:04d}", cloud, (hashlib.sha256(cloud.tobytes()).hexdigest(),))
+        for number, cloud in enumerate(clouds)
+    )
+    return SampleSet(source, names, samples, test.labels[: len(samples)], prompts=NAME, modality=CLOUDS)
+
+
+def corrupted(clouds: NDArray[np.float32], corruption: tuple[str, int] | None, seed: int = _SEED) -> list[Points]:
+    """Each cloud under a corruption and severity, if there is one."""
+    if corruption is None:
+        return list(clouds)
+    return [corrupt_points(cloud, *corruption, seed=seed, number=number) for number, cloud in enumerate(clouds)]
+
+
+def _chosen(source: str) -> tuple[str, tuple[str, int] | None, int | None]:
+    """Which source, corruption, severity and count a name says."""
+    match require_text("the name of packaged clouds", source).split("/")[1:]:
+        case [made_by] if made_by in SHAPE_SOURCES:
+            return made_by, None, None
+        case [made_by, corruption, severity, *counts] if made_by in SHAPE_SOURCES and severity.isdecimal():
+            require_corruption(corruption, int(severity))
+            if len(counts) < 2 and "".join(counts).isdecimal() == bool(counts):
+                return made_by, (corruption, int(severity)), int(counts[0]) if counts else None
+    raise InvalidParameter(
+        f"{source!r} names no packaged clouds; there are {' and '.join(f'{NAME}/{name}' for name in SHAPE_SOURCES)}, "
+        f"perhaps with /CORRUPTION/SEVERITY, a corruption from {', '.join(CORRUPTIONS)} and a severity from 0 to "
+        f"{SEVERITIES[-1]}, and then perhaps with /COUNT (for a folder: ./{source})"
+    )

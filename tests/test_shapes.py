@@ -1,0 +1,201 @@
+"""Procedural shapes and furniture: what they are, where they come from, and as sources of clouds."""
+
+import csv
+import re
+from importlib import resources
+
+import numpy as np
+import pytest
+from refusals import refusal
+
+from pta.corruptions.points import corrupt_points
+from pta.datasets.furniture import FURNITURE_CLASSES, as_stored, from_stored, load_furniture_test
+from pta.datasets.shapes import SHAPE_CLASSES, draw_clouds
+from pta.datasets.shapes.draw import draw_cloud
+from pta.encoders.embedded_points import POINT_TEMPLATES
+from pta.inference.open_source import open_source
+from pta.inference.point_shapes import load_shapes
+from pta.modality import CLOUDS
+from pta.points.corrupted_sizes import CORRUPTIONS, corrupted_size
+from pta.points.reading import read_cloud
+from pta.points.solids import ball, box, joined, leaning, moved, ring, rod, turned
+from pta.prompts import load_templates
+
+
+@pytest.fixture(scope="module")
+def credits():
+    text = (resources.files("pta") / "data" / "furniture.csv").read_text()
+    return list(csv.DictReader(text.splitlines()))
+
+
+# -- solids ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("solid", "area"),
+    [
+        (box(1, 2, 3), 22),
+        (turned([(0, 0), (1, 0), (1, 5), (0, 5)]), 2 * np.pi + 10 * np.pi),
+        (rod((1, 2, 3), (1, 2, 7), 1), 2 * np.pi + 8 * np.pi),
+        (ball(2.0), 16 * np.pi),
+        (ring(5, 1), 20 * np.pi**2),
+        (leaning(box(1, 2, 3), 0, 0.7, (1, 1, 1)), 22),
+        (moved(box(1, 1, 1), (5, 5, 5), (1, 2, 3)), 22),
+        (joined([box(1, 1, 1), box(2, 2, 2)]), 30),
+    ],
+)
+def test_a_solid_has_about_the_area_of_what_it_stands_for(solid, area):
+    first, second, third = np.moveaxis(solid.corners[solid.triangles], 1, 0)
+    found = np.linalg.norm(np.cross(second - first, third - first), axis=1).sum() / 2
+    assert found == pytest.approx(area, rel=0.15)  # round things have sixteen sides
+
+
+def test_a_rod_reaches_from_its_start_to_its_end_and_a_box_stands_on_its_place():
+    found = rod((1, 2, 3), (4, 6, 3), 0.5).corners
+    along = (found - (1, 2, 3)) @ np.array([0.6, 0.8, 0])
+    np.testing.assert_allclose([along.min(), along.max()], [0, 5], atol=1e-12)
+    np.testing.assert_allclose(box(2, 3, 4, (1, 1, 1)).corners.min(axis=0), (0, 1, -1))
+
+
+def test_leaning_turns_about_its_axis_and_place():
+    np.testing.assert_allclose(
+        leaning(box(0, 2, 0), 2, np.pi / 2, (1, 0, 0)).corners.min(axis=0), (-1, -1, 0), atol=1e-12
+    )
+
+
+# -- procedural shapes -------------------------------------------------------------------------------------------------
+
+
+def test_there_are_at_least_20_classes_each_with_shapes_of_its_own():
+    drawn = draw_clouds(4 * len(SHAPE_CLASSES))
+    assert len(set(SHAPE_CLASSES)) == len(SHAPE_CLASSES) >= 20
+    assert drawn.clouds.shape[1:] == (1024, 3)
+    assert np.bincount(drawn.labels).tolist() == [4] * len(SHAPE_CLASSES)
+    assert len({cloud.tobytes() for cloud in drawn.clouds}) == len(drawn)
+
+
+def test_every_cloud_is_about_its_mean_in_the_unit_ball():
+    clouds = draw_clouds(2 * len(SHAPE_CLASSES)).clouds
+    np.testing.assert_allclose(clouds.mean(axis=1), 0, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(clouds, axis=2).max(axis=1), 1, atol=1e-5)
+
+
+def test_a_cloud_depends_on_its_number_split_and_seed_alone():
+    assert np.array_equal(draw_cloud(7)[0], draw_clouds(8).clouds[7])
+    others = [
+        draw_cloud(7, "train"),
+        draw_cloud(7, "validation"),
+        draw_cloud(7, seed=2),
+        draw_cloud(7 + len(SHAPE_CLASSES)),
+    ]
+    assert not any(np.array_equal(draw_cloud(7)[0], cloud) for cloud, _ in others)
+
+
+def test_no_test_shape_is_among_the_shapes_to_train_on():
+    test, train = ({cloud.tobytes() for cloud in draw_clouds(300, split).clouds} for split in ("test", "train"))
+    assert test.isdisjoint(train)
+
+
+@pytest.mark.parametrize("wrong", [{"split": "tset"}, {"seed": -1}, {"number": -1}, {"number": 1.5}], ids=str)
+def test_what_names_no_shape_is_refused(wrong):
+    assert refusal(draw_cloud, **{"number": 1} | wrong)
+
+
+# -- furniture ---------------------------------------------------------------------------------------------------------
+
+
+def test_furniture_has_16_classes_which_are_the_first_of_the_procedural_ones(credits):
+    test = load_furniture_test()
+    assert test.class_names == FURNITURE_CLASSES == SHAPE_CLASSES[:16]
+    rows = [row["class_name"] for row in credits if row["split"] == "test"]
+    assert rows == [FURNITURE_CLASSES[label] for label in test.labels]
+    assert np.bincount(test.labels).min() >= 4
+    np.testing.assert_allclose(np.linalg.norm(test.clouds, axis=2).max(axis=1), 1, atol=1e-4)
+
+
+def test_training_and_test_objects_never_share_a_model_name_even_but_for_digits(credits):
+    names = {
+        split: {re.sub(r"[^a-z]", "", row["model"].lower()) for row in credits if row["split"] == split}
+        for split in ("train", "test")
+    }
+    assert min(map(len, names.values())) > 100
+    assert names["train"].isdisjoint(names["test"])
+
+
+def test_every_object_has_an_author_and_a_licence_that_allows_it(credits):
+    assert all(row["author"] and row["title"] for row in credits)
+    assert {row["licence"] for row in credits} == {"CC0-1.0", "CC-BY-3.0", "CC-BY-3.0-US"}
+
+
+def test_the_packaged_clouds_are_small_and_stored_within_a_step_of_their_place():
+    assert len((resources.files("pta") / "data" / "furniture_test.npz").read_bytes()) <= 1_500_000
+    cloud = draw_cloud(1)[0]
+    np.testing.assert_allclose(from_stored(as_stored(cloud)), cloud, atol=2e-5)
+
+
+# -- as sources --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_each_source_is_the_test_clouds_under_its_corruption_with_their_labels(corruption):
+    source, test = f"point_shapes/furniture/{corruption}/3", load_furniture_test()
+    clouds = open_source(source, modality=CLOUDS)
+    for number in range(0, len(test), 31):
+        expected = corrupt_points(test.clouds[number], corruption, 3, seed=1, number=number)
+        sample = clouds.samples[number]
+        np.testing.assert_allclose(read_cloud(sample.read(), sample.key), expected, atol=1e-6)
+        assert len(expected) == corrupted_size(1024, corruption, 3)
+    assert clouds.labels.tolist() == test.labels.tolist()
+    assert (clouds.name, clouds.class_names, clouds.modality) == (source, FURNITURE_CLASSES, CLOUDS)
+
+
+def test_a_count_takes_the_first_and_a_fingerprint_is_that_of_the_points():
+    first, again, other = (
+        open_source(f"point_shapes/furniture/jitter/{severity}/12").fingerprint for severity in (1, 1, 2)
+    )
+    assert first == again != other
+    assert len(open_source("point_shapes/furniture/rotate/0/12")) == 12
+
+
+def test_procedural_test_shapes_are_made_on_the_spot():
+    clouds = load_shapes("procedural")
+    assert len(clouds) == 2000
+    assert np.array_equal(clouds.clouds[::500], [draw_cloud(number, "test")[0] for number in range(0, 2000, 500)])
+
+
+def test_the_templates_of_the_sources_are_those_of_the_embedded_model():
+    assert load_templates("clip", "point_shapes") == POINT_TEMPLATES
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "point_shapes",
+        "point_shapes/",
+        "point_shapes/furnitur",
+        "point_shapes/furniture/jitter",
+        "point_shapes/furniture/jitter/5",
+        "point_shapes/furniture/jitter/-1",
+        "point_shapes/furniture/jiter/1",
+        "point_shapes/furniture/jitter/1/0",
+        "point_shapes/furniture/jitter/1/9999",
+        "point_shapes/furniture/jitter/1/x",
+        "point_shapes/furniture/jitter/1/2/3",
+    ],
+)
+def test_a_wrong_name_is_one_line_that_says_what_there_is(source):
+    assert re.search("point_shapes|corruption|severity", refusal(open_source, source))
+
+
+def test_class_names_of_ones_own_must_be_as_many():
+    names = [f"thing {k}" for k in range(16)]
+    assert open_source("point_shapes/furniture/jitter/1/5", class_names=names).class_names == tuple(names)
+    assert "16 classes" in refusal(open_source, "point_shapes/furniture", class_names=names[:3])
+
+
+def test_a_model_of_images_is_refused(pta, tmp_path):
+    done = pta(
+        "extract", "point_shapes/furniture/jitter/1/5", "--model", "embedded", "--out", tmp_path / "a.safetensors"
+    )
+    assert done.returncode == 2
+    assert "cloud" in done.stderr
