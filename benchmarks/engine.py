@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from naive import PaperLoop
 from result_file import RESULTS, Row, write
+from synthetic import clip_like
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.engines import Engine, advance_in_chunks, find_touches
@@ -32,7 +32,6 @@ from pta.engines.zero_shot import ZeroShot
 from pta.evaluation.machine import hardware
 
 CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)
-LIKENESS = 0.6  # how much classes of a kind differ, so that a sample touches between one and two
 VARIETY = 8  # different batches that take turns
 WARM_UP = 1024  # samples before the first measurement, so that prototypes are in their steady state
 
@@ -49,21 +48,6 @@ def with_engine(classifier: ZeroShotClassifier, engine: Engine, at_once: int) ->
         return zero_shot.logits.add_(cosines, alpha=classifier.scale)
 
     return run
-
-
-def clip_like(classes: int, dim: int, count: int, seed: int = 1) -> tuple[ZeroShotClassifier, Tensor]:
-    """Texts and images in two cones; a class's images lean towards its text, and no class attracts all images."""
-    rng = torch.Generator().manual_seed(seed)
-    text_cone, image_cone = normalize(torch.randn(2, dim, generator=rng), dim=1)
-    kinds = torch.randn(classes // 5, dim, generator=rng).repeat_interleave(5, 0)  # five classes of a kind
-    kinds = torch.cat([kinds, torch.randn(classes - len(kinds), dim, generator=rng)])
-    texts = kinds + LIKENESS * torch.randn(classes, dim, generator=rng)
-    texts = normalize(texts - (texts @ image_cone)[:, None] * image_cone, dim=1)
-    labels = torch.randint(classes, (count,), generator=rng)
-    noise = normalize(torch.randn(count, dim, generator=rng), dim=1)
-    images = 0.16 * texts[labels] + 0.75 * image_cone + 0.5 * noise
-    classifier = ZeroShotClassifier(0.65 * texts + 0.75 * text_cone, [str(number) for number in range(classes)])
-    return classifier, normalize(images, dim=1)
 
 
 def median_seconds(runs: dict[str, Callable[[int], object]], repetitions: dict[str, int]) -> dict[str, float]:

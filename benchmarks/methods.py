@@ -16,9 +16,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from engine import clip_like
 from naive import PaperLoop
 from result_file import RESULTS, Row, write
+from synthetic import clip_like
 from torch import Tensor
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter

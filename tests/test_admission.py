@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pta.engines import admission as admissions
 from pta.engines.admission import EMPTY, admit, admit_nothing, rows_worth_picking
-from pta.engines.host_readable import is_host_readable
+from pta.host_readable import is_host_readable
 
 NOTHING = -1
 

@@ -14,7 +14,7 @@ from pta import ZeroShotClassifier, create_adapter
 from pta.adapters import needs_of_samples
 from pta.adapters.dpe import DPE
 from pta.engines.admission import EMPTY
-from pta.engines.residuals import alignment_gradients, directions, stepped
+from pta.engines.residuals import Directions, alignment_gradients, stepped
 from pta.errors import InvalidSamples
 from pta.reference import dpe as reference
 from pta.reference.dpe import dpe_loop
@@ -28,7 +28,7 @@ def test_the_mean_after_two_confident_samples_is_a_third_of_each():
     """W ← W/2 + W₁/2, then W ← 2/3·W + W₂/3: anchors and both moved prototypes count alike."""
     adapter, moved = DPE(two_classes(scale=10.0), max_entropy=0.5), []
     average = adapter._average
-    adapter._average = lambda text, entropy: (moved.append(text.clone()), average(text, entropy))
+    adapter._average = lambda text, entropy: (moved.append(text.unit()), average(text, entropy))
     adapter.step([[0.8, 0.6], [0.6, 0.8]])
     assert int(adapter.averaged) == 2
     expected = (torch.eye(2, dtype=torch.float64) + moved[0] + moved[1]) / 3
@@ -99,11 +99,11 @@ def test_the_alignment_leaves_out_classes_without_a_visual_prototype(present):
     generator = torch.manual_seed(0)
     visual, text = (normalize(torch.randn(4, 6, generator=generator, dtype=torch.float64), dim=1) for _ in range(2))
     flags = torch.tensor(present)
-    found = alignment_gradients(visual.clone(), text, flags, 0.1)
+    found = alignment_gradients(visual.clone(), text, flags, 0.1, 3.0)
     visual.requires_grad_(), text.requires_grad_()
     if any(present):
         logits = visual[flags] @ text[flags].T / 0.1
-        torch.nn.functional.cross_entropy(logits, torch.arange(int(flags.sum()))).backward()
+        (3.0 * torch.nn.functional.cross_entropy(logits, torch.arange(int(flags.sum())))).backward()
     else:
         visual.grad = text.grad = torch.zeros(4, 6, dtype=torch.float64)
     for gradient, rows in zip(found, (visual, text), strict=True):
@@ -112,20 +112,27 @@ def test_the_alignment_leaves_out_classes_without_a_visual_prototype(present):
 
 def test_one_class_alone_is_aligned_with_nothing():
     visual, text = torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0]])
-    for gradient in alignment_gradients(visual, text, torch.tensor([True]), 0.01):
+    for gradient in alignment_gradients(visual, text, torch.tensor([True]), 0.01, 1.0):
         assert gradient.abs().max() == 0
 
 
-def test_a_step_is_that_of_adamw_from_zero():
+@pytest.mark.parametrize("rows", [None, slice(None), torch.tensor([1, 4])], ids=["no more", "all rows", "some rows"])
+def test_a_step_is_that_of_adamw_from_zero(rows):
+    """The loss is Σ along_c·⟨ŵ_c, f⟩, and for some rows ⟨ŵ_c, more_c⟩ beside it."""
     generator = torch.manual_seed(0)
-    rows, weights = (torch.randn(5, 7, generator=generator, dtype=torch.float64) for _ in range(2))
-    residual = torch.zeros_like(rows, requires_grad=True)
+    w, more = (torch.randn(5, 7, generator=generator, dtype=torch.float64) for _ in range(2))
+    f, along = torch.randn(1, 7, generator=generator).double(), torch.randn(5, generator=generator).double()
+    residual = torch.zeros_like(w, requires_grad=True)
     optimiser = torch.optim.AdamW([residual], lr=0.01, eps=1e-3, weight_decay=0.1)
-    (normalize(rows + residual, dim=1) * weights).sum().backward()
+    unit = normalize(w + residual, dim=1)
+    loss = (along * (unit @ f[0])).sum()
+    if rows is not None:
+        loss = loss + (unit[rows] * more[rows]).sum()
+    loss.backward()
     optimiser.step()
-    unit, lengths = directions(rows)
-    moved = stepped(rows, unit, lengths, weights.clone(), 0.01)
-    torch.testing.assert_close(moved, normalize(rows + residual.detach(), dim=1))
+    before, given = Directions.of(w), () if rows is None else (more[rows], rows)
+    moved = stepped(before, f, before.cosines(f)[0], along, 0.01, *given)
+    torch.testing.assert_close(moved.unit(), normalize(w + residual.detach(), dim=1))
 
 
 SETTINGS = [

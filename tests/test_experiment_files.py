@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 
-from pta import list_adapters
 from pta.datasets.catalogue import find_entry
 from pta.prompts import load_templates
 from pta.reproduction.declaration import PACKAGED, load_experiment
@@ -57,26 +56,23 @@ def test_it_is_sound_in_both_worlds_and_its_points_are_told_apart(experiment):
 # -- naming nothing that does not exist --------------------------------------------------------------------------------
 
 
-def test_what_is_awaited_is_not_there_yet_and_every_single_dataset_of_the_paper_has_a_title():
-    for world in (PAPER, OFFLINE):
-        assert not set(world.awaited_methods) & set(list_adapters())
+def test_every_single_dataset_of_the_paper_has_a_title():
     for group in ("imagenet", "cross-domain", "ood", "online", "corruptions", "clouds"):
         assert set(PAPER.members(group)) <= set(PAPER.titles)
 
 
 @each_experiment
-def test_every_dataset_has_its_prompts_or_is_awaited_and_a_method_that_takes_views_is_given_some(experiment):
+def test_every_dataset_has_its_prompts_and_a_method_that_takes_views_is_given_some(experiment):
     for job in plan_of(experiment.id).all_jobs:
-        if job.dataset.split("/")[0] not in PAPER.awaited_datasets:
-            assert load_templates(job.templates, find_entry(job.dataset).prompts)
-        if not job.awaits and not job.speed and "views" in job.needs:
+        assert load_templates(job.templates, find_entry(job.dataset).prompts)
+        if not job.speed and "views" in job.needs:
             assert job.views, (job.method, job.dataset)
 
 
 def test_nothing_is_made_to_find_out_what_methods_need(monkeypatch):
     monkeypatch.setattr("pta.adapters.adapter.Adapter.__init__", None)
     for id in ("table1", "orthogonality"):
-        needs = {job.method: job.needs for job in place(load_experiment(id), OFFLINE).all_jobs if not job.awaits}
+        needs = {job.method: job.needs for job in place(load_experiment(id), OFFLINE).all_jobs}
         assert {"features", "views"} == needs["mta"] > needs.get("pta", frozenset())
 
 

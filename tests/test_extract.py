@@ -125,7 +125,7 @@ def test_other_inputs_are_encoded_again_if_that_is_wanted(other, encoder, photos
     if not other:
         Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
     before = out.read_bytes()
-    with pytest.raises(StateMismatch, match=r"features of other images or by other means; .*--replace"):
+    with pytest.raises(StateMismatch, match=r"features of other samples or by other means; .*--replace"):
         run(encoder, photos, out, reading=reading)
     assert out.read_bytes() == before
     assert run(encoder, photos, out, reading=reading, replace=True).encoded == 40
@@ -283,7 +283,7 @@ def test_an_unfinished_extraction_of_something_else_is_not_mixed_in(encoder, pho
     if record is not None:
         (parts_of(out) / "inputs.json").write_bytes(record)
     before = {path: path.read_bytes() for path in parts_of(out).iterdir()}
-    with pytest.raises(StateMismatch, match="unfinished extraction of other images"):
+    with pytest.raises(StateMismatch, match="unfinished extraction of other samples"):
         run(encoder, photos, out, shard=8, reading=Reading(fast_decode=True))
     assert {path: path.read_bytes() for path in parts_of(out).iterdir()} == before
 

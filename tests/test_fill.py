@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tables import record
 
-from pta.reproduction.cell import CANNOT, NO_DATA, NOT_YET
+from pta.reproduction.cell import CANNOT, NO_DATA
 from pta.reproduction.declaration import parse_experiment
 from pta.reproduction.fill import fill
 from pta.reproduction.measure import Outcome
@@ -15,8 +15,8 @@ from pta.reproduction.plan import place
 from pta.reproduction.world import World
 
 TITLES = {"cat": "Cat", "dog": "Dog", "cow": "Cow", "sea": "Sea"}
-WORLD = World(True, {"one": ("sea",), "three": ("cat", "dog", "cow")}, TITLES, ("point-cache",), ("shapes",))
-OFFLINE = World(False, {"one": ("lake",), "three": ("ant", "bee")}, {"one": "Water"}, ("point-cache",), ())
+WORLD = World(True, {"one": ("sea",), "three": ("cat", "dog", "cow")}, TITLES)
+OFFLINE = World(False, {"one": ("lake",), "three": ("ant", "bee")}, {"one": "Water"})
 
 EXPERIMENT = """
 title = "A table"
@@ -27,7 +27,7 @@ rows = [
     { label = "CLIP", method = "clip", printed = [40, 50, 60, 70, 55] },
     { label = "PTA", method = "pta", printed = [44, 58, 66, 76, 61] },
     { label = "spread", method = "pta", statistic = "deviation" },
-    { label = "Later", method = "point-cache", printed = [41, 51, 61, 71, 56] },
+    { label = "Later", method = "tda", printed = [41, 51, 61, 71, 56] },
 ]
 errata = [{ row = "PTA", column = "Dog", printed = 58, instead = 55, why = "so it says elsewhere" }]
 """
@@ -54,7 +54,7 @@ def filled(text, found, world=WORLD):
     plan = place(parse_experiment("mine", text), world, WORLD)
     outcomes = {}
     for job in plan.all_jobs:
-        came = Outcome(missing=NOT_YET) if job.awaits else found(job.method, job.dataset)
+        came = Outcome(missing="later") if job.method == "tda" else found(job.method, job.dataset)
         if not isinstance(came, Outcome):
             came = Outcome(tuple(record(job.dataset, job.method, seed, one) for seed, one in enumerate(came, 1)))
         outcomes[job.key] = came
@@ -177,7 +177,7 @@ def test_a_row_that_is_not_there_yet_still_has_the_papers_gain_and_the_baseline_
     for found in (accuracies, lambda method, dataset: NO_DOGS if dataset == "dog" else [60.0]):
         lines = filled(EXPERIMENT, found)[1]
         gain = lines["Later"].gain
-        assert (gain.ours, gain.paper, gain.missing) == (None, pytest.approx(1), NOT_YET)
+        assert (gain.ours, gain.paper, gain.missing) == (None, pytest.approx(1), "later")
         assert lines["CLIP"].gain is None
 
 
@@ -208,12 +208,5 @@ def test_what_is_not_there_is_listed_with_its_reason_and_the_rest_is_filled(accu
     assert table.absent == {"dog": "dog: no folder of images", **no_swimmer}
     assert [cell.missing for cell in lines["PTA"].cells] == ["", NO_DATA, "", CANNOT, ""]
     assert [cell.missing for cell in lines["CLIP"].cells] == ["", NO_DATA, "", "", ""]
-    assert [cell.missing for cell in lines["Later"].cells] == [NOT_YET] * 5
+    assert [cell.missing for cell in lines["Later"].cells] == ["later"] * 5
     assert [cell.paper for cell in lines["Later"].cells] == [41, 51, 61, 71, 56]
-
-
-def test_a_kind_of_data_that_is_awaited_is_not_yet():
-    world = World(True, {"one": ("shapes/3",), "three": ("cat",)}, {}, ("point-cache",), ("shapes",))
-    table, lines = filled(EXPERIMENT, lambda method, dataset: [50.0], world)
-    assert [cell.missing for cell in lines["PTA"].cells] == ["", NOT_YET, ""]
-    assert table.absent == {}

@@ -12,9 +12,9 @@ from streams import clip_like_stream, cuts, streams, with_views
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pta.adapters import adapter_class, create_adapter
-from pta.engines.host_readable import is_host_readable
+from pta.host_readable import is_host_readable
 
-METHODS = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "gs-bias", "oga", "tda"]
+METHODS = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "gs-bias", "oga", "point-cache", "tda"]
 SETTINGS = [
     *((name, {}) for name in METHODS),
     ("dota", {"covariance": "shared", "initial_count": 0.0, "growth": "samples"}),
@@ -28,7 +28,7 @@ def nothing_readable():
     """As on a GPU: whoever asks is told that reading would cost time."""
     for name in METHODS:
         adapter_class(name)  # imports it, and with it its engines
-    modules = [module for name, module in sys.modules.items() if name.startswith(("pta.engines", "pta.adapters"))]
+    modules = [module for name, module in sys.modules.items() if name.startswith("pta.")]
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             if hasattr(module, "is_host_readable"):

@@ -106,7 +106,7 @@ def test_what_is_no_batch_of_clouds_is_refused(shape):
 
 def test_wrong_counts_and_samplings_are_refused():
     cloud = torch.zeros(2, 4, 3)
-    with pytest.raises(InvalidParameter, match="count must be a whole number from 1, not 0"):
+    with pytest.raises(InvalidParameter, match="count must be a whole number from 1 to 1,048,576, not 0"):
         farthest_points(cloud, 0)
     with pytest.raises(InvalidParameter, match="deterministic or legacy, not 'random'"):
         farthest_points(cloud, 2, sampling="random")

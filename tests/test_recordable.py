@@ -11,7 +11,7 @@ from pta.adapters import Adapter, create_adapter
 from pta.inference.recordable import is_recordable
 
 CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 2, 12
-LEARNING = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "oga", "onzeta", "sca", "tda"]
+LEARNING = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "oga", "onzeta", "point-cache", "sca", "tda"]
 RECORDABLE = ["clip", "gs-bias", "mta", "zero", *LEARNING]
 SETTINGS = [
     *((name, {}) for name in RECORDABLE),
@@ -21,10 +21,11 @@ SETTINGS = [
         for parameter, value in parameters.items()
         if name in RECORDABLE
         and (not isinstance(value, float) or value == 0.0)  # other numbers change no operation
-        and (name != "boostadapter" or parameter not in CACHES)  # which are TDA's
+        and (name not in ("boostadapter", "point-cache") or parameter not in CACHES)  # which are TDA's
     ),
     ("dota", {"scoring": "float16"}),
     ("boostadapter", {"share": 0.0}),
+    ("point-cache", {"prefill": True}),
     ("dpe", {"first_views": 12, "answer": "views"}),
 ]
 

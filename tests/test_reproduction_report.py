@@ -50,15 +50,14 @@ def test_every_number_stands_with_the_papers_and_the_difference():
 
 
 def test_a_difference_is_coloured_by_what_it_means_and_the_summary_counts_cells():
-    page = alone(paper_table())  # 15 cells: three of TPT's not yet, one without data
+    page = alone(paper_table())  # 15 cells: three of TPT's are missing, one has no data
     for said in (
         '<span class="gain">+0.74</span>',
         '<span class="loss">−0.05</span>',
         '<span class="">0.00</span>',
         "<h1>The paper, reproduced: 11 of 15 numbers measured</h1>",
-        "<b>3</b><span>not yet",
         "<b>1</b><span>no data",
-        "<b>0</b><span>missing for another reason",
+        "<b>3</b><span>missing for another reason",
     ):
         assert said in page
     assert '<span class="">+1.00</span>' in alone(one_column(Cell(2.0, 1.0, metric="memory_mib")))

@@ -318,6 +318,8 @@ def test_a_model_that_did_not_make_the_features_is_not_looked_into(store, everyt
     wrong = replace(right, samples=Samples.of(right.samples.features.flip(0), raw=right.samples.raw))
     with pytest.raises(InvalidSamples, match="does not make the file's features"):
         list(evaluate_once(store, wrong, "tca", {}, [1], model=encoder))
+    with pytest.raises(InvalidSamples, match="the features were made by ViT-B/16, not by embedded"):
+        list(evaluate_once(store, replace(right, architecture="ViT-B/16"), "tca", {}, [1], model=encoder))
     assert len(store) == 0
     towers = (encoder, copy.deepcopy(encoder).double())  # the tower's precision changes answers
     single, double = (inputs_of(right, "tca", {}, 1, Stream(), model=one) for one in towers)

@@ -274,6 +274,7 @@ def test_no_code_in_the_files_is_run(folder, tmp_path, call):
         (torch.full((1, 40, 3), torch.nan), "not finite"),
         ([], "the list of clouds is empty"),
         ([*clouds(1, 40), *clouds(1, 20)], "a cloud has 20 points"),
+        ([*clouds(1, 40), torch.full((50, 3), torch.inf)], "cloud 1 has points that are NaN or infinite"),
     ],
 )
 def test_clouds_that_cannot_be_read_are_refused(ulip, given, complaint):

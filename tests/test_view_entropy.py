@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pta.engines.view_entropy import by_entropy, entropy_of_mean, most_confident_rows, number_kept
+from pta.engines.view_entropy import by_entropy, entropy_by_bias, entropy_of_mean, most_confident, number_kept
 
 
 def test_a_tenth_of_64_views_are_the_six_of_the_lowest_entropy():
@@ -17,7 +17,7 @@ def test_a_tenth_of_64_views_are_the_six_of_the_lowest_entropy():
     sureness[order] = torch.arange(64, 0, -1, dtype=torch.float64)  # order[0] is the surest
     z = torch.stack([sureness, torch.zeros(64), torch.zeros(64)], dim=1)[None]
     assert by_entropy(z)[0, :6].tolist() == order[:6].tolist()
-    torch.testing.assert_close(most_confident_rows(z, 6)[0, :, 0], torch.arange(64.0, 58.0, -1).double())
+    torch.testing.assert_close(most_confident(z, 6), z[:, order[:6]].softmax(dim=2))
 
 
 def test_at_least_one_view_is_kept():
@@ -51,3 +51,5 @@ def test_the_gradient_is_the_one_of_automatic_differentiation(seed, rows, classe
     torch.testing.assert_close(value, by_definition.detach(), atol=1e-12, rtol=1e-10)
     (expected,) = torch.autograd.grad(by_definition.sum(), z)
     torch.testing.assert_close(gradient, expected, atol=1e-12, rtol=1e-8)
+    by_bias = entropy_by_bias(z.detach().softmax(dim=-1))
+    torch.testing.assert_close(by_bias, (value, gradient.sum(dim=-2)), atol=1e-12, rtol=1e-8)

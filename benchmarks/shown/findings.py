@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import fmean
 
-from shown.results import FILES, Table, found, one, only, rows
+from shown.results import FILES, Table, found, one, only, rows, written
 
 
 def _settings(titles: dict[str, str], first: str = "") -> Table:
@@ -163,6 +163,32 @@ def streams() -> Table:
 
     kinds = dict.fromkeys((row["stream"], row["method"]) for row in rows("findings-streams"))
     return [["stream", "method", *FILES, "mean"], *(line(*kind) for kind in kinds)]
+
+
+def gradients() -> Table:
+    """The one offline dataset that all of them run on; a method that was not measured is left out."""
+    of = {
+        "One prompt": ["TPT", "DiffTPT (no diffusion)", "HisTPT"],
+        "CLIP's prompts": ["GS-Bias", "DPE (CLIP's prompts)"],
+    }
+    pixelated = {"dataset": "Fashion, pixelate 4"}
+
+    def ours(table: str, form: str = ".2f", **where: str) -> str:
+        return next((written(row["ours"], form) for row in found(table, **where) if row["ours"]), "")
+
+    def speed(method: str) -> str:
+        return ours("table4", ".1f", row=method.partition(" (")[0], dataset="of CLIP, %")
+
+    def lines() -> Iterator[list[str]]:
+        for prompts, methods in of.items():
+            zero_shot = [ours("templates", section=prompts, row=method, **pixelated) for method in ("CLIP", "PTA")]
+            yield [prompts, "CLIP", *zero_shot, speed("CLIP")]
+            for method in methods:
+                own = [ours("orthogonality", section=method, row=row, **pixelated) for row in ("alone", "with PTA")]
+                if any(own):
+                    yield [prompts, method, *own, speed(method)]
+
+    return [["prompts", "method", "alone", "with PTA", "speed alone, % of CLIP's"], *lines()]
 
 
 def demo() -> Table:

@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from pta.errors import InvalidSamples, nearest, shown
+from pta.host_readable import is_host_readable
 from pta.plain import FLOATS, plain_tensor
 
 _ROWS_AT_ONCE = 4096  # bounds memory, changes no result
 SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold
 LARGEST_NORM = 1e18  # the squares of a longer row are too large for float32
+_UNIT_WITHIN = 1e-6  # rounding of unit rows in float32
+_NO_DIRECTION = 1e-12  # a shorter row remains short
 
 
 def longest_unit(dtype: torch.dtype) -> float:
@@ -148,9 +151,7 @@ class Samples:
     def to(self, like: Tensor) -> "Samples":
         """The same on the device and in the precision of another tensor, without gradients; raw stays as it is."""
         moved = {
-            name: torch.nn.functional.normalize(one.detach().to(like), dim=-1)
-            if _FIELDS[name].metadata["directions"]
-            else one.detach()
+            name: _at_unit_length(one.detach().to(like)) if _FIELDS[name].metadata["directions"] else one.detach()
             for name, one in self._optional().items()
         }
         return Samples.unchecked(self.features.detach().to(like), **moved)
@@ -191,6 +192,14 @@ def _checked_norms(features: Tensor, longest: float) -> Tensor:
         row = int(torch.nonzero(~((exact >= SMALLEST_NORM) & (exact <= longest)))[0])
         raise InvalidSamples(f"row {row} of the features is {_lack_of_direction(norms[row], longest)}")
     return norms
+
+
+def _at_unit_length(rows: Tensor) -> Tensor:
+    """Rows …×d at unit length; those of unit length already as they are, where that can be seen for free."""
+    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    if is_host_readable(norms) and bool(((norms - 1).abs() < _UNIT_WITHIN).all()):
+        return rows
+    return rows / norms.clamp_min_(_NO_DIRECTION)
 
 
 def _norms(rows: Tensor) -> Tensor:

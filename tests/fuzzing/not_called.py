@@ -15,7 +15,8 @@ _REASONS = {
         "pta:Adapter.probabilities pta:Adapter.step_unchecked pta:ZeroShotClassifier.logits pta:Samples.to "
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
-        "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit"
+        "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit "
+        "pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
     ),
     "through create_adapter, step and save": (
         "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.parameters "
@@ -25,7 +26,12 @@ _REASONS = {
     "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for",
     "through open_samples and find_samples": (
         "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
-        "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees"
+        "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees "
+        "pta.datasets.h5_clouds pta.points.h5"
+    ),
+    "through read_cloud, corrupt_points and the command": (
+        "pta.points.cloud pta.points.corrupted_sizes pta.points.mesh pta.points.obj pta.points.off pta.points.ply "
+        "pta.points.shapes pta.points.text"
     ),
     "through draw_cloud, open_point_shapes and load_furniture_test": (
         "pta.datasets.shapes:draw_clouds pta.datasets.shapes.living pta.datasets.shapes.rooms "
@@ -43,7 +49,8 @@ _REASONS = {
     ),
     "through predict_stream, extract and their commands": (
         "pta.inference.encoding pta.inference.feed pta.inference.shards pta.inference.stream_progress "
-        "pta.inference.verify:verify pta.inference.rows:path_as_written pta.inference.rows:columns"
+        "pta.inference.verify:verify pta.inference.rows:path_as_written pta.inference.rows:columns "
+        "pta.inference.extract:require_modality"
     ),
     "through dirichlet, poisoned and batches": (
         "pta.streams:require_gamma pta.streams:require_order pta.streams:require_size"

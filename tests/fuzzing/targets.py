@@ -60,6 +60,9 @@ calls("pta.images.frames:split_frames", lambda scene: io.BytesIO(scene.content("
 calls("pta.views:make_views", _PICTURE, lambda scene: valid.encoder().preprocess, count=3, mode="augmix", seed=1)
 calls("pta.views:confident_mean", lambda scene: valid.samples(), lambda scene: valid.classifier(), keep=0.3)
 calls("pta.corruptions:apply_shift", np.zeros((2, 6, 6), np.uint8), "blur", 2, 1, weight=6)
+for _cloud in valid.CLOUDS:
+    calls("pta.points.reading:read_cloud", lambda scene, name=_cloud: scene.content(name), points=16, seed=1, weight=5)
+calls("pta.corruptions.points:corrupt_points", valid.CLOUD, "add_local", 2, seed=1, number=3, weight=6)
 # class names to anchors
 calls(
     *("pta.prompts:build_classifier", lambda scene: valid.encoder(), _NAMES, [_PATTERN]),
@@ -84,6 +87,7 @@ calls(_OPEN, file("classes", Path), class_names=valid.NAMES, then=_READ, weight=
 _FOUND = {"then": lambda found: (found.count, found.fingerprint), "weight": 4}
 calls("pta.datasets.generated:find_generated", Call(_OPEN, file("classes")), file("generated"), 2, **_FOUND)
 calls(_OPEN, file("shard.tar"), class_names=valid.NAMES, then=_READ, weight=12)
+calls(_OPEN, file("clouds.h5"), class_names=valid.NAMES, then=_READ, weight=8)
 calls(_OPEN, file("listed", lambda path: path / "list.csv"), then=_READ, weight=12)
 for _source in valid.SOURCES:
     calls(_OPEN, _source, root=file("datasets", Path), class_names=None, then=_READ, weight=4)
@@ -162,6 +166,7 @@ for _line in """\
   --on-error skip --templates {templates.txt} --json - --workers 2
 2 extract {classes} --out f.safetensors --model embedded --views-from {generated} --generated 2 --on-error skip
 3 extract {shard.tar} --out f.safetensors --model embedded --classes a,b,c --pixels
+1 corrupt-points {clouds.h5} out --seed 1 --points 520 --json -
 3 datasets check dtd --data {datasets} --json -
 1 datasets --json list.json
 """.replace("\n  ", " ").splitlines():

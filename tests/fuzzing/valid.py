@@ -23,6 +23,7 @@ from pta.datasets.features import FeatureFile
 from pta.encoders import Encoder, load_encoder
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.result_store import ResultStore
+from pta.points.h5 import StoredClouds, write_h5
 
 NAMES = ("cat", "dog", "newt", "owl", "sea_lion")
 COUNT, VIEWS, DIM = 24, 12, 8
@@ -102,6 +103,20 @@ def picture(kind: str = "PNG", **options: Any) -> bytes:
 
 FRAMES = picture("JPEG") + picture("PNG") + b"\r\n" + picture("JPEG", progressive=True)
 
+
+CLOUD = np.random.default_rng(1).standard_normal((520, 3)).astype(np.float32)
+_CORNERS = "0 0 0", "1 0 0", "0 1 0", "0 0 1"
+_PLY = b"ply\nformat binary_little_endian 1.0\nelement vertex 4\nproperty float x\nproperty float y\nproperty float z\n"
+_PLY += b"element face 1\nproperty list uchar int vertex_indices\nend_header\n"
+CLOUDS = {
+    "cloud.xyz": "\n".join(" ".join(map(str, row)) for row in CLOUD[:16].tolist()).encode(),
+    "cloud.off": "\n".join(["OFF", "4 2 0", *_CORNERS, "3 0 1 2", "4 0 1 2 3"]).encode(),
+    "cloud.obj": "\n".join([*(f"v {corner}" for corner in _CORNERS), "f 1/1 2 3 4", "f -1 -2 -3"]).encode(),
+    "cloud.ply": _PLY
+    + np.array(["0", "0", "0", "1", "0", "0", "0", "1", "0", "0", "0", "1"], "<f4").tobytes()
+    + b"\x03"
+    + np.arange(3, dtype="<i4").tobytes(),
+}
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
@@ -183,6 +198,8 @@ _FILES: dict[str, Callable[[Path], Any]] = {
     "features.safetensors": _features,
     "segment.safetensors": lambda path: segment().save(path),
     "shard.tar": _tar,
+    "clouds.h5": lambda path: write_h5(path, StoredClouds(np.stack([CLOUD, -CLOUD]), np.arange(2))),
+    **{name: lambda path, content=content: path.write_bytes(content) for name, content in CLOUDS.items()},
     "classes": _classes,
     "generated": _generated,
     "listed": _list,

@@ -3,8 +3,8 @@
 The paper reports such rows, but neither says how the two are joined nor released a program for them. This is our rule:
 
 For each sample:
-1. The other method learns from it and answers: its feature f (the sample's own, or the mode that MTA finds) and its
-   logits l.
+1. The other method learns from it and answers: its feature f (that of the plain image, or the mode that MTA finds) and
+   its logits l.
 2. PTA learns from f, with the other method's probabilities softmax(l) in the place of the zero-shot ones: every class
    with softmax(l)_c ≥ min_probability moves its knowledge prototype, every class refreshes its anchored prototype R.
 3. Score: l + scale·R·f.

@@ -15,6 +15,7 @@ The paper compares features, and filters both kinds of rows apart; this is what 
 pictures are made beforehand, by a Stable Diffusion for variations of an image; `pta extract --views-from` reads them.
 `difftpt-augmented` is not the paper's method: further augmented views (`pta extract --views 128`) stand in the place of
 the generated pictures.
+PTA on top of either (`combined`) learns from the plain image.
 """
 
 import torch

@@ -45,10 +45,10 @@ from pta.adapters.gradient_method import GradientMethod, require_views
 from pta.adapters.state_bounds import UNIT_BALL, entropies, slots_of
 from pta.classifier import ZeroShotClassifier
 from pta.engines.admission import EMPTY, rows_worth_picking
-from pta.engines.host_readable import is_host_readable
-from pta.engines.residuals import add_to_rows, alignment_gradients, directions, stepped
+from pta.engines.residuals import Directions, alignment_gradients, stepped
 from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
+from pta.host_readable import is_host_readable
 from pta.parameters import choice, count, number
 from pta.samples import Samples
 
@@ -62,6 +62,7 @@ class _Look(NamedTuple):
 
     f: Tensor  # 1×d
     z: Tensor  # 1×C, float64
+    cosines: Tensor  # C, of f with the text prototypes, float64
     entropy: Tensor  # 1, float64
 
 
@@ -111,12 +112,12 @@ class DPE(GradientMethod):
             require_views(self.name, samples, self.first_views)
 
     def _step(self, samples: Samples) -> Tensor:
-        text, lengths = directions(self.prototypes)
+        text = Directions.of(self.prototypes)
         look = self._look(samples, text)  # step 1
         label = look.z.argmax(dim=1)
         keys, scores = self.keys[label], self.scores[label]
         self.keys[label], self.scores[label] = _with_item(keys, scores, look)  # step 2
-        logits, text = self._score(samples, look, text, lengths)  # steps 3 to 5
+        logits, text = self._score(samples, look, text)  # steps 3 to 5
         finite = torch.isfinite(logits).all()
         self.keys[label] = torch.where(finite, self.keys[label], keys)
         self.scores[label] = torch.where(finite, self.scores[label], scores)
@@ -124,55 +125,61 @@ class DPE(GradientMethod):
         return self._or_zero_shot(samples, logits, count=True)
 
     def _predict(self, samples: Samples) -> Tensor:
-        text, lengths = directions(self.prototypes)
-        logits, _ = self._score(samples, self._look(samples, text), text, lengths)
+        text = Directions.of(self.prototypes)
+        logits, _ = self._score(samples, self._look(samples, text), text)
         return self._or_zero_shot(samples, logits, count=False)
 
-    def _look(self, samples: Samples, text: Tensor) -> _Look:
-        """Step 1, with text prototypes of unit length."""
+    def _look(self, samples: Samples, text: Directions) -> _Look:
+        """Step 1."""
         views = samples.features if self.first_views == 1 else samples.tensors()["views"][0, : self.first_views]
-        z = self.classifier.scores(views.double() @ text.double().T)
+        cosines = text.cosines(views.double())
+        z = self.classifier.scores(cosines)
         kept = by_entropy(z)[: number_kept(len(z), self.keep)]
         entropy, _ = entropy_of_mean(z[kept])
-        return _Look(views[kept].mean(dim=0, keepdim=True), z[kept].mean(dim=0, keepdim=True), entropy[None])
+        f, z, cosines = (rows[kept].mean(dim=0, keepdim=True) for rows in (views, z, cosines))
+        return _Look(f, z, cosines[0], entropy[None])
 
-    def _score(self, samples: Samples, look: _Look, text: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _score(self, samples: Samples, look: _Look, text: Directions) -> tuple[Tensor, Directions]:
         """Steps 3 to 5: the logits, and the text prototypes that gave them."""
         filled = self.scores < EMPTY
         rows = rows_worth_picking(filled[:, 0])
         sizes = filled[rows].sum(dim=1, keepdim=True)
-        present, means = sizes[:, 0] > 0, self.keys[rows].sum(dim=1) / sizes.clamp_min(1)
-        visual, visual_lengths = directions(means)
+        present = sizes[:, 0] > 0
+        visual = Directions.of(self.keys[rows].sum(dim=1) / sizes.clamp_min(1))
 
-        def with_affinities(z: Tensor, f: Tensor, visual: Tensor) -> tuple[Tensor, Tensor]:
-            affinities = self.alpha * torch.exp(-self.beta * (1 - f @ visual.T)) * present
+        def with_affinities(z: Tensor, cosines: Tensor) -> tuple[Tensor, Tensor]:
+            affinities = self.alpha * torch.exp(-self.beta * (1 - cosines)) * present
             z[:, rows] += affinities
             return z, affinities[0]
 
-        z, affinities = with_affinities(look.z.clone(), look.f, visual)
-        _, by_logit = entropy_of_mean(z)
-        by_logit = by_logit[0].to(look.f.dtype)
-        by_text = (self.classifier.scale * by_logit)[:, None] * look.f
-        by_visual = (self.beta * affinities * by_logit[rows])[:, None] * look.f
+        cosines, visual_cosines = look.cosines.to(look.f.dtype), visual.cosines(look.f)
+        z, affinities = with_affinities(look.z.clone(), visual_cosines)
+        by_logit = entropy_of_mean(z)[1][0].to(look.f.dtype)
+        along = self.classifier.scale * by_logit, self.beta * affinities * by_logit[rows]
+        for_visual = for_text = None
         if self.align:
-            for_visual, for_text = alignment_gradients(visual, text[rows], present, self.temperature)
-            by_visual.add_(for_visual, alpha=self.align)
-            add_to_rows(by_text, rows, for_text, self.align)
-        text = stepped(self.prototypes, text, lengths, by_text, self.lr_text)
-        visual = stepped(means, visual, visual_lengths, by_visual, self.lr_image)
+            pairs = visual.unit(), text.some(rows).unit()
+            for_visual, for_text = alignment_gradients(*pairs, present, self.temperature, self.align)
+        visual = stepped(visual, look.f, visual_cosines[0], along[1], self.lr_image, for_visual)
+        text = stepped(text, look.f, cosines, along[0], self.lr_text, for_text, rows)
         if self.answer == "views":
-            f, z, _ = self._look(samples, text)
+            f, z, *_ = self._look(samples, text)
         else:
-            f, z = samples.features, self.classifier.scores(samples.features @ text.T)
-        return with_affinities(z.to(f.dtype), f, visual)[0], text
+            f, z = samples.features, self.classifier.scores(text.cosines(samples.features))
+        return with_affinities(z.to(f.dtype), visual.cosines(f))[0], text
 
-    def _average(self, text: Tensor, entropy: Tensor) -> None:
+    def _average(self, text: Directions, entropy: Tensor) -> None:
         """Step 6; an entropy that is NaN is not small enough."""
         confident = entropy < self.max_entropy * math.log2(self.classifier.classes)
-        if is_host_readable(confident) and not confident:
+        unit = self.prototypes
+        if not is_host_readable(confident):
+            unit = torch.where(confident, text.unit(), unit)
+        elif confident:
+            unit = text.unit()
+        else:
             return
         self.averaged += confident
-        self.prototypes.lerp_(torch.where(confident, text, self.prototypes), 1 / (self.averaged + 1).to(text.dtype))
+        self.prototypes.lerp_(unit, 1 / (self.averaged + 1).to(unit.dtype))
 
 
 def _with_item(keys: Tensor, scores: Tensor, look: _Look) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from pta.adapters.adapter import Adapter, full
 from pta.classifier import ZeroShotClassifier
-from pta.engines.host_readable import is_host_readable
 from pta.errors import InvalidSamples
+from pta.host_readable import is_host_readable
 from pta.samples import Samples
 
 

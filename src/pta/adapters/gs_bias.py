@@ -20,11 +20,13 @@ For each sample with views f_1 … f_V, the plain image first, and patches g_1 �
 5. Score: z of the plain image + r_g·b_g + (1−r_g)·h_g + r_s·b_s + (1−r_s)·h_s.
 
 The gradients are closed forms (`pta.engines.view_entropy`), and a batch is computed at once: a sample that has ended
-keeps its biases while others go on. All of it is float64. The released program computes in float16.
+keeps its biases while others go on. What decides is float64: the views with their bias, and the scores of patches
+(`pta.engines.patch_choice`). The released program computes in float16.
 The authors take 8 views and half of them, on ImageNet and its variants 64 and a tenth. α, β, K and `steps` are known
 for seven datasets (preset `paper`); the defaults elsewhere are our choice.
 A first loss of 0 stops the released program with a division by zero; here there is nothing to minimise.
 The factor 100 of the program is the classifier's scale. With another one, α and β act on other gradients.
+PTA on top of it (`combined`) learns from the plain image.
 """
 
 from typing import Any
@@ -34,15 +36,15 @@ from torch import Tensor
 
 from pta.adapters.gradient_method import GradientMethod, require_views
 from pta.classifier import ZeroShotClassifier
-from pta.engines.host_readable import is_host_readable
-from pta.engines.view_entropy import entropy_of_mean, most_confident_rows, number_kept
-from pta.engines.zero_shot import samples_at_once
+from pta.engines.patch_choice import highest_scores
+from pta.engines.view_entropy import entropy_by_bias, most_confident, number_kept, rows_of_each
+from pta.engines.zero_shot import exact_logits, samples_at_once
 from pta.errors import InvalidSamples
+from pta.host_readable import is_host_readable
 from pta.parameters import count, number
 from pta.samples import Samples
 
 _MOST = 1e6  # of α and β
-_USUAL_PATCHES = 196  # of a ViT-B/16; for the size of batches alone
 
 
 class GSBias(GradientMethod):
@@ -70,7 +72,7 @@ class GSBias(GradientMethod):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.at_once = samples_at_once(classifier, views=self.first_views + _USUAL_PATCHES)
+        self.at_once = samples_at_once(classifier, views=self.first_views + self.top_patches)
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without views or patches, or with too few."""
@@ -89,16 +91,17 @@ class GSBias(GradientMethod):
         return self._or_zero_shot(samples, self._scores(samples), count=False)
 
     def _scores(self, samples: Samples) -> Tensor:
-        assert samples.views is not None  # checked by `needs`
-        seen = Samples.unchecked(samples.features, views=samples.views[:, : self.first_views], patches=samples.patches)
-        zero_shot = self.zero_shot(seen)
-        z, s = zero_shot.view_logits, _highest_scores(zero_shot.patch_logits, self.top_patches)  # steps 1 and 2
+        given = samples.tensors()
+        chosen = highest_scores(self.classifier, given["patches"], self.top_patches)  # step 2
+        views, patches = given["views"][:, : self.first_views], rows_of_each(given["patches"], chosen)
+        z, s = exact_logits(self.classifier, views), self.classifier.logits(patches)  # step 1
         kept = number_kept(z.shape[1], self.keep)
-        b_g = b_s = h_g = h_s = torch.zeros_like(zero_shot.exact_logits)  # step 3
+        b_g = h_g = z.new_zeros(len(samples), self.classifier.classes)  # step 3
+        b_s = h_s = s.new_zeros(len(samples), self.classifier.classes)
         for t in range(self.steps):  # step 4
             c_g, c_s = h_g.lerp(b_g, self.r_g), h_s.lerp(b_s, self.r_s)  # (a)
-            loss, by_view = entropy_of_mean(most_confident_rows(z + c_g[:, None], kept))  # (b)
-            _, by_patch = entropy_of_mean(s + c_s[:, None])
+            loss, by_view = entropy_by_bias(most_confident(z + c_g[:, None], kept))  # (b)
+            _, by_patch = entropy_by_bias((s + c_s[:, None]).softmax(dim=2))
             if t == 0:  # (c)
                 first, goes_on, factors = loss, loss != 0, (1.0, 1.0)
             else:
@@ -109,16 +112,10 @@ class GSBias(GradientMethod):
             moved = (  # (d)
                 c_g,
                 c_s,
-                b_g.sub(by_view.sum(dim=1), alpha=self.alpha * factors[0]),
-                b_s.sub(by_patch.sum(dim=1), alpha=self.beta * factors[1]),
+                b_g.sub(by_view, alpha=self.alpha * factors[0]),
+                b_s.sub(by_patch, alpha=self.beta * factors[1]),
             )
             now = (h_g, h_s, b_g, b_s)
             h_g, h_s, b_g, b_s = (torch.where(goes_on[:, None], *pair) for pair in zip(moved, now, strict=True))
-        biased = zero_shot.exact_logits + h_g.lerp(b_g, self.r_g) + h_s.lerp(b_s, self.r_s)  # step 5
-        return biased.to(samples.features.dtype)
-
-
-def _highest_scores(s: Tensor, kept: int) -> Tensor:
-    """Step 2: of the logits of patches, B×P×C, those of the K highest scores."""
-    scores = s.softmax(dim=1).sum(dim=2)
-    return s.take_along_dim(scores.argsort(dim=1, descending=True, stable=True)[:, :kept, None], dim=1)
+        learned = h_g.lerp(b_g, self.r_g) + h_s.lerp(b_s, self.r_s)
+        return (self.zero_shot(samples).exact_logits + learned).to(samples.features.dtype)  # step 5

@@ -21,8 +21,10 @@ For each sample with V views, the plain image first:
 At the first sample every memory holds T, and every entropy is that of the sample.
 
 The authors released a program for segmentation only. From it come the memories and their sizes, momentum and loss; it
-computes entropies of raw logits, which is not imitated. For classification nothing was published: the shared context,
-the views and `keep`, AdamW with TPT's learning rate and weight decay, and the answer of step 8 are our choices.
+computes entropies of raw logits, which is not imitated. For classification no constant was published: to take these
+sizes and this momentum, one context for all classes, the views and `keep`, AdamW with TPT's learning rate and weight
+decay, and the answer of step 8 are our choices.
+PTA on top of it (`combined`) learns from the plain image.
 """
 
 from typing import Any, Literal
@@ -58,11 +60,17 @@ class HisTPT(GradientMethod):
     keep: float = number(0.1, 0.0, 1.0, "share of the views that are selected (our choice)")
     lr: float = number(5e-3, 0.0, 1.0, "learning rate of AdamW (our choice)")
     weight_decay: float = number(0.01, 0.0, 1.0, "weight decay of AdamW (our choice)")
-    slots: int = count(32, 1, 1024, "entries of the local and of the hard memory")
-    uncertain: int = count(16, 1, 1024, "local entries that make an entry of the hard memory")
-    momentum: float = number(0.99, 0.0, 1.0, "share of the global memory that a sample leaves as it is")
+    slots: int = count(32, 1, 1024, "entries of the local and of the hard memory (as for segmentation; our choice)")
+    uncertain: int = count(
+        16, 1, 1024, "local entries that make an entry of the hard memory (as for segmentation; our choice)"
+    )
+    momentum: float = number(
+        0.99, 0.0, 1.0, "share of the global memory that a sample leaves (as for segmentation; our choice)"
+    )
     answer: Answer = choice("tuned", Answer, "by the tuned prompt, or fused from the three memories (our choice)")
-    start: str = parameter("a photo of a", require_text, "a text", "the words that all prompts begin with")
+    start: str = parameter(
+        "a photo of a", require_text, "a text", "the words that all prompts begin with (TPT's; our choice)"
+    )
     max_gib: float = number(1.0, 0.01, 1024.0, "memory for a backward pass, in GiB")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:

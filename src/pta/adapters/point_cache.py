@@ -104,19 +104,13 @@ class PointCache(TDA):
         place = (self.positive_scores < EMPTY).sum(dim=1)[labels] + same.sum(dim=1)
         enters = (place < M).nonzero()[:, 0]
         at = labels[enters], place[enters]
-        for kept, new in self._slots(samples, zero_shot.entropy.round(decimals=_DECIMALS)):
-            kept[at] = new[enters].to(kept.dtype)
+        self.positive_keys[at] = samples.features[enters]
+        self.local_keys[at] = self._local(samples)[enters]
+        self.positive_scores[at] = zero_shot.entropy.round(decimals=_DECIMALS)[enters]
         latest = torch.full_like(self.last_filled, -1).scatter_reduce(0, *at, "amax")
         latest = torch.where(latest < 0, self.last_filled, latest)
         moved_to = (self._sort(self.positive_scores, slice(None)) == latest[:, None]).int().argmax(dim=1)
         self.last_filled.copy_(torch.where(latest < M, moved_to, M))
-
-    def _slots(self, samples: Samples, entropy: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The pieces of the positive cache, each with what samples would put there."""
-        pieces = [(self.positive_keys, samples.features), (self.positive_scores, entropy)]
-        if samples.patches is not None:
-            pieces.append((self.local_keys, samples.patches[:, : self.local_features]))
-        return pieces
 
     def _sort(self, scores: Tensor, rows: Tensor | slice) -> Tensor:
         """Sort the slots of some classes by these scores; gives the slots where they came from."""
@@ -144,15 +138,16 @@ class PointCache(TDA):
 
     def _keep(self, samples: Samples, positive: Admission) -> None:
         super()._keep(samples, positive)
-        if samples.patches is not None:
-            positive.store(self.local_keys, samples.patches[positive.samples, : self.local_features])
+        positive.store(self.local_keys, self._local(samples)[positive.samples])
 
     def _for(self, samples: Samples, positive: Admission, times: Tensor) -> Tensor:
         """The affinities to the keys and to the local features of the positive cache, summed per class, B×C."""
-        total = super()._for(samples, positive, times)
-        if samples.patches is None:
-            return total
-        local = samples.patches[:, : self.local_features]
+        total, local = super()._for(samples, positive, times), self._local(samples)
         for own, keys in zip(local.unbind(1), self.local_keys.unbind(2), strict=True):
             total = total + affinity_per_class(local.mean(dim=1), own, positive, times, keys, self.positive_beta)
         return total
+
+    def _local(self, samples: Samples) -> Tensor:
+        """The local features, B×P×d."""
+        patches = samples.features[:, None] if samples.patches is None else samples.patches
+        return patches[:, : self.local_features]

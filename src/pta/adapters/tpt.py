@@ -20,6 +20,7 @@ if it fits into `max_gib`: from then on the first gradient is a matrix product. 
 The released program multiplies by CLIP's scale, 100; here it is the classifier's. The entropy's gradient grows with the
 scale, but AdamW's first step hardly depends on the size of a gradient. At least one view is selected, which is our
 choice. A sample whose gradient is not finite gets its zero-shot answer.
+PTA on top of it (`combined`) learns from the plain image.
 """
 
 from functools import cached_property

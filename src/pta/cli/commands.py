@@ -17,8 +17,8 @@ COMMANDS = {
         "Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice."
     ),
     "methods": "List the methods: what each is, what it needs, and its parameters with their defaults.",
-    "predict": "Label images and learn from them on the way; rows are written as each batch is done.",
-    "extract": "Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice.",
+    "predict": "Label images or point clouds and learn from them on the way; rows are written as each batch is done.",
+    "extract": "Turn images or point clouds into a feature file for pta eval. Resumes, and does nothing twice.",
     "verify": (
         "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."
     ),

@@ -72,7 +72,7 @@ def extract(
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
     json: Annotated[Path | None, typer.Option(help="Write what was done as JSON; - for stdout.")] = None,
 ) -> None:
-    """Turn images into a feature file for pta eval. Goes on where it was stopped, and does nothing twice."""
+    """Turn images or point clouds into a feature file for pta eval. Resumes, and does nothing twice."""
     require_place(json)
     require_feature_file(out)
     load_templates(templates)  # mistakes are found before the work begins

@@ -33,9 +33,9 @@ Classes = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU if there is one.")]
 Dtype = Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Precision of the model.")]
-Batch = Annotated[int, typer.Option(min=1, help="Images encoded at once; changes speed, and at most the last bits.")]
+Batch = Annotated[int, typer.Option(min=1, help="Samples encoded at once; changes speed, and at most the last bits.")]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Threads that decode images.", show_default="one per processor, at most 8")
+    int | None, typer.Option(min=1, help="Threads that decode samples.", show_default="one per processor, at most 8")
 ]
 FastDecode = Annotated[
     bool,
@@ -65,7 +65,7 @@ StreamBatch = Annotated[
     ),
 ]
 OnError = Annotated[
-    encoding.OnError, typer.Option(help="At an image that cannot be read: stop, or skip it and report.")
+    encoding.OnError, typer.Option(help="At a sample that cannot be read: stop, or skip it and report.")
 ]
 
 

@@ -46,7 +46,7 @@ def predict(
     state: Annotated[Path | None, typer.Option(help="Go on from this file if it exists, and save to it.")] = None,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between two saves of the state.")] = 30,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Skip the images that the state has seen, and add the missing rows.")
+        bool, typer.Option("--resume", help="Skip the samples that the state has seen, and add the missing rows.")
     ] = False,
     freeze: Annotated[bool, typer.Option("--freeze", help="Answer from the state and learn nothing.")] = False,
     top: Annotated[int, typer.Option(min=1, help="How many classes to give for each image.")] = 1,
@@ -66,7 +66,7 @@ def predict(
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
 ) -> None:
-    """Label images and learn from them on the way; rows are written as each batch is done."""
+    """Label images or point clouds and learn from them on the way; rows are written as each batch is done."""
     if classes is None:
         needed = "a file with one name per line, or a list, e.g. --classes cat,dog,bird"
         raise InvalidParameter(f"--classes is required: {needed}")

@@ -116,7 +116,7 @@ def reproduce(
 def _list(json: Path | None) -> None:
     rows = list_experiments()
     if write_json(json, rows):
-        table = Screen("experiment", "in the paper", "what it shows", "rows", "not yet", title_justify="left")
+        table = Screen("experiment", "in the paper", "what it shows", "rows", title_justify="left")
         for row in rows:
-            table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows", "not_yet")))
+            table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows")))
         tables().print(table)

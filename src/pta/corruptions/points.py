@@ -78,7 +78,7 @@ def _jitter(cloud: Cloud, severity: int, rng: Random) -> Points:
 
 
 def _rotate(cloud: Cloud, severity: int, rng: Random) -> Points:
-    """A turn about each axis, x first."""
+    """A turn about each axis: a point p, a row, becomes p·Rz·Ry·Rx."""
     most = math.pi / 6 / 5 * (severity + 1)
     angles = rng.uniform(-most, most, 3)
     (cx, cy, cz), (sx, sy, sz) = np.cos(angles), np.sin(angles)
@@ -98,7 +98,8 @@ def _dropout_local(cloud: Cloud, severity: int, rng: Random) -> Points:
     for lost in _cluster_sizes(severity, rng):
         cloud = _shuffled(cloud, rng)
         distances = np.sum((cloud - cloud[:1]) ** 2, axis=1)
-        cloud = cloud[np.argsort(distances, kind="stable")[::-1][: len(cloud) - lost]]
+        by_distance = np.argsort(distances, kind="stable")  # equal ones in one order on every processor
+        cloud = cloud[by_distance[::-1][: len(cloud) - lost]]
     return cloud
 
 

@@ -61,6 +61,8 @@ def _by_size(encode: Callable[[Tensor], Tensor], raw: Tensor | Sequence[Tensor])
         return encode(raw)
     for number, cloud in enumerate(raw):
         require_plain(f"cloud {number}", cloud, InvalidSamples)
+        if not cloud.isfinite().all():
+            raise InvalidSamples(f"cloud {number} has points that are NaN or infinite")
     if not raw:
         raise InvalidSamples("no samples: the list of clouds is empty")
     rows: dict[int, Tensor] = {}

@@ -60,7 +60,7 @@ class UlipEncoder(ClipText, CloudEncoder):
             self.point_encoder = PointBert(state, "point_encoder.")
             self.pc_projection = nn.Parameter(torch.empty(2 * self.point_encoder.width, self.dim))
             self._build_text_tower(state, dim=self.dim, head_width=64, quick_gelu=True)
-        fill(self, {name: one.clone() if one.dtype == torch.int64 else one.float() for name, one in state.items()})
+        fill(self, {name: one.to(_dtype_of(name), copy=True) for name, one in state.items()})
         self.eval().requires_grad_(False)
 
     def features(self, clouds: Tensor) -> Tensor:
@@ -87,12 +87,16 @@ class UlipEncoder(ClipText, CloudEncoder):
                 [farthest_points(one[None], GROUPS, sampling="legacy", generator=_of(one)) for one in clouds]
             )
         else:
-            chosen = farthest_points(clouds, GROUPS)
+            chosen = farthest_points(clouds, GROUPS, sampling=self.sampling)
         centres = clouds.take_along_dim(chosen[..., None], dim=1)
         near = nearest_points(clouds, centres, GROUP_SIZE)
         points = clouds.take_along_dim(near.flatten(1)[..., None], dim=1).reshape(*near.shape, 3)
         tokens = self.point_encoder((points - centres[:, :, None]).to(self.dtype), centres.to(self.dtype))
         return tokens[:, 0], tokens[:, 1:]
+
+
+def _dtype_of(name: str) -> torch.dtype:
+    return torch.int64 if name.endswith(".num_batches_tracked") else torch.float32
 
 
 def _of(cloud: Tensor) -> torch.Generator:
@@ -134,7 +138,7 @@ def _point_file(place: Path) -> Path:
         return place
     if not place.is_dir():
         raise UnreadableFile(
-            f"no such folder or file: {place}; ulip:DIR has {TEXT_FILE} and {' or '.join(POINT_FILES)}"
+            f"no such folder or file: {place}; ulip:FOLDER has {TEXT_FILE} and {' or '.join(POINT_FILES)}"
         )
     for name in POINT_FILES:
         if (place / name).is_file():

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from pta.engines.gaussian import add_moments
-from pta.engines.host_readable import is_host_readable
 from pta.engines.zero_shot import ZeroShot
+from pta.host_readable import is_host_readable
 from pta.parameters import Order
 
 # Entropies closer than this are equal: the same sample's differ by some 1e-13 between one batch and another, which must

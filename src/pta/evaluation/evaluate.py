@@ -111,7 +111,13 @@ def evaluate(
 
 @torch.no_grad()
 def require_same_model(model: Model, data: FeatureFile) -> None:
-    """Refuse a model that does not make the file's features of its raw samples; asked before a tower is used."""
+    """Refuse a model of another architecture, or that does not make the file's features of its raw samples.
+
+    Asked before a tower is used.
+    """
+    made_by, given = data.architecture, getattr(model, "architecture", "")
+    if made_by and given and made_by != given:
+        raise InvalidSamples(f"the features were made by {made_by}, not by {given}; name the model that made them")
     some = data.samples[:_SAMPLES_TO_COMPARE]
     if some.raw is None:
         return

@@ -78,7 +78,7 @@ def extract(
         if known is not None and known["images"] == job.inputs:
             return job.renew(known)
         if out.exists() and not replace:
-            what = "no feature file of pta extract" if known is None else "features of other images or by other means"
+            what = "no feature file of pta extract" if known is None else "features of other samples or by other means"
             raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:

@@ -95,6 +95,6 @@ def _begun(folder: Path, inputs: Mapping[str, Any]) -> tuple[int, int] | None:
         if begun["images"] == inputs and batch > 0 and size > 0 and size % batch == 0:
             return size, batch
     raise StateMismatch(
-        f"{folder} holds an unfinished extraction of other images or by other means; "
+        f"{folder} holds an unfinished extraction of other samples or by other means; "
         "delete that folder, or write to another file"
     )

@@ -28,7 +28,7 @@ def corrupted_size(points: int, corruption: str, severity: int) -> int:
 
 def require_corruption(corruption: str, severity: int) -> None:
     """Refuse what is no corruption or no severity."""
-    if corruption not in CORRUPTIONS:
+    if not isinstance(corruption, str) or corruption not in CORRUPTIONS:
         raise InvalidParameter(f"unknown corruption {shown(corruption)}; {nearest(corruption, CORRUPTIONS)}")
     if not isinstance(severity, Integral) or isinstance(severity, bool) or severity not in SEVERITIES:
         raise InvalidParameter(f"severity must be a whole number from 0 to {SEVERITIES[-1]}, not {shown(severity)}")

@@ -13,14 +13,14 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import PtaError, UnreadableSample, first_line
+from pta.errors import InvalidParameter, PtaError, UnreadableSample, first_line, shown
 from pta.files import read_npy
 from pta.points.cloud import Cloud, as_cloud
 from pta.points.mesh import Mesh
 from pta.points.obj import read_obj
 from pta.points.off import read_off
 from pta.points.ply import read_ply
-from pta.points.shapes import MOST_ROWS
+from pta.points.shapes import MOST_ROWS, require_some
 from pta.points.text import lines_of, points_of
 
 _MESH_POINTS = 1024
@@ -35,6 +35,9 @@ def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_P
     >>> read_cloud(b"v 0 0 0\\nv 1 0 0\\nv 0 1 0\\nf 1 2 3", points=64).shape
     (64, 3)
     """
+    require_some("points", points)
+    if not isinstance(seed, int) or seed < 0:
+        raise InvalidParameter(f"seed must be a whole number from 0, not {shown(seed)}")
     with _in_words(name):
         if content.startswith(b"\x89HDF"):
             raise UnreadableSample("an .h5 file holds many clouds; pta extract and pta predict take it as a source")

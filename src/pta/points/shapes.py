@@ -28,6 +28,6 @@ def require_batch(name: str, clouds: Tensor) -> None:
 
 
 def require_some(name: str, count: int) -> None:
-    """Refuse what is no count from 1."""
-    if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
-        raise InvalidParameter(f"{name} must be a whole number from 1, not {shown(count)}")
+    """Refuse what is no count of points."""
+    if not isinstance(count, Integral) or isinstance(count, bool) or not 1 <= count <= MOST_ROWS:
+        raise InvalidParameter(f"{name} must be a whole number from 1 to {MOST_ROWS:,}, not {shown(count)}")

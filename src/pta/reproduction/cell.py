@@ -9,7 +9,7 @@ from pta.evaluation.number_text import number, signed
 from pta.evaluation.record import Record
 from pta.reproduction.declaration import TIMED_METRICS, Erratum
 
-NOT_YET, NO_DATA, CANNOT = "not yet", "no data", "cannot run"
+NO_DATA, CANNOT = "no data", "cannot run"
 """Why there is no number of ours."""
 
 NOTHING = "–"

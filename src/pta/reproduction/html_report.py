@@ -5,7 +5,7 @@ from html import escape
 
 from pta.evaluation.html_page import facts, fill, mood, packaged_text, page, tiles
 from pta.evaluation.number_text import number, with_minus
-from pta.reproduction.cell import NO_DATA, NOT_YET, NOTHING, Cell, Source, said
+from pta.reproduction.cell import NO_DATA, NOTHING, Cell, Source, said
 from pta.reproduction.table import Line, Table, words
 
 _SHORT = 12  # digits of a fingerprint, enough to find it by
@@ -19,7 +19,7 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, Sequence[str]],
     """
     cells = [cell for table in tables for cell in table.cells]
     ours = sum(cell.ours is not None for cell in cells)
-    not_yet, no_data = (sum(cell.missing == reason for cell in cells) for reason in (NOT_YET, NO_DATA))
+    no_data = sum(cell.missing == NO_DATA for cell in cells)
     headline = "The paper, reproduced" if all(table.comparable for table in tables) else "The paper in miniature"
     links = (f'<li><a href="#part-{at}">{escape(table.title)}</a></li>' for at, table in enumerate(tables, 1))
     sections = (_section(at, table, figures.get(table.experiment.id, ())) for at, table in enumerate(tables, 1))
@@ -30,9 +30,8 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, Sequence[str]],
         all=f"{len(cells):,}",
         counts=tiles(
             (f"{ours:,}", f"numbers of ours, of {len(cells):,}"),
-            (f"{not_yet:,}", "not yet: method or data are still to come"),
             (f"{no_data:,}", "no data at hand"),
-            (f"{len(cells) - ours - not_yet - no_data:,}", "missing for another reason"),
+            (f"{len(cells) - ours - no_data:,}", "missing for another reason"),
         ),
         contents="\n".join(links),
         sections="\n".join(sections),

@@ -85,7 +85,7 @@ class Library:
         else:
             images = self.images(dataset)
             if "generated" in needs:
-                raise InvalidSamples("no generated pictures; a feature file with some can be named with --features")
+                raise InvalidSamples("no generated pictures; name a file of pta extract --views-from with --features")
             if views and self.views_of is not None and dataset not in self.views_of:
                 raise InvalidSamples(f"to save time, views are only made of {', '.join(self.views_of)}")
             classifier = self._classifier(images, templates, descriptions)

@@ -16,7 +16,7 @@ from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import code_version, files_of
 from pta.reproduction import speed
-from pta.reproduction.cell import CANNOT, NO_DATA, NOT_YET
+from pta.reproduction.cell import CANNOT, NO_DATA
 from pta.reproduction.library import Library, drawn_views
 from pta.reproduction.plan import Job, Plan
 from pta.reproduction.speed import ROUNDS, TIMED, Contender, measure_speeds
@@ -74,8 +74,8 @@ def _evaluate(job: Job, library: Library, store: ResultStore, on_run: Callable[[
 
 def _data_of(job: Job, library: Library) -> FeatureFile | Outcome:
     """The data of a job, or why there are none."""
-    if job.awaits:
-        return Outcome(missing=NOT_YET)
+    if job.absent:
+        return Outcome(missing=NO_DATA, why=job.absent)
     try:
         if job.speed:  # what is encoded while the clock runs is not needed before
             return library.features(job.dataset, templates=job.templates)

@@ -1,13 +1,13 @@
 """Plan: an experiment placed in a world: its columns, the job of every row and dataset, and the printed numbers."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
 
-from pta.adapters import adapter_class, list_adapters, needs_of_samples
+from pta.adapters import adapter_class, needs_of_samples
 from pta.adapters.presets import load_preset, require_preset
 from pta.errors import InvalidParameter, naming
 from pta.evaluation.stream import Stream
@@ -30,7 +30,7 @@ class Job:
     stream: Stream
     seeds: tuple[int, ...]
     speed: bool  # whether the time of single images is measured, instead of accuracy
-    awaits: tuple[str, ...]  # the methods and kinds of data that are not there yet
+    absent: str  # why there are no such data, if there can be none
 
     @cached_property
     def key(self) -> str:
@@ -79,7 +79,6 @@ def place(experiment: Experiment, world: World, papers: World | None = None) -> 
     if papers is None and not experiment.place:
         papers = world = replace(world, comparable=True)
     papers = papers or load_world("paper")
-    world = replace(world, awaited_methods=set(world.awaited_methods) - set(list_adapters()))
     with naming(f"experiment {experiment.id}"):
         columns, jobs = _place_columns(experiment, world), {}
         for row, (at, column) in product(experiment.rows, enumerate(columns)):
@@ -125,27 +124,15 @@ def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
         raise InvalidParameter(f"the dataset {dataset} wants a value for {error} in fill") from None
     except (ValueError, IndexError):  # a file of the user's may be called anything
         raise InvalidParameter(f"the name {dataset} holds braces that cannot be filled in") from None
-    awaits = tuple(_awaited(row, id, world))
-    params = dict(row.params) if awaits else {**_preset_values(row, id), **row.params}
-    if not awaits:
-        _check(row.method, params)
-        load_templates(row.templates)
+    params = {**_preset_values(row, id), **row.params}
+    _check(row.method, params)
+    load_templates(row.templates)
+    absent = world.absent.get(id.split("/")[0], "")
     views = [mode for group, mode in row.views.items() if dataset in world.members(group)]
     made_of = (id, row.method, params, row.templates, row.descriptions, views[0] if views else None, row.stream)
     if metric in SPEED_METRICS:
-        return Job(*made_of, seeds=(1,), speed=True, awaits=awaits)
-    return Job(*made_of, row.seeds[: world.most_seeds], speed=False, awaits=awaits)
-
-
-def _awaited(row: Row, dataset: str, world: World) -> Iterator[str]:
-    for method in dict.fromkeys((row.method, row.params.get("base", row.method))):
-        if method in world.awaited_methods:
-            yield method
-        else:
-            adapter_class(method)  # says what is wrong with the name
-    kind = dataset.split("/")[0]
-    if kind in world.awaited_datasets:
-        yield kind
+        return Job(*made_of, seeds=(1,), speed=True, absent=absent)
+    return Job(*made_of, row.seeds[: world.most_seeds], speed=False, absent=absent)
 
 
 def _preset_values(row: Row, dataset: str) -> dict[str, Any]:

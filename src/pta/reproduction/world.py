@@ -1,8 +1,8 @@
 """World: which datasets stand for the groups that experiments name. There are the paper's world and the offline one."""
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 
@@ -20,8 +20,7 @@ class World:
     comparable: bool  # whether they are the paper's, so that its numbers may stand beside ours
     groups: Mapping[str, tuple[str, ...]]  # the ids of their datasets; names in braces are filled in by rows
     titles: Mapping[str, str]  # of datasets, and of groups where they are not called as in the paper
-    awaited_methods: Collection[str]  # what experiments name that is not there yet
-    awaited_datasets: Sequence[str]  # the same for datasets, by the first part of the id
+    absent: Mapping[str, str] = field(default_factory=dict)  # why it has no data of a kind, the first part of the id
     model: str = ""  # the model that goes with it, if not the user's
     own: str = ""  # the group that the user's own feature files join
     most_seeds: int | None = None  # how many seeds of an experiment are run, if not all

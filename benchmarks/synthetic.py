@@ -1,0 +1,24 @@
+"""Features that look like CLIP's."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pta import ZeroShotClassifier
+
+LIKENESS = 0.6  # how much classes of a kind differ, so that a sample touches between one and two
+
+
+def clip_like(classes: int, dim: int, count: int, seed: int = 1) -> tuple[ZeroShotClassifier, Tensor]:
+    """Texts and images in two cones; a class's images lean towards its text, and no class attracts all images."""
+    rng = torch.Generator().manual_seed(seed)
+    text_cone, image_cone = normalize(torch.randn(2, dim, generator=rng), dim=1)
+    kinds = torch.randn(classes // 5, dim, generator=rng).repeat_interleave(5, 0)  # five classes of a kind
+    kinds = torch.cat([kinds, torch.randn(classes - len(kinds), dim, generator=rng)])
+    texts = kinds + LIKENESS * torch.randn(classes, dim, generator=rng)
+    texts = normalize(texts - (texts @ image_cone)[:, None] * image_cone, dim=1)
+    labels = torch.randint(classes, (count,), generator=rng)
+    noise = normalize(torch.randn(count, dim, generator=rng), dim=1)
+    images = 0.16 * texts[labels] + 0.75 * image_cone + 0.5 * noise
+    classifier = ZeroShotClassifier(0.65 * texts + 0.75 * text_cone, [str(number) for number in range(classes)])
+    return classifier, normalize(images, dim=1)
