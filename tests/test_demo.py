@@ -101,7 +101,7 @@ def test_a_gain_a_loss_and_no_difference_are_said_to_be_such(result, losing):
     assert result.verdict.startswith(f"PTA gained {result.gain:.2f} points")
     assert f"PTA did not help. It lost {-losing.gain:.2f} points" in losing.verdict
     equal = answered(result, result.zero_shot.predictions)
-    assert "PTA did not help: both methods" in equal.verdict
+    assert "PTA did not help: both it and zero-shot" in equal.verdict
     assert equal.caveat == ""
 
 

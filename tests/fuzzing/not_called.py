@@ -34,9 +34,9 @@ _REASONS = {
         "pta.points.shapes pta.points.text"
     ),
     "through draw_cloud, open_point_shapes and load_furniture_test": (
-        "pta.datasets.shapes:draw_clouds pta.datasets.shapes.living pta.datasets.shapes.rooms pta.datasets.shapes.seats "
-        "pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.points.solids pta.datasets.furniture:as_stored "
-        "pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
+        "pta.datasets.shapes:draw_clouds pta.datasets.shapes.living pta.datasets.shapes.rooms "
+        "pta.datasets.shapes.seats pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.points.solids "
+        "pta.datasets.furniture:as_stored pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
     ),
     "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:ClassScore pta.corruptions",
     "through load_encoder, with mutated files, and the methods of the encoder": (

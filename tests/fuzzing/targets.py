@@ -144,6 +144,7 @@ calls("pta.inference.point_shapes:load_shapes", "furniture", weight=1)
 calls("pta.inference.sources:open_places", lambda scene: scene.around([str(scene.file("classes"))]), frames=False)
 calls("pta.inference.verify:find_reference", "ViT-B/16", "clip", then=lambda found: found.choose(["dtd"]))
 calls("pta.demo:run_demo", "blur", 2, 1, limit=5, weight=1)
+calls("pta.demo:run_cloud_demo", "furniture", "jitter", 2, 1, limit=5, weight=1)
 # the command: its weight, its arguments, and what it reads from standard input
 for _line in """\
 6 eval --features {features.npz} --method pta --method zero --seed 1 --set pta.h=5 --stream dirichlet --gamma 0.1

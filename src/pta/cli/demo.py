@@ -1,9 +1,10 @@
-"""`pta demo`: zero-shot and PTA side by side on shifted images, on the screen and as a page to keep."""
+"""`pta demo`: zero-shot and PTA side by side on shifted images or clouds, on the screen and as a page to keep."""
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -15,10 +16,13 @@ from rich.text import Text
 
 from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.corruptions.shifts import SHIFTS
-from pta.demo import DemoResult, render_report, run_demo
+from pta.demo import DemoResult, render_report, run_cloud_demo, run_demo
 from pta.demo.curve import first_shown
 from pta.demo.result import Curve
+from pta.errors import InvalidParameter
 from pta.files import write_atomically
+from pta.inference.point_shapes import SHAPE_SOURCES
+from pta.points.corrupted_sizes import CORRUPTIONS
 
 _SECONDS = 3.5  # to watch the stream, which in truth is over in the blink of an eye
 _FRAMES = 100
@@ -27,24 +31,41 @@ _SPARK_WIDTH = 20
 
 
 def demo(
-    shift: Annotated[str, typer.Option(help=f"What happens to the images: {', '.join(SHIFTS)}.")] = "gaussian_noise",
-    severity: Annotated[int, typer.Option(help="How much of it, from 1 to 5.")] = 3,
-    seed: Annotated[int, typer.Option(help="Draws the shift's randomness and the order of the images.")] = 1,
+    modality: Annotated[Literal["images", "points"], typer.Option(help="What is shown.")] = "images",
+    source: Annotated[
+        str | None, typer.Option(help=f"Which clouds: {' or '.join(SHAPE_SOURCES)}; without it, furniture.")
+    ] = None,
+    shift: Annotated[
+        str | None,
+        typer.Option(
+            help=f"What happens to images: {', '.join(SHIFTS)} (without it, gaussian_noise); to clouds: "
+            f"{', '.join(CORRUPTIONS)} (without it, add_global)."
+        ),
+    ] = None,
+    severity: Annotated[
+        int | None, typer.Option(help="How much of it: of images 1 to 5, without it 3; of clouds 0 to 4, without it 2.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Draws the shift's randomness and the order of the samples.")] = 1,
     report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = Path("demo-report.html"),
     json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
 ) -> None:
-    """Try it: 2,000 images under a shift, labelled by zero-shot and by PTA side by side, and a report to show."""
+    """Try it: images or point clouds under a shift, labelled by zero-shot and by PTA side by side, and a report."""
     require_place(report)
     require_place(json)
+    if modality == "images" and source is not None:
+        raise InvalidParameter("--source chooses clouds; say --modality points as well")
     console = tables()
+    given = {"source": source, "shift": shift, "severity": severity}
+    run = partial(run_demo if modality == "images" else run_cloud_demo, seed=seed)
     with progress() as bar:
-        task = bar.add_task("encoding images")
+        task = bar.add_task(f"encoding {modality}")
 
         def move(done: int, total: int) -> None:
-            doing = "encoding images" if done < total else "labelling them"
+            doing = f"encoding {modality}" if done < total else "labelling them"
             bar.update(task, completed=done, total=total, description=doing)
 
-        result = run_demo(shift, severity, seed, on_encoded=move)
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        result = run(**chosen, on_encoded=move)
     write_atomically(report, render_report(result).encode())
     if not write_json(json, {**result.summary(), "report": str(report)}):
         return
@@ -59,12 +80,12 @@ def _replay(console: Console, result: DemoResult) -> None:
     with Live(console=console, auto_refresh=False) as live:
         for seen in np.linspace(1, len(result), _FRAMES).astype(int):
             curves = [curve[:seen] for curve in result.online_accuracies]
-            live.update(_frame(curves, len(result), console), refresh=True)
+            live.update(_frame(curves, len(result), result.exhibit.things, console), refresh=True)
             time.sleep(_SECONDS / _FRAMES)
     console.print()
 
 
-def _frame(curves: Sequence[Curve], total: int, console: Console) -> Group:
+def _frame(curves: Sequence[Curve], total: int, things: str, console: Console) -> Group:
     trends = [curve[first_shown(total) - 1 :] for curve in curves]
     steady = np.concatenate(trends)
     grid = Table.grid(padding=(0, 2))
@@ -74,7 +95,7 @@ def _frame(curves: Sequence[Curve], total: int, console: Console) -> Group:
         bar = ProgressBar(completed=curve[-1], width=_BAR_WIDTH, complete_style=style)
         grid.add_row(name, bar, f"{curve[-1]:6.2f} %", Text(spark, style))
     lead = curves[1][-1] - curves[0][-1]
-    seen = f"{len(curves[0]):,} of {total:,} images, in slow motion: PTA is at {lead:+.2f} points"
+    seen = f"{len(curves[0]):,} of {total:,} {things}, in slow motion: PTA is at {lead:+.2f} points"
     return Group(Text(seen), grid)
 
 
@@ -86,14 +107,13 @@ def _spark(curve: Curve, low: float, high: float) -> str:
 
 
 def _table(result: DemoResult) -> Table:
-    title = f"{len(result):,} images, {result.shift}, severity {result.severity}, seed {result.seed}"
+    things = result.exhibit.things
+    title = f"{len(result):,} {things}, {result.shift}, severity {result.severity}, seed {result.seed}"
     table = Table("method", title=title, title_justify="left")
     for heading in ("accuracy", "gain over zero-shot", "samples/s"):
         table.add_column(heading, justify="right")
-    for name, run, accuracy, gain in (
-        ("zero-shot", result.zero_shot, result.before, ""),
-        ("PTA", result.pta, result.after, f"{result.gain:+.2f}"),
-    ):
+    for name, run, accuracy in result.runs:
+        gain = "" if run is result.zero_shot else f"{accuracy - result.before:+.2f}"
         table.add_row(name, f"{accuracy:.2f} %", gain, f"{len(result) / run.seconds:,.0f}")
     return table
 

@@ -44,8 +44,8 @@ class DemoResult:
     severity: int
     seed: int  # of the shift's randomness and of the stream's order
     limit: int | None  # how many samples were asked for, or None
-    originals: Sequence[Any]  # the samples as they were: images 28×28, or clouds
-    shifted: Sequence[Any]  # the same under the shift
+    originals: Sequence[Any] | NDArray[Any]  # the samples as they were: images 28×28, or clouds
+    shifted: Sequence[Any] | NDArray[Any]  # the same under the shift
     data: FeatureFile  # what the model made of the shifted samples; their labels are only ever used to count
     model_fingerprint: str
     zero_shot: Run
@@ -116,7 +116,7 @@ class DemoResult:
     @cached_property
     def learned(self) -> PTA:
         """PTA at the end of the stream: it learns the same from the same samples again."""
-        adapter = PTA(self.data.classifier)
+        adapter = PTA(self.data.classifier, **self.pta.parameters)
         adapter.step(self.data.samples[torch.from_numpy(self.pta.order)])
         return adapter
 
@@ -128,7 +128,8 @@ class DemoResult:
             moved = "PTA gained" if self.gain > 0 else "On this shift PTA did not help. It lost"
             right = f"{after} of {len(self):,} {self.exhibit.things} right, against {before} by zero-shot."
             return f"{moved} {abs(self.gain):.2f} points: {right}"
-        return f"On this shift PTA did not help: both got {after} of {len(self):,} {self.exhibit.things} right."
+        right = f"{after} of {len(self):,} {self.exhibit.things} right."
+        return f"On this shift PTA did not help: both it and zero-shot got {right}"
 
     @property
     def caveat(self) -> str:

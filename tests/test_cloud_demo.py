@@ -1,0 +1,117 @@
+"""`pta demo --modality points`: its numbers, its report, and what it refuses."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser
+from refusals import refusal
+
+import pta
+from pta.datasets.furniture import load_furniture_test
+from pta.demo import render_report, run_cloud_demo
+from pta.demo.cloud_pictures import still_cloud, turning_cloud
+from pta.encoders import load_encoder
+from pta.encoders.embedded_points import POINT_TEMPLATES
+from pta.inference.point_shapes import corrupted
+from pta.prompts import build_classifier
+
+LIMIT = 40
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_cloud_demo("furniture", "jitter", severity=3, seed=5, limit=LIMIT)
+
+
+@pytest.fixture(scope="module")
+def page(result):
+    return render_report(result)
+
+
+def test_the_numbers_equal_an_independent_recount(result):
+    test, encoder = load_furniture_test(), load_encoder("embedded-points")
+    clouds = torch.from_numpy(np.stack(corrupted(test.clouds[:LIMIT], ("jitter", 3), 5))).float()
+    samples = pta.Samples.of(encoder.encode(clouds), patches=encoder.encode_tokens(clouds))[
+        torch.from_numpy(result.pta.order)
+    ]
+    classifier = build_classifier(encoder, test.class_names, POINT_TEMPLATES)
+    expected = {"zero-shot": ("clip", {}), "Point-Cache": ("point-cache", {}), "PTA": ("pta", {"h": 50.0})}
+    assert [name for name, _, _ in result.runs] == list(expected)
+    for name, run, accuracy in result.runs:
+        method, parameters = expected[name]
+        answers = pta.create_adapter(method, classifier, **parameters).step(samples).argmax(dim=1).numpy()
+        assert (
+            answers == run.predictions
+        ).mean() >= 0.97  # a label may change where two classes are closer than rounding
+        assert accuracy == pytest.approx(100 * (run.predictions == test.labels[result.pta.order]).mean())
+
+
+def test_the_report_says_the_numbers_of_all_methods_and_needs_nothing_from_outside(result, page):
+    text = re.sub(r"<[^>]*>", " ", page).replace("\N{NO-BREAK SPACE}", " ")
+    for _, _, accuracy in result.runs:
+        assert f"{accuracy:.2f} %" in text
+    assert 'run_cloud_demo("furniture", "jitter", severity=3, seed=5, limit=40)' in page.replace("&quot;", '"')
+    assert "Fashion" not in text
+    assert "images" not in text
+    assert_loads_nothing(page)
+    assert Balance(page)
+
+
+def test_the_same_seed_gives_the_same_report_byte_for_byte(page):
+    assert render_report(run_cloud_demo("furniture", "jitter", severity=3, seed=5, limit=LIMIT)) == page
+
+
+def test_pictures_show_every_side_and_a_cloud_that_turns_is_another_from_the_side():
+    slab = np.random.default_rng(1).uniform(-1, 1, (500, 3)) * (0.6, 0.6, 0.02)
+    assert still_cloud(slab, "a <slab>").count("&lt;slab&gt;") == 2
+    assert turning_cloud(slab, "slab") != turning_cloud(slab[:, [2, 1, 0]], "slab")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+def test_a_browser_turns_the_clouds(page, tmp_path):
+    script = (
+        "const one = document.querySelector('.turning img'); one.decode().then(() => { document.title = "
+        "[one.naturalWidth / one.naturalHeight, getComputedStyle(one).animationName, "
+        "Math.round(one.clientWidth / one.parentElement.clientWidth)].join(' '); });"
+    )
+    (tmp_path / "report.html").write_text(page.replace("</body>", f"<script>{script}</script></body>"))
+    assert "<title>24 turn 24</title>" in in_a_browser(tmp_path / "report.html", tmp_path / "profile")
+
+
+def test_the_command_prints_a_plain_table_and_writes_report_and_json(pta, tmp_path, monkeypatch):
+    report = tmp_path / "report.html"
+    done = pta(
+        "demo", "--modality", "points", "--shift", "rotate", "--severity", "0", "--report", report, "--json", "-"
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["shift"], told["severity"], told["n"]) == ("rotate", 0, len(load_furniture_test()))
+    assert [one["method"] for one in told["methods"]] == ["clip", "point-cache", "pta"]
+    assert "Point-Cache" in report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"source": "furnitur"}, "did you mean 'furniture'"),
+        ({"shift": "blur"}, "unknown corruption 'blur'"),
+        ({"severity": 5}, "0 to 4"),
+        ({"severity": True}, "0 to 4"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 10**6}, "limit"),
+        ({"seed": -1}, "seed"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_refused_before_the_work(wrong, message):
+    assert message in refusal(run_cloud_demo, **wrong)
+
+
+def test_a_source_without_clouds_is_refused(pta, tmp_path):
+    done = pta("demo", "--source", "furniture", "--report", tmp_path / "report.html")
+    assert done.returncode == 2
+    assert "--modality points" in done.stderr
+    assert not (tmp_path / "report.html").exists()
