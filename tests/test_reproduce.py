@@ -217,12 +217,35 @@ def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, fea
 # -- options and mistakes ----------------------------------------------------------------------------------------------
 
 
-def test_offline_the_tables_of_clouds_say_why_they_are_empty(pta, tmp_path):
-    done = pta("reproduce", "table3", "--offline", "--out", "out", "--json", "table.json")
+def test_offline_the_tables_of_clouds_hold_packaged_shapes_and_say_why_there_are_no_scans(pta, tmp_path, monkeypatch):
+    offline = load_world("offline")
+    tiny = {
+        "clouds": ("{set}/rotate/{severity}",),
+        "modelnet-c": ("modelnet_c/rotate/{severity}",),
+        "furniture": ("point_shapes/furniture/rotate/{severity}",),
+    }
+    stand_ins = {"modelnet_c": "point_shapes/procedural/{}/16", "point_shapes": "point_shapes/{}/16"}
+    tiny_world = replace(offline, groups={**offline.groups, **tiny}, stand_ins=stand_ins)
+    monkeypatch.setattr("pta.reproduction.world.load_world", {"offline": tiny_world}.__getitem__)
+    call = ("reproduce", "table3", "figure4", "--offline", "--out", "out", "--seeds", 1)
+    done = pta(*call, "--json", "tables.json")
     assert done.returncode == 0, done.stderr
-    (table,) = json.loads((tmp_path / "table.json").read_text())
-    assert table["absent"] == {"point_shapes/2": "neither weights nor data for point clouds ship with the package"}
-    assert {row["cells"]["Average"]["missing"] for row in table["rows"]} == {"no data"}
+    table, figure = json.loads((tmp_path / "tables.json").read_text())
+    assert table["absent"] == figure["absent"] == {"sonn_c": "no scans of real rooms ship with the package"}
+    assert table["about"]["model"] == figure["about"]["model"] == "embedded-points"
+    labels = ["ULIP", "Point-Cache", "Point-Cache, not prefilled (ours)", "PTA", "PTA, h = 20 (ours)"]
+    sections = {}
+    for row in table["rows"]:
+        sections.setdefault(row["section"], []).append(row)
+    assert {tuple(row["label"] for row in rows) for rows in sections.values()} == {tuple(labels)}
+    for section, rows in sections.items():
+        missing = {row["cells"]["Average"]["missing"] for row in rows}
+        assert missing == ({"no data"} if section.startswith("ScanObjectNN") else {None}), section
+    severity_2 = [row["cells"] for row in figure["rows"] if row["section"] == "Severity 2"]
+    for section, heading in (("ModelNet-C", "procedural shapes"), ("Furniture (ours)", "Furniture (ours)")):
+        in_table = [row["cells"]["Average"]["ours"] for row in sections[section]]
+        assert [cells[heading]["ours"] for cells in severity_2] == in_table
+        assert in_table[0] > 50  # zero-shot knows them
 
 
 def test_the_list_is_whole(pta, tmp_path):

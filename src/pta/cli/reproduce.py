@@ -41,7 +41,7 @@ def reproduce(
         list[Path] | None, typer.Option(help="A feature file, or a folder of them; may be repeated.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="As for pta extract.", show_default=f"{DEFAULT_MODEL}; offline: embedded")
+        str | None, typer.Option(help="As for pta extract.", show_default=f"{DEFAULT_MODEL}; offline: embedded ones")
     ] = None,
     descriptions: Annotated[
         Path | None, typer.Option(help="A folder with sentences for each class, DATASET.json, for the GPT rows.")
@@ -76,6 +76,7 @@ def reproduce(
         out / "features",
         root=data,
         model=model or world.model or DEFAULT_MODEL,
+        models={} if model else world.models,
         own={one.name if offline else one.dataset: one for one in own},
         descriptions=descriptions,
         device=device,

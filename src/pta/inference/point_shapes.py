@@ -6,6 +6,7 @@ from 0 to 4 and perhaps how many, `point_shapes/furniture/jitter/2`, `point_shap
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ _SEED = 1  # of the shapes and of the corruptions
 
 
 SHAPE_SOURCES: dict[str, Callable[[], LabelledClouds]] = {
-    "procedural": lambda: draw_clouds(_SHAPES, "test", seed=_SEED),
+    "procedural": cache(lambda: draw_clouds(_SHAPES, "test", seed=_SEED)),  # seconds of work
     "furniture": load_furniture_test,
 }
 """What makes or reads the test clouds of each source."""

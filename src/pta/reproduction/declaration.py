@@ -6,7 +6,7 @@ describes the file; everything in it is checked here, before any work is done.
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ class Column:
     datasets: str = ""  # a group of datasets, whose mean the column is
     mean_of: tuple[str, ...] = ()  # labels of other columns, or `all` that are not computed themselves
     metric: str = ""  # what is measured, if not what the row says
+    only_offline: bool = False  # whether the paper's world does without it
 
     def __post_init__(self) -> None:
         if [bool(self.each), bool(self.datasets), bool(self.mean_of)].count(True) != 1:
@@ -86,6 +87,7 @@ class Row:
     series: str = ""  # which line of a figure it belongs to
     x: float | None = None  # where on that line
     note: str = ""  # what a reader should know about it
+    only_offline: bool = False  # whether the paper's world does without it
     printed: tuple[float | None, ...] = ()  # by the paper, in the order of the columns for the paper's datasets
 
     def __post_init__(self) -> None:
@@ -159,6 +161,11 @@ class Experiment:
             raise InvalidParameter(f"the baseline {self.baseline!r} is no row")
         for erratum in self.errata:
             require_known("row of an erratum", erratum.row, names)
+
+    def without_offline_parts(self) -> "Experiment":
+        """What the paper's world has of it."""
+        rows, columns = (tuple(one for one in all if not one.only_offline) for all in (self.rows, self.columns))
+        return replace(self, rows=rows, columns=columns)
 
     def baseline_of(self, row: Row) -> Row | None:
         """The row that a row is compared with: in its own section if there is one, else the first of that label."""

@@ -10,6 +10,7 @@ from pta.reproduction.declaration import TIMED_METRICS, Row
 from pta.reproduction.measure import Outcome
 from pta.reproduction.plan import Plan
 from pta.reproduction.table import Line, Table
+from pta.reproduction.world import kind_of
 
 
 def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
@@ -54,7 +55,8 @@ def _measured(plan: Plan, row: Row, at: int, outcomes: Mapping[str, Outcome], ab
     for dataset, job in zip(column.datasets, plan.jobs[row.name, at], strict=True):
         outcome = outcomes[job.key]
         if outcome.why:
-            absent[job.dataset if outcome.missing == NO_DATA else f"{row.name} on {job.dataset}"] = outcome.why
+            dataset_or_kind = kind_of(job.dataset) if job.absent else job.dataset
+            absent[dataset_or_kind if outcome.missing == NO_DATA else f"{row.name} on {job.dataset}"] = outcome.why
         prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
         source = Source(plan.world.title(dataset), outcome.records, prompts, job.views or "")
         known = source.values(metric)

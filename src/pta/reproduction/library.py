@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,10 +13,13 @@ from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder, find_device, load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.files import make_folder
+from pta.inference import point_shapes
 from pta.inference.encoding import OnError, Reading, Views
 from pta.inference.extract import extract
 from pta.inference.open_source import open_source
+from pta.modality import CLOUDS
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
+from pta.reproduction.world import kind_of
 from pta.views import Mode, confident_mean
 
 VIEWS = 64  # of an image, as in the paper
@@ -31,6 +33,7 @@ class Library:
     folder: Path  # where those that were extracted are kept
     root: Path | None = None  # the folder of all datasets, if there is one
     model: str = ""  # its name
+    models: Mapping[str, str] = field(default_factory=dict)  # other ones, for datasets whose id begins so
     own: Mapping[str, FeatureFile] = field(default_factory=dict)  # of the user, by the id of their dataset
     descriptions: Path | None = None  # a folder with the sentences of each class, DATASET.json
     device: str = "cpu"  # of the model and the methods
@@ -43,22 +46,36 @@ class Library:
     skipped: dict[str, int] = field(default_factory=dict, init=False)  # pictures that could not be read, by dataset
     _stored: dict[Path, FeatureFile] = field(default_factory=dict, init=False)  # the last one
     _ready: dict[Any, FeatureFile] = field(default_factory=dict, init=False)  # the last one
+    _encoders: dict[str, Encoder] = field(default_factory=dict, init=False)  # by the names of their models
 
-    @cached_property
+    @property
     def encoder(self) -> Encoder:
         """The model, loaded when it is first needed."""
-        return load_encoder(self.model, device=self.device, dtype=self.dtype)
+        return self._loaded(self.model)
 
     @property
     def is_model_loaded(self) -> bool:
         """Whether the model was needed until now."""
-        return "encoder" in self.__dict__
+        return self.model in self._encoders
+
+    def model_of(self, dataset: str) -> str:
+        """The name of the model that encodes a dataset."""
+        return self.models.get(kind_of(dataset), self.model)
+
+    def encoder_of(self, dataset: str) -> Encoder:
+        """The model that encodes a dataset."""
+        return self._loaded(self.model_of(dataset))
+
+    def _loaded(self, model: str) -> Encoder:
+        if model not in self._encoders:
+            self._encoders[model] = load_encoder(model, device=self.device, dtype=self.dtype)
+        return self._encoders[model]
 
     def images(self, dataset: str) -> SampleSet:
         """The images of a dataset, not read yet."""
         if dataset in self.own:
             raise InvalidSamples(f"{dataset} is a feature file, there are no images to look at")
-        if self.root is None and not dataset.startswith("fashion/"):
+        if self.root is None and kind_of(dataset) not in ("fashion", point_shapes.NAME):
             raise UnreadableFile(f"{dataset}: give the folder of the datasets, --data ROOT")
         return open_source(dataset, root=self.root)
 
@@ -104,12 +121,16 @@ class Library:
                 raise InvalidParameter("sentences for each class are needed, --descriptions FOLDER with DATASET.json")
             sentences = load_descriptions(self.descriptions / f"{images.name}.json")
         prompts = load_templates(templates, images.prompts)
-        return build_classifier(
-            self.encoder, images.class_names, prompts, descriptions=sentences, cache=default_cache()
-        )
+        encoder = self.encoder_of(images.name)
+        return build_classifier(encoder, images.class_names, prompts, descriptions=sentences, cache=default_cache())
 
     def _joined(self, images: SampleSet, views: str, needs: frozenset[str]) -> FeatureFile:
-        """What a method needs of the images; views and patches are in files of their own, which others need, too."""
+        """What a method needs of the images; views and patches are in files of their own, which others need, too.
+
+        A cloud has so few local features that one file holds them and the feature of the whole.
+        """
+        if images.modality is CLOUDS and not views and "raw" not in needs:
+            return self._extracted(images, kept="patches")
         first, _, further = views.partition("+")
         data = self._extracted(images, drawn_views(first), "pixels" if "raw" in needs else "")
         beside: dict[str, Any] = {}
@@ -123,15 +144,16 @@ class Library:
     def _extracted(self, images: SampleSet, views: Views | None = None, kept: str = "") -> FeatureFile:
         """The features of all images, and either views or what else is kept of the plain image: pixels or patches."""
         kinds = [f"{views.count}-{views.mode}" if views else "", kept, "" if self.dtype == "float32" else self.dtype]
-        name = "-".join([images.name.replace("/", "-"), self.encoder.fingerprint[:12], *filter(None, kinds)])
+        encoder = self.encoder_of(images.name)
+        name = "-".join([images.name.replace("/", "-"), encoder.fingerprint[:12], *filter(None, kinds)])
         out = self.folder / f"{name}.safetensors"
         if out not in self._stored:
             make_folder(self.folder)
             raw, patches = kept == "pixels", kept == "patches"
             reading = Reading(self.batch, self.workers, views=views, raw=raw, patches=patches)
             done = extract(
-                *(images, self.encoder, self._classifier(images, "clip", False), out, reading),
-                about={"model": self.model},
+                *(images, encoder, self._classifier(images, "clip", False), out, reading),
+                about={"model": self.model_of(images.name)},
                 replace=True,
                 on_error=self.on_error,
                 on_progress=lambda done: self.on_progress(images.name, done, len(images)),

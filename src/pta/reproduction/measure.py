@@ -63,7 +63,7 @@ def _evaluate(job: Job, library: Library, store: ResultStore, on_run: Callable[[
         return data
     records: list[Record] = []
     try:
-        model = library.encoder if needs_model(job.method, job.params) else None
+        model = library.encoder_of(job.dataset) if needs_model(job.method, job.params) else None
         for record in evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, model=model):
             records.append(record)
             on_run(len(records))
@@ -121,18 +121,19 @@ def _timed(
     contenders: Sequence[Contender], images: SampleSet, library: Library, store: ResultStore
 ) -> list[tuple[Record, ...]]:
     """The records of all rounds of each; what was measured in turn is one result."""
-    each = [inputs_of(one.data, one.method, one.parameters, 1, Stream(), 1, library.encoder) for one in contenders]
+    encoder = library.encoder_of(images.name)
+    each = [inputs_of(one.data, one.method, one.parameters, 1, Stream(), 1, encoder) for one in contenders]
     inputs = {
         "in_turn": [own | {"views": one.views and one.views.mode} for own, one in zip(each, contenders, strict=True)],
         "rounds": [ROUNDS, TIMED],
         "version": code_version({Path(speed.__file__), *files_of(encoders)}),
-        "hardware": hardware(library.encoder.device),
+        "hardware": hardware(encoder.device),
     }
     key = result_key(inputs)
     with store.claim(key, wait=True):
         found = store.get(key)
         if found is None:
-            records = measure_speeds(library.encoder, images, contenders)
+            records = measure_speeds(encoder, images, contenders)
             made = [made_from(own, one.data) | {"key": key} for own, one in zip(each, contenders, strict=True)]
             found = store.put(inputs, {"in_turn": [one | {"made": of} for one, of in zip(records, made, strict=True)]})
     return [tuple(one | {"seed": at, **of} for at, of in enumerate(one["rounds"], 1)) for one in found["in_turn"]]

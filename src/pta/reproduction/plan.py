@@ -14,7 +14,7 @@ from pta.evaluation.stream import Stream
 from pta.parameters import check_given
 from pta.prompts import load_templates
 from pta.reproduction.declaration import SPEED_METRICS, Column, Experiment, Row, require_different, require_known
-from pta.reproduction.world import World, load_world
+from pta.reproduction.world import World, kind_of, load_world
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ def place(experiment: Experiment, world: World, papers: World | None = None) -> 
 
     `papers` is the world of the printed numbers: the paper's, or in a user's own experiment the same one.
     """
+    of_the_paper = experiment.without_offline_parts()
+    experiment = of_the_paper if world.comparable else experiment
     if papers is None and not experiment.place:
         papers = world = replace(world, comparable=True)
     papers = papers or load_world("paper")
@@ -85,7 +87,7 @@ def place(experiment: Experiment, world: World, papers: World | None = None) -> 
             with naming(row.name):
                 metric = column.metric or row.metric
                 jobs[row.name, at] = tuple(_job(row, dataset, metric, world) for dataset in column.datasets)
-        paper_columns = _place_columns(experiment, papers)
+        paper_columns = _place_columns(of_the_paper, papers)
         printed = {row.name: _printed(row, paper_columns) for row in experiment.rows}
         _check_named_columns(experiment, [column.label for column in paper_columns], printed)
     return Plan(experiment, world, columns, jobs, paper_columns, printed)
@@ -119,7 +121,7 @@ def _place_column(column: Column, before: Sequence[PlacedColumn], world: World) 
 def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
     """The job of a row for one of the world's datasets, checked."""
     try:
-        id = dataset.format_map(row.fill)
+        id = world.stand_in(dataset.format_map(row.fill))
     except KeyError as error:
         raise InvalidParameter(f"the dataset {dataset} wants a value for {error} in fill") from None
     except (ValueError, IndexError):  # a file of the user's may be called anything
@@ -127,7 +129,7 @@ def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
     params = {**_preset_values(row, id), **row.params}
     _check(row.method, params)
     load_templates(row.templates)
-    absent = world.absent.get(id.split("/")[0], "")
+    absent = world.absent.get(kind_of(id), "")
     views = [mode for group, mode in row.views.items() if dataset in world.members(group)]
     made_of = (id, row.method, params, row.templates, row.descriptions, views[0] if views else None, row.stream)
     if metric in SPEED_METRICS:

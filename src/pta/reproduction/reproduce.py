@@ -12,11 +12,7 @@ from pta.reproduction.library import Library
 from pta.reproduction.measure import Outcome, measure
 from pta.reproduction.plan import Job, Plan
 from pta.reproduction.table import Table
-
-_OTHER_DATA = (
-    "Not the paper's data: Fashion-MNIST test images under synthetic shifts, encoded by the small model that is "
-    "embedded in pta, and the feature files that are named. Only gains over the baseline compare with the paper's."
-)
+from pta.reproduction.world import kind_of
 
 
 def reproduce(
@@ -40,8 +36,10 @@ def _about(plan: Plan, library: Library, outcomes: Mapping[str, Outcome]) -> dic
     """What made the features of a table: the model, if images were encoded for it, and that of each feature file."""
     about, done = {}, {job.dataset for job in plan.all_jobs if outcomes[job.key].records}
     if done - set(library.own):
-        about = {"model": library.model, "architecture": library.encoder.architecture}
-        about["model fingerprint"] = library.encoder.fingerprint[:12]
+        made_by = {library.model_of(name): library.encoder_of(name) for name in sorted(done - set(library.own))}
+        about = {"model": ", ".join(made_by)}
+        about["architecture"] = ", ".join(encoder.architecture for encoder in made_by.values())
+        about["model fingerprint"] = ", ".join(encoder.fingerprint[:12] for encoder in made_by.values())
     files = {name: library.own[name].architecture or "an unknown model" for name in sorted(done & set(library.own))}
     if files:
         about["feature files"] = ", ".join(f"{name} (by {model})" for name, model in files.items())
@@ -56,7 +54,9 @@ def _notes(plan: Plan, library: Library) -> list[str]:
     wanted = {job.dataset for job in plan.all_jobs}
     notes = []
     if not world.comparable:
-        notes.append(_OTHER_DATA)
+        kinds = {kind_of(dataset) for dataset in wanted}
+        data = [*(what for kind, what in world.data.items() if kind in kinds), "and the feature files that are named"]
+        notes.append(f"Not the paper's data: {', '.join(data)}. Only gains over the baseline compare with the paper's.")
     elif library.is_model_loaded and library.encoder.architecture != experiment.backbone:
         made_with = library.encoder.architecture
         notes.append(f"Made with {made_with}; the paper's numbers are those of {experiment.backbone}.")

@@ -20,8 +20,11 @@ class World:
     comparable: bool  # whether they are the paper's, so that its numbers may stand beside ours
     groups: Mapping[str, tuple[str, ...]]  # the ids of their datasets; names in braces are filled in by rows
     titles: Mapping[str, str]  # of datasets, and of groups where they are not called as in the paper
-    absent: Mapping[str, str] = field(default_factory=dict)  # why it has no data of a kind, the first part of the id
+    absent: Mapping[str, str] = field(default_factory=dict)  # why it has no data of a kind
+    stand_ins: Mapping[str, str] = field(default_factory=dict)  # for datasets of a kind; {} is the rest of the id
+    data: Mapping[str, str] = field(default_factory=dict)  # what data of a kind are, for a reader
     model: str = ""  # the model that goes with it, if not the user's
+    models: Mapping[str, str] = field(default_factory=dict)  # other ones that go with data of a kind
     own: str = ""  # the group that the user's own feature files join
     most_seeds: int | None = None  # how many seeds of an experiment are run, if not all
     views_of: Sequence[str] | None = None  # the datasets that augmented views are made of, if not all
@@ -33,9 +36,27 @@ class World:
             raise InvalidParameter(f"nothing is in the group {group!r}; name feature files with --features")
         return self.groups[group]
 
+    def stand_in(self, dataset: str) -> str:
+        """The dataset that is taken for one: itself, if no other is.
+
+        >>> load_world("offline").stand_in("modelnet_c/rotate/2"), load_world("paper").stand_in("modelnet_c/rotate/2")
+        ('point_shapes/procedural/rotate/2/200', 'modelnet_c/rotate/2')
+        """
+        kind, _, rest = dataset.partition("/")
+        return self.stand_ins[kind].format(rest) if kind in self.stand_ins else dataset
+
     def title(self, dataset: str) -> str:
         """What a dataset's column is called."""
         return self.titles.get(dataset, dataset)
+
+
+def kind_of(dataset: str) -> str:
+    """The first part of a dataset's id.
+
+    >>> kind_of("imagenet_c/fog/5")
+    'imagenet_c'
+    """
+    return dataset.partition("/")[0]
 
 
 @cache
