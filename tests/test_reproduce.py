@@ -225,8 +225,11 @@ def test_offline_the_tables_of_clouds_hold_packaged_shapes_and_say_why_there_are
         "furniture": ("point_shapes/furniture/rotate/{severity}",),
     }
     stand_ins = {"modelnet_c": "point_shapes/procedural/{}/16", "point_shapes": "point_shapes/{}/16"}
-    tiny_world = replace(offline, groups={**offline.groups, **tiny}, stand_ins=stand_ins)
-    monkeypatch.setattr("pta.reproduction.world.load_world", {"offline": tiny_world}.__getitem__)
+    worlds = {
+        "offline": replace(offline, groups={**offline.groups, **tiny}, stand_ins=stand_ins),
+        "paper": load_world("paper"),
+    }
+    monkeypatch.setattr("pta.reproduction.world.load_world", worlds.__getitem__)
     call = ("reproduce", "table3", "figure4", "--offline", "--out", "out", "--seeds", 1)
     done = pta(*call, "--json", "tables.json")
     assert done.returncode == 0, done.stderr

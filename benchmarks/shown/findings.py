@@ -191,6 +191,23 @@ def gradients() -> Table:
     return [["prompts", "method", "alone", "with PTA", "speed alone, % of CLIP's"], *lines()]
 
 
+def clouds() -> Table:
+    """PTA's gains with their intervals, each severity and source in a line."""
+    others = {"ULIP": "zero-shot", "Point-Cache, not prefilled (ours)": "Point-Cache, not prefilled"}
+
+    def gain(row: dict[str, str]) -> str:
+        difference, low, high = (written(row[column], ".2f") for column in ("difference", "low", "high"))
+        return f"{difference} ({low} to {high})"
+
+    def line(source: str, severity: str) -> list[str]:
+        own = [one("clouds", source=source, severity=severity, other=other) for other in others]
+        return [source, severity, own[0]["accuracy_pta"], *map(gain, own)]
+
+    kinds = dict.fromkeys((row["source"], row["severity"]) for row in rows("clouds"))
+    head = ["clouds", "severity", "PTA", *(f"over {title}" for title in others.values())]
+    return [head, *(line(*kind) for kind in kinds)]
+
+
 def demo() -> Table:
     def cell(shift: str, severity: str) -> str:
         seeds = found("demo", shift=shift, severity=severity)

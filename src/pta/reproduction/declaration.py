@@ -164,8 +164,8 @@ class Experiment:
 
     def without_offline_parts(self) -> "Experiment":
         """What the paper's world has of it."""
-        rows, columns = (tuple(one for one in all if not one.only_offline) for all in (self.rows, self.columns))
-        return replace(self, rows=rows, columns=columns)
+        rows = tuple(row for row in self.rows if not row.only_offline)
+        return replace(self, rows=rows, columns=tuple(column for column in self.columns if not column.only_offline))
 
     def baseline_of(self, row: Row) -> Row | None:
         """The row that a row is compared with: in its own section if there is one, else the first of that label."""
