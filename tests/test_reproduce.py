@@ -10,6 +10,7 @@ from miniatures import build
 from safetensors.numpy import save_file
 
 from pta.evaluation.cached_evaluation import evaluate_once
+from pta.reproduction import plan  # noqa: F401  (imported before a test replaces load_world, of which it has its own)
 from pta.reproduction.declaration import PACKAGED
 from pta.reproduction.world import load_world
 
@@ -225,11 +226,8 @@ def test_offline_the_tables_of_clouds_hold_packaged_shapes_and_say_why_there_are
         "furniture": ("point_shapes/furniture/rotate/{severity}",),
     }
     stand_ins = {"modelnet_c": "point_shapes/procedural/{}/16", "point_shapes": "point_shapes/{}/16"}
-    worlds = {
-        "offline": replace(offline, groups={**offline.groups, **tiny}, stand_ins=stand_ins),
-        "paper": load_world("paper"),
-    }
-    monkeypatch.setattr("pta.reproduction.world.load_world", worlds.__getitem__)
+    tiny_world = replace(offline, groups={**offline.groups, **tiny}, stand_ins=stand_ins)
+    monkeypatch.setattr("pta.reproduction.world.load_world", {"offline": tiny_world}.__getitem__)
     call = ("reproduce", "table3", "figure4", "--offline", "--out", "out", "--seeds", 1)
     done = pta(*call, "--json", "tables.json")
     assert done.returncode == 0, done.stderr
