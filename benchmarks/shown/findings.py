@@ -193,7 +193,7 @@ def gradients() -> Table:
 
 def clouds() -> Table:
     """PTA's gains with their intervals, each severity and source in a line."""
-    others = {"ULIP": "zero-shot", "Point-Cache, not prefilled (ours)": "Point-Cache, not prefilled"}
+    others = {"ULIP": "zero-shot"} | {f"Point-Cache{how}": f"Point-Cache{how}" for how in ("", ", not prefilled")}
 
     def gain(row: dict[str, str]) -> str:
         difference, low, high = (written(row[column], ".2f") for column in ("difference", "low", "high"))
