@@ -137,15 +137,33 @@ def tpt_memory() -> Table:
 
 
 def closed_forms() -> Table:
+    return _closed_forms("prompts-cpu")
+
+
+def closed_forms_gpu() -> Table:
+    return _closed_forms("prompts-gpu")
+
+
+def table4() -> Table:
+    def line(row: dict[str, str]) -> list[str]:
+        speeds = (written(row[name], ".1%") for name in ("of_clip", "papers_of_clip"))
+        memory = (f"{row[name]}×" for name in ("memory_of_clip", "papers_memory_of_clip"))
+        return [row["row"], row["images_per_second"], *speeds, row["memory_mib"], *memory]
+
+    head = ["method", "images/s", "of CLIP", "in the paper", "MiB", "of CLIP", "in the paper"]
+    return [head, *map(line, rows("table4-gpu"))]
+
+
+def _closed_forms(name: str) -> Table:
     def line(method: str, classes: str, setting: str) -> list[str]:
         loop, ours, products = (
-            one("prompts-cpu", method=method, classes=classes, setting=setting, way=way)
+            one(name, method=method, classes=classes, setting=setting, way=way)
             for way in ("loop", "ours", "its matrix products alone")
         )
         times = (written(row["ms_per_sample"], ".3g") for row in (loop, ours, products))
         return [f"`{method}`", f"{int(classes):,}", setting, *times, f"{ours['times_as_fast']}×"]
 
-    kinds = dict.fromkeys((row["method"], row["classes"], row["setting"]) for row in rows("prompts-cpu"))
+    kinds = dict.fromkeys((row["method"], row["classes"], row["setting"]) for row in rows(name))
     head = ["method", "classes", "", "loop, ms per sample", "ours", "its matrix products alone", "ratio"]
     return [head, *(line(*kind) for kind in kinds if kind[0] != "tpt")]
 

@@ -69,6 +69,7 @@ class PromptTower:
     encode: Callable[[Tensor], Tensor]  # contexts B×n×width, like `context` in device and precision, to B×C×dim
     encode_each: Callable[[Tensor], Tensor]  # a context of its own for each class, C×n×width, to C×dim
     part: Callable[[Tensor], "PromptTower"]  # the tower of some of the classes, by their numbers
+    recordable: bool = False  # whether `encode` and its gradient do all their work on the device
 
     @property
     def classes(self) -> int:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pta.encoders.causal_prompts import CausalPrompts
 from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableSample
 from pta.files import read_sample, require_short
@@ -137,13 +138,15 @@ class Encoder(nn.Module, Model, ABC):
         return self._tower_of(prompts, context)
 
     def _tower_of(self, prompts: PromptTokens, context: Tensor) -> PromptTower:
+        reader = self._prompt_reader(prompts)
         return PromptTower(
             context=context,
             lengths=prompts.mask.sum(dim=1),
             dim=self.dim,
-            encode=self._prompt_reader(prompts),
+            encode=reader,
             encode_each=partial(self._read_each, prompts),
             part=lambda classes: self._tower_of(prompts.of(classes), context),
+            recordable=isinstance(reader, CausalPrompts),
         )
 
     def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:

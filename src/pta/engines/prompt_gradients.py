@@ -8,13 +8,17 @@ Where every sample starts from the same context, T and its Jacobian there are co
 a linear map of G (`JacobianMap`), which needs no backward pass.
 """
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pta.engines.recorded import recorded
 from pta.towers import PromptTower
+
+PartGradient = Callable[[Tensor, Tensor], Tensor]
 
 _BACKWARD = 1.6  # the gradients that are alive beside what autograd kept, as a factor; measured: 1.4
 
@@ -26,14 +30,17 @@ class PromptGradients:
         self.tower, self.graph_bytes = tower, max_bytes / _BACKWARD
         self.shared_cost, self.own_costs = _kept_bytes_by_class(tower)
         self.classes = _parts(self.own_costs, self.graph_bytes - self.shared_cost)
-        self.contexts_at_once = max(1, int(self.graph_bytes / (float(self.own_costs.sum()) + self.shared_cost)))
+        # Recorded on a GPU, where thousands of small kernels would otherwise cost more to launch than to run.
+        self.is_recorded = tower.recordable and tower.context.is_cuda
+        self._recorded: dict[torch.dtype, list[PartGradient]] = {}
+        fitting = int(self.graph_bytes / (float(self.own_costs.sum()) + self.shared_cost))
+        self.contexts_at_once = 1 if self.is_recorded else max(1, fitting)
 
     @torch.no_grad()
     def read(self, contexts: Tensor) -> Tensor:
         """Class features B×C×d of contexts."""
         return self.tower.read(contexts)
 
-    @torch.enable_grad()
     def pull_back(self, contexts: Tensor, weights: Tensor) -> Tensor:
         """The gradient of Σ weights·features by the contexts: B×C×d to B×n×width.
 
@@ -44,10 +51,9 @@ class PromptGradients:
         pairs = zip(*(torch.split(one, self.contexts_at_once) for one in (contexts, weights / largest)), strict=True)
         found = []
         for some, own in pairs:
-            leaf = some.detach().requires_grad_()
             parts = (
-                torch.autograd.grad(part.read(leaf), leaf, own[:, classes])[0]
-                for part, classes in zip(self._parts, self.classes, strict=True)
+                gradient(some.detach(), own[:, classes])
+                for gradient, classes in zip(self._part_gradients(contexts.dtype), self.classes, strict=True)
             )
             found.append(sum(parts, torch.zeros_like(some)))
         return torch.cat(found) * largest
@@ -59,9 +65,22 @@ class PromptGradients:
             matrix[classes] = _jacobians(self.tower.part(classes), context)
         return JacobianMap(matrix.flatten(0, 1), context.shape)
 
+    def _part_gradients(self, dtype: torch.dtype) -> list[PartGradient]:
+        """For each part of the classes, the gradient of Σ weights·features by contexts of this precision."""
+        if not self.is_recorded:
+            return self._plain_gradients
+        if dtype not in self._recorded:
+            pool = torch.cuda.graph_pool_handle()  # they run one after the other, so they can share memory
+            like = self.tower.context.to(dtype)[None]
+            self._recorded[dtype] = [
+                recorded(gradient, like.clone(), like.new_zeros(1, len(classes), self.tower.dim), pool=pool)
+                for gradient, classes in zip(self._plain_gradients, self.classes, strict=True)
+            ]
+        return self._recorded[dtype]
+
     @cached_property
-    def _parts(self) -> list[PromptTower]:
-        return [self.tower.part(classes) for classes in self.classes]
+    def _plain_gradients(self) -> list[PartGradient]:
+        return [partial(_gradient, self.tower.part(classes)) for classes in self.classes]
 
 
 class JacobianMap(NamedTuple):
@@ -87,6 +106,12 @@ def _jacobians(tower: PromptTower, context: Tensor) -> Tensor:
     columns = tower.read_each(leaf).sum(dim=0)
     rows = [torch.autograd.grad(column, leaf, retain_graph=True)[0].flatten(1) for column in columns]
     return torch.stack(rows, dim=1)
+
+
+@torch.enable_grad()
+def _gradient(tower: PromptTower, contexts: Tensor, weights: Tensor) -> Tensor:
+    contexts.requires_grad_()
+    return torch.autograd.grad(tower.read(contexts), contexts, weights)[0]
 
 
 def _parts(costs: Tensor, at_once: float) -> tuple[Tensor, ...]:
