@@ -1,7 +1,7 @@
 """Files of clouds and meshes, which may be damaged, hostile or something else, to n×3 arrays.
 
-What a file is, is known from how it begins. Arrays (npy, npz) are taken as they are. What other programs write (xyz,
-ply, off, obj) has units of its own and is normalised.
+Formats are told apart by what a file holds, not by its name. Arrays (npy, npz) are taken as they are. What other
+programs write (xyz, ply, off, obj) has units of its own and is normalised.
 """
 
 import zipfile
