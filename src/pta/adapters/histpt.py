@@ -52,7 +52,7 @@ _LARGEST = 1e6  # of the context's entries and of gradients; those of CLIP are b
 
 
 class HisTPT(GradientMethod):
-    """A prompt tuned along the stream towards what memories of its past say."""
+    """A prompt tuned along the stream, with pseudo-labels from three memories of its past."""
 
     name = "histpt"
     needs = frozenset({"features", "views", "prompt tower"})
@@ -65,7 +65,7 @@ class HisTPT(GradientMethod):
         16, 1, 1024, "local entries that make an entry of the hard memory (as for segmentation; our choice)"
     )
     momentum: float = number(
-        0.99, 0.0, 1.0, "share of the global memory that a sample leaves (as for segmentation; our choice)"
+        0.99, 0.0, 1.0, "share of the global memory that stays at each sample (as for segmentation; our choice)"
     )
     answer: Answer = choice("tuned", Answer, "by the tuned prompt, or fused from the three memories (our choice)")
     start: str = parameter(
