@@ -113,10 +113,14 @@ def clip_like_stream(
 
 
 def with_views(stream: Stream, count: int, noise: float = 0.3, seed: int = 0) -> Samples:
-    """The samples of a stream with so many unit views around each, the plain image first, and 20 patches."""
+    """The samples of a stream with so many unit views around each, the plain image first, and 20 patches.
+
+    Equal features have equal views and patches.
+    """
     shape = (len(stream.features), count, stream.features.shape[1])
     shifts = torch.from_numpy(np.random.default_rng(seed).normal(size=shape) * noise / shape[2] ** 0.5)
     shifts[:, 0] = 0
+    shifts = shifts[(stream.features[:, None] == stream.features).all(dim=2).int().argmax(dim=1)]
     views = normalize(stream.features[:, None] + shifts.to(stream.features.dtype), dim=2)
     patches = normalize(stream.features[:, None] + 2 * shifts[:, -1:] * torch.linspace(-1, 1, 20)[:, None], dim=2)
     return Samples(stream.features, views=views, patches=patches.to(views.dtype))

@@ -203,6 +203,14 @@ def test_lloyds_rounds_end_where_every_row_is_at_its_nearest_centre():
         torch.testing.assert_close(centres[sample], torch.stack(means))
 
 
+def test_features_and_local_features_come_of_one_pass(ulip, monkeypatch):
+    given, passes, tokens = clouds(3, 50), [], ulip._tokens
+    expected = ulip.encode(given), ulip.encode_tokens(given)
+    monkeypatch.setattr(type(ulip), "_tokens", lambda self, some: passes.append(len(some)) or tokens(some))
+    assert all(map(torch.equal, ulip.encode_with_tokens(given), expected))
+    assert passes == [3]
+
+
 def test_legacy_sampling_depends_on_the_cloud_alone(folder, ulip):
     legacy, given = load_encoder(f"ulip:{folder}#legacy"), clouds(3, 700)
     found = legacy.encode(given)
@@ -273,7 +281,7 @@ def test_no_code_in_the_files_is_run(folder, tmp_path, call):
         (torch.zeros(2, 40, 6), "must be of shape N×points×3, not 2×40×6"),
         (torch.full((1, 40, 3), torch.nan), "not finite"),
         ([], "the list of clouds is empty"),
-        ([*clouds(1, 40), *clouds(1, 20)], "a cloud has 20 points"),
+        ([*clouds(1, 40), *clouds(1, 20)], "cloud 1: a cloud has 20 points"),
         ([*clouds(1, 40), torch.full((50, 3), torch.inf)], "cloud 1 has points that are NaN or infinite"),
     ],
 )

@@ -125,12 +125,13 @@ def _numbers(seed: int) -> list[Tensor]:
     anchors = rng.standard_normal((_CLASSES, _DIM)) + 2.0
     labels = rng.integers(_CLASSES - 2, size=_SAMPLES)  # two classes never come
     features = anchors[labels] + 0.8 * rng.standard_normal((_SAMPLES, _DIM)) + rng.standard_normal(_DIM)
-    features[1::7] = features[0]  # the same sample again and again
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     views = features[:, None] + 0.1 * rng.standard_normal((_SAMPLES, _VIEWS, _DIM))
     views[:, 0] = features
     raw = rng.standard_normal((_SAMPLES, 3, SIZE, SIZE))
     patches = features[:, None] + 0.3 * rng.standard_normal((_SAMPLES, _PATCHES, _DIM))
+    for one in (features, views, raw, patches):
+        one[1::7] = one[0]  # the same sample again and again
     return [torch.tensor(one, dtype=torch.float32) for one in (anchors, features, views, raw, patches)]
 
 

@@ -67,7 +67,7 @@ class _Look(NamedTuple):
 
 
 class DPE(GradientMethod):
-    """Text and visual prototypes that take a gradient step for every sample; confident ones leave it in a mean.
+    """Text and visual prototypes that take a gradient step for every sample; confident samples leave it in a mean.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> DPE(classifier).step([[0.8, 0.6], [0.9, 0.1]])
@@ -85,7 +85,7 @@ class DPE(GradientMethod):
     slots: int = count(3, 1, 1000, "samples per class in the cache")
     max_entropy: float = number(0.1, 0.0, 1.0, "upper bound (share of log₂C) for samples that move the text prototypes")
     first_views: int = count(
-        1, 1, 2**16, "V, how many views are looked at: the first that there are; 1 for the feature"
+        1, 1, 2**16, "V, how many of the stored views are used, the first ones; 1 for the feature alone"
     )
     keep: float = number(0.1, 0.0, 1.0, "share of the views that is kept, at least one")
     answer: Answered = choice("plain", Answered, "what is scored: the plain image, or its views, selected anew")

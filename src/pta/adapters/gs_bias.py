@@ -62,9 +62,9 @@ class GSBias(GradientMethod):
     may_fail = False
     alpha: float = number(1.0, 0.0, _MOST, "α, step size of the bias from views")
     beta: float = number(1.0, 0.0, _MOST, "β, step size of the bias from patches")
-    top_patches: int = count(16, 1, 2**16, "K, how many patches are looked at: those of the highest scores")
+    top_patches: int = count(16, 1, 2**16, "K, how many patches are used, those of the highest scores")
     steps: int = count(5, 1, 1000, "T, steps at most")
-    first_views: int = count(8, 1, 2**16, "V, how many views are looked at: the first that there are")
+    first_views: int = count(8, 1, 2**16, "V, how many of the stored views are used, the first ones")
     keep: float = number(0.5, 0.0, 1.0, "share of the views that is kept, at least one")
     r_g: float = number(0.9, 0.0, 1.0, "weight of the bias from views against its history")
     r_s: float = number(0.9, 0.0, 1.0, "weight of the bias from patches against its history")

@@ -18,7 +18,7 @@ For each sample with V views, the plain image first:
 7. One step of AdamW on the context. Its moments go on from sample to sample.
 8. Score the plain image with the T of the new context; with `answer="fused"`, give the fused answer.
 
-At the first sample every memory holds T, and every entropy is that of the sample.
+At the first sample that is learned, every memory holds T, and every entropy is that of the sample.
 
 The authors released a program for segmentation only. From it come the memories and their sizes, momentum and loss; it
 computes entropies of raw logits, which is not imitated. For classification no constant was published: to take these
@@ -52,7 +52,7 @@ _LARGEST = 1e6  # of the context's entries and of gradients; those of CLIP are b
 
 
 class HisTPT(GradientMethod):
-    """A prompt tuned along the stream towards what memories of its past say."""
+    """A prompt tuned along the stream, with pseudo-labels from three memories of its past."""
 
     name = "histpt"
     needs = frozenset({"features", "views", "prompt tower"})
@@ -65,7 +65,7 @@ class HisTPT(GradientMethod):
         16, 1, 1024, "local entries that make an entry of the hard memory (as for segmentation; our choice)"
     )
     momentum: float = number(
-        0.99, 0.0, 1.0, "share of the global memory that a sample leaves (as for segmentation; our choice)"
+        0.99, 0.0, 1.0, "share of the global memory that stays at each sample (as for segmentation; our choice)"
     )
     answer: Answer = choice("tuned", Answer, "by the tuned prompt, or fused from the three memories (our choice)")
     start: str = parameter(
@@ -122,7 +122,7 @@ class HisTPT(GradientMethod):
 
     def _with_entry(self, T: Tensor, entropy: Tensor) -> Memories:
         """Steps 2 to 4; the newest entry is the first."""
-        uncertainty = torch.cat([entropy[None], self.entropies[:-1]]) if self.position else entropy.expand(self.slots)
+        uncertainty = torch.cat([entropy[None], self.entropies[:-1]]) if self.updates else entropy.expand(self.slots)
         local = torch.cat([T[:, None], self.local[:, :-1]], dim=1)
         most_uncertain = uncertainty.argsort(descending=True, stable=True)[: self.uncertain]
         hard = torch.cat([local[:, most_uncertain].mean(dim=1, keepdim=True), self.hard[:, :-1]], dim=1)

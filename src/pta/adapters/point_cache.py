@@ -15,6 +15,7 @@ With `prefill`, as published, the test set is run through once before the test: 
 are put into the positive cache, whatever their entropy, until it is full. The answers then rest on clouds that had not
 come yet. They are not comparable with those of methods that see each cloud when it comes.
 The first cloud that comes to a class so filled is compared with the last that was put there, not with the worst.
+Entropies are compared in float64, those of the released program in half precision.
 
 A batch is computed as in TDA. What the first cloud of a filled class replaces is given a score worse than any.
 """
@@ -37,7 +38,6 @@ from pta.parameters import count, number, switch
 from pta.samples import Samples
 
 _WORST = EMPTY / 2
-_DECIMALS = 10  # of entropies that are compared: equal clouds are equally sure, whatever batch they come in
 
 
 class PointCache(TDA):
@@ -106,7 +106,7 @@ class PointCache(TDA):
         at = labels[enters], place[enters]
         self.positive_keys[at] = samples.features[enters]
         self.local_keys[at] = self._local(samples)[enters]
-        self.positive_scores[at] = zero_shot.entropy.round(decimals=_DECIMALS)[enters]
+        self.positive_scores[at] = zero_shot.entropy[enters]
         latest = torch.full_like(self.last_filled, -1).scatter_reduce(0, *at, "amax")
         latest = torch.where(latest < 0, self.last_filled, latest)
         moved_to = (self._sort(self.positive_scores, slice(None)) == latest[:, None]).int().argmax(dim=1)
@@ -121,7 +121,6 @@ class PointCache(TDA):
 
     def _admit(self, labels: Tensor, entropy: Tensor) -> Admission:
         """As in TDA, but the first sample that comes to a class filled in advance competes with the last put there."""
-        entropy = entropy.round(decimals=_DECIMALS)
         if not self.prefill:
             return super()._admit(labels, entropy)
         scores, last, (C, M), B = self.positive_scores, self.last_filled, self.positive_scores.shape, len(labels)

@@ -68,6 +68,10 @@ class Encoder(nn.Module, Model, ABC):
         """Raw samples to N×patches×dim unit rows, an image's patches row by row, in the space of the features."""
         raise InvalidParameter(f"the image tower of {self.architecture} gives no patch tokens")
 
+    def features_with_patches(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """What `features` and `patch_features` give; a model that computes both at once says so."""
+        return self.features(raw), self.patch_features(raw)
+
     def patch_count(self) -> int:
         """How many patches `patch_features` gives of a sample; a modality that has patches says so."""
         raise InvalidParameter(f"{self.architecture} gives no patches of a {self.modality.name}")
@@ -171,10 +175,9 @@ class Encoder(nn.Module, Model, ABC):
     @torch.no_grad()
     def encode(self, raw: Tensor) -> Tensor:
         """Raw samples to N×dim unit rows."""
-        require_plain("raw samples", raw, InvalidSamples)
-        if raw.ndim < 2:
-            raise InvalidSamples(f"raw samples must have a row for each sample, got shape {tuple(raw.shape)}")
-        features = self.encode_unchecked(raw)
+        return self._finite(self.encode_unchecked(_batch(raw)))
+
+    def _finite(self, features: Tensor) -> Tensor:
         usable = features.isfinite().all(dim=1)
         if not usable.all():
             raise InvalidSamples(
@@ -192,6 +195,13 @@ class Encoder(nn.Module, Model, ABC):
     def encode_tokens(self, raw: Tensor) -> Tensor:
         """Raw samples to N×patches×dim unit rows."""
         return self._rows([self.patch_features(self._ready(part)) for part in torch.split(raw, _SAMPLES_AT_ONCE)])
+
+    @torch.no_grad()
+    def encode_with_tokens(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """What `encode` and `encode_tokens` give, at once where the model can."""
+        parts = [self.features_with_patches(self._ready(part)) for part in torch.split(_batch(raw), _SAMPLES_AT_ONCE)]
+        features, patches = zip(*parts, strict=True)
+        return self._finite(self._rows(features)), self._rows(patches)
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
@@ -281,6 +291,13 @@ def content_of(given: object, key: str, limits: Limits = USUAL_LIMITS) -> tuple[
     if isinstance(given, bytes):
         require_short(key, len(given), limits.max_bytes)
     return given, key
+
+
+def _batch(raw: Tensor) -> Tensor:
+    require_plain("raw samples", raw, InvalidSamples)
+    if raw.ndim < 2:
+        raise InvalidSamples(f"raw samples must have a row for each sample, got shape {tuple(raw.shape)}")
+    return raw
 
 
 def at_end(hidden: Tensor, mask: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from pta.encoders.k_means import k_means
 from pta.encoders.pointbert import PointBert
 from pta.encoders.weights import read_weights
 from pta.errors import UnavailableModel, UnreadableFile
-from pta.points.geometry import Sampling, farthest_points, nearest_points
+from pta.points.farthest import Sampling, farthest_points
+from pta.points.neighbours import nearest_points
 
 GROUPS, GROUP_SIZE, LOCAL_FEATURES = 512, 32, 3
 
@@ -64,17 +65,25 @@ class UlipEncoder(ClipText, CloudEncoder):
         self.eval().requires_grad_(False)
 
     def features(self, clouds: Tensor) -> Tensor:
-        token, groups = self._tokens(clouds)
-        return self._project(token, groups.amax(dim=1))
+        return self._whole(*self._tokens(clouds))
 
     def patch_features(self, clouds: Tensor) -> Tensor:
         """The local features of Point-Cache: centres of the group tokens, each behind the class token, projected."""
-        token, groups = self._tokens(clouds)
-        centres = k_means(groups, LOCAL_FEATURES)
-        return self._project(token[:, None].expand_as(centres), centres)
+        return self._local(*self._tokens(clouds))
+
+    def features_with_patches(self, clouds: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self._tokens(clouds)
+        return self._whole(*tokens), self._local(*tokens)
 
     def patch_count(self) -> int:
         return LOCAL_FEATURES
+
+    def _whole(self, token: Tensor, groups: Tensor) -> Tensor:
+        return self._project(token, groups.amax(dim=1))
+
+    def _local(self, token: Tensor, groups: Tensor) -> Tensor:
+        centres = k_means(groups, LOCAL_FEATURES)
+        return self._project(token[:, None].expand_as(centres), centres)
 
     def _project(self, token: Tensor, groups: Tensor) -> Tensor:
         return normalize(torch.cat([token, groups], dim=-1) @ self.pc_projection, dim=-1)

@@ -190,9 +190,14 @@ def _encode_alike(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -
         prepared = [one[0] for one in prepared]  # the plain samples
     # numpy stacks: torch would wake all its threads for it, which fight with those that decode
     plain = torch.from_numpy(np.stack(prepared))
-    if reading.views is None:
-        tensors = {"features": encoder.encode(plain).cpu()} | ({"raw": plain} if reading.raw else {})
-    return tensors | ({"patches": encoder.encode_tokens(plain).cpu()} if reading.patches else {})
+    if reading.views is not None:
+        return tensors | ({"patches": encoder.encode_tokens(plain).cpu()} if reading.patches else {})
+    if reading.patches:
+        features, patches = encoder.encode_with_tokens(plain)
+        tensors = {"features": features.cpu(), "patches": patches.cpu()}
+    else:
+        tensors = {"features": encoder.encode(plain).cpu()}
+    return tensors | ({"raw": plain} if reading.raw else {})
 
 
 def _encode_each(encoder: Encoder, several: Sequence[Raw]) -> Tensor:

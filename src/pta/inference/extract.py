@@ -199,9 +199,8 @@ class _Extractor:
         anchors, scale, bias = self.classifier.anchors.float(), self.classifier.scale, self.classifier.bias
         whole = {"text_features": anchors, "scale": torch.tensor(scale), "bias": torch.tensor(bias), **described}
         about = {**record, "kind": "features", "version": 1, "classifier": self.classifier.fingerprint}
-        optional = {"views": "view_features", "pixels": "pixels", "patches": "patch_features"}
-        optional["generated"] = "generated_features"
-        rows = ["image_features", *(stored for name, stored in optional.items() if record["images"].get(name))]
+        made = {**record["images"], "features": True, "raw": record["images"].get("pixels")}
+        rows = [stored for name, stored in STORED_AS.items() if made.get(name)]
         names = json.dumps(self.classifier.class_names, ensure_ascii=False)
         join_tensors(self.out, parts, rows, whole, {"classnames": names, "about": json.dumps(about, sort_keys=True)})
 
