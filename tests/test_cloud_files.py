@@ -40,7 +40,7 @@ def text(rows):
 
 
 def header(format, *lines):
-    return "\n".join(["ply", f"format {format} 1.0", "comment by hand", *lines, "end_header", ""]).encode()
+    return "\n".join(["ply", f"format {format} 1.0", "comment no end_header", *lines, "end_header", ""]).encode()
 
 
 VERTICES = ("element vertex 20", "property uchar red", *(f"property double {axis}" for axis in "zyx"))
@@ -101,6 +101,12 @@ MESHES = {
     "off": ("OFF\n# a comment\n4 4 6\n" + text(TETRAHEDRON) + text([[3, *side] for side in SIDES])).encode(),
     "off of ModelNet40": ("OFF4 4 0\n" + text(TETRAHEDRON) + text([[3, *side] for side in SIDES])).encode(),
     "obj": (OBJ + "".join(f"f {a + 1}/1/1 {b + 1}//2 {c + 1}/3\n" for a, b, c in SIDES)).encode(),
+    "obj by tabs": (
+        "\ufeffcstype bmatrix\n" + OBJ + "".join(f"f {a + 1} {b + 1} {c + 1} # side\n" for a, b, c in SIDES)
+    )
+    .replace(" ", "\t")
+    .replace("\n", "\r\n")
+    .encode(),
     "obj from the end": (OBJ + "".join(f"f {a - 4} {b - 4} {c - 4}\n" for a, b, c in SIDES)).encode(),
     "ply": header("ascii", "element vertex 4", *(f"property float {axis}" for axis in "xyz"), *FACES)
     + (text(TETRAHEDRON) + text([[9, 3, *side] for side in SIDES])).encode(),
@@ -181,9 +187,9 @@ NO_FACES = "the mesh has no faces"
         (OBJ.encode(), NO_FACES),
         (OBJ.encode() + b"f 1 2\n", NO_FACES),
         (OBJ.encode() + b"f 1 2 2\n", "no face of the mesh has an area"),
-        (OBJ.encode() + b"f 1 2 5\n", "a face has corner 4, but there are 4 corners"),
+        (OBJ.encode() + b"f 1 2 5\n", "a face names a corner that is not there; there are 4"),
         (OBJ.encode() + b"f 0 1 2\n", "a face has corner 0; in OBJ the first is 1"),
-        (b"v nan 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3", "no face of the mesh has an area, or the corners are not finite"),
+        (b"v nan 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3", "corner 0 is NaN"),
         (b"", "0 points are too few"),
         (b"hello\n", "cannot be read as a cloud"),
         (b"1 2\n" * 20, "cannot be read as a cloud"),
@@ -193,6 +199,28 @@ NO_FACES = "the mesh has no faces"
         (header("ascii", "element face 0"), "it has no vertices"),
         (b"ply\nelement vertex 20\nend_header\n", "names no format"),
         (b"ply\nformat ascii 1.0\n", "its header has no end"),
+        (header("utf8"), "its header has 'utf8' where it should have one of ascii, "),
+        (header("ascii", "property float x"), "a property before any element"),
+        (header("ascii", *VERTICES, "property float x"), "its vertex rows have two properties 'x'"),
+        (header("ascii", *VERTICES, *VERTICES), "its header has two elements 'vertex'"),
+        (header("ascii", "element face 1", "property list uchar float vertex_index"), "its header has 'float'"),
+        (
+            header("ascii", "element vertex 1", "property list char int at", *VERTICES[1:]) + b"0 1 2 3 4",
+            "a list before",
+        ),
+        (
+            header(
+                "binary_little_endian",
+                "element vertex 0",
+                *VERTICES[1:],
+                "element face 1",
+                "property list char int vertex_index",
+            )
+            + b"\xff",
+            "a list of -1 items",
+        ),
+        (("OFF4 1 0\n" + text(TETRAHEDRON) + "4 0 1 2\n").encode(), "a face should have 4 corners, its line has 3"),
+        (npy(np.full((20, 3), "1")), "its array is of <U1, not of real numbers"),
     ],
 )
 def test_what_is_no_cloud_is_refused_by_name(content, complaint):

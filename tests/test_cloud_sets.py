@@ -119,6 +119,7 @@ def test_a_classifier_answers_folders_and_h5_files(encoder, tmp_path):
     answered = [pair for part in predict_stream(classifier, files) for pair in part.answers]
     assert [answer.label for _, answer in answered] == [*SHAPES] * 3 + [name for name in sorted(SHAPES) for _ in "abc"]
     assert [answer.label for answer in classifier([file.read() for file in files[:3]])] == [*SHAPES]
+    assert refusal(classifier, [files[0].read(), b"1 2 3"]).startswith("sample 1: 1 points are too few")
 
 
 def test_a_model_of_another_modality_is_refused_in_one_line(encoder, tmp_path):

@@ -81,6 +81,15 @@ def test_a_class_that_is_not_full_takes_whoever_comes():
     assert kept_in(adapter) == pytest.approx([0.2, 0.5, 0.6])
 
 
+def test_of_samples_whose_entropies_agree_in_ten_decimals_the_first_stay():
+    anchors, angles = np.eye(2), np.array([0.3, 0.2, 0.1, 0.0])  # each surer than the one before, by less than 10⁻¹⁰
+    features = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    adapter = PointCache(ZeroShotClassifier(anchors, ["a", "b"], scale=100.0), local_features=0)
+    logits = adapter.step(torch.from_numpy(features))
+    assert kept_in(adapter) == pytest.approx([0.1, 0.2, 0.3])
+    np.testing.assert_allclose(logits, point_cache_loop(anchors, features, local_features=0), atol=1e-9, rtol=0)
+
+
 def test_a_preview_fills_no_negative_cache_and_is_no_step():
     stream = clip_like_stream(1, classes=5, dim=12, count=40, scale=30.0)
     samples = with_views(stream, 2)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.points.geometry import farthest_points, nearest_points
-from pta.points.neighbours import nearest_by_product
+from pta.points.farthest import farthest_points
+from pta.points.neighbours import nearest_by_product, nearest_points
 
 # Few different whole numbers make duplicates and ties, and their distances are exact in every precision.
 CLOUDS = st.tuples(st.integers(1, 4), st.integers(1, 20), st.just(3)).flatmap(

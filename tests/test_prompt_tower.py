@@ -105,6 +105,15 @@ def test_several_contexts_equal_one_by_one(encoder):
     assert tower.read(contexts[:0]).shape == (0, len(NAMES), encoder.dim)
 
 
+def test_a_context_of_its_own_for_each_class_is_read_as_for_all(encoder):
+    tower = encoder.prompt_tower(NAMES).part(torch.tensor([3, 1]))
+    contexts = other_contexts(tower, 2).detach()
+    own = tower.read(contexts).diagonal().T
+    torch.testing.assert_close(tower.read_each(contexts), own, atol=1e-5, rtol=0)
+    with pytest.raises(InvalidParameter, match="2 classes need as many contexts, not 1"):
+        tower.read_each(contexts[:1])
+
+
 def test_parts_of_the_classes_give_the_gradient_of_the_whole(encoder):
     tower = encoder.prompt_tower(NAMES)
     contexts = other_contexts(tower, 2)

@@ -120,7 +120,7 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
         assert (cells["Flowers"]["ours"], cells["Flowers"]["missing"]) == (None, "no data")
         assert cells["Average"]["partial"] == "2 of 10"
     assert rows["PTA"]["cells"]["Average"]["paper"] == pytest.approx((47.70 + 61.57) / 2)
-    refused = {
+    impossible = {
         "Backpropagation-based: DiffTPT": "no generated pictures",
         "Backpropagation-based: DPE": "--descriptions",
     }

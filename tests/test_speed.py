@@ -81,7 +81,7 @@ def timed(library, dataset, *methods, views=None, **parameters):
 
 def plan_of(*methods):
     rows = "".join(f"[[rows]]\nlabel = '{one}'\nmethod = '{one}'\n" for one in methods)
-    return place(parse_experiment("mine", TABLE + rows), World(True, {"few": (FEW,)}, {}, (), ()))
+    return place(parse_experiment("mine", TABLE + rows), World(True, {"few": (FEW,)}, {}))
 
 
 def test_the_record_says_what_was_timed_and_is_consistent(library, clock):

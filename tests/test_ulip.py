@@ -273,7 +273,7 @@ def test_no_code_in_the_files_is_run(folder, tmp_path, call):
         (torch.zeros(2, 40, 6), "must be of shape N×points×3, not 2×40×6"),
         (torch.full((1, 40, 3), torch.nan), "not finite"),
         ([], "the list of clouds is empty"),
-        ([*clouds(1, 40), *clouds(1, 20)], "a cloud has 20 points"),
+        ([*clouds(1, 40), *clouds(1, 20)], "cloud 1: a cloud has 20 points"),
         ([*clouds(1, 40), torch.full((50, 3), torch.inf)], "cloud 1 has points that are NaN or infinite"),
     ],
 )

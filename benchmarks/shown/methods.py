@@ -13,7 +13,7 @@ FILES = {
 NOISE = {"Fashion, noise": "fashion_noise"}
 ONLINE = (
     *("clip", "pta", "pta on tda", "tda", "boostadapter", "mta", "zero", "bca", "tca"),
-    *("sca", "adapt", "dota", "oga", "onzeta", "freetta"),
+    *("sca", "adapt", "dota", "oga", "onzeta", "freetta", "dpe"),
 )
 COLUMNS = ("confidence", "right_above_99")
 TOGETHER = ("stata", "adapt-transductive", "transclip")  # what waits for a batch or the whole stream
@@ -44,8 +44,9 @@ def winners() -> Table:
 
     def line(method: str) -> list[str]:
         row = _measured(method, FILES["ImageNet train, 7 a class"])
-        speed = [] if row is None else [written(row["samples_per_second"], ",.0f"), _size(int(row["state_bytes"]))]
-        return [_named(method), *(cell(method, file) for file in files.values()), *(speed or ["", ""])]
+        speed = written(row["samples_per_second"], ",.0f") if row and row["samples_per_second"] else ""
+        state = _size(int(row["state_bytes"])) if row else ""
+        return [_named(method), *(cell(method, file) for file in files.values()), speed, state]
 
     return [["method", *files, "samples/s", "state"], *map(line, (*ONLINE, *TOGETHER))]
 

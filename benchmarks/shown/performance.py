@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from shown.results import Table, one, rows, written
+from shown.results import Table, found, one, rows, written
 
 MODELS = ("ViT-B/16", "RN50")
 KINDS = {  # of kernels, by parts of their names
@@ -100,6 +100,72 @@ def sources() -> Table:
         ["pixels", "images/s, one at a time", "batches of 256"],
         *([kind, cell(kind, "1"), cell(kind, "256")] for kind in kinds),
     ]
+
+
+def tpt() -> Table:
+    return _tpt("prompts-cpu")
+
+
+def tpt_gpu() -> Table:
+    return _tpt("prompts-gpu")
+
+
+def _tpt(name: str) -> Table:
+    measured = found(name, method="tpt", setting="64 views")
+    counts = dict.fromkeys(row["classes"] for row in measured)
+
+    def cell(way: str, classes: str) -> str:
+        row = one(name, method="tpt", setting="64 views", way=way, classes=classes)
+        made = f"; {float(row['seconds_once']):,.0f} s before" if row["seconds_once"] else ""
+        return f"{written(row['ms_per_sample'], ',.0f')} ({row['times_as_fast']}×{made})"
+
+    head = ["ms per image (times as fast as the first line)", *(f"{int(count):,} classes" for count in counts)]
+    ways = dict.fromkeys(row["way"] for row in measured)
+    return [head, *([way, *(cell(way, count) for count in counts)] for way in ways)]
+
+
+def tpt_memory() -> Table:
+    measured = [row for row in rows("prompts-gpu") if row["peak_gib"]]
+    batches = dict.fromkeys(row["batch"] for row in measured)
+
+    def line(setting: str) -> list[str]:
+        peaks = (one("prompts-gpu", setting=setting, batch=batch)["peak_gib"] for batch in batches)
+        return [f"`{setting}`", *(written(peak, ".2f") for peak in peaks)]
+
+    head = ["GiB at most", *(f"batch of {batch}" for batch in batches)]
+    return [head, *map(line, dict.fromkeys(row["setting"] for row in measured))]
+
+
+def closed_forms() -> Table:
+    return _closed_forms("prompts-cpu")
+
+
+def closed_forms_gpu() -> Table:
+    return _closed_forms("prompts-gpu")
+
+
+def table4() -> Table:
+    def line(row: dict[str, str]) -> list[str]:
+        speeds = (written(row[name], ".1%") for name in ("of_clip", "papers_of_clip"))
+        memory = (f"{row[name]}×" for name in ("memory_of_clip", "papers_memory_of_clip"))
+        return [row["row"], row["images_per_second"], *speeds, row["memory_mib"], *memory]
+
+    head = ["method", "images/s", "of CLIP", "in the paper", "MiB", "of CLIP", "in the paper"]
+    return [head, *map(line, rows("table4-gpu"))]
+
+
+def _closed_forms(name: str) -> Table:
+    def line(method: str, classes: str, setting: str) -> list[str]:
+        loop, ours, products = (
+            one(name, method=method, classes=classes, setting=setting, way=way)
+            for way in ("loop", "ours", "its matrix products alone")
+        )
+        times = (written(row["ms_per_sample"], ".3g") for row in (loop, ours, products))
+        return [f"`{method}`", f"{int(classes):,}", setting, *times, f"{ours['times_as_fast']}×"]
+
+    kinds = dict.fromkeys((row["method"], row["classes"], row["setting"]) for row in rows(name))
+    head = ["method", "classes", "", "loop, ms per sample", "ours", "its matrix products alone", "ratio"]
+    return [head, *(line(*kind) for kind in kinds if kind[0] != "tpt")]
 
 
 READY = "ready on the device"

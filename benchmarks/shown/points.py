@@ -1,6 +1,6 @@
 """docs/points.md."""
 
-from shown.results import Table, rows, written
+from shown.results import Table, one, rows, written
 
 
 def speed() -> Table:
@@ -11,3 +11,14 @@ def speed() -> Table:
 
     head = ["what", "milliseconds", "beside", "ratio", "goal", "met"]
     return [head, *map(line, rows("points-cpu"))]
+
+
+def speed_gpu() -> Table:
+    ways = ("ULIP", "ULIP with PTA", "farthest points")
+    settings = dict.fromkeys((row["dtype"], row["batch"]) for row in rows("points-gpu"))
+
+    def cell(way: str, dtype: str, batch: str) -> str:
+        return written(one("points-gpu", what=way, dtype=dtype, batch=batch)["clouds_per_second"], ",.0f")
+
+    head = ["", "batch", *ways[:2], "its farthest points alone"]
+    return [head, *([dtype, batch, *(cell(way, dtype, batch) for way in ways)] for dtype, batch in settings)]

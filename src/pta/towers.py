@@ -67,7 +67,9 @@ class PromptTower:
     lengths: Tensor  # how many tokens the prompt of each class has, C
     dim: int  # of a feature
     encode: Callable[[Tensor], Tensor]  # contexts B×n×width, like `context` in device and precision, to B×C×dim
+    encode_each: Callable[[Tensor], Tensor]  # a context of its own for each class, C×n×width, to C×dim
     part: Callable[[Tensor], "PromptTower"]  # the tower of some of the classes, by their numbers
+    recordable: bool = False  # whether `encode` and its gradient do all their work on the device
 
     @property
     def classes(self) -> int:
@@ -79,11 +81,21 @@ class PromptTower:
 
         Each context replaces the words in the prompt of every class; `context` itself gives the unchanged prompts.
         """
+        self._require_contexts(contexts)
+        return normalize(self.encode(contexts.to(self.context)).to(contexts.dtype), dim=-1)
+
+    def read_each(self, contexts: Tensor) -> Tensor:
+        """The same for a context of its own for each class: C×n×width to C×dim."""
+        self._require_contexts(contexts)
+        if len(contexts) != self.classes:
+            raise InvalidParameter(f"{self.classes} classes need as many contexts, not {len(contexts)}")
+        return normalize(self.encode_each(contexts.to(self.context)).to(contexts.dtype), dim=-1)
+
+    def _require_contexts(self, contexts: Tensor) -> None:
         require_plain("contexts", contexts, InvalidParameter)
         if contexts.shape[1:] != self.context.shape or not contexts.is_floating_point():
             (n, width), given = self.context.shape, f"{contexts.dtype} {'×'.join(map(str, contexts.shape))}"
             raise InvalidParameter(f"contexts must be floating-point numbers B×{n}×{width}, not {given}")
-        return normalize(self.encode(contexts.to(self.context)).to(contexts.dtype), dim=-1)
 
 
 class Model(Protocol):

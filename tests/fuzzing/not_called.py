@@ -16,7 +16,7 @@ _REASONS = {
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
         "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit "
-        "pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
+        "pta.host_readable pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
     ),
     "through create_adapter, step and save": (
         "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.parameters "

@@ -38,7 +38,7 @@ TOWERS = frozenset({"image tower", "prompt tower"})
 """What a method may need of its model."""
 
 _MADE_BY = {
-    "views": "pta extract --views 64 --view-mode crops",
+    "views": "pta extract --views 64 --view-mode augmix (or crops)",
     "raw": "pta extract --pixels",
     "patches": "pta extract --patches",
     "generated": "pta extract --views 65 --views-from DIR, or choose difftpt-augmented, which needs none",

@@ -44,5 +44,5 @@ def require_views(name: str, samples: Samples, views: int) -> None:
     if samples.views is not None and samples.views.shape[1] < views:
         raise InvalidSamples(
             f"{name} looks at {views} views, but the samples have {samples.views.shape[1]}; "
-            f"make more with pta extract --views {views}, or choose fewer: --set {name}.first_views=…"
+            f"make more with --views {views}, or choose fewer: --set {name}.first_views=…"
         )

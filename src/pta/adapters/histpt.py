@@ -18,7 +18,7 @@ For each sample with V views, the plain image first:
 7. One step of AdamW on the context. Its moments go on from sample to sample.
 8. Score the plain image with the T of the new context; with `answer="fused"`, give the fused answer.
 
-At the first sample every memory holds T, and every entropy is that of the sample.
+At the first sample that is learned, every memory holds T, and every entropy is that of the sample.
 
 The authors released a program for segmentation only. From it come the memories and their sizes, momentum and loss; it
 computes entropies of raw logits, which is not imitated. For classification no constant was published: to take these
@@ -122,7 +122,7 @@ class HisTPT(GradientMethod):
 
     def _with_entry(self, T: Tensor, entropy: Tensor) -> Memories:
         """Steps 2 to 4; the newest entry is the first."""
-        uncertainty = torch.cat([entropy[None], self.entropies[:-1]]) if self.position else entropy.expand(self.slots)
+        uncertainty = torch.cat([entropy[None], self.entropies[:-1]]) if self.updates else entropy.expand(self.slots)
         local = torch.cat([T[:, None], self.local[:, :-1]], dim=1)
         most_uncertain = uncertainty.argsort(descending=True, stable=True)[: self.uncertain]
         hard = torch.cat([local[:, most_uncertain].mean(dim=1, keepdim=True), self.hard[:, :-1]], dim=1)

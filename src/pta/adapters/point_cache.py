@@ -15,6 +15,8 @@ With `prefill`, as published, the test set is run through once before the test: 
 are put into the positive cache, whatever their entropy, until it is full. The answers then rest on clouds that had not
 come yet. They are not comparable with those of methods that see each cloud when it comes.
 The first cloud that comes to a class so filled is compared with the last that was put there, not with the worst.
+Entropies are compared to ten decimals, so that rounding does not decide between equal ones. The released program
+compares them in half precision.
 
 A batch is computed as in TDA. What the first cloud of a filled class replaces is given a score worse than any.
 """
@@ -37,7 +39,7 @@ from pta.parameters import count, number, switch
 from pta.samples import Samples
 
 _WORST = EMPTY / 2
-_DECIMALS = 10  # of entropies that are compared: equal clouds are equally sure, whatever batch they come in
+_DECIMALS = 10  # of entropies that are compared
 
 
 class PointCache(TDA):

@@ -64,6 +64,7 @@ class ToyModel:
             lengths=torch.full((len(named),), 8),
             dim=self.dim,
             encode=lambda contexts: named + torch.tanh(contexts.flatten(1) @ self.weights["words"])[:, None],
+            encode_each=lambda contexts: named + torch.tanh(contexts.flatten(1) @ self.weights["words"]),
             part=lambda classes: self._tower_of(named[classes]),
         )
 

@@ -73,15 +73,15 @@ class TPT(GradientMethod):
         fitting = int(_ARRAYS * memory / (_ARRAYS_AT_ONCE * classifier.anchors.nbytes))
         self.at_once = max(1, min(samples_at_once(classifier, views=64), fitting))
         map_bytes = JacobianMap.bytes(self.tower, self._context)
-        least = (map_bytes if self.steps == 1 else 1.2 * map_bytes) / _GRAPH  # later steps need a graph beside the map
+        least = 1.1 * map_bytes / _GRAPH  # a graph is needed beside the map, to make it and for later steps
         if self.first_gradient == "map" and least > memory:
             gib = least / 2**30
             raise InvalidParameter(f"the map of {self.name} needs max_gib={gib:.3g} or more, not {self.max_gib:g}")
         self._map_after = {"map": 0, "auto": classifier.dim, "backward": None}[self.first_gradient]
         if least > memory:
             self._map_after = None
-        keeps_both = self._map_after is not None and self.steps > 1
-        self._prompts = PromptGradients(self.tower, _GRAPH * memory - keeps_both * map_bytes)
+        beside = 0 if self._map_after is None else map_bytes
+        self._prompts = PromptGradients(self.tower, _GRAPH * memory - beside)
 
     def _step(self, samples: Samples) -> Tensor:
         return self._or_zero_shot(samples, self._tuned(samples), count=True)
@@ -147,4 +147,4 @@ class TPT(GradientMethod):
 
     @cached_property
     def _map(self) -> JacobianMap:
-        return JacobianMap(self.tower, self._context)
+        return self._prompts.map_at(self._context)

@@ -44,7 +44,7 @@ def evaluate(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model that made the features, for methods that look inside it (tca).")
+        str | None, typer.Option(help="The model that made the features, for methods that need it (tca, tpt, histpt).")
     ] = None,
     device: options.Device = "cpu",
     stream: options.StreamKind = "iid",

@@ -63,7 +63,7 @@ def verify(
         tables().print(_table(verdicts, title, tolerance))
     differences = [abs(verdict.difference) for verdict in verdicts if verdict.difference is not None]
     if not differences:
-        raise InvalidParameter(f"none of {', '.join(chosen)} could be measured in {data}; see pta datasets check")
+        raise InvalidParameter(f"no dataset could be measured in {data}; see pta datasets check")
     if max(differences) > tolerance:
         raise typer.Exit(1)
 

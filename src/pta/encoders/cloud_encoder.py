@@ -37,36 +37,40 @@ class CloudEncoder(Encoder):
 
     def encode(self, raw: Tensor | Sequence[Tensor]) -> Tensor:
         """Clouds N×points×3, or a list of clouds of different sizes, to N×dim unit rows."""
-        return _by_size(super().encode, raw)
+        return self._by_size(super().encode, raw)
 
     def encode_tokens(self, raw: Tensor | Sequence[Tensor]) -> Tensor:
         """The same to N×patches×dim unit rows."""
-        return _by_size(super().encode_tokens, raw)
+        return self._by_size(super().encode_tokens, raw)
 
     def _ready(self, raw: Tensor) -> Tensor:
         """Clouds on the model's device, in float32 whatever its precision: they are cut into groups first."""
+        self._require(raw)
+        return raw.to(self.device, torch.float32, non_blocking=True)
+
+    def _require(self, raw: Tensor) -> None:
         if raw.ndim != 3 or raw.shape[2] != 3:
             raise InvalidSamples(f"clouds must be of shape N×points×3, not {'×'.join(map(str, raw.shape))}")
         if raw.shape[1] < self.least_points:
             raise InvalidSamples(self._too_few(raw.shape[1]))
-        return raw.to(self.device, torch.float32, non_blocking=True)
 
     def _too_few(self, points: int) -> str:
         return f"a cloud has {points} points; {self.architecture} needs at least {self.least_points}"
 
-
-def _by_size(encode: Callable[[Tensor], Tensor], raw: Tensor | Sequence[Tensor]) -> Tensor:
-    """What `encode` gives of clouds, those of one size together."""
-    if isinstance(raw, Tensor):
-        return encode(raw)
-    for number, cloud in enumerate(raw):
-        require_plain(f"cloud {number}", cloud, InvalidSamples)
-        if not cloud.isfinite().all():
-            raise InvalidSamples(f"cloud {number} has points that are NaN or infinite")
-    if not raw:
-        raise InvalidSamples("no samples: the list of clouds is empty")
-    rows: dict[int, Tensor] = {}
-    for shape in dict.fromkeys(cloud.shape for cloud in raw):
-        numbers = [number for number, cloud in enumerate(raw) if cloud.shape == shape]
-        rows |= dict(zip(numbers, encode(torch.stack([raw[number] for number in numbers])), strict=True))
-    return torch.stack([rows[number] for number in range(len(raw))])
+    def _by_size(self, encode: Callable[[Tensor], Tensor], raw: Tensor | Sequence[Tensor]) -> Tensor:
+        """What `encode` gives of clouds, those of one size together."""
+        if isinstance(raw, Tensor):
+            return encode(raw)
+        for number, cloud in enumerate(raw):
+            require_plain(f"cloud {number}", cloud, InvalidSamples)
+            with naming(f"cloud {number}"):
+                self._require(cloud[None])
+            if not cloud.isfinite().all():
+                raise InvalidSamples(f"cloud {number} has points that are NaN or infinite")
+        if not raw:
+            raise InvalidSamples("no samples: the list of clouds is empty")
+        rows: dict[int, Tensor] = {}
+        for shape in dict.fromkeys(cloud.shape for cloud in raw):
+            numbers = [number for number, cloud in enumerate(raw) if cloud.shape == shape]
+            rows |= dict(zip(numbers, encode(torch.stack([raw[number] for number in numbers])), strict=True))
+        return torch.stack([rows[number] for number in range(len(raw))])

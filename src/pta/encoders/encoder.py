@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pta.encoders.causal_prompts import CausalPrompts
 from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableSample
 from pta.files import read_sample, require_short
@@ -133,12 +134,15 @@ class Encoder(nn.Module, Model, ABC):
         return self._tower_of(prompts, context)
 
     def _tower_of(self, prompts: PromptTokens, context: Tensor) -> PromptTower:
+        reader = self._prompt_reader(prompts)
         return PromptTower(
             context=context,
             lengths=prompts.mask.sum(dim=1),
             dim=self.dim,
-            encode=self._prompt_reader(prompts),
+            encode=reader,
+            encode_each=partial(self._read_each, prompts),
             part=lambda classes: self._tower_of(prompts.of(classes), context),
+            recordable=isinstance(reader, CausalPrompts),
         )
 
     def _prompt_reader(self, prompts: PromptTokens) -> Callable[[Tensor], Tensor]:
@@ -149,13 +153,17 @@ class Encoder(nn.Module, Model, ABC):
         """Every class's whole prompt with every context."""
         count, parts = len(contexts), []
         size = max(1, _TEXTS_AT_ONCE // max(1, count))
-        for ids, mask in zip(torch.split(prompts.ids, size), torch.split(prompts.mask, size), strict=True):
-            own = self.embed_ids(ids).expand(count, -1, -1, -1)
-            replaced = contexts[:, None].expand(-1, len(ids), -1, -1)
-            embeddings = torch.cat([own[:, :, : prompts.lead], replaced, own[:, :, prompts.shared :]], dim=2)
-            features = self.text_from_embeddings(embeddings.flatten(0, 1), mask.repeat(count, 1))
-            parts.append(features.reshape(count, len(ids), self.dim))
+        for numbers in torch.split(torch.arange(len(prompts.ids), device=prompts.ids.device), size):
+            several = prompts.of(numbers.repeat(count))
+            features = self._read_each(several, contexts.repeat_interleave(len(numbers), dim=0))
+            parts.append(features.reshape(count, len(numbers), self.dim))
         return torch.cat(parts, dim=1)
+
+    def _read_each(self, prompts: PromptTokens, contexts: Tensor) -> Tensor:
+        """Every class's whole prompt with a context of its own."""
+        own = self.embed_ids(prompts.ids)
+        embeddings = torch.cat([own[:, : prompts.lead], contexts, own[:, prompts.shared :]], dim=1)
+        return self.text_from_embeddings(embeddings, prompts.mask)
 
     # -- what a user calls: no gradients, any number at once, float32 out ---------------------------------------------
     # `no_grad` and not `inference_mode`: features that a prompt is tuned against must be allowed in a graph.

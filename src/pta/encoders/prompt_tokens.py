@@ -20,8 +20,10 @@ class PromptTokens:
     shared: int  # how many tokens every prompt begins with: the start token and the context
 
     def of(self, classes: Tensor) -> "PromptTokens":
-        """The prompts of some of the classes, by their numbers."""
-        return replace(self, ids=self.ids[classes], mask=self.mask[classes])
+        """The prompts of some of the classes, by their numbers; padded to the longest if all were."""
+        has_fixed_length = not self.mask[:, -1].any()
+        length = None if has_fixed_length or len(classes) == 0 else int(self.mask[classes].any(dim=0).sum())
+        return replace(self, ids=self.ids[classes, :length], mask=self.mask[classes, :length])
 
 
 def tokenize_prompts(tokenize: Tokenize, class_names: Sequence[str], start: str) -> PromptTokens:

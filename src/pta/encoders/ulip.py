@@ -20,7 +20,8 @@ from pta.encoders.k_means import k_means
 from pta.encoders.pointbert import PointBert
 from pta.encoders.weights import read_weights
 from pta.errors import UnavailableModel, UnreadableFile
-from pta.points.geometry import Sampling, farthest_points, nearest_points
+from pta.points.farthest import Sampling, farthest_points
+from pta.points.neighbours import nearest_points
 
 GROUPS, GROUP_SIZE, LOCAL_FEATURES = 512, 32, 3
 

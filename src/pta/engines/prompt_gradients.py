@@ -8,12 +8,17 @@ Where every sample starts from the same context, T and its Jacobian there are co
 a linear map of G (`JacobianMap`), which needs no backward pass.
 """
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pta.engines.recorded import recorded
 from pta.towers import PromptTower
+
+PartGradient = Callable[[Tensor, Tensor], Tensor]
 
 _BACKWARD = 1.6  # the gradients that are alive beside what autograd kept, as a factor; measured: 1.4
 
@@ -22,26 +27,20 @@ class PromptGradients:
     """Reads contexts B×n×width, and gives gradients by them, with at most `max_bytes` of a graph at a time."""
 
     def __init__(self, tower: PromptTower, max_bytes: float) -> None:
-        self.tower = tower
-        order = tower.lengths.argsort(descending=True, stable=True)
-        shared, own = _kept_bytes_by_class(tower, int(order[0]), int(order[-1]))
-        at_once = max_bytes / _BACKWARD - shared
-        costs = own[order].tolist()
-        starts, taken = [0], 0.0
-        for number, cost in enumerate(costs):
-            if taken and taken + cost > at_once:
-                starts.append(number)
-                taken = 0.0
-            taken += cost
-        self.classes = order.tensor_split(starts[1:])
-        self.contexts_at_once = max(1, int((at_once + shared) / (sum(costs) + shared)))
+        self.tower, self.graph_bytes = tower, max_bytes / _BACKWARD
+        self.shared_cost, self.own_costs = _kept_bytes_by_class(tower)
+        self.classes = _parts(self.own_costs, self.graph_bytes - self.shared_cost)
+        # Recorded on a GPU, where thousands of small kernels would otherwise cost more to launch than to run.
+        self.is_recorded = tower.recordable and tower.context.is_cuda
+        self._recorded: dict[torch.dtype, list[PartGradient]] = {}
+        fitting = int(self.graph_bytes / (float(self.own_costs.sum()) + self.shared_cost))
+        self.contexts_at_once = 1 if self.is_recorded else max(1, fitting)
 
     @torch.no_grad()
     def read(self, contexts: Tensor) -> Tensor:
         """Class features B×C×d of contexts."""
         return self.tower.read(contexts)
 
-    @torch.enable_grad()
     def pull_back(self, contexts: Tensor, weights: Tensor) -> Tensor:
         """The gradient of Σ weights·features by the contexts: B×C×d to B×n×width.
 
@@ -52,26 +51,43 @@ class PromptGradients:
         pairs = zip(*(torch.split(one, self.contexts_at_once) for one in (contexts, weights / largest)), strict=True)
         found = []
         for some, own in pairs:
-            leaf = some.detach().requires_grad_()
             parts = (
-                torch.autograd.grad(part.read(leaf), leaf, own[:, classes])[0]
-                for part, classes in zip(self._parts, self.classes, strict=True)
+                gradient(some.detach(), own[:, classes])
+                for gradient, classes in zip(self._part_gradients(contexts.dtype), self.classes, strict=True)
             )
             found.append(sum(parts, torch.zeros_like(some)))
         return torch.cat(found) * largest
 
+    def map_at(self, context: Tensor) -> "JacobianMap":
+        """∂T/∂context at one context."""
+        matrix = context.new_empty(self.tower.classes, self.tower.dim, context.numel())
+        for classes in _parts(self.own_costs + self.shared_cost, self.graph_bytes):
+            matrix[classes] = _jacobians(self.tower.part(classes), context)
+        return JacobianMap(matrix.flatten(0, 1), context.shape)
+
+    def _part_gradients(self, dtype: torch.dtype) -> list[PartGradient]:
+        """For each part of the classes, the gradient of Σ weights·features by contexts of this precision."""
+        if not self.is_recorded:
+            return self._plain_gradients
+        if dtype not in self._recorded:
+            pool = torch.cuda.graph_pool_handle()  # they run one after the other, so they can share memory
+            like = self.tower.context.to(dtype)[None]
+            self._recorded[dtype] = [
+                recorded(gradient, like.clone(), like.new_zeros(1, len(classes), self.tower.dim), pool=pool)
+                for gradient, classes in zip(self._plain_gradients, self.classes, strict=True)
+            ]
+        return self._recorded[dtype]
+
     @cached_property
-    def _parts(self) -> list[PromptTower]:
-        return [self.tower.part(classes) for classes in self.classes]
+    def _plain_gradients(self) -> list[PartGradient]:
+        return [partial(_gradient, self.tower.part(classes)) for classes in self.classes]
 
 
-class JacobianMap:
-    """∂T/∂context at one context, C·d×n·width: d backward passes once, a matrix product for every sample after."""
+class JacobianMap(NamedTuple):
+    """∂T/∂context at one context: d backward passes once, a matrix product for every sample after."""
 
-    def __init__(self, tower: PromptTower, context: Tensor) -> None:
-        self.matrix, self.shape = context.new_empty(tower.classes * tower.dim, context.numel()), context.shape
-        for number, rows in enumerate(torch.split(self.matrix, tower.dim)):
-            rows.copy_(_jacobian(tower.part(torch.tensor([number], device=context.device)), context))
+    matrix: Tensor  # C·d×n·width
+    shape: torch.Size  # of the context, n×width
 
     def __call__(self, weights: Tensor) -> Tensor:
         """The gradient of Σ weights·features by the context: B×C×d to B×n×width."""
@@ -84,16 +100,35 @@ class JacobianMap:
 
 
 @torch.enable_grad()
-def _jacobian(tower: PromptTower, context: Tensor) -> Tensor:
-    """Of a tower with one class, d×n·width."""
-    leaf = context.detach().requires_grad_()
-    feature = tower.read(leaf[None])[0, 0]
-    every = torch.eye(len(feature), dtype=feature.dtype, device=feature.device)
-    return torch.autograd.grad(feature, leaf, every, is_grads_batched=True)[0].flatten(1)
+def _jacobians(tower: PromptTower, context: Tensor) -> Tensor:
+    """C×d×n·width: every class has a context of its own, so a backward pass gives a row of all."""
+    leaf = context.detach().repeat(tower.classes, 1, 1).requires_grad_()
+    columns = tower.read_each(leaf).sum(dim=0)
+    rows = [torch.autograd.grad(column, leaf, retain_graph=True)[0].flatten(1) for column in columns]
+    return torch.stack(rows, dim=1)
 
 
-def _kept_bytes_by_class(tower: PromptTower, longest: int, shortest: int) -> tuple[float, Tensor]:
+@torch.enable_grad()
+def _gradient(tower: PromptTower, contexts: Tensor, weights: Tensor) -> Tensor:
+    contexts.requires_grad_()
+    return torch.autograd.grad(tower.read(contexts), contexts, weights)[0]
+
+
+def _parts(costs: Tensor, at_once: float) -> tuple[Tensor, ...]:
+    """The numbers of the classes, the costly ones first, in parts that cost no more than that together, or of one."""
+    order = costs.argsort(descending=True, stable=True)
+    starts, taken = [0], 0.0
+    for number, cost in enumerate(costs[order].tolist()):
+        if taken and taken + cost > at_once:
+            starts.append(number)
+            taken = 0.0
+        taken += cost
+    return order.tensor_split(starts[1:])
+
+
+def _kept_bytes_by_class(tower: PromptTower) -> tuple[float, Tensor]:
     """What autograd keeps of a context for what all classes share, and for each of them, C: a line in their length."""
+    longest, shortest = int(tower.lengths.argmax()), int(tower.lengths.argmin())
 
     def kept(contexts: int, *classes: int) -> int:
         part = tower.part(torch.tensor(classes, device=tower.lengths.device))

@@ -46,12 +46,6 @@ class ZeroShot:
         return exact_logits(self.classifier, self.samples.views)
 
     @cached_property
-    def patch_logits(self) -> Tensor:
-        """z of every patch, B×P×C, float64."""
-        assert self.samples.patches is not None  # a method asks for them only if it needs patches
-        return exact_logits(self.classifier, self.samples.patches)
-
-    @cached_property
     def probabilities(self) -> Tensor:
         """p, B×C, float64: softmax(z), or, where features are the mean of views, the mean of theirs."""
         if self.samples.most_confident is None:

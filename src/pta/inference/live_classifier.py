@@ -139,7 +139,8 @@ class Classifier:
     def _encoded(self, given: Sequence[object]) -> Samples:
         reading = self.reading(Reading())
         prepare = self.encoder.preparer(views=reading.views, limits=self.limits)
-        prepared = (prepare(one, "the sample", number) for number, one in enumerate(given))
+        name = "the sample" if len(given) == 1 else "sample {}"
+        prepared = (prepare(one, name.format(number), number) for number, one in enumerate(given))
         if reading.views is None:
             return samples_of(encode_prepared(self.encoder, list(prepared), reading))
         # one by one: the views of many samples are much to hold

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pta.errors import InvalidSamples
 from pta.plain import plain_tensor
-from pta.points.shapes import FEWEST_POINTS, require_few
+from pta.points.shapes import FEWEST_POINTS, require_few, require_finite
 
 Cloud = NDArray[np.float32]
 """n×3: one row per point."""
@@ -30,9 +30,7 @@ def as_cloud(points: object, *, normalise: bool = False) -> Cloud:
     if len(given) < FEWEST_POINTS:
         raise InvalidSamples(f"{len(given)} points are too few; a cloud has {FEWEST_POINTS} or more")
     exact = given.cpu().double().numpy()
-    usable = (np.abs(exact) <= np.finfo(np.float32).max).all(axis=1)  # NaN is not
-    if not usable.all():
-        raise InvalidSamples(f"point {int(usable.argmin())} is NaN, infinite or too large for float32")
+    require_finite("point", exact)
     compared = exact if normalise else exact.astype(np.float32)
     if (compared == compared[0]).all():
         raise InvalidSamples(f"all {len(compared)} points are equal")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.errors import UnreadableSample
-from pta.points.shapes import require_few
+from pta.points.shapes import require_few, require_finite
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,9 @@ class Mesh:
         triangles = np.array(fans, np.int64).reshape(-1, 3)
         if len(triangles) == 0:
             raise UnreadableSample("the mesh has no faces")
-        least, most = triangles.min(), triangles.max()
-        if least < 0 or most >= len(corners):
-            wrong = least if least < 0 else most
-            raise UnreadableSample(f"a face has corner {wrong}, but there are {len(corners)} corners")
+        require_finite("corner", corners)
+        if triangles.min() < 0 or triangles.max() >= len(corners):
+            raise UnreadableSample(f"a face names a corner that is not there; there are {len(corners):,}")
         return cls(corners, triangles)
 
     def sample(self, count: int, seed: int) -> NDArray[np.float64]:
@@ -37,8 +36,8 @@ class Mesh:
         first, second, third = np.moveaxis(self.corners[self.triangles], 1, 0)
         areas = np.linalg.norm(np.cross(second - first, third - first), axis=1)
         ends = np.cumsum(areas)
-        if not (np.isfinite(ends[-1]) and ends[-1] > 0):
-            raise UnreadableSample("no face of the mesh has an area, or the corners are not finite")
+        if ends[-1] == 0:
+            raise UnreadableSample("no face of the mesh has an area")
         rng = np.random.default_rng(seed)
         drawn = np.searchsorted(ends, rng.uniform(0, ends[-1], count), side="right")
         drawn = np.minimum(drawn, np.flatnonzero(areas)[-1])  # a draw can be rounded up to the end

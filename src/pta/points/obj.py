@@ -12,11 +12,11 @@ def read_obj(lines: Sequence[str]) -> Mesh:
     corners: list[str] = []
     polygons: list[list[int]] = []
     for line in lines:
-        kind, _, rest = line.partition(" ")
+        kind, *words = line.split()
         if kind == "v":
-            corners.append(rest)
+            corners.append(line[1:])
         elif kind == "f":
-            numbers = [int(corner.split("/")[0]) for corner in rest.split()]  # corner/texture/normal
+            numbers = [int(word.split("/")[0]) for word in words]  # corner/texture/normal
             if 0 in numbers:
                 raise UnreadableSample("a face has corner 0; in OBJ the first is 1")
             polygons.append([number - 1 if number > 0 else len(corners) + number for number in numbers])

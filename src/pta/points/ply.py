@@ -1,13 +1,15 @@
 """PLY files, ascii and binary: points, or a mesh."""
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import UnreadableSample
+from pta.errors import UnreadableSample, shown
 from pta.points.mesh import Mesh
 from pta.points.shapes import require_few
 from pta.points.text import lines_of, points_of, polygons_of
@@ -19,6 +21,7 @@ _CODES = {  # of `struct` and numpy
     **{"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I"},
     **{"float32": "f", "float64": "d"},
 }
+_WHOLE = {name: code for name, code in _CODES.items() if code not in "fd"}
 _INDICES = ("vertex_indices", "vertex_index")
 
 
@@ -29,6 +32,12 @@ class _Element:
     name: str
     count: int
     properties: dict[str, tuple[str, ...]]
+
+    def add(self, name: str, *codes: str) -> None:
+        """Another property."""
+        if name in self.properties:
+            raise UnreadableSample(f"its {self.name} rows have two properties {shown(name)}")
+        self.properties[name] = codes
 
     def position(self, *names: str) -> int:
         """Where the property of one of these names stands."""
@@ -56,25 +65,35 @@ def read_ply(content: bytes) -> Mesh | NDArray[np.float64]:
 
 
 def _header(content: bytes) -> tuple[str, list[_Element], bytes]:
-    end = content.find(b"end_header", 0, _LONGEST_HEADER)
-    start = content.find(b"\n", end) + 1
+    end = content.find(b"\nend_header", 0, _LONGEST_HEADER)
+    start = content.find(b"\n", end + 1) + 1
     if end < 0 or start == 0:
         raise UnreadableSample("its header has no end")
     order, elements = None, list[_Element]()
     for line in content[:end].decode("ascii", "replace").splitlines():
         match line.split():
             case ["format", word, _]:
-                order = _ORDERS[word]
+                order = _known(word, _ORDERS)
             case ["element", name, count]:
                 require_few(f"{name} rows", int(count))
+                if any(one.name == name for one in elements):
+                    raise UnreadableSample(f"its header has two elements {shown(name)}")
                 elements.append(_Element(name, max(0, int(count)), {}))
+            case ["property", *_] if not elements:
+                raise UnreadableSample("its header has a property before any element")
             case ["property", "list", length, item, name]:
-                elements[-1].properties[name] = (_CODES[item], _CODES[length])
+                elements[-1].add(name, _known(item, _WHOLE if name in _INDICES else _CODES), _known(length, _WHOLE))
             case ["property", kind, name]:
-                elements[-1].properties[name] = (_CODES[kind],)
+                elements[-1].add(name, _known(kind, _CODES))
     if order is None:
         raise UnreadableSample("its header names no format")
     return order, elements, content[start:]
+
+
+def _known(word: str, codes: Mapping[str, str]) -> str:
+    if word not in codes:
+        raise UnreadableSample(f"its header has {shown(word)} where it should have one of {', '.join(codes)}")
+    return codes[word]
 
 
 class _Ascii:
@@ -91,10 +110,18 @@ class _Ascii:
         return self._lines[start : self._at]
 
     def points(self, element: _Element) -> NDArray[np.float64]:
-        return points_of(self.skip(element), [element.position(axis) for axis in "xyz"])
+        return points_of(self.skip(element), [self._column(element, axis) for axis in "xyz"])
 
     def polygons(self, element: _Element) -> list[list[int]]:
-        return polygons_of(self.skip(element), element.position(*_INDICES))
+        return polygons_of(self.skip(element), self._column(element, *_INDICES))
+
+    @staticmethod
+    def _column(element: _Element, *names: str) -> int:
+        """The word of a line at which a property begins."""
+        at = element.position(*names)
+        if any(len(codes) > 1 for codes in islice(element.properties.values(), at)):
+            raise UnreadableSample(f"its {element.name} rows have a list before {names[0]}; such text is not read")
+        return at
 
 
 class _Binary:
@@ -128,6 +155,8 @@ class _Binary:
         return polygons
 
     def _take(self, code: str, count: int) -> tuple[int, ...]:
+        if count < 0:
+            raise UnreadableSample(f"it has a list of {count} items")
         kind = f"{self._order}{count}{code}"
         values = struct.unpack_from(kind, self._body, self._at)
         self._at += struct.calcsize(kind)

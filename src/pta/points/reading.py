@@ -26,8 +26,6 @@ from pta.points.text import lines_of, points_of
 _MESH_POINTS = 1024
 _LARGEST_ARRAY = MOST_ROWS * 3 * 8 + 2**14  # bytes, with its header
 
-_WORDS_OF_OBJ = frozenset(["v", "vt", "vn", "vp", "f", "l", "p", "o", "g", "s", "mtllib", "usemtl"])
-
 
 def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_POINTS, seed: int = 0) -> Cloud:
     """The points of a file, float32 n×3, or so many points of a mesh's surface, drawn with the seed.
@@ -56,7 +54,10 @@ def _npy(content: bytes) -> NDArray[Any]:
 def _array(file: IO[bytes], size: int) -> NDArray[Any]:
     if size > _LARGEST_ARRAY:
         raise UnreadableSample(f"more than {MOST_ROWS:,} points are not read")
-    return read_npy(file, size)
+    array = read_npy(file, size)
+    if array.dtype.kind not in "fiub":
+        raise UnreadableSample(f"its array is of {array.dtype}, not of real numbers")
+    return array
 
 
 def _npz(content: bytes) -> NDArray[Any]:
@@ -71,11 +72,11 @@ def _npz(content: bytes) -> NDArray[Any]:
 
 
 def _read_text(content: bytes) -> Mesh | NDArray[np.float64]:
-    """An OBJ file if it begins with a word of such files, else one point per line: x y z and perhaps more."""
+    """An OBJ file if a line begins with v, else one point per line: x y z and perhaps more."""
     if b"\0" in content[:1024]:
         raise UnreadableSample("no cloud that pta reads (npy, npz, xyz, ply, off, obj)")
     lines = lines_of(content)
-    if lines and lines[0].split()[0] in _WORDS_OF_OBJ:
+    if any(line.startswith(("v ", "v\t")) for line in lines):
         return read_obj(lines)
     return points_of([line.replace(",", " ") for line in lines])
 

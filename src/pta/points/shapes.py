@@ -2,6 +2,8 @@
 
 from numbers import Integral
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.errors import InvalidParameter, InvalidSamples, shown
@@ -16,6 +18,13 @@ def require_few(what: str, count: int) -> None:
     """Refuse more points or faces than are read, before any work is done for them."""
     if count > MOST_ROWS:
         raise InvalidSamples(f"{count:,} {what} are too many; at most {MOST_ROWS:,} are read")
+
+
+def require_finite(what: str, rows: NDArray[np.float64]) -> None:
+    """Refuse rows that float32 cannot hold."""
+    usable = (np.abs(rows) <= np.finfo(np.float32).max).all(axis=1)  # NaN is not
+    if not usable.all():
+        raise InvalidSamples(f"{what} {int(usable.argmin())} is NaN, infinite or too large for float32")
 
 
 def require_batch(name: str, clouds: Tensor) -> None:

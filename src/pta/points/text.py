@@ -14,12 +14,12 @@ _LONGEST_LINE = 2**16
 
 
 def lines_of(content: bytes) -> list[str]:
-    """The lines of a text that say something."""
+    """The lines of a text that say something, without comments."""
     if len(content) > _LARGEST_TEXT or content.count(b"\n") > _MOST_LINES:
         limits = f"{_LARGEST_TEXT:,} bytes and {_MOST_LINES:,} lines"
         raise UnreadableSample(f"it is text of more than {limits}; save it as binary ply or npy")
-    lines = [line.strip() for line in content.decode("ascii", "replace").split("\n")]
-    lines = [line for line in lines if line and not line.startswith("#")]
+    lines = [line.partition("#")[0].strip() for line in content.decode("utf-8-sig", "replace").split("\n")]
+    lines = [line for line in lines if line]
     if any(len(line) > _LONGEST_LINE for line in lines):
         raise UnreadableSample(f"a line has more than {_LONGEST_LINE:,} letters")
     return lines
@@ -33,5 +33,9 @@ def points_of(lines: Sequence[str], columns: Sequence[int] = (0, 1, 2)) -> NDArr
 
 def polygons_of(lines: Sequence[str], lead: int = 0) -> list[list[int]]:
     """A polygon from each line: after `lead` other words, how many corners it has and their numbers."""
-    rows = (line.split()[lead:] for line in lines)
-    return [[int(number) for number in numbers[: int(size)]] for size, *numbers in rows]
+    polygons = []
+    for size, *numbers in (line.split()[lead:] for line in lines):
+        if not 0 <= int(size) <= len(numbers):
+            raise UnreadableSample(f"a face should have {size} corners, its line has {len(numbers)}")
+        polygons.append([int(number) for number in numbers[: int(size)]])
+    return polygons

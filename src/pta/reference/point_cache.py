@@ -48,7 +48,7 @@ def point_cache_loop(
         z = scale * (anchors @ f) + bias
         p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
         local = f[:0].reshape(0, len(f)) if patches is None else patches[t, :local_features]
-        return z, int(np.argmax(z)), (entropy(p), f, local, p)
+        return z, int(np.argmax(z)), (round(entropy(p), 10), f, local, p)  # equal ones stay equal
 
     def score(z: Array, item: Item) -> Array:
         _, f, local, _ = item

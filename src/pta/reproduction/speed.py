@@ -67,18 +67,23 @@ class Contender:
 
     def answer(self, pixels: Tensor) -> None:
         """Take the time from the pixels of an image, or of its views, to a label."""
+        before = self._allocated()
         if self._is_cuda:
             torch.cuda.reset_peak_memory_stats(self.encoder.device)
         begun = time.perf_counter()
+        self._label(pixels)
+        self.rounds[-1].append(time.perf_counter() - begun)
+        if self._is_cuda:
+            self.peak = max(self.peak, torch.cuda.max_memory_allocated(self.encoder.device))
+            self.resident += self._allocated() - before  # what it made once and keeps, such as a recording
+
+    def _label(self, pixels: Tensor) -> int:
         features = self.encoder.encode(pixels)
         others: dict[str, Any] = {"views": features[None]} if self.views else {}
         if "patches" in self.adapter.needs_with(self.adapter.parameters):
             others["patches"] = self.encoder.encode_tokens(pixels[:1])
         samples = Samples.of(features[:1], **others)
-        self.adapter.step(samples).argmax(dim=1).item()
-        self.rounds[-1].append(time.perf_counter() - begun)
-        if self._is_cuda:
-            self.peak = max(self.peak, torch.cuda.max_memory_allocated(self.encoder.device))
+        return int(self.adapter.step(samples).argmax(dim=1))
 
     def record(self, zero_shot: "Contender", resident: int) -> Record:
         """What was found; `resident` is the memory of all methods, of which only this one's counts."""
