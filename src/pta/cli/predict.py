@@ -40,9 +40,7 @@ def predict(
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of the method, e.g. pta.h=50."),
     ] = None,
-    views: Annotated[
-        int, typer.Option(help="Views made of every image, for methods that need views.")
-    ] = 64,
+    views: Annotated[int, typer.Option(help="Views made of every image, for methods that need views.")] = 64,
     state: Annotated[Path | None, typer.Option(help="Go on from this file if it exists, and save to it.")] = None,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between two saves of the state.")] = 30,
     resume: Annotated[
