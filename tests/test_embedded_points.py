@@ -152,7 +152,7 @@ def test_furniture_is_recognised_from_prompts_never_seen_in_training(encoder):
 
 
 def test_procedural_shapes_are_recognised_from_prompts_never_seen_in_training(encoder):
-    test = draw_clouds(10 * len(SHAPE_CLASSES))
+    test = draw_clouds(5 * len(SHAPE_CLASSES))
     assert (answers(encoder, test.clouds, SHAPE_CLASSES) == test.labels).mean() >= 0.90
 
 

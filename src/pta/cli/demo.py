@@ -49,7 +49,7 @@ def demo(
     report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = Path("demo-report.html"),
     json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
 ) -> None:
-    """Try it: images or point clouds under a shift, labelled by zero-shot and by PTA side by side, and a report."""
+    """Try it: images or clouds under a shift, labelled by zero-shot and by PTA side by side, and a report."""
     require_place(report)
     require_place(json)
     if modality == "images" and source is not None:
