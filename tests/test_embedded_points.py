@@ -156,6 +156,14 @@ def test_procedural_shapes_are_recognised_from_prompts_never_seen_in_training(en
     assert (answers(encoder, test.clouds, SHAPE_CLASSES) == test.labels).mean() >= 0.90
 
 
+def test_features_and_local_features_come_of_one_pass(encoder, monkeypatch):
+    given, passes, tokens = torch.from_numpy(draw_clouds(3).clouds), [], encoder._tokens
+    expected = encoder.encode(given), encoder.encode_tokens(given)
+    monkeypatch.setattr(type(encoder), "_tokens", lambda self, some: passes.append(len(some)) or tokens(some))
+    assert all(map(torch.equal, encoder.encode_with_tokens(given), expected))
+    assert passes == [3]
+
+
 def test_a_prompt_tower_reads_what_the_text_tower_reads(encoder):
     tower = encoder.prompt_tower(["chair", "lamp"], start="a scan of a")
     expected = encoder.encode_texts(["a scan of a chair.", "a scan of a lamp."])

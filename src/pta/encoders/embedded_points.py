@@ -5,7 +5,7 @@ is that of the points themselves and is made once. The model was trained contras
 on procedural shapes and furniture, whose y axis points up, and knows nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -110,24 +110,31 @@ class EmbeddedPointsEncoder(PackagedEncoder, CloudEncoder):
             raise ValueError("a layer looks at 1 to 1024 of the nearest points")
 
     def features(self, clouds: Tensor) -> Tensor:
-        return self._in_parts(clouds, lambda tokens: self._project(tokens.mean(dim=1), tokens.amax(dim=1)))
+        return torch.cat([self._whole(tokens) for tokens in self._tokens(clouds)])
 
     def patch_features(self, clouds: Tensor) -> Tensor:
         """The local features of Point-Cache: centres of the tokens in the place of their maximum, projected."""
+        return torch.cat([self._local(tokens) for tokens in self._tokens(clouds)])
 
-        def local(tokens: Tensor) -> Tensor:
-            centres = k_means(tokens, LOCAL_FEATURES)
-            return self._project(tokens.mean(dim=1, keepdim=True).expand_as(centres), centres)
-
-        return self._in_parts(clouds, local)
+    def features_with_patches(self, clouds: Tensor) -> tuple[Tensor, Tensor]:
+        parts = [(self._whole(tokens), self._local(tokens)) for tokens in self._tokens(clouds)]
+        features, patches = zip(*parts, strict=True)
+        return torch.cat(features), torch.cat(patches)
 
     def patch_count(self) -> int:
         return LOCAL_FEATURES
 
-    def _in_parts(self, clouds: Tensor, read: Callable[[Tensor], Tensor]) -> Tensor:
-        """What is read from the tokens of all clouds, of so few at once that a cache can hold them."""
+    def _tokens(self, clouds: Tensor) -> Iterator[Tensor]:
+        """The tokens of all clouds, of so few at once that a cache can hold them."""
         at_once = len(clouds) if self.training else _ON_CPU if clouds.device.type == "cpu" else _ON_GPU
-        return torch.cat([read(self.points(part)) for part in torch.split(clouds, at_once)])
+        return map(self.points, torch.split(clouds, at_once))
+
+    def _whole(self, tokens: Tensor) -> Tensor:
+        return self._project(tokens.mean(dim=1), tokens.amax(dim=1))
+
+    def _local(self, tokens: Tensor) -> Tensor:
+        centres = k_means(tokens, LOCAL_FEATURES)
+        return self._project(tokens.mean(dim=1, keepdim=True).expand_as(centres), centres)
 
     def _project(self, mean: Tensor, strongest: Tensor) -> Tensor:
         return normalize(self.point_projection(self.dropout(torch.cat([mean, strongest], dim=-1))), dim=-1)
