@@ -32,7 +32,7 @@ ALPHAS = {"positive_alpha": 4.0, "negative_alpha": 0.117}  # Point-Cache's, for 
 def compared(severity: int, library: Library, store: ResultStore) -> Iterator[Row]:
     """PTA with each of the others, for each source."""
     plan = place(load_experiment(TABLES[severity]), load_world("offline"))
-    share = library.encoder_of("point_shapes").scale / 100
+    share = library.encoder_of("point_shapes/furniture").scale / 100
     scaled = {name: share * alpha for name, alpha in ALPHAS.items()}
     for source, section in SECTIONS.items():
         others = {label: right(plan, f"{section}: {label}", library, store) for label in ("ULIP", "Point-Cache")}

@@ -42,8 +42,8 @@ class World:
         >>> load_world("offline").stand_in("modelnet_c/rotate/2"), load_world("paper").stand_in("modelnet_c/rotate/2")
         ('point_shapes/procedural/rotate/2/200', 'modelnet_c/rotate/2')
         """
-        kind, _, rest = dataset.partition("/")
-        return self.stand_ins[kind].format(rest) if kind in self.stand_ins else dataset
+        kind = kind_of(dataset)
+        return self.stand_ins[kind].format(dataset.removeprefix(f"{kind}/")) if kind in self.stand_ins else dataset
 
     def title(self, dataset: str) -> str:
         """What a dataset's column is called."""
@@ -51,12 +51,12 @@ class World:
 
 
 def kind_of(dataset: str) -> str:
-    """The first part of a dataset's id.
+    """The first part of a dataset's id, if it has several; a feature file of the user's has a name of one part.
 
-    >>> kind_of("imagenet_c/fog/5")
-    'imagenet_c'
+    >>> kind_of("imagenet_c/fog/5"), kind_of("imagenet_c")
+    ('imagenet_c', '')
     """
-    return dataset.partition("/")[0]
+    return dataset.split("/")[0] if "/" in dataset else ""
 
 
 @cache
