@@ -208,6 +208,28 @@ def clouds() -> Table:
     return [head, *(line(*kind) for kind in kinds)]
 
 
+def clouds_without_gain() -> Table:
+    """Every source, severity and corruption where PTA is not above zero-shot."""
+    tables = ("table12", "table13", "table3", "table14", "table15")  # by severity
+    sections = {"ModelNet-C": "procedural", "Furniture (ours)": "furniture"}
+
+    def lines() -> Iterator[list[str]]:
+        for section, source in sections.items():
+            for severity, table in enumerate(tables):
+                for row in found(table, section=section, row="ULIP", metric="accuracy"):
+                    column = {"section": section, "dataset": row["dataset"], "metric": "accuracy"}
+                    pta = one(table, row="PTA", **column)["ours"]
+                    if float(pta) <= float(row["ours"]):
+                        yield [
+                            source,
+                            f"{severity}",
+                            row["dataset"],
+                            *(written(own, ".2f") for own in (row["ours"], pta)),
+                        ]
+
+    return [["clouds", "severity", "corruption", "zero-shot", "PTA"], *lines()]
+
+
 def demo() -> Table:
     def cell(shift: str, severity: str) -> str:
         seeds = found("demo", shift=shift, severity=severity)
