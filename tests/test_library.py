@@ -56,6 +56,22 @@ def test_patches_are_extracted_once_and_joined_to_views_that_other_methods_use(l
     assert torch.equal(samples.patches, library.features(SIX, needs=frozenset({"features", "patches"})).samples.patches)
 
 
+def test_clouds_have_a_model_of_their_own_and_one_file_with_their_local_features(tmp_path, monkeypatch):
+    library = Library(tmp_path, model="embedded", models={"point_shapes": "embedded-points"})
+    jittered, turned = (f"point_shapes/furniture/{corruption}/2/5" for corruption in ("jitter", "rotate"))
+    plain, local = (library.features(jittered, needs=adapter_class(method).needs) for method in ("pta", "point-cache"))
+    assert plain.fingerprint == local.fingerprint
+    assert plain.samples.patches.shape == (5, 3, 128)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    assert not library.is_model_loaded  # that of images
+
+    def refuses(self):
+        raise InvalidParameter("it gives no patches")
+
+    monkeypatch.setattr(type(library.encoder_of(turned)), "patch_count", refuses)
+    assert library.features(turned).samples.patches is None
+
+
 def test_other_templates_change_the_anchors_and_nothing_of_the_images(library):
     usual, other = library.features(SIX), library.features(SIX, templates="vanilla")
     assert torch.equal(usual.samples.features, other.samples.features)

@@ -129,7 +129,7 @@ class Library:
 
         A cloud has so few local features that one file holds them and the feature of the whole.
         """
-        if images.modality is CLOUDS and not views and "raw" not in needs:
+        if images.modality is CLOUDS and not views and "raw" not in needs and self._gives_patches(images):
             return self._extracted(images, kept="patches")
         first, _, further = views.partition("+")
         data = self._extracted(images, drawn_views(first), "pixels" if "raw" in needs else "")
@@ -140,6 +140,12 @@ class Library:
         if "patches" in needs:
             beside["patches"] = self._extracted(images, kept="patches").samples.patches
         return replace(data, samples=replace(data.samples, **beside)) if beside else data
+
+    def _gives_patches(self, images: SampleSet) -> bool:
+        try:
+            return self.encoder_of(images.name).patch_count() > 0
+        except InvalidParameter:
+            return False
 
     def _extracted(self, images: SampleSet, views: Views | None = None, kept: str = "") -> FeatureFile:
         """The features of all images, and either views or what else is kept of the plain image: pixels or patches."""
