@@ -184,13 +184,11 @@ def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading)
 
 
 def _encode_alike(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
+    # numpy stacks: torch would wake all its threads for it, which fight with those that decode
+    plain = torch.from_numpy(np.stack([one if reading.views is None else one[0] for one in prepared]))
     if reading.views is not None:
         seen = _encode_each(encoder, prepared)
         tensors = {"features": seen[:, 0], "views": seen}
-        prepared = [one[0] for one in prepared]  # the plain samples
-    # numpy stacks: torch would wake all its threads for it, which fight with those that decode
-    plain = torch.from_numpy(np.stack(prepared))
-    if reading.views is not None:
         return tensors | ({"patches": encoder.encode_tokens(plain).cpu()} if reading.patches else {})
     if reading.patches:
         features, patches = encoder.encode_with_tokens(plain)
