@@ -12,7 +12,7 @@ from rich.progress import Progress, TaskID
 from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.output import progress, require_place, write_json
-from pta.datasets.generated import find_generated
+from pta.datasets.generated import USUAL_COUNT, find_generated
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.errors import InvalidParameter
@@ -86,7 +86,7 @@ def extract(
         encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
     if views_from is not None:
-        reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated or 63))
+        reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated or USUAL_COUNT))
     prompts = load_templates(templates, images.prompts or encoder.modality.prompts)
     about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
     with progress() as bar:
