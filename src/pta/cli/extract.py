@@ -12,7 +12,7 @@ from rich.progress import Progress, TaskID
 from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.output import progress, require_place, write_json
-from pta.datasets.generated import find_generated
+from pta.datasets.generated import USUAL_COUNT, find_generated
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.errors import InvalidParameter
@@ -56,8 +56,8 @@ def extract(
         typer.Option(help="Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"),
     ] = None,
     generated: Annotated[
-        int, typer.Option(min=1, help="How many pictures of --views-from to take for each image.")
-    ] = 63,
+        int | None, typer.Option(min=1, help="How many pictures of --views-from to take for each image: 63.")
+    ] = None,
     shard: Annotated[
         int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
     ] = 1024,
@@ -75,6 +75,8 @@ def extract(
     """Turn images or point clouds into a feature file for pta eval. Resumes, and does nothing twice."""
     require_place(json)
     require_feature_file(out)
+    if generated is not None and views_from is None:
+        raise InvalidParameter("--generated counts pictures of --views-from, which is missing")
     load_templates(templates)  # mistakes are found before the work begins
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
@@ -84,7 +86,7 @@ def extract(
         encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
     if views_from is not None:
-        reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated))
+        reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated or USUAL_COUNT))
     prompts = load_templates(templates, images.prompts or encoder.modality.prompts)
     about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
     with progress() as bar:

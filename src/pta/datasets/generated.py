@@ -19,7 +19,8 @@ from pta.errors import UnreadableFile, UnreadableSample
 from pta.files import as_path
 from pta.parameters import require_count
 
-_MOST = 1024  # of a sample
+USUAL_COUNT = 63  # of a sample, as DiffTPT takes them
+_MOST = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class GeneratedPictures:
         return digest.hexdigest()
 
 
-def find_generated(samples: SampleSet, folder: str | Path, count: int = 63) -> GeneratedPictures:
+def find_generated(samples: SampleSet, folder: str | Path, count: int = USUAL_COUNT) -> GeneratedPictures:
     """The first `count` pictures generated from each sample; refused if a sample has fewer, or it is unclear which."""
     folder = as_path(folder)
     require_count("the number of generated pictures", count, 1, _MOST)

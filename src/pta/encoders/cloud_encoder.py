@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pta.encoders.encoder import Encoder, Raw, content_of
+from pta.encoders.encoder import Encoder, Raw, by_shape, content_of
 from pta.errors import InvalidSamples, UnreadableSample, naming
 from pta.modality import CLOUDS
 from pta.plain import require_plain
@@ -69,8 +69,5 @@ class CloudEncoder(Encoder):
                 raise InvalidSamples(f"cloud {number} has points that are NaN or infinite")
         if not raw:
             raise InvalidSamples("no samples: the list of clouds is empty")
-        rows: dict[int, Tensor] = {}
-        for shape in dict.fromkeys(cloud.shape for cloud in raw):
-            numbers = [number for number, cloud in enumerate(raw) if cloud.shape == shape]
-            rows |= dict(zip(numbers, encode(torch.stack([raw[number] for number in numbers])), strict=True))
-        return torch.stack([rows[number] for number in range(len(raw))])
+        alike, place = by_shape(raw)
+        return torch.cat([encode(torch.stack([raw[number] for number in numbers])) for numbers in alike])[place]

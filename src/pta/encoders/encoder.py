@@ -4,7 +4,9 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -157,10 +159,10 @@ class Encoder(nn.Module, Model, ABC):
         """Every class's whole prompt with every context."""
         count, parts = len(contexts), []
         size = max(1, _TEXTS_AT_ONCE // max(1, count))
-        for numbers in torch.split(torch.arange(len(prompts.ids), device=prompts.ids.device), size):
-            several = prompts.of(numbers.repeat(count))
-            features = self._read_each(several, contexts.repeat_interleave(len(numbers), dim=0))
-            parts.append(features.reshape(count, len(numbers), self.dim))
+        for ids, mask in zip(torch.split(prompts.ids, size), torch.split(prompts.mask, size), strict=True):
+            several = replace(prompts, ids=ids.repeat(count, 1), mask=mask.repeat(count, 1))
+            features = self._read_each(several, contexts.repeat_interleave(len(ids), dim=0))
+            parts.append(features.reshape(count, len(ids), self.dim))
         return torch.cat(parts, dim=1)
 
     def _read_each(self, prompts: PromptTokens, contexts: Tensor) -> Tensor:
@@ -291,6 +293,14 @@ def content_of(given: object, key: str, limits: Limits = USUAL_LIMITS) -> tuple[
     if isinstance(given, bytes):
         require_short(key, len(given), limits.max_bytes)
     return given, key
+
+
+def by_shape(samples: Sequence[Tensor | Raw]) -> tuple[list[list[int]], Tensor]:
+    """The numbers of the samples of each shape, and where every sample is once these stand one after the other."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, sample in enumerate(samples):
+        alike.setdefault(tuple(sample.shape), []).append(number)
+    return list(alike.values()), torch.tensor(list(chain.from_iterable(alike.values()))).argsort()
 
 
 def _batch(raw: Tensor) -> Tensor:

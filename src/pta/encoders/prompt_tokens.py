@@ -21,8 +21,7 @@ class PromptTokens:
 
     def of(self, classes: Tensor) -> "PromptTokens":
         """The prompts of some of the classes, by their numbers; padded to the longest if all were."""
-        has_fixed_length = not self.mask[:, -1].any()
-        length = None if has_fixed_length or len(classes) == 0 else int(self.mask[classes].any(dim=0).sum())
+        length = int(self.mask[classes].any(dim=0).sum()) if self.mask[:, -1].any() else None
         return replace(self, ids=self.ids[classes, :length], mask=self.mask[classes, :length])
 
 

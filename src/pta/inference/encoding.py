@@ -15,7 +15,7 @@ from torch import Tensor
 from pta.datasets.generated import GeneratedPictures
 from pta.datasets.sample_set import SampleReference
 from pta.encoders import Encoder
-from pta.encoders.encoder import Raw
+from pta.encoders.encoder import Raw, by_shape
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableSample, naming, shown
 from pta.images import Preprocessing
 from pta.inference.feed import prepare_in_batches
@@ -170,27 +170,22 @@ def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading)
 
     Samples of one shape are encoded together.
     """
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for at, one in enumerate(prepared):
-        by_shape.setdefault(one.shape, []).append(at)
-    if len(by_shape) > 1 and reading.raw:
-        shapes = " and ".join("×".join(map(str, shape)) for shape in list(by_shape)[:2])
+    alike, place = by_shape(prepared)
+    if len(alike) > 1 and reading.raw:
+        shapes = " and ".join("×".join(map(str, prepared[numbers[0]].shape)) for numbers in alike[:2])
         raise InvalidSamples(f"raw samples must have one shape, got {shapes}; give samples of one size")
-    parts = [_encode_alike(encoder, [prepared[at] for at in alike], reading) for alike in by_shape.values()]
+    parts = [_encode_alike(encoder, [prepared[number] for number in numbers], reading) for numbers in alike]
     if len(parts) == 1:
         return parts[0]
-    order = torch.tensor([at for alike in by_shape.values() for at in alike]).argsort()
-    return {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
+    return {name: torch.cat([part[name] for part in parts])[place] for name in parts[0]}
 
 
 def _encode_alike(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
+    # numpy stacks: torch would wake all its threads for it, which fight with those that decode
+    plain = torch.from_numpy(np.stack([one if reading.views is None else one[0] for one in prepared]))
     if reading.views is not None:
         seen = _encode_each(encoder, prepared)
         tensors = {"features": seen[:, 0], "views": seen}
-        prepared = [one[0] for one in prepared]  # the plain samples
-    # numpy stacks: torch would wake all its threads for it, which fight with those that decode
-    plain = torch.from_numpy(np.stack(prepared))
-    if reading.views is not None:
         return tensors | ({"patches": encoder.encode_tokens(plain).cpu()} if reading.patches else {})
     if reading.patches:
         features, patches = encoder.encode_with_tokens(plain)

@@ -3,6 +3,8 @@
 Slow on purpose: the tests compare `pta.adapters.difftpt` with it.
 """
 
+from functools import partial
+
 import numpy as np
 
 from pta.reference.numerics import Array, unit
@@ -13,7 +15,7 @@ def difftpt_loop(
     read: Read,
     context: Array,
     views: Array,
-    generated: Array,
+    generated: Array | None,
     *,
     scale: float = 100.0,
     keep: float = 0.3,
@@ -25,7 +27,7 @@ def difftpt_loop(
 ) -> Array:
     """Logits N×C from the views N×V×d, the plain image first, and the generated pictures N×G×d."""
     outputs = []
-    for augmented_views, pictures in zip(views, generated, strict=True):
+    for augmented_views, pictures in zip(views, views[:, :0] if generated is None else generated, strict=True):
         # 1. The rows.
         rows = np.concatenate([augmented_views, pictures])
         # 2. Those whose logits are most similar to the plain image's.
@@ -41,19 +43,5 @@ def difftpt_loop(
     return np.array(outputs)
 
 
-def difftpt_augmented_loop(
-    read: Read,
-    context: Array,
-    views: Array,
-    *,
-    scale: float = 100.0,
-    keep: float = 0.3,
-    keep_similar: float = 0.8,
-    steps: int = 4,
-    lr: float = 5e-3,
-    weight_decay: float = 0.01,
-    ctpt: float = 0.0,
-) -> Array:
-    """The same with augmented views alone."""
-    tuning = {"keep": keep, "keep_similar": keep_similar, "lr": lr, "weight_decay": weight_decay, "ctpt": ctpt}
-    return difftpt_loop(read, context, views, views[:, :0], scale=scale, steps=steps, **tuning)
+difftpt_augmented_loop = partial(difftpt_loop, generated=None)
+"""The same with augmented views alone."""
