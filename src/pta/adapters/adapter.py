@@ -7,6 +7,7 @@ once. Checking, saving, loading, resetting, copying, moving, pickling, counting 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -19,6 +20,7 @@ from pta.adapters.state_file import Snapshot, save_state
 from pta.classifier import ZeroShotClassifier
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
+from pta.host_readable import is_host_readable
 from pta.parameters import Parameter, check_all, declared_in, document
 from pta.plain import plain_list, plain_tensor
 from pta.samples import Samples
@@ -132,6 +134,7 @@ class Adapter(ABC):
         self._declared: dict[str, Piece] = {}
         # the position in the stream, on the classifier's device
         self.seen = self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
+        self._position: int | None = None  # the same, if the host knows it
 
     # -- what a user calls ------------------------------------------------------------------------------------------
 
@@ -154,6 +157,11 @@ class Adapter(ABC):
     def step_unchecked(self, features: Tensor) -> Tensor:
         """Step on B×d unit rows without checking them, so that nothing is read back from a GPU."""
         return self._answers(self._step_and_count, self._parts(Samples.unchecked(features)))
+
+    @torch.no_grad()
+    def step_recordable(self, features: Tensor) -> Tensor:
+        """The same for samples before the next refresh, and without it: whoever replays a recording sees to that."""
+        return self._answers(self._learn, self._parts(Samples.unchecked(features)))
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
@@ -226,6 +234,7 @@ class Adapter(ABC):
                 piece.put(fresh[name])
             elif piece.per_class:
                 piece.tensor[chosen] = fresh[name][chosen]
+        self._position = None
         self._state_replaced()
 
     def to(self, device: torch.device | str) -> Self:
@@ -264,6 +273,29 @@ class Adapter(ABC):
     @abstractmethod
     def _predict(self, samples: Samples) -> Tensor:
         """Give the logits of the samples, B×C, and learn nothing."""
+
+    def next_refresh(self, position: int) -> int | None:
+        """The position after this one at which `refresh_state` is due; None for a method that has no such work."""
+        return None
+
+    def refresh_state(self) -> None:  # noqa: B027 (most have no such work)
+        """Do what is to be done once for many samples; `seen` counts them. `_step` is given those in between."""
+
+    def refreshes_within(self, count: int) -> list[int]:
+        """After how many of the next `count` samples a refresh is due; the host waits for no device after the first."""
+        if self.next_refresh(0) is None:
+            return []
+        if self._position is None or is_host_readable(self.seen):
+            self._position = int(self.seen)
+        due, begin = [], self._position
+        while (position := self.next_refresh(due[-1] + begin if due else begin)) and position <= begin + count:
+            due.append(position - begin)
+        return due
+
+    def count_on_host(self, count: int) -> None:
+        """Note that so many samples were learned."""
+        if self._position is not None:
+            self._position += count
 
     def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> Tensor:
         """Declare a piece of state: how it starts, what values it may have, and if its rows belong to the classes.
@@ -346,6 +378,16 @@ class Adapter(ABC):
     # -- how it is done ---------------------------------------------------------------------------------------------
 
     def _step_and_count(self, samples: Samples) -> Tensor:
+        due, parts = self.refreshes_within(len(samples)), []
+        for begin, end in pairwise([0, *due, len(samples)]):
+            if begin < end:
+                parts.append(self._learn(samples[begin:end] if due else samples))
+                if end in due:
+                    self.refresh_state()
+        self.count_on_host(len(samples))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _learn(self, samples: Samples) -> Tensor:
         logits = self._step(samples)
         self.seen.add_(len(samples))
         return logits
@@ -405,6 +447,7 @@ class Adapter(ABC):
         moved = {name: tensor.to(self.classifier.anchors.device, copy=True) for name, tensor in tensors.items()}
         for name, piece in self._pieces():
             piece.put(moved[name])
+        self._position = None
         self._state_replaced()
 
 

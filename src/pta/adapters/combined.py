@@ -101,6 +101,14 @@ class Combined(PTA):
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.other._answer(samples, learn=False))
 
+    def next_refresh(self, position: int) -> int | None:
+        """When the other method is to be refreshed."""
+        return self.other.next_refresh(position)
+
+    def refresh_state(self) -> None:
+        """Refresh the other method."""
+        self.other.refresh_state()
+
     def preview(self, samples: object) -> None:
         """Show the other method samples before the first step."""
         self.other.preview(samples)

@@ -6,17 +6,44 @@ sample i meets at its turn follows from products with the prototypes before the 
     ⟨y_i, E_c⟩ = ⟨y_i, E_c before⟩ + Σ_{j≤i} ⟨y_i, y_j⟩·w_jc        ‖E_c‖² grows by w_ic·(2·⟨y_i, E_c⟩ − w_ic·‖y_i‖²)
 
 Differences to the centre are taken in float64: in a long stream of equal images they are small. Products are in the
-precision of the metric.
+precision of the metric. Where numbers are host-readable, what is computed from the sums is kept and brought up to date
+by the classes that have changed; a recorded step that is replayed would change the sums without any call.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from pta.classifier import ZeroShotClassifier
+from pta.engines.within_class import ClassScatter
 from pta.host_readable import is_host_readable
 
-_NO_LENGTH = 1e-24  # squared; what is shorter is rounding
+_SHORTEST = 1e-20  # squared; what is shorter is mostly rounding, and counts as so long
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the anchors of a classifier give to the prototypes."""
+
+    classifier: ZeroShotClassifier
+    mean: Tensor  # t̄, d, float64
+    part: Tensor  # what the text of each class counts, C×d
+
+    @classmethod
+    def of(cls, classifier: ZeroShotClassifier, weight: float, dtype: torch.dtype) -> "Texts":
+        """Texts that count as so many samples, for products in a precision."""
+        anchors = classifier.anchors.double()
+        mean = anchors.mean(dim=0)
+        return cls(classifier, mean, (weight * (anchors - mean)).to(dtype))
+
+
+@dataclass
+class Kept:
+    """What the host keeps of a layer beside its state."""
+
+    prototypes: Tensor | None = None
+    scatter: ClassScatter = field(default_factory=ClassScatter)
 
 
 @dataclass(frozen=True)
@@ -27,44 +54,55 @@ class Layer:
     weights: Tensor  # n, C, float64: sums of the weights
     metric: Tensor  # P, d×d
     squares: Tensor  # C, float64: ‖E_c‖² in the metric
+    kept: Kept
 
-    def prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
-        """E, C×d: the sums around the centre (d, float64), and what the texts (C×d) count."""
-        return torch.addr(self.sums, self.weights, centre, alpha=-1).to(texts.dtype).add_(texts)
+    def refresh(self, metric: Tensor, before: Tensor, centre: Tensor, texts: Tensor) -> None:
+        """Take another metric and another centre than before."""
+        self.metric.copy_(metric)
+        if self.kept.prototypes is not None:
+            self.kept.prototypes.addr_(self.weights.to(texts.dtype), (before - centre).to(texts.dtype))
+        self.measure(centre, texts)
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
-        """Set the squares anew, after centre, metric or sums have changed."""
-        prototypes = self.prototypes(centre, texts)
+        """Compute the squares from the rest of the state."""
+        prototypes = self._prototypes(centre, texts)
         self.squares.copy_((prototypes @ self.metric).mul_(prototypes).sum(dim=1))
 
     def score(self, x: Tensor, w: Tensor, centre: Tensor, texts: Tensor, *, learn: bool) -> Tensor:
         """The cosine of each sample with each prototype, which holds the sample's own contribution, B×C.
 
-        Samples are B×d and their weights B×C, both float64. With `learn` they are learned in order, and each meets
-        those before it. Otherwise each is on its own.
+        Samples are B×d and their weights B×C, both float64; the centre is d, float64, and the texts' part C×d. With
+        `learn` samples are learned in order, and each meets those before it. Otherwise each is on its own.
         """
-        y = (x - centre).to(texts.dtype)
-        seen = y @ self.metric
-        among = seen @ y.T
+        y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)
+        turned = y @ self.metric
+        among = turned @ y.T
         own, weights = among.diagonal()[:, None], w.to(texts.dtype)
-        products = seen @ self.prototypes(centre, texts).T
+        products = turned @ prototypes.T
         products += among.tril() @ weights if learn else own * weights
         growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
         squares = (growth.cumsum(dim=0) if learn else growth) + self.squares.to(growth.dtype)
         if learn:
             self.squares.add_(growth.sum(dim=0))
-            self._add(x, w)
-        return products.mul_(_inverse_length(own)).mul_(_inverse_length(squares))
+            self._add(x, y, w)
+        lengths = squares.clamp_min_(_SHORTEST).sqrt_().mul_(own.clamp_min(_SHORTEST).sqrt())
+        return products.div_(lengths)
 
-    def _add(self, x: Tensor, w: Tensor) -> None:
+    def _prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
+        """E, C×d: the sums around the centre, and the texts' part."""
+        if self.kept.prototypes is not None:
+            return self.kept.prototypes
+        prototypes = torch.addr(self.sums, self.weights, centre, alpha=-1).to(texts.dtype).add_(texts)
+        if is_host_readable(prototypes):
+            self.kept.prototypes = prototypes
+        return prototypes
+
+    def _add(self, x: Tensor, y: Tensor, w: Tensor) -> None:
         self.weights.add_(w.sum(dim=0))
-        if is_host_readable(w):
-            rows, classes = w.nonzero(as_tuple=True)  # a few classes per sample
-            self.sums.index_add_(0, classes, x[rows] * w[rows, classes, None])
-        else:
+        if self.kept.prototypes is None:
             self.sums.addmm_(w.T, x)
-
-
-def _inverse_length(squares: Tensor) -> Tensor:
-    """1/√ of squared lengths, and 0 of those that are 0."""
-    return torch.where(squares > _NO_LENGTH, squares, torch.inf).rsqrt_()
+            return
+        rows, classes = w.nonzero(as_tuple=True)  # a few classes per sample
+        shares = w[rows, classes, None]
+        self.sums.index_add_(0, classes, shares * x[rows])
+        self.kept.prototypes.index_add_(0, classes, shares.to(y.dtype) * y[rows])

@@ -1,66 +1,83 @@
 """The covariance of samples within their classes, from sums, and the metric that whitens it.
 
 S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1) with μ = Σx/t and U_c = M_c − n_c·μ. Written out, only Σ M_c·M_cᵀ/(n_c+1) is
-dear, and it does not hold μ: on the host it is brought up to date by the classes that have changed (`ClassScatter`).
+dear, and it does not hold μ (`ClassScatter`).
 """
 
 import torch
 from torch import Tensor
 
 from pta.host_readable import is_host_readable
+from pta.samples import LONGEST_MEAN
+
+_ROUNDING = 1e-11  # of sums, per sample
 
 
 class ClassScatter:
-    """Σ_c M_c·M_cᵀ/(n_c+1) of sums M (C×d) and weights n (C) in float64, kept from one refresh to the next.
+    """Σ_c M_c·M_cᵀ/(n_c+1) of sums M (C×d) and weights n (C), d×d, float64.
 
-    Where numbers are not host-readable it is computed each time: a recorded step that is replayed changes the sums
-    without any call.
+    Where numbers are host-readable, it is kept from one call to the next and brought up to date by the classes that
+    have changed; the change is computed in the precision `dtype`.
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # scatter; n and M_c/√(n_c+1) that are in it
+        self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # the scatter; n and M_c/√(n_c+1) that are in it
 
-    def __call__(self, sums: Tensor, weights: Tensor) -> Tensor:
-        """The scatter of the present sums, d×d."""
-        if self._kept is None or not is_host_readable(sums):
+    def __call__(self, sums: Tensor, weights: Tensor, dtype: torch.dtype) -> Tensor:
+        """The scatter of the present sums; not to be written to."""
+        if self._kept is None:
             rows = _scaled(sums, weights)
-            self._kept = rows.T @ rows, weights.clone(), rows
-        else:
-            scatter, before, rows = self._kept
-            changed = (weights != before).nonzero()[:, 0]
-            new, old = _scaled(sums[changed], weights[changed]), rows[changed]
-            twice = (new - old).T @ (new + old)
-            scatter.add_(twice, alpha=0.5).add_(twice.T, alpha=0.5)
-            before.copy_(weights)
-            rows[changed] = new
-        return self._kept[0]
-
-    def forget(self) -> None:
-        """Compute it anew the next time: the sums were replaced."""
-        self._kept = None
+            scatter = rows.T @ rows
+            if is_host_readable(sums):
+                self._kept = scatter, weights.clone(), rows
+            return scatter
+        scatter, before, rows = self._kept
+        changed = (weights != before).nonzero()[:, 0]
+        new, old = _scaled(sums[changed], weights[changed]), rows[changed]
+        twice = (new - old).to(dtype).T @ (new + old).to(dtype)
+        scatter.add_(twice + twice.T, alpha=0.5)
+        before.copy_(weights)
+        rows[changed] = new
+        return scatter
 
 
 def _scaled(sums: Tensor, weights: Tensor) -> Tensor:
     return sums / (weights + 1).sqrt()[:, None]
 
 
-def within_class_covariance(
-    t: Tensor, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor, scatter: ClassScatter
+def scatter_within_classes(
+    t: Tensor, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor, between: Tensor
 ) -> Tensor:
-    """S of t samples with sum Σx (d) and Gram matrix Σxxᵀ (d×d), float64."""
+    """t·S of t samples with sum Σx (d), Gram matrix Σxxᵀ (d×d) and Σ M_c·M_cᵀ/(n_c+1), float64."""
     mean, share = total / t, weights / (weights + 1)
-    # all that holds μ is a·μᵀ + μ·aᵀ
-    mixed = torch.outer(share @ sums - (t + share @ weights) / 2 * mean, mean)
-    return (gram - scatter(sums, weights) + mixed + mixed.T) / t
+    mixed = share @ sums - (t + share @ weights) / 2 * mean  # all that holds μ is mixed·μᵀ + μ·mixedᵀ
+    return (gram - between).addr_(mixed, mean).addr_(mean, mixed)
 
 
-def metric_of(covariance: Tensor, ridge: Tensor, enough: Tensor, dtype: torch.dtype) -> Tensor:
-    """P = (S/(tr S/d) + ridge·I)⁻¹, or the identity if there is not `enough` to compute it from.
+def metric_of(scatter: Tensor, ridge: Tensor, enough: Tensor, dtype: torch.dtype) -> Tensor:
+    """P = (S/(tr S/d) + ridge·I)⁻¹ of a multiple of S, or I if there is not `enough` to compute it from.
 
-    The eigenvalues of the bracket are at most d apart from each other, so that low precision inverts it well.
+    The eigenvalues of the bracket are between ridge and ridge + d, so that low precision inverts it well.
     """
-    identity = torch.eye(len(covariance), dtype=dtype, device=covariance.device)
-    scaled = torch.where(enough, covariance / covariance.trace() * len(covariance), 0.0)
-    scaled.diagonal().add_(ridge)
-    lower, _ = torch.linalg.cholesky_ex(scaled.to(dtype))
-    return torch.where(enough, torch.cholesky_inverse(lower), identity)
+    scaled = scatter.to(dtype).mul_(torch.where(enough, len(scatter) / scatter.trace(), 0.0))
+    scaled.diagonal().add_(torch.where(enough, ridge, 1.0))
+    lower, _ = torch.linalg.cholesky_ex(scaled)
+    return torch.cholesky_inverse(lower)
+
+
+def contradiction_of_sums(t: float, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor) -> str | None:
+    """What no t samples, each with weights that add up to at most one, could have as their sums.
+
+    What they do not give to a class is a class of its own here. G − Σ_c M_c·M_cᵀ/n_c over all of them is positive
+    semidefinite, and stays it whatever is learned, forgotten or added. Then so is S.
+    """
+    slack = _ROUNDING * (1 + t)
+    rows = torch.cat([sums, (total - sums.sum(dim=0))[None]])
+    shares = torch.cat([weights, (t - weights.sum())[None]])
+    if not bool(shares[-1] >= -slack) or not float(gram.trace()) <= LONGEST_MEAN**2 * t + slack:
+        return "weights and squares are those of more samples than there were"
+    if not bool((torch.linalg.vector_norm(rows, dim=1) <= LONGEST_MEAN * shares + slack).all()):
+        return "they are longer than their weights"
+    rest = gram - (rows / shares.clamp_min(slack)[:, None]).T @ rows
+    rest.diagonal().add_(slack)
+    return None if int(torch.linalg.cholesky_ex(rest).info) == 0 else "they are more than all samples together"

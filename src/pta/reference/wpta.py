@@ -4,7 +4,7 @@ import numpy as np
 
 from pta.reference.numerics import Array, softmax
 
-NO_LENGTH = 1e-12  # a vector that is shorter is rounding
+SHORTEST = 1e-10
 
 
 def wpta_loop(
@@ -18,7 +18,7 @@ def wpta_loop(
     image_weight: float = 0.4,
     ridge: float = 4.0,
     early_ridge: float = 64.0,
-    refresh: int = 128,
+    refresh_every: int = 128,
     first_metric: int = 8,
     least_spread: float = 1e-4,
     depth: int = 1,
@@ -32,7 +32,7 @@ def wpta_loop(
     outputs = []
     for t, x in enumerate(features):
         # 1. Refresh the centre and the metric of each layer.
-        if t % refresh == 0 or (t < refresh and t & (t - 1) == 0):
+        if t % refresh_every == 0 or (t < refresh_every and t & (t - 1) == 0):
             m = (T.mean(axis=0) + sx) / (1 + t)
             for layer in range(depth if t >= first_metric else 0):
                 S = within_class_covariance(t, sx, G, M[layer], n[layer])
@@ -67,12 +67,10 @@ def within_class_covariance(t: int, sx: Array, G: Array, M: Array, n: Array) -> 
 
 
 def cosines(y: Array, E: Array, P: Array) -> Array:
-    """The cosine of y with each row of E in the metric P; 0 where either has no length."""
-    own, lengths = length(y, P), np.array([length(e, P) for e in E])
-    short = (own < NO_LENGTH) | (lengths < NO_LENGTH)
-    return np.where(short, 0.0, (E @ P @ y) / np.where(short, 1.0, own * lengths))
+    """The cosine of y with each row of E in the metric P; 0 where either has length 0."""
+    return np.array([y @ P @ e / (length(y, P) * length(e, P)) for e in E])
 
 
 def length(v: Array, P: Array) -> float:
-    """The length of v in the metric P."""
-    return float(np.sqrt(max(v @ P @ v, 0.0)))
+    """The length of v in the metric P, and at least SHORTEST: what is shorter is rounding and has no direction."""
+    return max(np.sqrt(max(v @ P @ v, 0.0)), SHORTEST)
