@@ -44,6 +44,8 @@ SETTINGS = [
     ("sca", {"cache": "product"}),
     ("stata", {"counts": "soft"}),
     ("tda", {"order": "predict-first", "min_entropy": 0.01, "negative_slots": 1}),
+    ("wpta", {"depth": 2, "refresh_every": 10}),
+    ("wpta", {"text_weight": 0.0, "min_probability": 0.01}),
     ("zero", {"temperature": "float16"}),
 ]
 
