@@ -57,15 +57,19 @@ class Sums:
 
     def __add__(self, other: "Sums") -> "Sums":
         self.require_like(other)
-        both = {name: tensor + other.tensors[name] for name, tensor in self.tensors.items()}
+        both = {name: tensor + other.tensors[name].to(tensor) for name, tensor in self.tensors.items()}
         return Sums(self.count + other.count, self.fingerprint, both)
 
     def require_like(self, other: object) -> None:
         """Refuse what cannot be added."""
         if not isinstance(other, Sums):
             raise StateMismatch(f"only Sums can be added, as `summarise` gives them, not {type(other).__name__}")
-        if (other.fingerprint, other.tensors.keys()) != (self.fingerprint, self.tensors.keys()):
+        if other.fingerprint != self.fingerprint or _shapes(other.tensors) != _shapes(self.tensors):
             raise StateMismatch("the sums are of an adapter with another classifier or another depth")
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 class WPTA(Adapter):
@@ -168,11 +172,10 @@ class WPTA(Adapter):
     @torch.no_grad()
     def apply(self, sums: Sums) -> None:
         """Learn what other samples have taught, and refresh centre and metric."""
-        both = self.learned + sums
-        added = {name: tensor.to(self.seen.device) for name, tensor in both.tensors.items()}
-        seen = torch.full_like(self.seen, both.count)
-        self._put_checked({**self.state(), **added, "seen": seen}, "the state with the sums")
-        self.refresh_state()
+        both, after = self.learned + sums, self.clone()
+        after._put({**self.state(), **both.tensors, "seen": torch.full_like(self.seen, both.count)})
+        after.refresh_state()
+        self._put_checked(after.state(), "the state with the sums")
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only the sums of some classes; centre and metric then stay."""
