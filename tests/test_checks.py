@@ -22,7 +22,7 @@ SETTINGS = [
     ("adapt", {"order": "predict-first", "similarity": "fresh", "count_current": "once", "slots": 2}),
     ("bca", {"centre_count": 3, "update": "likelihood", "order": "update-first"}),
     ("boostadapter", {"delta": 1, "share": 0.4, "order": "predict-first"}),
-    *(("combined", {"base": base}) for base in ("adapt", "bca", "mta", "sca")),
+    *(("combined", {"base": base}) for base in ("adapt", "bca", "mta", "sca", "wpta")),
     *(("combined", {"base": base}) for base in ("dpe", "gs-bias", "tpt", "difftpt", "difftpt-augmented", "histpt")),
     ("dota", {"covariance": "shared", "order": "update-first"}),
     ("dota", {"initial_count": 0.0}),

@@ -14,7 +14,12 @@ from pta.errors import InvalidParameter, InvalidSamples
 from pta.prompts import build_classifier
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
-METHODS = [("clip", {}), ("pta", {}), ("tda", {}), ("pta", {"state_dtype": "float64"})]  # the last decides on the host
+METHODS = [
+    *((name, {}) for name in ("clip", "pta", "tda", "wpta")),
+    ("pta", {"state_dtype": "float64"}),  # decides on the host
+    ("wpta", {"refresh_every": 4, "depth": 2}),  # batches of 5 and 8 are cut, those of 8 always at the same place
+    ("wpta", {"refresh_every": 3}),
+]
 COUNT = 22
 
 

@@ -119,6 +119,9 @@ class Adapter(ABC):
     # The samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number. It
     # bounds memory and changes no answer.
     at_once: int | None = 1
+    # The most samples between two calls of `refresh_state`; None for a method that has no such work. `_step` is given
+    # samples that no refresh comes between.
+    longest_stretch: int | None = None
 
     def __init_subclass__(cls) -> None:
         cls.declared = declared_in(cls, cls.declared)
@@ -159,9 +162,12 @@ class Adapter(ABC):
         return self._answers(self._step_and_count, self._parts(Samples.unchecked(features)))
 
     @torch.no_grad()
-    def step_recordable(self, features: Tensor) -> Tensor:
-        """The same for samples before the next refresh, and without it: whoever replays a recording sees to that."""
-        return self._answers(self._learn, self._parts(Samples.unchecked(features)))
+    def step_before_refresh(self, samples: Samples) -> Tensor:
+        """Step on samples that were checked and come before the next refresh: it can be recorded if `_step` can.
+
+        Whoever replays it refreshes when that is due, and counts the samples (`refreshes_within`, `count_on_host`).
+        """
+        return self._answers(self._step_stretch, self._parts(samples))
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
@@ -274,22 +280,23 @@ class Adapter(ABC):
     def _predict(self, samples: Samples) -> Tensor:
         """Give the logits of the samples, B×C, and learn nothing."""
 
-    def next_refresh(self, position: int) -> int | None:
-        """The position after this one at which `refresh_state` is due; None for a method that has no such work."""
-        return None
+    def next_refresh(self, position: int) -> int:
+        """The position after this one at which `refresh_state` is due, for a method that has a `longest_stretch`."""
+        raise NotImplementedError
 
     def refresh_state(self) -> None:  # noqa: B027 (most have no such work)
-        """Do what is to be done once for many samples; `seen` counts them. `_step` is given those in between."""
+        """Do the work that is done once for many samples; `seen` says how many there were."""
 
     def refreshes_within(self, count: int) -> list[int]:
-        """After how many of the next `count` samples a refresh is due; the host waits for no device after the first."""
-        if self.next_refresh(0) is None:
+        """After how many of the next `count` samples a refresh is due; a GPU's position is read only the first time."""
+        if self.longest_stretch is None:
             return []
         if self._position is None or is_host_readable(self.seen):
             self._position = int(self.seen)
-        due, begin = [], self._position
-        while (position := self.next_refresh(due[-1] + begin if due else begin)) and position <= begin + count:
-            due.append(position - begin)
+        due, position = [], self.next_refresh(self._position)
+        while position <= self._position + count:
+            due.append(position - self._position)
+            position = self.next_refresh(position)
         return due
 
     def count_on_host(self, count: int) -> None:
@@ -381,13 +388,13 @@ class Adapter(ABC):
         due, parts = self.refreshes_within(len(samples)), []
         for begin, end in pairwise([0, *due, len(samples)]):
             if begin < end:
-                parts.append(self._learn(samples[begin:end] if due else samples))
+                parts.append(self._step_stretch(samples[begin:end] if due else samples))
+                self.count_on_host(end - begin)
                 if end in due:
                     self.refresh_state()
-        self.count_on_host(len(samples))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _learn(self, samples: Samples) -> Tensor:
+    def _step_stretch(self, samples: Samples) -> Tensor:
         logits = self._step(samples)
         self.seen.add_(len(samples))
         return logits

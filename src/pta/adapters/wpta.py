@@ -98,7 +98,7 @@ class WPTA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         self._known_texts: Texts | None = None
-        self.at_once = samples_at_once(classifier)
+        self.at_once, self.longest_stretch = samples_at_once(classifier), self.refresh_every
         (classes, dim), wide = classifier.anchors.shape, torch.float64
         longest, largest = LARGEST_COUNT * LONGEST_MEAN, max(1.0, 1 / self.ridge)
         shared = partial(self.add_state, per_class=False)
