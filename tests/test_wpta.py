@@ -140,9 +140,7 @@ def test_a_sample_at_the_centre_gets_its_zero_shot_answer():
     anchors = normalize(torch.tensor([[3.0, 1.0, 0.0], [3.0, -1.0, 0.0]], dtype=torch.float64))
     classifier = ZeroShotClassifier(anchors, ["a", "b"], scale=20.0)
     centre = Samples(anchors.mean(dim=0)[None])
-    torch.testing.assert_close(
-        WPTA(classifier).step(centre), classifier.logits(centre.features), atol=1e-4, rtol=0
-    )
+    torch.testing.assert_close(WPTA(classifier).step(centre), classifier.logits(centre.features), atol=1e-4, rtol=0)
 
 
 def test_equal_anchors_give_all_classes_the_same_score():

@@ -15,9 +15,10 @@ For each sample with feature x:
 3. Prototypes around the centre, the text being worth a part of a sample: E_c = M_c − n_c·m + text_weight·(T_c − t̄).
 4. Score: z + image_weight·scale·cos(x − m, E_c), the cosine in the metric P; 0 if either has no length.
 5. t, Σx and G grow.
-6. Refresh after 1, 2, 4, … samples, and then after every `refresh_every`: m = (t̄ + Σx)/(1+t). From `first_metric` samples on,
-   with μ = Σx/t and U_c = M_c − n_c·μ, the covariance within classes is S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1), and
-   P = (S/(tr S/d) + (ridge + early_ridge/t)·I)⁻¹. Before that, and while tr S < least_spread, P = I.
+6. Refresh after 1, 2, 4, … samples, and then after every `refresh_every`: m = (t̄ + Σx)/(1+t). From `first_metric`
+   samples on, with μ = Σx/t and U_c = M_c − n_c·μ, the covariance within classes is
+   S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1), and P = (S/(tr S/d) + (ridge + early_ridge/t)·I)⁻¹. Before that, and
+   while tr S < least_spread, P = I.
 
 With depth = 2 a second layer with sums and a metric of its own repeats steps 2 to 4, with the softmax of the first
 layer's score in the place of s. The answer is the second layer's score.
@@ -87,7 +88,9 @@ class WPTA(Adapter):
     may_fail = False
     min_probability: float = number(0.1, 1e-6, 1.0, f"the least probability that teaches a class {_OURS}")
     text_weight: float = number(0.3, 0.0, 1e6, f"how many samples the text of a class counts for {_OURS}")
-    image_weight: float = number(0.4, 0.0, 100.0, f"weight of the cosine with the prototypes; that of text is 1 {_OURS}")
+    image_weight: float = number(
+        0.4, 0.0, 100.0, f"weight of the cosine with the prototypes; that of text is 1 {_OURS}"
+    )
     ridge: float = number(4.0, 0.1, 1e6, f"added to the covariance, whose mean eigenvalue is scaled to 1 {_OURS}")
     early_ridge: float = number(64.0, 0.0, 1e6, f"also added, divided by the number of samples {_OURS}")
     refresh_every: int = count(128, 1, 2**31, f"samples between two refreshes of centre and metric {_OURS}")
@@ -186,8 +189,10 @@ class WPTA(Adapter):
 
     @property
     def _layers(self) -> list[Layer]:
-        tensors = ((getattr(self, name) for name in names.values()) for names in self._layer_names)
-        return [Layer(*own, kept) for own, kept in zip(tensors, self._kept, strict=True)]
+        pairs = zip(self._layer_names, self._kept, strict=True)
+        return [
+            Layer(kept=kept, **{field: getattr(self, name) for field, name in names.items()}) for names, kept in pairs
+        ]
 
     @property
     def _layer_names(self) -> list[dict[str, str]]:

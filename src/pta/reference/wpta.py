@@ -73,4 +73,4 @@ def cosines(y: Array, E: Array, P: Array) -> Array:
 
 def length(v: Array, P: Array) -> float:
     """The length of v in the metric P, and at least SHORTEST: what is shorter is rounding and has no direction."""
-    return max(np.sqrt(max(v @ P @ v, 0.0)), SHORTEST)
+    return max(float(v @ P @ v), SHORTEST**2) ** 0.5
