@@ -195,9 +195,9 @@ def learned(method="clip", **parameters):
     return adapter, stream
 
 
-def test_the_prior_takes_three_numbers_per_class_and_two_more_and_nothing_without_it():
+def test_the_prior_takes_three_numbers_per_class_and_three_more_and_nothing_without_it():
     adapter, stream = learned()
-    assert adapter.state_bytes == 8 * (3 * 6 + 2)
+    assert adapter.state_bytes == 8 * (3 * 6 + 3)
     assert pta.create_adapter("clip", stream.classifier).state().keys() == {"seen"}
 
 
@@ -232,7 +232,7 @@ def test_any_state_within_the_bounds_can_be_gone_on_with(seed, seen, upper):
     edges = {"local_found": 2100.0 if upper else -2100.0, "local_by_chance": 2100.0 if upper else 0.0}
     pieces |= {name: torch.tensor(value, dtype=torch.float64) for name, value in edges.items()}
     snapshot = adapter.snapshot()
-    adapter.restore(replace(snapshot, tensors={**snapshot.tensors, **pieces, "seen": torch.tensor(seen)}))
+    adapter.restore(replace(snapshot, tensors={**snapshot.tensors, **pieces, "local_count": torch.tensor(seen)}))
     assert torch.isfinite(adapter.step(stream.features)).all()
     adapter.restore(adapter.snapshot())
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from pta.adapters.state_bounds import DISTRIBUTIONS, Bound, between, usual_bound
+from pta.adapters.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, Bound, between, usual_bound
 from pta.adapters.state_file import Snapshot, save_state
 from pta.classifier import ZeroShotClassifier
 from pta.engines.calibration import GRID, temperatures, temperatures_in_order
@@ -52,9 +52,12 @@ _COUNTERS = ("seen", "without_gradient")  # of samples
 _PRIOR = dict.fromkeys(("fast", "slow", "mean"), DISTRIBUTIONS) | {
     "found": between(-2100, 2100),
     "by_chance": between(0, 2100),
+    "count": between(0, LARGEST_COUNT),
 }
 _CALIBRATION = choice(
-    "fixed", Calibration, "divide logits for probabilities by the method's own factor, or by what is matched as it goes"
+    "fixed",
+    Calibration,
+    "temperature of probabilities: fixed by the rule, or matched as samples come (for pta, combined)",
 )
 
 
@@ -153,6 +156,8 @@ class Adapter(ABC):
         if self._is_matched:
             none, within = full(0.0, len(GRID), dtype=torch.float64), between(-1.01, 1.01)
             self.calibration_gaps = self.add_state("calibration_gaps", none, within=within, per_class=False)
+            zero = full(0, dtype=torch.int64)
+            self.calibration_count = self.add_state("calibration_count", zero, per_class=False)
 
     # -- what a user calls ------------------------------------------------------------------------------------------
 
@@ -395,18 +400,18 @@ class Adapter(ABC):
         try:
             if self._has_prior:
                 prior = LocalPrior(*(getattr(self, f"local_{name}") for name in _PRIOR))
-                front.log_prior = (prior.learn if learn else prior.predict)(front.text_probabilities, self.seen)
+                front.log_prior = (prior.learn if learn else prior.predict)(front.text_probabilities)
             logits = answer(samples)
         finally:
             self._in_front = None
         return self._calibrated(logits, front, learn=learn) if self._is_matched else logits
 
     def _calibrated(self, logits: Tensor, front: ZeroShot, *, learn: bool) -> Tensor:
+        state = self.calibration_gaps, self.calibration_count
         if learn:
-            confidence = front.text_probabilities.amax(dim=1)
-            tau = temperatures_in_order(self.calibration_gaps, logits, confidence, self.seen)[:, None]
+            tau = temperatures_in_order(*state, logits, front.text_probabilities.amax(dim=1))[:, None]
         else:
-            tau = temperatures(self.calibration_gaps, self.seen)
+            tau = temperatures(*state)
         return logits / tau.to(logits.dtype)
 
     def _parts(self, samples: Samples) -> list[Samples]:

@@ -16,25 +16,26 @@ _FIRST, _FIRST_COUNTS = 4.0, 20  # τ̂ before the first sample, and how many sa
 _ROWS = 1024  # weights of older samples would underflow
 
 
-def temperatures_in_order(gaps: Tensor, scores: Tensor, confidence: Tensor, seen: Tensor) -> Tensor:
-    """τ of B samples in order, each at its turn, which are then counted in the 13 gaps D.
+def temperatures_in_order(gaps: Tensor, count: Tensor, scores: Tensor, confidence: Tensor) -> Tensor:
+    """τ of B samples in order, each at its turn, which are then counted: in the 13 gaps D, and in the count.
 
-    `scores` are the method's logits, B×C; `confidence` is max softmax(z), B; `seen` is how many samples came before.
+    `scores` are the method's logits, B×C; `confidence` is max softmax(z), B.
     """
     found = []
     excess = _confidences(scores) - (1 - _LESS_ERROR * (1 - confidence.double()))[:, None]
-    for number, rows in enumerate(torch.split(excess, _ROWS)):
-        t = seen + number * _ROWS + torch.arange(len(rows), device=rows.device)
+    for rows in torch.split(excess, _ROWS):
+        t = count + torch.arange(len(rows), device=rows.device)
         rate = (1 / (t + 1).double()).clamp_min(_FEWEST)
         kept = torch.where(t == 0, 1.0, 1 - rate).cumprod(dim=0)[:, None]  # there is nothing to keep at t = 0
         start = gaps * (t[0] > 0)
         after = kept * (start + (rate[:, None] * rows / kept).cumsum(dim=0))
         found.append(temperatures(torch.cat([start[None], after[:-1]]), t))
         gaps.copy_(after[-1])
+        count.add_(len(rows))
     return torch.cat(found)
 
 
-def temperatures(gaps: Tensor, seen: Tensor) -> Tensor:
+def temperatures(gaps: Tensor, count: Tensor) -> Tensor:
     """τ of …×13 gaps after so many samples."""
     grid = torch.cat([gaps.new_full((1,), theta) for theta in GRID])
     places = torch.arange(len(GRID), device=gaps.device)
@@ -43,7 +44,7 @@ def temperatures(gaps: Tensor, seen: Tensor) -> Tensor:
     zero = (grid[last] + (grid[last + 1] - grid[last]) * above / (above - below)).squeeze(-1)
     zero = torch.where(gaps[..., -1] >= 0, GRID[-1], zero)
     zero = torch.where(gaps[..., 0] <= 0, GRID[0], zero)
-    return 2 + (_FIRST_COUNTS * _FIRST + seen * zero) / (_FIRST_COUNTS + seen) / 2
+    return 2 + (_FIRST_COUNTS * _FIRST + count * zero) / (_FIRST_COUNTS + count) / 2
 
 
 def _confidences(scores: Tensor) -> Tensor:
