@@ -222,7 +222,9 @@ CASES = {
             "first_metric": [8, 2, 30],
             "least_spread": [1e-4, 1.0],
             "depth": [1, 2],
-        }
+            "prior": ["local", "none"],
+        },
+        no_difference=("prior",),  # on a shuffled stream
     ),
     "zero": Case({"keep": [0.3, 0.0, 0.5, 1.0], "temperature": ["zero", "float16"]}, views=(1, 4, 20), tolerance=1e-5),
 }

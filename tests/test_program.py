@@ -14,9 +14,10 @@ from pta.errors import InvalidParameter, InvalidSamples
 from pta.prompts import build_classifier
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+AROUND = {"prior": "local", "calibration": "matched"}
 METHODS = [
-    *((name, {}) for name in ("clip", "pta", "tda", "wpta")),
-    ("pta", {"state_dtype": "float64"}),  # decides on the host
+    *((method, parameters) for method in ("clip", "pta", "tda", "wpta") for parameters in ({}, AROUND)),
+    ("pta", {"state_dtype": "float64"}),  # which decides on the host
     ("wpta", {"refresh_every": 4, "depth": 2}),  # batches of 5 and 8 are cut, those of 8 always at the same place
     ("wpta", {"refresh_every": 3}),
 ]

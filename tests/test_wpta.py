@@ -1,6 +1,7 @@
 """WPTA: batches across refreshes, shards that add, streams that degenerate, and states that were edited."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -18,12 +19,13 @@ from pta.reference.wpta import wpta_loop
 
 COUNT = 300
 LONG = clip_like_stream(1, classes=9, dim=12, count=COUNT, scale=40.0)
+PLAIN = partial(WPTA, prior="none")
 LEARNED = ("total", "gram", "sums", "weights")
 
 
-def loop(stream, features, **parameters):
+def loop(stream, features, prior="none", **parameters):
     wide = (one.double().numpy() for one in (stream.anchors, features))
-    return torch.from_numpy(wpta_loop(*wide, scale=stream.scale, **parameters))
+    return torch.from_numpy(wpta_loop(*wide, scale=stream.scale, prior=prior, **parameters))
 
 
 def stepped(adapter, features, parts):
@@ -35,7 +37,7 @@ def stepped(adapter, features, parts):
 @given(parts=cuts(COUNT, max_cuts=12))
 def test_batches_are_cut_at_every_refresh(depth, parts):
     logits = stepped(WPTA(LONG.classifier, depth=depth), LONG.features, parts)
-    torch.testing.assert_close(logits, loop(LONG, LONG.features, depth=depth), atol=1e-9, rtol=0)
+    torch.testing.assert_close(logits, loop(LONG, LONG.features, "local", depth=depth), atol=1e-9, rtol=0)
 
 
 def test_refreshes_are_due_after_powers_of_two_and_then_at_equal_distances():
@@ -52,7 +54,7 @@ def test_refreshes_are_due_after_powers_of_two_and_then_at_equal_distances():
 def test_single_precision_is_within_two_thousandths_along_a_stream_of_clip_like_features(depth):
     stream = clip_like_stream(3, classes=60, dim=64, count=700).to(torch.float32)
     logits = stepped(WPTA(stream.classifier, depth=depth), stream.features, [slice(0, 333), slice(333, 700)])
-    torch.testing.assert_close(logits.double(), loop(stream, stream.features, depth=depth), atol=2e-3, rtol=0)
+    torch.testing.assert_close(logits.double(), loop(stream, stream.features, "local", depth=depth), atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -70,7 +72,7 @@ def test_a_bias_is_added_once():
     names = LONG.classifier.class_names
     biased = WPTA(ZeroShotClassifier(LONG.anchors, names, LONG.scale, bias=-3.0)).step(LONG.features)
     torch.testing.assert_close(biased, WPTA(LONG.classifier).step(LONG.features) - 3.0, atol=1e-9, rtol=0)
-    torch.testing.assert_close(biased, loop(LONG, LONG.features, bias=-3.0), atol=1e-9, rtol=0)
+    torch.testing.assert_close(biased, loop(LONG, LONG.features, "local", bias=-3.0), atol=1e-9, rtol=0)
 
 
 # -- shards -----------------------------------------------------------------------------------------------------------
@@ -80,7 +82,7 @@ def test_a_bias_is_added_once():
 @given(parts=cuts(COUNT), order=st.randoms(use_true_random=False))
 def test_sums_of_shards_add_up_to_those_of_the_stream_in_any_order(parts, order):
     single = LONG.to(torch.float32)
-    whole, joined = WPTA(single.classifier), WPTA(single.classifier)
+    whole, joined = PLAIN(single.classifier), PLAIN(single.classifier)
     whole.step(single.features)
     whole.refresh_state()
     shards = [joined.summarise(single.features[part]) for part in parts]
@@ -96,12 +98,12 @@ def test_sums_of_shards_add_up_to_those_of_the_stream_in_any_order(parts, order)
 
 
 def test_what_another_adapter_has_learned_can_be_added_and_sums_add_before():
-    first, second, third = (WPTA(LONG.classifier) for _ in range(3))
+    first, second, third = (PLAIN(LONG.classifier) for _ in range(3))
     for adapter, part in zip((first, second, third), LONG.features.split(100), strict=True):
         adapter.step(part)
     both = second.learned + third.learned
     first.apply(both)
-    whole = WPTA(LONG.classifier)
+    whole = PLAIN(LONG.classifier)
     whole.step(LONG.features)
     whole.refresh_state()
     assert both.count == 200
@@ -109,15 +111,15 @@ def test_what_another_adapter_has_learned_can_be_added_and_sums_add_before():
 
 
 def test_sums_of_another_classifier_depth_or_kind_are_refused_and_change_nothing():
-    adapter, other = WPTA(LONG.classifier), clip_like_stream(2, classes=9, dim=12, count=5)
+    adapter, other = PLAIN(LONG.classifier), clip_like_stream(2, classes=9, dim=12, count=5)
     adapter.step(LONG.features[:50])
     before = adapter.snapshot()
     good = adapter.summarise(LONG.features[:3])
     huge = replace(good, tensors={**good.tensors, "sums": good.tensors["sums"] + 1.0})
     for wrong in (
         None,
-        WPTA(other.classifier).summarise(other.features),
-        WPTA(LONG.classifier, depth=2).summarise(LONG.features[:3]),
+        PLAIN(other.classifier).summarise(other.features),
+        PLAIN(LONG.classifier, depth=2).summarise(LONG.features[:3]),
         huge,
     ):
         with pytest.raises(StateMismatch):
@@ -130,7 +132,7 @@ def test_sums_of_another_classifier_depth_or_kind_are_refused_and_change_nothing
 
 def test_one_image_again_and_again_is_scored_as_the_loop_scores_it():
     repeated = LONG.to(torch.float32).features[:1].expand(COUNT, -1)
-    adapter = WPTA(LONG.to(torch.float32).classifier)
+    adapter = PLAIN(LONG.to(torch.float32).classifier)
     logits = stepped(adapter, repeated, [slice(0, 130), slice(130, COUNT)])
     torch.testing.assert_close(logits.double(), loop(LONG.to(torch.float32), repeated), atol=2e-3, rtol=0)
     assert torch.equal(adapter.metric, torch.eye(12))  # they do not spread
@@ -140,21 +142,21 @@ def test_a_sample_at_the_centre_gets_its_zero_shot_answer():
     anchors = normalize(torch.tensor([[3.0, 1.0, 0.0], [3.0, -1.0, 0.0]], dtype=torch.float64))
     classifier = ZeroShotClassifier(anchors, ["a", "b"], scale=20.0)
     centre = Samples(anchors.mean(dim=0)[None])
-    torch.testing.assert_close(WPTA(classifier).step(centre), classifier.logits(centre.features), atol=1e-4, rtol=0)
+    torch.testing.assert_close(PLAIN(classifier).step(centre), classifier.logits(centre.features), atol=1e-4, rtol=0)
 
 
 def test_equal_anchors_give_all_classes_the_same_score():
     classifier = ZeroShotClassifier(torch.ones(3, 7), list("abc"))
-    logits = WPTA(classifier).step(LONG.features[:20, :7])
+    logits = PLAIN(classifier).step(LONG.features[:20, :7])
     torch.testing.assert_close(logits, logits[:, :1].expand(-1, 3), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9])
 def test_two_classes_and_few_samples_are_scored_as_the_loop_scores_them(count):
     stream = clip_like_stream(5, classes=2, dim=4, count=count)
-    logits = WPTA(stream.classifier).step(stream.features)
+    logits = PLAIN(stream.classifier).step(stream.features)
     torch.testing.assert_close(logits, loop(stream, stream.features), atol=1e-9, rtol=0)
-    assert torch.equal(WPTA(stream.classifier).metric, torch.eye(4, dtype=torch.float64))
+    assert torch.equal(PLAIN(stream.classifier).metric, torch.eye(4, dtype=torch.float64))
 
 
 # -- state ------------------------------------------------------------------------------------------------------------
@@ -162,7 +164,7 @@ def test_two_classes_and_few_samples_are_scored_as_the_loop_scores_them(count):
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_forgotten_class_loses_its_sums_and_nothing_else(depth):
-    adapter = WPTA(LONG.classifier, depth=depth)
+    adapter = PLAIN(LONG.classifier, depth=depth)
     adapter.step(LONG.features[:150])
     before = adapter.snapshot().tensors
     adapter.reset(classes=[2])
@@ -172,13 +174,13 @@ def test_a_forgotten_class_loses_its_sums_and_nothing_else(depth):
             assert torch.equal(tensor[[0, 1, 3]], before[name][[0, 1, 3]])
         elif not name.startswith("squares"):
             assert torch.equal(tensor, before[name])
-    fresh = pta.create_adapter("wpta", LONG.classifier, depth=depth)
+    fresh = PLAIN(LONG.classifier, depth=depth)
     fresh.restore(adapter.snapshot())
     torch.testing.assert_close(fresh.step(LONG.features[150:]), adapter.step(LONG.features[150:]), atol=1e-9, rtol=0)
 
 
 def test_a_saved_state_goes_on_between_two_refreshes(tmp_path):
-    adapter = WPTA(LONG.classifier)
+    adapter = PLAIN(LONG.classifier)
     adapter.step(LONG.features[:150])
     adapter.save(tmp_path / "state.safetensors")
     loaded = pta.load_adapter(tmp_path / "state.safetensors", LONG.classifier)
@@ -204,7 +206,7 @@ def test_a_saved_state_goes_on_between_two_refreshes(tmp_path):
     ],
 )
 def test_an_edited_state_is_refused(name, edit, complaint):
-    adapter = WPTA(LONG.classifier)
+    adapter = PLAIN(LONG.classifier)
     adapter.step(LONG.features[:150])
     snapshot = adapter.snapshot()
     edited = replace(snapshot, tensors={**snapshot.tensors, name: edit(snapshot.tensors[name])})
@@ -215,7 +217,7 @@ def test_an_edited_state_is_refused(name, edit, complaint):
 
 def test_the_state_has_the_size_that_is_documented():
     classes, dim = LONG.anchors.shape
-    kept = sum(tensor.numel() for name, tensor in WPTA(LONG.classifier).state().items() if name != "seen")
+    kept = sum(tensor.numel() for name, tensor in PLAIN(LONG.classifier).state().items() if name != "seen")
     assert kept == 2 * dim**2 + 2 * dim + classes * dim + 2 * classes
 
 
@@ -225,7 +227,7 @@ def test_sums_stay_possible_for_any_weights():
     for scale in (1.0, 10.0, 1000.0):
         features = normalize(torch.from_numpy(random.normal(size=(60, 5))))
         classifier = ZeroShotClassifier(random.normal(size=(4, 5)), list("abcd"), scale)
-        adapter = WPTA(classifier, refresh_every=10)
+        adapter = PLAIN(classifier, refresh_every=10)
         for begin, end in pairwise([0, 1, 2, 20, 60]):
             adapter.step(features[begin:end])
             adapter.restore(adapter.snapshot())

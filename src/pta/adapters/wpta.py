@@ -10,7 +10,7 @@ and the metric P of the last refresh; and, to save work, the squared lengths of 
 anchors, t̄ is their mean.
 
 For each sample with feature x:
-1. Zero-shot logits and probabilities: z, s = softmax(z).
+1. Zero-shot logits and probabilities: z, s = softmax(z). By default a prior is in z (`pta.engines.local_prior`).
 2. Every class with s_c ≥ min_probability learns, with weight w_c = s_c: M_c ← M_c + w_c·x, n_c ← n_c + w_c.
 3. Prototypes around the centre, the text being worth a part of a sample: E_c = M_c − n_c·m + text_weight·(T_c − t̄).
 4. Score: z + image_weight·scale·cos(x − m, E_c), the cosine in the metric P; 0 if either has no length.
@@ -41,7 +41,7 @@ from pta.engines.whitened import Kept, Layer, Texts
 from pta.engines.within_class import contradiction_of_sums, metric_of, scatter_within_classes
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
-from pta.parameters import count, number
+from pta.parameters import Prior, count, number, prior_in_front
 from pta.samples import LARGEST_NORM, LONGEST_MEAN, Samples
 
 _OURS = "(ours, chosen on development sets)"
@@ -97,6 +97,7 @@ class WPTA(Adapter):
     first_metric: int = count(8, 2, 2**31, f"samples after which the metric is first computed {_OURS}")
     least_spread: float = number(1e-4, 1e-6, 1.0, f"the metric is the identity while tr S is less {_OURS}")
     depth: int = count(1, 1, 2, f"layers; the second learns from the score of the first {_OURS}")
+    prior: Prior = prior_in_front("local")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pta.reference.local_prior import local_prior_loop
 from pta.reference.numerics import Array, softmax
 
 SHORTEST = 1e-10
@@ -22,6 +23,7 @@ def wpta_loop(
     first_metric: int = 8,
     least_spread: float = 1e-4,
     depth: int = 1,
+    prior: str = "local",
 ) -> Array:
     """Logits N×C of a stream."""
     T, (classes, d) = anchors, anchors.shape
@@ -29,8 +31,11 @@ def wpta_loop(
     sx, G = np.zeros(d), np.zeros((d, d))
     M, n = np.zeros((depth, classes, d)), np.zeros((depth, classes))
     P = [np.eye(d)] * depth
+    zero_shot = scale * (features @ T.T) + bias
+    if prior == "local":
+        zero_shot = zero_shot + local_prior_loop(zero_shot)
     outputs = []
-    for t, x in enumerate(features):
+    for t, (x, z) in enumerate(zip(features, zero_shot, strict=True)):
         # 1. Refresh the centre and the metric of each layer.
         if t % refresh_every == 0 or (t < refresh_every and t & (t - 1) == 0):
             m = (T.mean(axis=0) + sx) / (1 + t)
@@ -40,7 +45,6 @@ def wpta_loop(
                 relative = ridge + early_ridge / t
                 enough = spread >= least_spread
                 P[layer] = np.linalg.inv(S / (spread / d) + relative * np.eye(d)) if enough else np.eye(d)
-        z = scale * (T @ x) + bias
         score = z
         for layer in range(depth):
             # 2. Classes that are probable enough learn.
