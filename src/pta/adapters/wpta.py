@@ -38,7 +38,7 @@ from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.whitened import Kept, Layer, Texts
-from pta.engines.within_class import contradiction_of_sums, metric_of, scatter_within_classes
+from pta.engines.within_class import contradiction_of_sums, scatter_within_classes, whitening_factor
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
 from pta.parameters import Prior, count, number, prior_in_front
@@ -154,10 +154,10 @@ class WPTA(Adapter):
         for layer in self._layers:
             dtype = layer.metric.dtype
             apart = layer.kept.scatter(layer.sums, layer.weights, dtype)
-            scatter = scatter_within_classes(t, self.total, self.gram, layer.sums, layer.weights, apart)
+            scatter = scatter_within_classes(t, self.total, self.gram, apart)
             enough = (t >= self.first_metric) & (scatter.trace() >= self.least_spread * t)
-            metric = metric_of(scatter, self.ridge + self.early_ridge / t, enough, dtype)
-            layer.refresh(metric, before, self.centre, texts.part)
+            factor = whitening_factor(scatter, self.ridge + self.early_ridge / t, enough, dtype)
+            layer.refresh(factor, before, self.centre, texts.part)
 
     @property
     def learned(self) -> Sums:

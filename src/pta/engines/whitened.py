@@ -56,12 +56,15 @@ class Layer:
     squares: Tensor  # C, float64: ‖E_c‖² in the metric
     kept: Kept
 
-    def refresh(self, metric: Tensor, before: Tensor, centre: Tensor, texts: Tensor) -> None:
-        """Take another metric and another centre than before."""
-        self.metric.copy_(metric)
-        if self.kept.prototypes is not None:
-            self.kept.prototypes.addr_(self.weights.to(texts.dtype), (before - centre).to(texts.dtype))
-        self.measure(centre, texts)
+    def refresh(self, factor: Tensor, before: Tensor, centre: Tensor, texts: Tensor) -> None:
+        """Take another metric, given by L with L·Lᵀ = P⁻¹, and another centre than before."""
+        self.metric.copy_(torch.cholesky_inverse(factor))
+        if self.kept.prototypes is None:
+            self.measure(centre, texts)
+            return
+        self.kept.prototypes.addr_(self.weights.to(texts.dtype), (before - centre).to(texts.dtype))
+        whitened = torch.linalg.solve_triangular(factor, self.kept.prototypes.T, upper=False)
+        self.squares.copy_(whitened.square_().sum(dim=0))
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
@@ -77,16 +80,18 @@ class Layer:
         y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)
         turned = y @ self.metric
         among = turned @ y.T
-        own, weights = among.diagonal()[:, None], w.to(texts.dtype)
-        products = turned @ prototypes.T
-        products += among.tril() @ weights if learn else own * weights
+        own, moved = among.diagonal()[:, None], _with_weight(w)
+        weights = w[:, moved].to(texts.dtype)
+        cosines = turned @ prototypes.T
+        products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
         growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
-        squares = (growth.cumsum(dim=0) if learn else growth) + self.squares.to(growth.dtype)
+        squares = (growth.cumsum(dim=0) if learn else growth) + self.squares[moved].to(growth.dtype)
+        cosines.div_(_lengths(self.squares.to(cosines.dtype)))
+        cosines[:, moved] = products.div_(_lengths(squares))
         if learn:
-            self.squares.add_(growth.sum(dim=0))
-            self._add(x, y, w)
-        lengths = squares.clamp_min_(_SHORTEST).sqrt_().mul_(own.clamp_min(_SHORTEST).sqrt())
-        return products.div_(lengths)
+            self.squares[moved] += growth.sum(dim=0)
+            self._add(x, y, w, moved)
+        return cosines.div_(_lengths(own))
 
     def _prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
         """E, C×d: the sums around the centre, and the texts' part."""
@@ -97,12 +102,22 @@ class Layer:
             self.kept.prototypes = prototypes
         return prototypes
 
-    def _add(self, x: Tensor, y: Tensor, w: Tensor) -> None:
+    def _add(self, x: Tensor, y: Tensor, w: Tensor, moved: Tensor | slice) -> None:
         self.weights.add_(w.sum(dim=0))
-        if self.kept.prototypes is None:
+        if self.kept.prototypes is None or isinstance(moved, slice):
             self.sums.addmm_(w.T, x)
             return
-        rows, classes = w.nonzero(as_tuple=True)  # a few classes per sample
-        shares = w[rows, classes, None]
+        few = w[:, moved]
+        rows, columns = few.nonzero(as_tuple=True)
+        shares, classes = few[rows, columns, None], moved[columns]
         self.sums.index_add_(0, classes, shares * x[rows])
         self.kept.prototypes.index_add_(0, classes, shares.to(y.dtype) * y[rows])
+
+
+def _with_weight(w: Tensor) -> Tensor | slice:
+    """The classes to which any sample gives weight, where that can be read; all classes elsewhere."""
+    return (w > 0).any(dim=0).nonzero()[:, 0] if is_host_readable(w) else slice(None)
+
+
+def _lengths(squares: Tensor) -> Tensor:
+    return squares.clamp_min(_SHORTEST).sqrt_()

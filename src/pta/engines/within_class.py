@@ -1,7 +1,7 @@
 """The covariance of samples within their classes, from sums, and the metric that whitens it.
 
 S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1) with μ = Σx/t and U_c = M_c − n_c·μ. Written out, only Σ M_c·M_cᵀ/(n_c+1) is
-dear, and it does not hold μ (`ClassScatter`).
+dear, and it does not hold μ. `ClassScatter` gives it, and the other sums over classes beside it.
 """
 
 import torch
@@ -14,55 +14,53 @@ _ROUNDING = 1e-11  # of sums, per sample
 
 
 class ClassScatter:
-    """Σ_c M_c·M_cᵀ/(n_c+1) of sums M (C×d) and weights n (C), d×d, float64.
+    """Σ_c (M_c, n_c)·(M_c, n_c)ᵀ/(n_c+1) of sums M (C×d) and weights n (C), (d+1)×(d+1), float64.
 
     Where numbers are host-readable, it is kept from one call to the next and brought up to date by the classes that
     have changed; the change is computed in the precision `dtype`.
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # the scatter; n and M_c/√(n_c+1) that are in it
+        self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # the scatter; n and the rows that are in it
 
     def __call__(self, sums: Tensor, weights: Tensor, dtype: torch.dtype) -> Tensor:
         """The scatter of the present sums; not to be written to."""
         if self._kept is None:
-            rows = _scaled(sums, weights)
+            rows = _rows(sums, weights)
             scatter = rows.T @ rows
             if is_host_readable(sums):
-                self._kept = scatter, weights.clone(), rows
+                self._kept = scatter, weights.clone(), rows.to(dtype)
             return scatter
         scatter, before, rows = self._kept
         changed = (weights != before).nonzero()[:, 0]
-        new, old = _scaled(sums[changed], weights[changed]), rows[changed]
-        twice = (new - old).to(dtype).T @ (new + old).to(dtype)
+        new, old = _rows(sums[changed], weights[changed]).to(dtype), rows[changed]
+        twice = (new - old).T @ (new + old)
         scatter.add_(twice + twice.T, alpha=0.5)
         before.copy_(weights)
         rows[changed] = new
         return scatter
 
 
-def _scaled(sums: Tensor, weights: Tensor) -> Tensor:
-    return sums / (weights + 1).sqrt()[:, None]
+def _rows(sums: Tensor, weights: Tensor) -> Tensor:
+    return torch.cat([sums, weights[:, None]], dim=1).div_((weights + 1).sqrt()[:, None])
 
 
-def scatter_within_classes(
-    t: Tensor, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor, between: Tensor
-) -> Tensor:
-    """t·S of t samples with sum Σx (d), Gram matrix Σxxᵀ (d×d) and Σ M_c·M_cᵀ/(n_c+1), float64."""
-    mean, share = total / t, weights / (weights + 1)
-    mixed = share @ sums - (t + share @ weights) / 2 * mean  # all that holds μ is mixed·μᵀ + μ·mixedᵀ
-    return (gram - between).addr_(mixed, mean).addr_(mean, mixed)
+def scatter_within_classes(t: Tensor, total: Tensor, gram: Tensor, apart: Tensor) -> Tensor:
+    """t·S of t samples with sum Σx (d), Gram matrix Σxxᵀ (d×d) and what `ClassScatter` gives, float64."""
+    mean = total / t
+    mixed = apart[:-1, -1] - (t + apart[-1, -1]) / 2 * mean  # all that holds μ is mixed·μᵀ + μ·mixedᵀ
+    return (gram - apart[:-1, :-1]).addr_(mixed, mean).addr_(mean, mixed)
 
 
-def metric_of(scatter: Tensor, ridge: Tensor, enough: Tensor, dtype: torch.dtype) -> Tensor:
-    """P = (S/(tr S/d) + ridge·I)⁻¹ of a multiple of S, or I if there is not `enough` to compute it from.
+def whitening_factor(scatter: Tensor, ridge: Tensor, enough: Tensor, dtype: torch.dtype) -> Tensor:
+    """L with L·Lᵀ = P⁻¹ = S/(tr S/d) + ridge·I of a multiple of S; I if there is not `enough` to compute it from.
 
-    The eigenvalues of the bracket are between ridge and ridge + d, so that low precision inverts it well.
+    The eigenvalues of P⁻¹ are between ridge and ridge + d, so that low precision will do.
     """
-    scaled = scatter.to(dtype).mul_(torch.where(enough, len(scatter) / scatter.trace(), 0.0))
-    scaled.diagonal().add_(torch.where(enough, ridge, 1.0))
-    lower, _ = torch.linalg.cholesky_ex(scaled)
-    return torch.cholesky_inverse(lower)
+    inverse = scatter.to(dtype).mul_(torch.where(enough, len(scatter) / scatter.trace(), 0.0))
+    inverse.diagonal().add_(torch.where(enough, ridge, 1.0))
+    lower, _ = torch.linalg.cholesky_ex(inverse)
+    return lower
 
 
 def contradiction_of_sums(t: float, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor) -> str | None:
