@@ -59,6 +59,21 @@ def test_it_gives_what_the_adapter_gives_on_the_encoders_features(encoder, make,
     assert torch.equal(torch.cat([one.labels.cpu() for one in predictions]), logits_of(predictions).argmax(dim=1))
 
 
+def test_a_gpu_is_not_waited_for_when_a_refresh_is_due(encoder, make, pixels):
+    if encoder.device.type != "cuda":
+        pytest.skip("no GPU")
+    run = pta.compile(encoder, make("wpta", refresh_every=4), batch=8, optimise=False)
+    on_device = pixels.to(encoder.device)
+    run(on_device[:8])  # reads the position once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run(on_device[8:16])
+        run(on_device[16:])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert run.adapter.position == COUNT
+
+
 def test_a_stream_gives_what_the_calls_give_and_takes_arrays(encoder, make, pixels):
     calls = pta.compile(encoder, make(), batch=8, optimise=False)
     expected = logits_of(calls(part) for part in pixels.split(8))

@@ -58,10 +58,14 @@ class Layer:
 
     def refresh(self, factor: Tensor, before: Tensor, centre: Tensor, texts: Tensor) -> None:
         """Take another metric, given by L with L·Lᵀ = P⁻¹, and another centre than before."""
-        self.metric.copy_(torch.cholesky_inverse(factor))
         if self.kept.prototypes is None:
+            root = torch.linalg.solve_triangular(
+                factor, torch.eye(len(factor), dtype=factor.dtype, device=factor.device), upper=False
+            )
+            self.metric.copy_(root.T @ root)
             self.measure(centre, texts)
             return
+        self.metric.copy_(torch.cholesky_inverse(factor))  # which reads on the host whether it succeeded
         self.kept.prototypes.addr_(self.weights.to(texts.dtype), (before - centre).to(texts.dtype))
         whitened = torch.linalg.solve_triangular(factor, self.kept.prototypes.T, upper=False)
         self.squares.copy_(whitened.square_().sum(dim=0))
@@ -86,8 +90,12 @@ class Layer:
         products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
         growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
         squares = (growth.cumsum(dim=0) if learn else growth) + self.squares[moved].to(growth.dtype)
-        cosines.div_(_lengths(self.squares.to(cosines.dtype)))
-        cosines[:, moved] = products.div_(_lengths(squares))
+        products.div_(_lengths(squares))
+        if isinstance(moved, slice):
+            cosines = products
+        else:
+            cosines.div_(_lengths(self.squares.to(cosines.dtype)))
+            cosines[:, moved] = products
         if learn:
             self.squares[moved] += growth.sum(dim=0)
             self._add(x, y, w, moved)
