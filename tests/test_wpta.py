@@ -110,6 +110,12 @@ def test_what_another_adapter_has_learned_can_be_added_and_sums_add_before():
     torch.testing.assert_close(first.predict(LONG.features), whole.predict(LONG.features), atol=1e-9, rtol=0)
 
 
+def test_what_a_new_adapter_has_learned_adds_nothing():
+    adapter = PLAIN(LONG.classifier)
+    adapter.apply(PLAIN(LONG.classifier).learned)
+    torch.testing.assert_close(adapter.step(LONG.features), PLAIN(LONG.classifier).step(LONG.features))
+
+
 def test_sums_of_another_classifier_depth_or_kind_are_refused_and_change_nothing():
     adapter, other = PLAIN(LONG.classifier), clip_like_stream(2, classes=9, dim=12, count=5)
     adapter.step(LONG.features[:50])

@@ -149,8 +149,8 @@ class WPTA(Adapter):
 
     def refresh_state(self) -> None:
         """Step 6."""
-        t, before, texts = self.seen.double(), self.centre.clone(), self._texts
-        self.centre.copy_((texts.mean + self.total) / (1 + t))
+        t, before, texts = self.seen.clamp_min(1).double(), self.centre.clone(), self._texts
+        self.centre.copy_((texts.mean + self.total) / (1 + self.seen))
         for layer in self._layers:
             dtype = layer.metric.dtype
             apart = layer.kept.scatter(layer.sums, layer.weights, dtype)
