@@ -185,6 +185,15 @@ def test_a_forgotten_class_loses_its_sums_and_nothing_else(depth):
     torch.testing.assert_close(fresh.step(LONG.features[150:]), adapter.step(LONG.features[150:]), atol=1e-9, rtol=0)
 
 
+def test_a_class_is_forgotten_below_another_method_too():
+    combined = pta.create_adapter("combined", LONG.classifier, base="wpta")
+    alone = combined.other.clone()
+    for adapter in (alone, combined):
+        adapter.step(LONG.features[:150])
+        adapter.reset(classes=iter([2]))
+    torch.testing.assert_close(combined.other.squares, alone.squares)
+
+
 def test_a_saved_state_goes_on_between_two_refreshes(tmp_path):
     adapter = PLAIN(LONG.classifier)
     adapter.step(LONG.features[:150])
