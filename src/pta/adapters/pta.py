@@ -32,7 +32,14 @@ from pta.adapters.adapter import Adapter, Origin
 from pta.adapters.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
-from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
+from pta.engines.learning import (
+    Found,
+    add_scores,
+    compiled_step,
+    learn_and_score,
+    touches_of_zero_shot,
+    touches_on_host,
+)
 from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, compose
 from pta.engines.segment_application import after_segment
@@ -106,6 +113,10 @@ class PTA(Adapter):
             self.classifier = classifier.to(dtype=computing)
         for field in fields(Prototypes):
             self.add_state(field.name, partial(_fresh, field.name), within=_BOUNDS[field.name])
+        # Compiled code for one sample is the rule with added logits and nothing before, behind or in place of it.
+        kept = {"seen", *_BOUNDS}
+        self._is_whole = type(self) is PTA and self.fusion == "logits" and self._declared.keys() == kept
+        self._compiled: CompiledStep | None = None
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -125,6 +136,18 @@ class PTA(Adapter):
     def logit_factor(self) -> float:
         """1/2, because two classifiers are added; 1 where their probabilities are averaged."""
         return 0.5 if self.fusion == "logits" else 1.0
+
+    def step(self, samples: object) -> Tensor:
+        """Learn from the samples in order and give their logits, B×C: exactly what one by one would give.
+
+        If it fails, nothing was learned from any of them. One sample on a CPU takes compiled code, if there is any.
+        """
+        if not self._is_whole:
+            return super().step(samples)
+        state = self.classifier, self.prototypes, self.seen, self.rule
+        self._compiled = compiled_step(*state, self._compiled)
+        logits = self._compiled(samples) if self._compiled else None
+        return super().step(samples) if logits is None else logits
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)
