@@ -32,14 +32,8 @@ from pta.adapters.adapter import Adapter, Origin
 from pta.adapters.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
-from pta.engines.learning import (
-    Found,
-    add_scores,
-    compiled_step,
-    learn_and_score,
-    touches_of_zero_shot,
-    touches_on_host,
-)
+from pta.engines.compiled_step import CompiledStep
+from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, compose
 from pta.engines.segment_application import after_segment
@@ -142,10 +136,8 @@ class PTA(Adapter):
 
         If it fails, nothing was learned from any of them. One sample on a CPU takes compiled code, if there is any.
         """
-        if not self._is_whole:
-            return super().step(samples)
-        state = self.classifier, self.prototypes, self.seen, self.rule
-        self._compiled = compiled_step(*state, self._compiled)
+        if self._is_whole:
+            self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
         logits = self._compiled(samples) if self._compiled else None
         return super().step(samples) if logits is None else logits
 

@@ -1,20 +1,13 @@
 """One step of PTA on whichever processor the prototypes are: find the touches, then learn them and score."""
 
-from operator import is_
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
-from pta.engines import _numba_is_installed, advance, runs_on_gpu
+from pta.engines import advance, runs_on_gpu
 from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.engines.touches import Touches, find_touches, find_touches_exactly
 from pta.engines.zero_shot import ZeroShot
-from pta.host_readable import is_host_readable
-
-if TYPE_CHECKING:
-    from pta.engines.numba_step import CompiledStep
 
 Found = Touches | Tensor | None
 """Touches; or on a GPU a table C×B of their probabilities, or None for kernels that find them themselves."""
@@ -69,21 +62,3 @@ def add_scores(logits: Tensor, cosines: Tensor, classifier: ZeroShotClassifier) 
     """Logits plus the scores of cosines, in the place of the logits."""
     logits.add_(cosines, alpha=classifier.scale)
     return logits.add_(classifier.bias) if classifier.bias else logits
-
-
-def compiled_step(
-    classifier: ZeroShotClassifier, prototypes: Prototypes, seen: Tensor, rule: Rule, last: "CompiledStep | None"
-) -> "CompiledStep | None":
-    """The step for one sample as compiled code: the last one, as long as the state lies where it was.
-
-    None without numba, with half-precision state, and where the host cannot read the state.
-    """
-    tensors = classifier.anchors, *vars(prototypes).values(), seen
-    if last is not None and all(map(is_, last.tensors, tensors)):
-        return last
-    alike = prototypes.knowledge.dtype == classifier.anchors.dtype and classifier.anchors.is_contiguous()
-    if not (alike and all(map(is_host_readable, tensors)) and _numba_is_installed()):
-        return None
-    from pta.engines.numba_step import CompiledStep
-
-    return CompiledStep(classifier, prototypes, seen, rule)

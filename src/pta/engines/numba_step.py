@@ -1,52 +1,17 @@
-"""The whole step for one sample on the CPU, from feature to logits, as compiled code (optional extra `fast`, needs numba).
+"""The whole step for one sample, from its feature to its logits, as one compiled loop (extra `fast`, needs numba).
 
-The rule is that of `step.py`. Python would cost more than the rule: the two products push its code out of the cache.
+The rule is that of `step.py`. Only what is added up in `_product` and `_mix` may be added up in any order.
 """
 
 import numpy as np
-import torch
 from numba import njit
-from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
-from pta.engines.prototypes import Prototypes
-from pta.engines.rule import SMALLEST_DECAY, Rule
+from pta.engines.rule import SMALLEST_DECAY
 from pta.engines.touches import DOUBT
-from pta.errors import InvalidSamples
-from pta.host_readable import is_host_readable
-from pta.plain import plain_tensor
-from pta.samples import LARGEST_NORM, SMALLEST_NORM, Samples
+from pta.samples import LARGEST_NORM, SMALLEST_NORM
 
 _LOWEST_LOG_DECAY = np.log(SMALLEST_DECAY)
 _SHORTEST, _LONGEST = 2 * SMALLEST_NORM, LARGEST_NORM / 2  # nearer to the bounds, `Samples.of` decides
-
-
-class CompiledStep:
-    """The step on a state that stays where it is in memory."""
-
-    def __init__(self, classifier: ZeroShotClassifier, prototypes: Prototypes, seen: Tensor, rule: Rule) -> None:
-        self.tensors = classifier.anchors, *vars(prototypes).values(), seen
-        self._shape, self._dtype = (1, classifier.dim), classifier.anchors.dtype
-        numbers = classifier.scale, classifier.bias, rule.threshold, rule.h, rule.w, prototypes.arrived_within
-        switches = rule.anchor == "recursive", rule.order == "predict-first", rule.weight == "raw", rule.renormalise
-        self._arguments = *(tensor.numpy() for tensor in self.tensors), *numbers, *switches
-
-    def __call__(self, samples: object) -> Tensor | None:
-        """Learn one sample and give its logits, 1×C; learn nothing and give None if `Adapter.step` has to do it.
-
-        That is so for several samples, for what must be converted or refused, and where float64 decides what is touched.
-        """
-        if isinstance(samples, Samples):
-            features, is_unit = samples.features, True
-        elif isinstance(samples, Tensor):
-            features, is_unit = plain_tensor("features", samples, InvalidSamples), False
-        else:
-            return None
-        alike = features.shape == self._shape and features.dtype == self._dtype
-        if not (alike and is_host_readable(features) and features.is_contiguous()):
-            return None
-        logits = np.empty((1, len(self.tensors[0])), self._arguments[0].dtype)
-        return torch.from_numpy(logits) if _step(features.numpy(), is_unit, logits, *self._arguments) else None
 
 
 @njit(cache=True, fastmath={"contract", "reassoc"})
@@ -68,7 +33,7 @@ def _mix(a, u, b, v, mixed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _step(  # type: ignore[no-untyped-def]
+def step(  # type: ignore[no-untyped-def]
     features, is_unit, answers, text, P, R, length, touched, resting, seen,
     scale, bias, threshold, h, w, within, recursive, predict_first, raw, rescale,
 ):  # fmt: skip
