@@ -15,16 +15,7 @@ from pta.engines.rule import Rule
 from pta.engines.step import advance_by_step
 from pta.engines.touches import Touches, find_touches, find_touches_exactly
 
-__all__ = [
-    "Prototypes",
-    "Rule",
-    "Touches",
-    "advance",
-    "find_touches",
-    "find_touches_exactly",
-    "numba_is_installed",
-    "runs_on_gpu",
-]
+__all__ = ["Prototypes", "Rule", "Touches", "advance", "find_touches", "find_touches_exactly", "runs_on_gpu"]
 
 Engine = Callable[[Prototypes, Tensor, Tensor, Touches, Rule], Tensor]
 

@@ -48,13 +48,13 @@ class CompiledStep:
         It has to do several samples, what must be converted or refused, and touches that float64 decides.
         """
         if isinstance(samples, Samples):
-            features, is_unit = samples.features, True
+            features, normalise = samples.features, False
         elif isinstance(samples, Tensor):
-            features, is_unit = plain_tensor("features", samples, InvalidSamples), False
+            features, normalise = plain_tensor("features", samples, InvalidSamples), True
         else:
             return None
         alike = features.shape == self._shape and features.dtype == self._dtype
         if not (alike and is_host_readable(features) and features.is_contiguous()):
             return None
         logits = np.empty((1, len(self._tensors[0])), self._arguments[0].dtype)
-        return torch.from_numpy(logits) if self._step(features.numpy(), is_unit, logits, *self._arguments) else None
+        return torch.from_numpy(logits) if self._step(features.numpy(), normalise, logits, *self._arguments) else None

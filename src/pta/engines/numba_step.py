@@ -1,6 +1,6 @@
 """The whole step for one sample, from its feature to its logits, as one compiled loop (extra `fast`, needs numba).
 
-The rule is that of `step.py`. Only what is added up in `_product` and `_mix` may be added up in any order.
+The rule is that of `step.py`. Only what is added up in `_products` and `_mix` may be added up in any order.
 """
 
 import numpy as np
@@ -15,11 +15,21 @@ _SHORTEST, _LONGEST = 2 * SMALLEST_NORM, LARGEST_NORM / 2  # nearer to the bound
 
 
 @njit(cache=True, fastmath={"contract", "reassoc"})
-def _product(u, v):  # type: ignore[no-untyped-def]
-    total = u.dtype.type(0)
-    for j in range(len(u)):
-        total += u[j] * v[j]
-    return total
+def _products(M, f, products):  # type: ignore[no-untyped-def]
+    """M·f, four rows at a time: memory is read faster in several places at once."""
+    last, zero = len(M) - len(M) % 4, f.dtype.type(0)
+    for c in range(0, last, 4):
+        p0, p1, p2, p3 = zero, zero, zero, zero
+        for j in range(len(f)):
+            p0 += M[c, j] * f[j]
+            p1 += M[c + 1, j] * f[j]
+            p2 += M[c + 2, j] * f[j]
+            p3 += M[c + 3, j] * f[j]
+        products[c], products[c + 1], products[c + 2], products[c + 3] = p0, p1, p2, p3
+    for c in range(last, len(M)):
+        products[c] = zero
+        for j in range(len(f)):
+            products[c] += M[c, j] * f[j]
 
 
 @njit(cache=True, fastmath={"contract", "reassoc"})
@@ -34,18 +44,20 @@ def _mix(a, u, b, v, mixed):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
 def step(  # type: ignore[no-untyped-def]
-    features, is_unit, answers, text, P, R, length, touched, resting, seen,
+    features, normalise, answers, text, P, R, length, touched, resting, seen,
     scale, bias, threshold, h, w, within, recursive, predict_first, raw, rescale,
 ):  # fmt: skip
     f, z, real = features[0], answers[0], features.dtype.type
-    if not is_unit:
-        norm = np.sqrt(_product(f, f))
+    cosines, mixed = np.empty_like(z), np.empty_like(f)
+    if normalise:
+        norm = _mix(real(1), f, real(0), f, mixed)
         if not _SHORTEST <= norm <= _LONGEST:
             return False
-        f = f / norm
+        f = f / real(norm)
 
+    _products(text, f, z)
     for c in range(len(text)):
-        z[c] = real(scale) * _product(text[c], f) + real(bias)
+        z[c] = real(scale) * z[c] + real(bias)
     top, total = z.max(), 0.0
     for c in range(len(text)):
         total += np.exp(z[c] - top)
@@ -54,9 +66,9 @@ def step(  # type: ignore[no-untyped-def]
         if untouched <= z[c] <= certain:
             return False
 
-    mixed = np.empty_like(f)
+    if predict_first:
+        _products(R, f, cosines)
     for c in range(len(text)):
-        cosine = _product(R[c], f) if predict_first else real(0)
         keep, share = real(1), real(0)
         if z[c] > certain:
             p = np.exp(np.float64(z[c] - top)) / total
@@ -81,8 +93,9 @@ def step(  # type: ignore[no-untyped-def]
                     length[c] = norm
         elif recursive and not rescale and not touched[c]:
             length[c] *= w
-        if not predict_first:
-            cosine = _product(R[c], f)
-        z[c] += real(scale) * cosine + real(bias)
+    if not predict_first:
+        _products(R, f, cosines)
+    for c in range(len(text)):
+        z[c] += real(scale) * cosines[c] + real(bias)
     seen[()] += 1
     return True
