@@ -14,7 +14,11 @@ from pta.errors import InvalidParameter, InvalidSamples
 from pta.prompts import build_classifier
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
-METHODS = [("clip", {}), ("pta", {}), ("tda", {}), ("pta", {"state_dtype": "float64"})]  # the last decides on the host
+AROUND = {"prior": "local", "calibration": "matched"}
+METHODS = [
+    *((method, parameters) for method in ("clip", "pta", "tda") for parameters in ({}, AROUND)),
+    ("pta", {"state_dtype": "float64"}),  # which decides on the host
+]
 COUNT = 22
 
 

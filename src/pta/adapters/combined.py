@@ -71,9 +71,16 @@ class Combined(PTA):
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
-        """All parameters, those of the other method included."""
+        """All parameters, those of the other method included; the prior is in front of that, calibration behind PTA."""
         known = super().complete(given, origin)
-        known["base_parameters"] = adapter_class(known["base"]).complete(known["base_parameters"], origin)
+        base, of_base = adapter_class(known["base"]), known["base_parameters"]
+        around = {"calibration": "fixed"}
+        if "prior" in base.declared or known["prior"] != "none":
+            around["prior"] = known["prior"]
+        for name, value in around.items():
+            if of_base.get(name, value) != value:
+                raise InvalidParameter(f"{name} is a parameter of combined itself, not of the method it stands on")
+        known["base_parameters"] = base.complete(of_base | around, origin)
         return known
 
     @classmethod

@@ -37,8 +37,8 @@ from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_
 from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, compose
 from pta.engines.segment_application import after_segment
-from pta.errors import StateMismatch
-from pta.parameters import Order, choice, parameter, require_choice
+from pta.errors import InvalidParameter, StateMismatch
+from pta.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
 from pta.samples import Samples
 from pta.towers import Model
 
@@ -90,6 +90,7 @@ class PTA(Adapter):
     state_dtype: StateDtype = parameter(
         None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; that of the anchors if not given"
     )
+    prior: Prior = prior_in_front()
     knowledge: Tensor  # P, and the other fields of `Prototypes`
     anchored: Tensor
     length: Tensor
@@ -164,6 +165,7 @@ class PTA(Adapter):
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:
         """What these samples would teach, from wherever; changes nothing."""
+        self._require_no_stages("summarised")
         fingerprint = self.classifier.fingerprint
 
         def summary(part: Samples) -> Segment:
@@ -179,6 +181,7 @@ class PTA(Adapter):
 
         P always is, in float32 and float64. If the answer is False, R may differ in classes the segment touched.
         """
+        self._require_no_stages("applied")
         if not isinstance(segment, Segment):
             raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
         anchors = self.classifier.anchors
@@ -186,6 +189,14 @@ class PTA(Adapter):
         new, exact = after_segment(self.prototypes, anchors, segment)
         self._put_checked({**vars(new), "seen": self.seen + segment.count}, "the state after the segment")
         return exact
+
+    def _require_no_stages(self, done: str) -> None:
+        for name, plain in (("prior", "none"), ("calibration", "fixed")):
+            if getattr(self, name) != plain:
+                raise InvalidParameter(
+                    f'no segment can be {done} with {name}="{getattr(self, name)}": that depends on every sample '
+                    f'before; use {name}="{plain}"'
+                )
 
 
 def _log_mean(z: Tensor, scores: Tensor) -> Tensor:
