@@ -209,10 +209,19 @@ def test_the_step_goes_on_where_the_state_lies_after_it_was_replaced(taken):
     assert all(taken)
 
 
-@pytest.mark.parametrize("given", [{"fusion": "probabilities"}, {"state_dtype": "float16"}, {"base": "clip"}], ids=str)
-def test_what_is_not_the_whole_rule_is_not_compiled(taken, given):
+NOT_COMPILED = {
+    "fusion": {"fusion": "probabilities"},
+    "precision": {"state_dtype": "float16"},
+    "prior": {"prior": "local"},
+    "calibration": {"calibration": "matched"},
+    "combined": {"base": "clip"},
+}
+
+
+@pytest.mark.parametrize(("reason", "given"), NOT_COMPILED.items(), ids=NOT_COMPILED)
+def test_what_is_not_the_rule_alone_is_not_compiled(taken, reason, given):
     stream = clip_like_stream(9, classes=6, dim=16, count=5).to(torch.float32)
-    adapter = create_adapter("combined" if "base" in given else "pta", stream.classifier, **given)
+    adapter = create_adapter("combined" if reason == "combined" else "pta", stream.classifier, **given)
     step_one_by_one(adapter.step, stream.features)
     assert adapter.position == 5
     assert not taken

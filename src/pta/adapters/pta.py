@@ -108,9 +108,9 @@ class PTA(Adapter):
             self.classifier = classifier.to(dtype=computing)
         for field in fields(Prototypes):
             self.add_state(field.name, partial(_fresh, field.name), within=_BOUNDS[field.name])
-        # Compiled code for one sample is the rule with added logits and nothing before, behind or in place of it.
-        kept = {"seen", *_BOUNDS}
-        self._is_whole = type(self) is PTA and self.fusion == "logits" and self._declared.keys() == kept
+        # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
+        alone = type(self) is PTA and not (self._has_prior or self._is_matched)
+        self._can_be_compiled = alone and self.fusion == "logits"
         self._compiled: CompiledStep | None = None
 
     @classmethod
@@ -137,7 +137,7 @@ class PTA(Adapter):
 
         If it fails, nothing was learned from any of them. One sample on a CPU takes compiled code, if there is any.
         """
-        if self._is_whole:
+        if self._can_be_compiled:
             self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
         logits = self._compiled(samples) if self._compiled else None
         return super().step(samples) if logits is None else logits
