@@ -175,6 +175,7 @@ KINDS = {
     "shorter": lambda f: 1e-3 * f,
     "a mean of views": lambda f: Samples.of(0.9 * f, normalise=False),
     "with a gradient": lambda f: f.clone().requires_grad_(),
+    "unchecked, with a gradient": lambda f: Samples.unchecked(f.clone().requires_grad_()),
     "strided": lambda f: torch.stack([f, f], dim=-1)[..., 0],
     "float64": torch.Tensor.double,
     "an array": torch.Tensor.numpy,

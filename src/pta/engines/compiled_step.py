@@ -57,4 +57,5 @@ class CompiledStep:
         if not (alike and is_host_readable(features) and features.is_contiguous()):
             return None
         logits = np.empty((1, len(self._tensors[0])), self._arguments[0].dtype)
-        return torch.from_numpy(logits) if self._step(features.numpy(), normalise, logits, *self._arguments) else None
+        learned = self._step(features.detach().numpy(), normalise, logits, *self._arguments)
+        return torch.from_numpy(logits) if learned else None
