@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -22,6 +23,7 @@ from pta.engines.calibration import GRID, temperatures, temperatures_in_order
 from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
+from pta.host_readable import is_host_readable
 from pta.parameters import Calibration, Parameter, check_all, choice, declared_in, document
 from pta.plain import plain_list, plain_tensor
 from pta.samples import Samples
@@ -131,6 +133,9 @@ class Adapter(ABC):
     # The samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number. It
     # bounds memory and changes no answer.
     at_once: int | None = 1
+    # The most samples between two calls of `refresh_state`; None for a method that has no such work. `_step` is given
+    # samples that no refresh comes between.
+    longest_stretch: int | None = None
 
     def __init_subclass__(cls) -> None:
         cls.declared = declared_in(cls, cls.declared)
@@ -146,6 +151,7 @@ class Adapter(ABC):
         self._declared: dict[str, Piece] = {}
         # the position in the stream, on the classifier's device
         self.seen = self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
+        self._position: int | None = None  # the same, if the host knows it
         self._is_matched = self.parameters.get("calibration") == "matched"
         # a method that stands on another has the prior in front of that one
         self._has_prior = self.parameters.get("prior") == "local" and not self.stands_on(self.parameters)
@@ -180,6 +186,14 @@ class Adapter(ABC):
     def step_unchecked(self, features: Tensor) -> Tensor:
         """Step on B×d unit rows without checking them, so that nothing is read back from a GPU."""
         return self._answers(self._step_and_count, self._parts(Samples.unchecked(features)))
+
+    @torch.no_grad()
+    def step_before_refresh(self, samples: Samples) -> Tensor:
+        """Step on samples that were checked and come before the next refresh: it can be recorded if `_step` can.
+
+        Whoever replays it refreshes when that is due, and counts the samples (`refreshes_within`, `count_on_host`).
+        """
+        return self._answers(self._step_stretch, self._parts(samples))
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
@@ -255,6 +269,7 @@ class Adapter(ABC):
                 piece.put(fresh[name])
             elif piece.per_class:
                 piece.tensor[chosen] = fresh[name][chosen]
+        self._position = None
         self._state_replaced()
 
     def to(self, device: torch.device | str) -> Self:
@@ -293,6 +308,30 @@ class Adapter(ABC):
     @abstractmethod
     def _predict(self, samples: Samples) -> Tensor:
         """Give the logits of the samples, B×C, and learn nothing."""
+
+    def next_refresh(self, position: int) -> int:
+        """The position after this one at which `refresh_state` is due, for a method that has a `longest_stretch`."""
+        raise NotImplementedError
+
+    def refresh_state(self) -> None:  # noqa: B027 (most have no such work)
+        """Do the work that is done once for many samples; `seen` says how many there were."""
+
+    def refreshes_within(self, count: int) -> list[int]:
+        """After how many of the next `count` samples a refresh is due; a GPU's position is read only the first time."""
+        if self.longest_stretch is None:
+            return []
+        if self._position is None or is_host_readable(self.seen):
+            self._position = int(self.seen)
+        due, position = [], self.next_refresh(self._position)
+        while position <= self._position + count:
+            due.append(position - self._position)
+            position = self.next_refresh(position)
+        return due
+
+    def count_on_host(self, count: int) -> None:
+        """Note that so many samples were learned."""
+        if self._position is not None:
+            self._position += count
 
     def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> Tensor:
         """Declare a piece of state: how it starts, what values it may have, and if its rows belong to the classes.
@@ -387,6 +426,16 @@ class Adapter(ABC):
     # -- how it is done ---------------------------------------------------------------------------------------------
 
     def _step_and_count(self, samples: Samples) -> Tensor:
+        due, parts = self.refreshes_within(len(samples)), []
+        for begin, end in pairwise([0, *due, len(samples)]):
+            if begin < end:
+                parts.append(self._step_stretch(samples[begin:end] if due else samples))
+                self.count_on_host(end - begin)
+                if end in due:
+                    self.refresh_state()
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _step_stretch(self, samples: Samples) -> Tensor:
         logits = self._respond(samples, learn=True)
         self.seen.add_(len(samples))
         return logits
@@ -469,6 +518,7 @@ class Adapter(ABC):
         moved = {name: tensor.to(self.classifier.anchors.device, copy=True) for name, tensor in tensors.items()}
         for name, piece in self._pieces():
             piece.put(moved[name])
+        self._position = None
         self._state_replaced()
 
 

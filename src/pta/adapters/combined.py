@@ -67,7 +67,7 @@ class Combined(PTA):
         super().__init__(classifier, **given)
         self.other = create_adapter(self.base, self.classifier, model=given.get("model"), **self.base_parameters)
         self.at_once, self.may_fail = self.other.at_once, self.other.may_fail
-        self.wants_preview = self.other.wants_preview
+        self.wants_preview, self.longest_stretch = self.other.wants_preview, self.other.longest_stretch
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -107,6 +107,14 @@ class Combined(PTA):
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.other._answer(samples, learn=False))
+
+    def next_refresh(self, position: int) -> int:
+        """When the other method is to be refreshed."""
+        return self.other.next_refresh(position)
+
+    def refresh_state(self) -> None:
+        """Refresh the other method."""
+        self.other.refresh_state()
 
     def preview(self, samples: object) -> None:
         """Show the other method samples before the first step."""

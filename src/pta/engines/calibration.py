@@ -50,4 +50,6 @@ def temperatures(gaps: Tensor, count: Tensor) -> Tensor:
 def _confidences(scores: Tensor) -> Tensor:
     """max softmax(score/θ) for each θ, B×13, in float64."""
     below = scores - scores.amax(dim=1, keepdim=True)
-    return torch.stack([1 / (below / theta).exp().sum(dim=1, dtype=torch.float64) for theta in GRID], dim=1)
+    scaled = torch.empty_like(below)
+    sums = [torch.mul(below, 1 / theta, out=scaled).exp_().sum(dim=1) for theta in GRID]
+    return 1 / torch.stack(sums, dim=1).double()
