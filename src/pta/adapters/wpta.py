@@ -135,7 +135,7 @@ class WPTA(Adapter):
             s = scores.softmax(dim=1)
             w = torch.where(s >= self.min_probability, s, 0.0)
             cosines = layer.score(x, w, self.centre, self._texts.part, learn=learn)
-            scores = z.add(cosines, alpha=self.image_weight * self.classifier.scale)
+            scores = z.to(cosines.dtype).add(cosines, alpha=self.image_weight * self.classifier.scale)
         if learn:
             self.total += x.sum(dim=0)
             self.gram.addmm_(x.T, x)
