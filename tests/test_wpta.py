@@ -57,6 +57,14 @@ def test_single_precision_is_within_two_thousandths_along_a_stream_of_clip_like_
     torch.testing.assert_close(logits.double(), loop(stream, stream.features, "local", depth=depth), atol=2e-3, rtol=0)
 
 
+def test_single_precision_is_within_two_thousandths_where_images_hardly_differ():
+    stream = clip_like_stream(3, classes=20, dim=128, count=300)
+    noise = normalize(torch.randn(300, 128, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    still = replace(stream, features=normalize(stream.features[:1] + 0.012 * noise)).to(torch.float32)
+    logits = stepped(PLAIN(still.classifier), still.features, [slice(0, 50), slice(50, 300)])
+    torch.testing.assert_close(logits.double(), loop(still, still.features), atol=2e-3, rtol=0)
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("learned", [0, 1, 7, 8, 127, 128, 200])
 def test_predict_gives_what_a_clone_would_give_that_learns_the_sample(depth, learned):

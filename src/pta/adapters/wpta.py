@@ -153,7 +153,7 @@ class WPTA(Adapter):
         self.centre.copy_((texts.mean + self.total) / (1 + self.seen))
         for layer in self._layers:
             dtype = layer.metric.dtype
-            apart = layer.kept.scatter(layer.sums, layer.weights, dtype)
+            apart = layer.kept.scatter(layer.sums, layer.weights)
             scatter = scatter_within_classes(t, self.total, self.gram, apart)
             enough = (t >= self.first_metric) & (scatter.trace() >= self.least_spread * t)
             factor = whitening_factor(scatter, self.ridge + self.early_ridge / t, enough, dtype)

@@ -17,23 +17,23 @@ class ClassScatter:
     """Σ_c (M_c, n_c)·(M_c, n_c)ᵀ/(n_c+1) of sums M (C×d) and weights n (C), (d+1)×(d+1), float64.
 
     Where numbers are host-readable, it is kept from one call to the next and brought up to date by the classes that
-    have changed; the change is computed in the precision `dtype`.
+    have changed. Images of one scene spread little around a long mean, so that float32 would lose S among the sums.
     """
 
     def __init__(self) -> None:
         self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # the scatter; n and the rows that are in it
 
-    def __call__(self, sums: Tensor, weights: Tensor, dtype: torch.dtype) -> Tensor:
+    def __call__(self, sums: Tensor, weights: Tensor) -> Tensor:
         """The scatter of the present sums; not to be written to."""
         if self._kept is None:
             rows = _rows(sums, weights)
             scatter = rows.T @ rows
             if is_host_readable(sums):
-                self._kept = scatter, weights.clone(), rows.to(dtype)
+                self._kept = scatter, weights.clone(), rows
             return scatter
         scatter, before, rows = self._kept
         changed = (weights != before).nonzero()[:, 0]
-        new, old = _rows(sums[changed], weights[changed]).to(dtype), rows[changed]
+        new, old = _rows(sums[changed], weights[changed]), rows[changed]
         twice = (new - old).T @ (new + old)
         scatter.add_(twice + twice.T, alpha=0.5)
         before.copy_(weights)
