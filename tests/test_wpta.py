@@ -159,6 +159,23 @@ def test_a_sample_at_the_centre_gets_its_zero_shot_answer():
     torch.testing.assert_close(PLAIN(classifier).step(centre), classifier.logits(centre.features), atol=1e-4, rtol=0)
 
 
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.3]), st.booleans(), st.booleans())
+def test_prototypes_may_vanish(seed, text_weight, equal_anchors, single):
+    """Samples cancel each other: scores stay within what a cosine can add, and the state can be gone on with."""
+    random = torch.Generator().manual_seed(seed)
+    poles = normalize(torch.randn(5, 3, generator=random, dtype=torch.float64))
+    anchors = poles[:1].expand(4, -1) if equal_anchors else poles[:4]
+    classifier = ZeroShotClassifier(anchors.float() if single else anchors, list("abcd"), scale=10.0)
+    adapter = PLAIN(classifier, text_weight=text_weight, refresh_every=50, min_probability=1e-6)
+    for size in (1, 5, 20, 3, 40):
+        rows = torch.randint(10, (size,), generator=random)
+        samples = Samples(torch.cat([poles, -poles])[rows].to(classifier.anchors))
+        added = adapter.step(samples) - classifier.logits(samples.features)
+        assert added.abs().max() <= 0.4 * 10.0 + 1e-3
+        adapter.restore(adapter.snapshot())
+
+
 def test_equal_anchors_give_all_classes_the_same_score():
     classifier = ZeroShotClassifier(torch.ones(3, 7), list("abc"))
     logits = PLAIN(classifier).step(LONG.features[:20, :7])

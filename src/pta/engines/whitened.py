@@ -73,7 +73,7 @@ class Layer:
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
         prototypes = self._prototypes(centre, texts)
-        self.squares.copy_((prototypes @ self.metric).mul_(prototypes).sum(dim=1))
+        self.squares.copy_((prototypes @ self.metric).mul_(prototypes).sum(dim=1).clamp_min_(0))
 
     def score(self, x: Tensor, w: Tensor, centre: Tensor, texts: Tensor, *, learn: bool) -> Tensor:
         """The cosine of each sample with each prototype, which holds the sample's own contribution, B×C.
@@ -99,10 +99,10 @@ class Layer:
             cosines.div_(_lengths(self.squares.to(cosines.dtype)))
             cosines[:, moved] = products
         if learn:
-            self.squares[moved] += growth.sum(dim=0)
+            self.squares[moved] = (self.squares[moved] + growth.sum(dim=0)).clamp_min_(0)
             self.weights.add_(given)
             self._add(x, y, w, moved)
-        return cosines.div_(_lengths(own))
+        return cosines.div_(_lengths(own)).clamp_(-1, 1)  # which rounding exceeds where a prototype almost vanishes
 
     def _prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
         """E, C×d: the sums around the centre, and the texts' part."""
