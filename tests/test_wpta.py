@@ -124,7 +124,7 @@ def test_what_a_new_adapter_has_learned_adds_nothing():
     torch.testing.assert_close(adapter.step(LONG.features), PLAIN(LONG.classifier).step(LONG.features))
 
 
-def test_sums_of_another_classifier_depth_or_kind_are_refused_and_change_nothing():
+def test_sums_of_another_classifier_rule_or_kind_are_refused_and_change_nothing():
     adapter, other = PLAIN(LONG.classifier), clip_like_stream(2, classes=9, dim=12, count=5)
     adapter.step(LONG.features[:50])
     before = adapter.snapshot()
@@ -134,11 +134,14 @@ def test_sums_of_another_classifier_depth_or_kind_are_refused_and_change_nothing
         None,
         PLAIN(other.classifier).summarise(other.features),
         PLAIN(LONG.classifier, depth=2).summarise(LONG.features[:3]),
+        PLAIN(LONG.classifier, min_probability=0.5).summarise(LONG.features[:3]),
         huge,
     ):
         with pytest.raises(StateMismatch):
             adapter.apply(wrong)
         assert all(torch.equal(adapter.state()[name], one) for name, one in before.tensors.items())
+    adapter.apply(WPTA(LONG.classifier, calibration="matched").summarise(LONG.features[:3]))  # with a prior
+    assert adapter.position == 53
 
 
 # -- streams that degenerate ------------------------------------------------------------------------------------------

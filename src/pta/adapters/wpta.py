@@ -27,7 +27,7 @@ Between refreshes a batch is exact (`pta.engines.whitened`); it is cut where a r
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -54,23 +54,20 @@ class Sums:
 
     count: int
     fingerprint: str  # of the classifier
+    rule: Mapping[str, Any]  # parameters of the adapter, without what is in front of the rule and behind it
     tensors: Mapping[str, Tensor]  # by the names of the adapter's state
 
     def __add__(self, other: "Sums") -> "Sums":
         self.require_like(other)
         both = {name: tensor + other.tensors[name].to(tensor) for name, tensor in self.tensors.items()}
-        return Sums(self.count + other.count, self.fingerprint, both)
+        return replace(self, count=self.count + other.count, tensors=both)
 
     def require_like(self, other: object) -> None:
         """Refuse what cannot be added."""
         if not isinstance(other, Sums):
             raise StateMismatch(f"only Sums can be added, as `summarise` gives them, not {type(other).__name__}")
-        if other.fingerprint != self.fingerprint or _shapes(other.tensors) != _shapes(self.tensors):
-            raise StateMismatch("the sums are of an adapter with another classifier or another depth")
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in tensors.items()}
+        if (other.fingerprint, other.rule) != (self.fingerprint, self.rule):
+            raise StateMismatch("the sums are of an adapter with another classifier or other parameters")
 
 
 class WPTA(Adapter):
@@ -164,7 +161,8 @@ class WPTA(Adapter):
         """All that was learned so far."""
         names = ["total", "gram", *(layer[name] for layer in self._layer_names for name in ("sums", "weights"))]
         tensors = {name: getattr(self, name).clone() for name in names}
-        return Sums(self.position, self.classifier.fingerprint, tensors)
+        rule = {name: value for name, value in self.parameters.items() if name not in ("prior", "calibration")}
+        return Sums(self.position, self.classifier.fingerprint, rule, tensors)
 
     def summarise(self, samples: object) -> Sums:
         """What these samples would teach a new adapter; changes nothing."""
