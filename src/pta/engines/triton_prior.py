@@ -36,7 +36,7 @@ def learn_on_gpu(prior: "LocalPrior", s: Tensor) -> Tensor:
     blocks = triton.cdiv(C, block)
     log_prior, parts, before = torch.empty_like(s), s.new_empty(2, B, blocks), s.new_empty(3)
     state = prior.found, prior.by_chance, prior.count
-    with torch.cuda.device_of(s):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(s):
         _follow[(blocks,)](
             *(s, prior.fast, prior.slow, prior.mean, *state, before, log_prior, parts, B, C), BLOCK=block, num_warps=1
         )

@@ -45,7 +45,7 @@ def exact_logits_on_gpu(classifier: ZeroShotClassifier, features: Tensor) -> Ten
     z = torch.empty(len(features), classifier.classes, dtype=torch.float64, device=features.device)
     if not isinstance(z, FakeTensor):  # without numbers no kernel can be launched
         numbers = classifier.classes, classifier.dim, *split(classifier.scale), *split(classifier.bias)
-        with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+        with torch.cuda.device_of(z):
             _score_exactly[(triton.cdiv(classifier.classes, _FEW.value), len(z))](
                 *(features.contiguous(), classifier.anchors, z, *numbers), num_warps=1
             )

@@ -18,7 +18,7 @@ def learn_one_on_gpu(layer: Layer, x: Tensor, w: Tensor, centre: Tensor, texts: 
     C, d = texts.shape
     turned, cosines = texts.new_empty(d), texts.new_empty(1, C)
     D = triton.next_power_of_2(d)
-    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(x):
         x, w = x.contiguous(), w.contiguous()
         _turn[(d,)](x, centre, layer.metric, turned, d, D=D)
         _learn[(C,)](

@@ -69,7 +69,7 @@ class Layer:
         self.metric.copy_(torch.cholesky_inverse(factor)).div_(ridge)  # which reads on the host whether it succeeded
         self.kept.prototypes.addr_(self.weights.to(texts.dtype), (before - centre).to(texts.dtype))
         whitened = torch.linalg.solve_triangular(factor, self.kept.prototypes.T, upper=False)
-        self.squares.copy_(whitened.square_().sum(dim=0)).div_(ridge)
+        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=0)).square_().div_(ridge)
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
