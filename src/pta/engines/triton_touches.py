@@ -40,14 +40,14 @@ def find_touches_on_gpu(classifier: ZeroShotClassifier, features: Tensor, z: Ten
     return table
 
 
-def exact_logits_on_gpu(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
-    """z of B×d features in float64, for a few samples: the anchors are read as they are, not copied to float64."""
-    z = torch.empty(len(features), classifier.classes, dtype=torch.float64, device=features.device)
+def exact_logits_of_one(classifier: ZeroShotClassifier, feature: Tensor) -> Tensor:
+    """z of one feature, 1×d, in float64: the anchors are read as they are, not copied to float64."""
+    z = torch.empty(1, classifier.classes, dtype=torch.float64, device=feature.device)
     if not isinstance(z, FakeTensor):  # without numbers no kernel can be launched
         numbers = classifier.classes, classifier.dim, *split(classifier.scale), *split(classifier.bias)
         with torch.cuda.device_of(z):
-            _score_exactly[(triton.cdiv(classifier.classes, _FEW.value), len(z))](
-                *(features.contiguous(), classifier.anchors, z, *numbers), num_warps=1
+            _score_exactly[(triton.cdiv(classifier.classes, _FEW.value),)](
+                *(feature.contiguous(), classifier.anchors, z, *numbers), num_warps=1
             )
     return z
 
@@ -70,11 +70,11 @@ def whole(near, rest):
 
 
 @triton.jit
-def _score_exactly(features, anchors, z, C, d, scale, scale_rest, bias, bias_rest):
+def _score_exactly(feature, anchors, z, C, d, scale, scale_rest, bias, bias_rest):
     """The logits of one sample for a few classes."""
-    few, b = tl.program_id(0) * _FEW + tl.arange(0, _FEW), tl.program_id(1)
-    exactly = _exact_logits(features + b * d, anchors, few, C, d, whole(scale, scale_rest)) + whole(bias, bias_rest)
-    tl.store(z + b * C + few, exactly, mask=few < C)
+    few = tl.program_id(0) * _FEW + tl.arange(0, _FEW)
+    scaled = _exact_logits(feature, anchors, few, C, d, whole(scale, scale_rest))
+    tl.store(z + few, scaled + whole(bias, bias_rest), mask=few < C)
 
 
 @triton.jit

@@ -13,7 +13,6 @@ from pta.samples import Samples
 
 _NUMBERS_AT_ONCE = 2**22  # 32 MiB in float64, of which a method holds a few
 _MOST_AT_ONCE = 1024
-_FEW = 4  # samples for which a GPU is faster without a copy of the anchors in float64
 
 
 class ZeroShot:
@@ -89,10 +88,10 @@ class ZeroShot:
 
 def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
     """z of …×d features in float64, whose rounding a batch does not show."""
-    if features.ndim == 2 and len(features) <= _FEW and engines.triton_runs_on(features.device):
-        from pta.engines.triton_touches import exact_logits_on_gpu
+    if features.ndim == 2 and len(features) == 1 and engines.triton_runs_on(features.device):
+        from pta.engines.triton_touches import exact_logits_of_one
 
-        return exact_logits_on_gpu(classifier, features)
+        return exact_logits_of_one(classifier, features)
     return classifier.scores(features.double() @ classifier.anchors.double().T)
 
 
