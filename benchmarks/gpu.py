@@ -32,6 +32,7 @@ import pta
 from pta import Samples, ZeroShotClassifier, create_adapter
 from pta.encoders import Encoder
 from pta.encoders.clip_encoder import ClipEncoder
+from pta.engines.within_class import inverse_by_products
 
 MODELS = {"ViT-B/16": "ViT", "RN50": "RN50"}
 BATCHES, CLASSES = (1, 32, 256), (10, 100, 1000, 21841)
@@ -264,14 +265,14 @@ def whitened(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
 
 
 def inverses(dim: int) -> Iterator[Row]:
-    """The metric of WPTA by a Cholesky factor, and by Newton–Schulz steps from the metric of 128 samples before."""
+    """The metric of WPTA by a Cholesky factor, by products as WPTA computes it, and from that of 128 samples before."""
     rng = torch.Generator(device="cuda").manual_seed(0)
     shape = torch.linspace(3, 0.1, dim, device="cuda")
     samples = torch.randn(8192, dim, device="cuda", generator=rng) * shape
 
     def to_invert(count: int) -> Tensor:
         covariance = torch.cov(samples[:count].T)
-        return covariance * dim / covariance.trace() + 4 * torch.eye(dim, device="cuda")
+        return covariance * dim / covariance.trace() / 4 + torch.eye(dim, device="cuda")
 
     def by_cholesky(matrix: Tensor) -> Tensor:
         lower, _ = torch.linalg.cholesky_ex(matrix)
@@ -286,8 +287,10 @@ def inverses(dim: int) -> Iterator[Row]:
     for seen in (256, 1024, 8192):
         matrix, guess = to_invert(seen), by_cholesky(to_invert(seen - 128))
         exact = torch.linalg.inv(matrix.double())
-        ways = {"Cholesky": partial(by_cholesky, matrix)}
-        ways |= {f"{steps} Newton–Schulz steps": partial(by_products, matrix, guess, steps) for steps in (2, 3, 4, 6)}
+        ways = {
+            "Cholesky": partial(by_cholesky, matrix),
+            "products": partial(inverse_by_products, matrix, 1 + dim / 4),
+        } | {f"{steps} steps from before": partial(by_products, matrix, guess, steps) for steps in (2, 3)}
         for way, work in ways.items():
             time = median(turns({way: recorded(work)}, 1, 20)[way])
             error = float((work() - exact).abs().max() / exact.abs().max())

@@ -268,4 +268,4 @@ def test_without_numba_batches_take_the_chunk_engine(monkeypatch, rule):
 def test_without_triton_a_gpu_is_not_asked_what_it_can(monkeypatch):
     monkeypatch.setattr("pta.engines.find_spec", lambda name: None)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: pytest.fail("asked"))
-    assert not chosen._triton_runs_on.__wrapped__(torch.device("cuda"))
+    assert not chosen.triton_runs_on.__wrapped__(torch.device("cuda"))

@@ -29,11 +29,13 @@ pytest.importorskip("triton")
 from kernel_margins import InMargins
 
 from pta.adapters import create_adapter
-from pta.engines import Prototypes, triton_touches
+from pta.engines import Prototypes, triton_prior, triton_touches, triton_whitened
 from pta.engines import triton as triton_engine
+from pta.engines.local_prior import LocalPrior
 from pta.engines.triton import advance_on_gpu, works_on
 from pta.engines.triton_touches import find_touches_on_gpu, table_of
 from pta.inference.recordable import is_recordable
+from pta.reference.local_prior import local_prior_loop
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = TOLERANCES[torch.float32]
@@ -56,7 +58,9 @@ def margins():
     with pytest.MonkeyPatch.context() as patch:
         for module, kernels in (
             (triton_engine, ("step", "follow", "score_rested")),
-            (triton_touches, ("_sum_blocks", "_find_touches")),
+            (triton_touches, ("_sum_blocks", "_find_touches", "_score_exactly")),
+            (triton_prior, ("_follow", "_shift")),
+            (triton_whitened, ("_turn", "_learn")),
         ):
             for kernel in kernels:
                 patch.setattr(module, kernel, InMargins(getattr(module, kernel)))
@@ -331,14 +335,47 @@ def test_kernels_compile_for_real_gpus(capability, tmp_path):
 def test_the_adapter_answers_through_the_kernels_as_without_them(monkeypatch, method, parameters):
     stream = clip_like_stream(3, classes=4, dim=16, count=16, in_order=True).to(torch.float32)
     pieces = [slice(0, 1), slice(1, 4), slice(4, 12), slice(12, 16)]
-    monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: False)
+    monkeypatch.setattr("pta.engines.triton_runs_on", lambda device: False)
     plain = create_adapter(method, stream.classifier, **parameters)
     expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
 
-    monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: True)
+    monkeypatch.setattr("pta.engines.triton_runs_on", lambda device: True)
     through_kernels = create_adapter(method, stream.classifier, **parameters).to(DEVICE)
     assert all(is_recordable(through_kernels, batch) for batch in (1, 16))
     given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces]).cpu()
     torch.testing.assert_close(given, expected, atol=TOLERANCE, rtol=0)
     assert through_kernels.position == plain.position == 16
     torch.testing.assert_close(through_kernels.anchored.cpu(), plain.anchored, atol=2e-5, rtol=0)
+
+
+@given(classes=st.sampled_from([2, 33]), parts=cuts(20), in_order=st.booleans())
+@settings(max_examples=4)
+def test_kernels_give_the_prior_of_the_loop_however_the_stream_is_cut(classes, parts, in_order):
+    stream = clip_like_stream(4, classes=classes, dim=16, count=20, in_order=in_order)
+    z = stream.scale * stream.features @ stream.anchors.T
+    prior = LocalPrior.fresh(stream.classifier.to(device=torch.device(DEVICE)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pta.engines.triton_runs_on", lambda device: True)
+        found = torch.cat([prior.learn(z[part].softmax(dim=1).to(DEVICE)) for part in parts])
+    np.testing.assert_allclose(found.cpu(), local_prior_loop(z.numpy()), atol=1e-10, rtol=0)
+    assert int(prior.count) == 20
+
+
+@pytest.mark.parametrize(
+    ("prior", "depth", "precision"), [("none", 1, torch.float32), ("local", 2, torch.float64)], ids=str
+)
+def test_wpta_answers_and_learns_through_the_kernels_as_without_them(monkeypatch, prior, depth, precision):
+    stream = clip_like_stream(3, classes=3, dim=12, count=20, in_order=True, scale=40.0).to(precision)
+    pieces = [*one_by_one(stream)[:3], slice(3, 15), *one_by_one(stream)[15:]]
+    plain = create_adapter("wpta", stream.classifier, prior=prior, depth=depth)
+    expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
+
+    monkeypatch.setattr("pta.engines.triton_runs_on", lambda device: True)
+    for module in ("whitened", "within_class"):
+        monkeypatch.setattr(f"pta.engines.{module}.is_host_readable", lambda tensor: False)
+    through_kernels = create_adapter("wpta", stream.classifier, prior=prior, depth=depth).to(DEVICE)
+    assert all(is_recordable(through_kernels, batch) for batch in (1, 16))
+    given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces]).cpu()
+    torch.testing.assert_close(given, expected, atol=TOLERANCES[precision], rtol=0)
+    for name, tensor in through_kernels.state().items():
+        torch.testing.assert_close(tensor.cpu(), plain.state()[name], atol=1e-4, rtol=0)

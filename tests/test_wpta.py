@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 
 import pta
 from pta import WPTA, Samples, ZeroShotClassifier
+from pta.engines.within_class import inverse_by_products
 from pta.errors import StateMismatch
 from pta.reference.wpta import wpta_loop
 
@@ -211,6 +212,38 @@ def test_a_forgotten_class_loses_its_sums_and_nothing_else(depth):
     fresh = PLAIN(LONG.classifier, depth=depth)
     fresh.restore(adapter.snapshot())
     torch.testing.assert_close(fresh.step(LONG.features[150:]), adapter.step(LONG.features[150:]), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("position", [8, 100, 128, 256])
+def test_a_class_that_is_forgotten_where_a_refresh_is_due_is_not_in_it(depth, position):
+    adapter = WPTA(LONG.classifier, depth=depth)
+    adapter.step(LONG.features[:position])
+    adapter.reset(classes=[2, 4])
+    expected = loop(LONG, LONG.features, "local", depth=depth, forgotten={position: [2, 4]})[position:]
+    torch.testing.assert_close(adapter.step(LONG.features[position:]), expected, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("forgotten", [[], [2, 4]])
+def test_sums_that_are_added_up_to_where_a_refresh_is_due_give_what_the_loop_gives(forgotten):
+    adapter = PLAIN(LONG.classifier)
+    adapter.step(LONG.features[:100])
+    adapter.apply(adapter.summarise(LONG.features[100:128]))
+    adapter.reset(classes=forgotten)
+    expected = loop(LONG, LONG.features, forgotten={128: forgotten})[128:]
+    torch.testing.assert_close(adapter.step(LONG.features[128:]), expected, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("spread", [[1.0], [30.0, 1.0], [0.0]])
+@pytest.mark.parametrize(("precision", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
+def test_products_invert_whatever_lies_between_the_bounds(spread, precision, tolerance):
+    random = torch.Generator().manual_seed(0)
+    turn, _ = torch.linalg.qr(torch.randn(64, 64, generator=random, dtype=torch.float64))
+    shares = torch.tensor([*spread, *[0.0] * (64 - len(spread))], dtype=torch.float64)
+    eigenvalues = 1 + 16 * shares / shares.sum().clamp_min(1e-9)  # d/ridge of them together, in few directions
+    found = inverse_by_products(((turn * eigenvalues) @ turn.T).to(precision), 17.0)
+    torch.testing.assert_close(found.double(), (turn / eigenvalues) @ turn.T, atol=tolerance, rtol=0)
+    assert torch.equal(found, found.T)
 
 
 def test_a_class_is_forgotten_below_another_method_too():

@@ -11,23 +11,32 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from pta.engines import triton_kernels as kernels
+from pta.engines import triton_prior as prior
 from pta.engines import triton_touches as touches
+from pta.engines import triton_whitened as whitened
 
 TYPES = {
     "rests": "*i32",
     "lengths": "*fp64",
     "touched": "*i1",
     "resting": "*i1",
-    **dict.fromkeys(("B", "C", "d"), "i32"),
-    **dict.fromkeys(("scale", "scale_rest", "bias", "h", "w", "w_rest", "push"), "fp32"),
+    "count": "*i64",
+    **dict.fromkeys(
+        ("s", "fast", "slow", "mean", "found", "by_chance", "before", "recent", "parts", "log_prior"), "*fp64"
+    ),
+    **dict.fromkeys(("x", "centre", "sums", "weights", "squares"), "*fp64"),
+    **dict.fromkeys(("B", "C", "d", "blocks"), "i32"),
+    **dict.fromkeys(("scale", "scale_rest", "bias", "bias_rest", "h", "w", "w_rest", "push"), "fp32"),
     **dict.fromkeys(("threshold", "doubt", "within"), "fp32"),
 }
 SIZES = {"D": 512, "SAMPLES": 256, "CLASSES": 1024, "ROWS": 8}
 
 
-def compile_for(capability: int, kernel: triton.JITFunction, constants: dict[str, object]) -> None:
+def compile_for(
+    capability: int, kernel: triton.JITFunction, constants: dict[str, object], types: dict[str, str] = TYPES
+) -> None:
     signature = {
-        name: "constexpr" if name in constants else TYPES.get(name, "*fp32") for name in kernel.signature.parameters
+        name: "constexpr" if name in constants else types.get(name, "*fp32") for name in kernel.signature.parameters
     }
     source = ASTSource(kernel, signature, {(kernel.arg_names.index(name),): value for name, value in constants.items()})
     triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 2})
@@ -39,9 +48,17 @@ SWITCHES = ("RECURSIVE", "RENORMALISE", "UPDATE_FIRST", "SATURATING", "ONTO")
 def main(capability: int) -> None:
     for blocks in (1, 8):
         compile_for(capability, touches._find_touches, {"BLOCK": 1024, "BLOCKS": blocks})
+    compile_for(capability, touches._score_exactly, {}, TYPES | {"z": "*fp64"})
     compile_for(capability, touches._sum_blocks, {"BLOCK": 1024})
     for onto in (True, False):
         compile_for(capability, kernels.score_rested, {"ONTO": onto, "ROWS": 32, "NUMBERS": 128})
+    compile_for(capability, prior._follow, {"BLOCK": 32})
+    compile_for(capability, prior._shift, {"SAMPLES": 128, "BLOCKS": 32, "BLOCK": 1024})
+    compile_for(capability, prior._shift, {"SAMPLES": 1, "BLOCKS": 1, "BLOCK": 2})
+    for precision in ("*fp32", "*fp64"):
+        wide = TYPES | {"w": "*fp64"} | dict.fromkeys(("metric", "turned", "texts", "cosines"), precision)
+        for kernel in (whitened._turn, whitened._learn):
+            compile_for(capability, kernel, {"D": 512}, wide)
     # Types are the same for all GPUs, so that every switch alone is tried for the one that .ci/run adds.
     alone = itertools.combinations(SWITCHES, 1) if capability == 80 else ()
     for off in ((), *alone, SWITCHES[1:]):

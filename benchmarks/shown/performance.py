@@ -88,6 +88,25 @@ def others() -> Table:
     return [["method", "images/s, one at a time", "of CLIP", "images/s, batches of 32", "of CLIP"], *map(line, found)]
 
 
+def wpta() -> Table:
+    def cells(row: dict[str, str]) -> list[str]:
+        times = (row[name] or "–" for name in ("step_us", "refresh_us"))
+        return [written(row["images_per_second"], ",.0f"), written(row["of_clip"], ".1%"), *times]
+
+    lines = [[row["method"], row["batch"], *cells(row)] for row in rows("gpu-wpta")]
+    return [["", "batch", "images/s", "of CLIP", "step, µs", "refresh, µs"], *lines]
+
+
+def inverses() -> Table:
+    def line(way: str) -> list[str]:
+        each = found("gpu-inverses", way=way)
+        return [way, f"{float(each[0]['us']):.0f}", *(row["error"] for row in each)]
+
+    ways = dict.fromkeys(row["way"] for row in rows("gpu-inverses"))
+    samples = dict.fromkeys(row["samples"] for row in rows("gpu-inverses"))
+    return [["", "µs", *(f"error after {int(count):,} samples" for count in samples)], *map(line, ways)]
+
+
 def sources() -> Table:
     def cell(pixels: str, batch: str) -> str:
         own, ready = (

@@ -29,16 +29,18 @@ Between refreshes a batch is exact (`pta.engines.whitened`); it is cut where a r
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import nextafter
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.whitened import Kept, Layer, Texts
-from pta.engines.within_class import contradiction_of_sums, scatter_within_classes, whitening_factor
+from pta.engines.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
 from pta.parameters import Prior, count, number, prior_in_front
@@ -99,6 +101,7 @@ class WPTA(Adapter):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         self._known_texts: Texts | None = None
+        self._below_least = nextafter(self.min_probability, 0)  # what is above has at least that probability
         self.at_once, self.longest_stretch = samples_at_once(classifier), self.refresh_every
         (classes, dim), wide = classifier.anchors.shape, torch.float64
         longest, largest = LARGEST_COUNT * LONGEST_MEAN, max(1.0, 1 / self.ridge)
@@ -130,9 +133,9 @@ class WPTA(Adapter):
         scores = z
         for layer in self._layers:
             s = scores.softmax(dim=1)
-            w = torch.where(s >= self.min_probability, s, 0.0)
+            w = threshold(s, self._below_least, 0.0)
             cosines = layer.score(x, w, self.centre, self._texts.part, learn=learn)
-            scores = z.to(cosines.dtype).add(cosines, alpha=self.image_weight * self.classifier.scale)
+            scores = torch.add(z, cosines, alpha=self.image_weight * self.classifier.scale, out=cosines)
         if learn:
             self.total += x.sum(dim=0)
             self.gram.addmm_(x.T, x)
@@ -153,8 +156,9 @@ class WPTA(Adapter):
             apart = layer.kept.scatter(layer.sums, layer.weights)
             scatter = scatter_within_classes(t, self.total, self.gram, apart)
             enough = (t >= self.first_metric) & (scatter.trace() >= self.least_spread * t)
-            factor = whitening_factor(scatter, self.ridge + self.early_ridge / t, enough, dtype)
-            layer.refresh(factor, before, self.centre, texts.part)
+            ridge = torch.where(enough, self.ridge + self.early_ridge / t, 1.0)
+            relative, largest = relative_covariance(scatter, ridge, enough, dtype), 1 + len(scatter) / self.ridge
+            layer.refresh(relative, ridge, largest, before, self.centre, texts.part)
 
     @property
     def learned(self) -> Sums:
@@ -180,11 +184,18 @@ class WPTA(Adapter):
         self._put_checked(after.state(), "the state with the sums")
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
-        """Forget everything, or only the sums of some classes; centre and metric then stay."""
+        """Forget everything, or only the sums of some classes; centre and metric then stay until they are refreshed.
+
+        Where a refresh has just been made, the next sample is to meet one without these classes.
+        """
         super().reset(classes)
-        if classes is not None:
-            for layer in self._layers:
-                layer.measure(self.centre, self._texts.part)
+        if classes is None:
+            return
+        if self.next_refresh(self.position - 1) == self.position:
+            self.refresh_state()
+            return
+        for layer in self._layers:
+            layer.measure(self.centre, self._texts.part)
 
     @property
     def _layers(self) -> list[Layer]:

@@ -49,11 +49,12 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
 
 def runs_on_gpu(prototypes: Prototypes) -> bool:
     """Whether `pta.engines.triton` can follow these prototypes."""
-    return prototypes.knowledge.dtype == torch.float32 and _triton_runs_on(prototypes.knowledge.device)
+    return prototypes.knowledge.dtype == torch.float32 and triton_runs_on(prototypes.knowledge.device)
 
 
 @cache
-def _triton_runs_on(device: torch.device) -> bool:
+def triton_runs_on(device: torch.device) -> bool:
+    """Whether kernels can be compiled and launched there."""
     if device.type != "cuda" or find_spec("triton") is None:
         return False
     if torch.cuda.get_device_capability(device) < _OLDEST_FOR_TRITON:

@@ -12,7 +12,7 @@ For each sample, with t samples before it, u = (7/8)ᵗ, the running means e_f a
 4. The sample is counted in e_f, e_s and m.
 
 The rule and its constants are ours, chosen on development sets. All of it is linear in s but for step 3, so that a
-batch is a few products with triangular matrices. Nothing is read back from a GPU.
+batch is a few products with triangular matrices. A GPU has two kernels for it (`pta.engines.triton_prior`).
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pta import engines
 from pta.classifier import ZeroShotClassifier
 
 _FAST, _SLOW, _FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
@@ -57,7 +58,12 @@ class LocalPrior:
 
     def learn(self, s: Tensor) -> Tensor:
         """ℓ of B samples in order, each at its turn, B×C, which are then counted."""
-        return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
+        if not engines.triton_runs_on(s.device):
+            return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
+        from pta.engines.triton_prior import MOST_SAMPLES, learn_on_gpu
+
+        parts = [learn_on_gpu(self, block) for block in torch.split(s, MOST_SAMPLES)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _learn(self, s: Tensor) -> Tensor:
         n, C = s.shape

@@ -5,6 +5,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.engines.rule import Rule
@@ -39,6 +40,18 @@ def find_touches_on_gpu(classifier: ZeroShotClassifier, features: Tensor, z: Ten
     return table
 
 
+def exact_logits_of_one(classifier: ZeroShotClassifier, feature: Tensor) -> Tensor:
+    """z of one feature, 1×d, in float64: the anchors are read as they are, not copied to float64."""
+    z = torch.empty(1, classifier.classes, dtype=torch.float64, device=feature.device)
+    if not isinstance(z, FakeTensor):  # without numbers no kernel can be launched
+        numbers = classifier.classes, classifier.dim, *split(classifier.scale), *split(classifier.bias)
+        with torch.cuda.device_of(z):
+            _score_exactly[(triton.cdiv(classifier.classes, _FEW.value),)](
+                *(feature.contiguous(), classifier.anchors, z, *numbers), num_warps=1
+            )
+    return z
+
+
 def deciders(classifier: ZeroShotClassifier, rule: Rule) -> tuple[float, ...]:
     """What `probability` and its like are told of classifier and rule: scale, bias, threshold, and where doubt ends."""
     return *split(classifier.scale), classifier.bias, rule.threshold, DOUBT * rule.threshold
@@ -54,6 +67,14 @@ def split(number: float) -> tuple[float, float]:
 def whole(near, rest):
     """A number that `split` has split."""
     return tl.cast(near, tl.float64) + tl.cast(rest, tl.float64)
+
+
+@triton.jit
+def _score_exactly(feature, anchors, z, C, d, scale, scale_rest, bias, bias_rest):
+    """The logits of one sample for a few classes."""
+    few = tl.program_id(0) * _FEW + tl.arange(0, _FEW)
+    scaled = _exact_logits(feature, anchors, few, C, d, whole(scale, scale_rest))
+    tl.store(z + few, scaled + whole(bias, bias_rest), mask=few < C)
 
 
 @triton.jit

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from pta import engines
 from pta.classifier import ZeroShotClassifier
-from pta.engines.within_class import ClassScatter
+from pta.engines.within_class import ClassScatter, inverse_by_products
 from pta.host_readable import is_host_readable
 
-_SHORTEST = 1e-20  # squared; what is shorter is mostly rounding, and counts as so long
+SHORTEST = 1e-20  # squared; what is shorter is mostly rounding, and counts as so long
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,19 @@ class Layer:
     squares: Tensor  # C, float64: ‖E_c‖² in the metric
     kept: Kept
 
-    def refresh(self, factor: Tensor, before: Tensor, centre: Tensor, texts: Tensor) -> None:
-        """Take another metric, given by L with L·Lᵀ = P⁻¹, and another centre than before."""
+    def refresh(
+        self, relative: Tensor, ridge: Tensor, largest: float, before: Tensor, centre: Tensor, texts: Tensor
+    ) -> None:
+        """Take P = relative⁻¹/ridge, where `largest` bounds the eigenvalues, and another centre than before."""
         if self.kept.prototypes is None:
-            root = torch.linalg.solve_triangular(
-                factor, torch.eye(len(factor), dtype=factor.dtype, device=factor.device), upper=False
-            )
-            self.metric.copy_(root.T @ root)
+            self.metric.copy_(inverse_by_products(relative, largest) / ridge)
             self.measure(centre, texts)
             return
-        self.metric.copy_(torch.cholesky_inverse(factor))  # which reads on the host whether it succeeded
+        factor, _ = torch.linalg.cholesky_ex(relative)
+        self.metric.copy_(torch.cholesky_inverse(factor)).div_(ridge)  # which reads on the host whether it succeeded
         self.kept.prototypes.addr_(self.weights.to(texts.dtype), (before - centre).to(texts.dtype))
         whitened = torch.linalg.solve_triangular(factor, self.kept.prototypes.T, upper=False)
-        self.squares.copy_(whitened.square_().sum(dim=0))
+        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=0)).square_().div_(ridge)
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
@@ -81,6 +82,10 @@ class Layer:
         Samples are B×d and their weights B×C, both float64; the centre is d, float64, and the texts' part C×d. With
         `learn` samples are learned in order, and each meets those before it. Otherwise each is on its own.
         """
+        if learn and len(x) == 1 and engines.triton_runs_on(x.device):
+            from pta.engines.triton_whitened import learn_one_on_gpu
+
+            return learn_one_on_gpu(self, x, w, centre, texts)
         y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)
         turned = y @ self.metric
         among = turned @ y.T
@@ -125,4 +130,4 @@ class Layer:
 
 
 def _lengths(squares: Tensor) -> Tensor:
-    return squares.clamp_min(_SHORTEST).sqrt_()
+    return squares.clamp_min(SHORTEST).sqrt_()

@@ -52,15 +52,30 @@ def scatter_within_classes(t: Tensor, total: Tensor, gram: Tensor, apart: Tensor
     return (gram - apart[:-1, :-1]).addr_(mixed, mean).addr_(mean, mixed)
 
 
-def whitening_factor(scatter: Tensor, ridge: Tensor, enough: Tensor, dtype: torch.dtype) -> Tensor:
-    """L with L·Lᵀ = P⁻¹ = S/(tr S/d) + ridge·I of a multiple of S; I if there is not `enough` to compute it from.
+def relative_covariance(scatter: Tensor, ridge: Tensor, enough: Tensor, dtype: torch.dtype) -> Tensor:
+    """I + S/(tr S/d)/ridge of a multiple of S; I if there is not `enough` to compute it from.
 
-    The eigenvalues of P⁻¹ are between ridge and ridge + d, so that low precision will do.
+    The eigenvalues are between 1 and 1 + d/ridge, so that low precision will do.
     """
-    inverse = scatter.to(dtype).mul_(torch.where(enough, len(scatter) / scatter.trace(), 0.0))
-    inverse.diagonal().add_(torch.where(enough, ridge, 1.0))
-    lower, _ = torch.linalg.cholesky_ex(inverse)
-    return lower
+    relative = scatter.to(dtype).mul_(torch.where(enough, len(scatter) / scatter.trace() / ridge, 0.0))
+    relative.diagonal().add_(1.0)
+    return relative
+
+
+def inverse_by_products(matrix: Tensor, largest: float) -> Tensor:
+    """The inverse of a symmetric matrix A with eigenvalues between 1 and `largest`, by Newton–Schulz steps from a·I.
+
+    If the eigenvalues of A·X are within e of 1, those of A·(2X − X·A·X) are between 1 − e² and 1. A factor brings them
+    within e²/(2 − e²) of 1 before the next step. So the number of steps is known, and nothing is read back from a GPU.
+    """
+    start, below = 2 / (1 + largest), ((largest - 1) / (largest + 1)) ** 2
+    inverse = matrix * -(start**2)
+    inverse.diagonal().add_(2 * start)
+    while below > torch.finfo(matrix.dtype).eps:
+        factor = 2 / (2 - below)
+        inverse = torch.addmm(inverse, inverse, matrix @ inverse, beta=2 * factor, alpha=-(factor**2))
+        below = (below / (2 - below)) ** 2
+    return (inverse + inverse.T) / 2
 
 
 def contradiction_of_sums(t: float, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor) -> str | None:

@@ -1,5 +1,7 @@
 """WPTA as a loop: prototypes in the covariance of the images. The rule is this project's own."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pta.reference.local_prior import local_prior_loop
@@ -24,8 +26,9 @@ def wpta_loop(
     least_spread: float = 1e-4,
     depth: int = 1,
     prior: str = "local",
+    forgotten: Mapping[int, list[int]] | None = None,
 ) -> Array:
-    """Logits N×C of a stream."""
+    """Logits N×C of a stream, before some samples of which (by position) the sums of some classes are forgotten."""
     T, (classes, d) = anchors, anchors.shape
     V = T - T.mean(axis=0)
     sx, G = np.zeros(d), np.zeros((d, d))
@@ -36,6 +39,8 @@ def wpta_loop(
         zero_shot = zero_shot + local_prior_loop(zero_shot)
     outputs = []
     for t, (x, z) in enumerate(zip(features, zero_shot, strict=True)):
+        for c in (forgotten or {}).get(t, []):
+            M[:, c], n[:, c] = 0.0, 0.0
         # 1. Refresh the centre and the metric of each layer.
         if t % refresh_every == 0 or (t < refresh_every and t & (t - 1) == 0):
             m = (T.mean(axis=0) + sx) / (1 + t)
