@@ -1,6 +1,6 @@
 """What junk and a change of the images do to WPTA, and whether it should forget.
 
-* shuffled: a file's samples.
+* shuffled, separate: a file's samples, in any order or one class after the other.
 * junk first: as many samples of the next file before them; they belong to none of the classes, and are not counted.
 * shifts in turn: the packaged Fashion-MNIST images as they are and under one shift after the other.
 """
@@ -24,7 +24,7 @@ from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.prompts import build_classifier
-from pta.streams import iid
+from pta.streams import iid, separate
 
 SEEDS, LARGE, BATCH = (1, 2, 3), 5000, 128  # a file of more samples has the first seed alone
 SEVERITY, SHIFT_SEED = 3, 1
@@ -85,15 +85,17 @@ def measure(folder: Path) -> Iterator[Row]:
     for data, other in zip(files, [*files[1:], *files[:1]], strict=True):
         labels, features = np.asarray(data.labels), data.samples.features
         seeds = SEEDS[:1] if len(labels) > LARGE else SEEDS
-        shuffled, junk = [], []
+        shuffled, sorted_by_class, junk = [], [], []
         for seed in seeds:
-            order = iid(len(labels), seed)
+            order, by_class = iid(len(labels), seed), separate(labels, seed)
             foreign = other.samples.features[iid(len(other.samples), seed)[: len(labels)]]
             shuffled.append(Course(data.classifier, features[order], labels[order]))
+            sorted_by_class.append(Course(data.classifier, features[by_class], labels[by_class]))
             junk.append(
                 Course(data.classifier, torch.cat([foreign, features[order]]), labels[order], counted=len(foreign))
             )
         yield from _rows(data.name, "shuffled", shuffled)
+        yield from _rows(data.name, "separate", sorted_by_class)
         yield from _rows(data.name, "junk first", junk)
     yield from _rows("fashion", "shifts in turn", _in_turn())
 
