@@ -32,6 +32,7 @@ from pta.adapters.adapter import Adapter, Origin
 from pta.adapters.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
+from pta.engines.compiled_step import CompiledStep
 from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, compose
@@ -107,6 +108,10 @@ class PTA(Adapter):
             self.classifier = classifier.to(dtype=computing)
         for field in fields(Prototypes):
             self.add_state(field.name, partial(_fresh, field.name), within=_BOUNDS[field.name])
+        # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
+        alone = type(self) is PTA and not (self._has_prior or self._is_matched)
+        self._can_be_compiled = alone and self.fusion == "logits"
+        self._compiled: CompiledStep | None = None
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -126,6 +131,16 @@ class PTA(Adapter):
     def logit_factor(self) -> float:
         """1/2, because two classifiers are added; 1 where their probabilities are averaged."""
         return 0.5 if self.fusion == "logits" else 1.0
+
+    def step(self, samples: object) -> Tensor:
+        """Learn from the samples in order and give their logits, B×C: exactly what one by one would give.
+
+        If it fails, nothing was learned from any of them. One sample on a CPU takes compiled code, if there is any.
+        """
+        if self._can_be_compiled:
+            self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
+        logits = self._compiled(samples) if self._compiled else None
+        return super().step(samples) if logits is None else logits
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)
