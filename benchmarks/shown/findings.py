@@ -278,6 +278,18 @@ def wpta_streams() -> Table:
     return [["data", "stream", *methods], *lines]
 
 
+def shards() -> Table:
+    """What shards have learned beside the whole stream."""
+    titles = {
+        "stream": "stream",
+        "prior": "prior",
+        "parts": "shards",
+        "whole": "whole stream",
+        "shards": "shards, added",
+    }
+    return [[*titles.values()], *([row[column] for column in titles] for row in rows("wpta-shards"))]
+
+
 def forgetting() -> Table:
     """Each method on shuffled and sorted streams, after junk, and under shifts in turn."""
     methods = dict.fromkeys(row["method"] for row in rows("findings-forgetting"))
