@@ -1,7 +1,7 @@
 """What junk and a change of the images do to WPTA, and whether it should forget.
 
 * shuffled, separate: a file's samples, in any order or one class after the other.
-* junk first: as many samples of the next file before them; they belong to none of the classes, and are not counted.
+* junk first: up to as many samples of the next file before them, which are not counted.
 * shifts in turn: the packaged Fashion-MNIST images as they are and under one shift after the other.
 """
 
