@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from finding import anchor, collapse, half, one_class, poison, streams, switches, views
+from finding import anchor, collapse, forgetting, half, one_class, poison, streams, switches, views
 from result_file import RESULTS, Row, write
 
 FINDINGS: dict[str, Callable[[Path], Iterator[Row]]] = {
@@ -24,6 +24,7 @@ FINDINGS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "half": half.measure,
     "poison": poison.measure,
     "streams": streams.measure,
+    "forgetting": forgetting.measure,
 }
 
 

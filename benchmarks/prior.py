@@ -2,9 +2,9 @@
 
     python benchmarks/prior.py FILE …        writes benchmarks/results/prior.csv
 
-CLIP, TDA and PTA at their defaults, with and without the prior, each with both calibrations, on the orders of SEEDS; on
-files of more than LARGE samples on the first alone. A row holds means over seeds. Beside the streams of the paper's
-non-i.i.d. table there are those on which the prior is known to be weak:
+CLIP, TDA, PTA and WPTA at their defaults, with and without the prior, each with both calibrations, on the orders of
+SEEDS; on files of more than LARGE samples on the first alone. A row holds means over seeds. Beside the streams of the
+paper's non-i.i.d. table there are those on which the prior is known to be weak:
 * round robin: one sample of every class in turn, where each class is followed by the one whose text is nearest,
 * after sorted: half of the samples class by class, then the others shuffled, of which the first 500 are counted,
 * halves: the samples of one half of the classes, shuffled, then those of the other half,
@@ -30,7 +30,7 @@ from pta.streams import Order, dirichlet, iid, separate
 SEEDS = (1, 2)
 LARGE = 5000
 BATCH = 256
-METHODS = ("clip", "tda", "pta")
+METHODS = ("clip", "tda", "pta", "wpta")
 COUNTED_AFTER, SMALL = 500, 330
 
 

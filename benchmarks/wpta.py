@@ -33,6 +33,7 @@ from pta.streams import iid
 FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")
 SEEDS = (1, 2)
 NEVER = 2**31
+PARTS_OF_A_STREAM = (2, 8)
 CLASSES, DIM, BATCH, WARM_UP, VARIETY = 1000, 512, 256, 1024, 8
 
 
@@ -108,19 +109,19 @@ def ablation(folder: Path) -> Iterator[Row]:
 
 
 def shards(folder: Path) -> Iterator[Row]:
-    """What an adapter has learned of whole streams, and of four parts apart whose sums were added.
+    """What an adapter has learned of whole streams, and of parts apart whose sums were added.
 
     Either is judged by answers to all samples that learn nothing and have no prior.
     """
     files = [load_features(folder / f"{name}.npz") for name in FILES]
-    for stream, prior in product((Stream(), Stream("separate")), ("none", "local")):
+    for stream, prior, parts in product((Stream(), Stream("separate")), ("none", "local"), PARTS_OF_A_STREAM):
         found: dict[str, list[float]] = {"whole": [], "shards": []}
         for data, seed in product(files, SEEDS):
             order = torch.from_numpy(stream.order(data, seed, BATCH))
             new = partial(WPTA, data.classifier, prior=prior)
             whole, joined = new(), new()
             whole.step(data.samples[order])
-            for part in order.chunk(4):
+            for part in order.chunk(parts):
                 joined.apply(joined.summarise(data.samples[part]))
             for way, adapter in (("whole", whole), ("shards", joined)):
                 judge = PLAIN(data.classifier)
@@ -128,7 +129,7 @@ def shards(folder: Path) -> Iterator[Row]:
                 right = judge.predict(data.samples).argmax(dim=1) == torch.as_tensor(data.labels)
                 found[way].append(100 * float(right.double().mean()))
         means = {way: round(fmean(one), 2) for way, one in found.items()}
-        yield {"stream": stream.kind, "prior": prior, **means, "hardware": hardware()}
+        yield {"stream": stream.kind, "prior": prior, "parts": parts, **means, "hardware": hardware()}
 
 
 def speed(turns: int) -> Iterator[Row]:

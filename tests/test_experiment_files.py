@@ -94,6 +94,14 @@ def test_offline_headings_say_how_many_clouds_there_are():
         assert f"{len(load_furniture_test())} models" in text
 
 
+@each_experiment
+def test_our_own_rule_and_prior_are_marked_ours_and_stand_beside_no_number_of_the_paper(experiment):
+    for row in experiment.rows:
+        if row.method == "wpta" or "prior" in row.params:
+            assert "(ours)" in row.name
+            assert not row.printed
+
+
 # -- true to themselves ------------------------------------------------------------------------------------------------
 
 

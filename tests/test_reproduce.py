@@ -234,7 +234,7 @@ def test_offline_the_tables_of_clouds_hold_packaged_shapes_and_say_why_there_are
     table, figure = json.loads((tmp_path / "tables.json").read_text())
     assert table["absent"] == figure["absent"] == {"sonn_c": "no scans of real rooms ship with the package"}
     assert table["about"]["model"] == figure["about"]["model"] == "embedded-points"
-    labels = ["ULIP", "Point-Cache", "Point-Cache, not prefilled (ours)", "PTA", "PTA, h = 20 (ours)"]
+    labels = ["ULIP", "Point-Cache", "Point-Cache, not prefilled (ours)", "PTA", "PTA, h = 20 (ours)", "wpta (ours)"]
     sections = {}
     for row in table["rows"]:
         sections.setdefault(row["section"], []).append(row)

@@ -1,18 +1,26 @@
 """What confident mistakes at the beginning of a stream do, and for how long."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from result_file import Row
 
 from finding.table import feature_files, percent
-from pta import create_adapter
+from pta import Adapter, create_adapter
 from pta.datasets.features import FeatureFile
 from pta.evaluation.stream_run import run_stream
 from pta.streams import iid, poisoned
 
-SEEDS, PREFIXES, METHODS = (1, 2, 3), (0, 1, 5, 10, None), ("pta", "tda")
+SEEDS, PREFIXES = (1, 2, 3), (0, 1, 5, 10, None)
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pta": ("pta", {}),
+    "tda": ("tda", {}),
+    "wpta": ("wpta", {}),
+    "wpta, depth 2": ("wpta", {"depth": 2}),
+}
 
 
 def measure(folder: Path) -> Iterator[Row]:
@@ -21,12 +29,13 @@ def measure(folder: Path) -> Iterator[Row]:
         labels, probabilities = np.asarray(data.labels), data.zero_shot_logits.softmax(dim=1).numpy()
         mistakes = int(((probabilities.max(axis=1) > 0.8) & (probabilities.argmax(axis=1) != labels)).sum())
         zero_shot = data.zero_shot_predictions == labels
-        for method in METHODS:
-            plain = [_right(data, method, iid(len(labels), seed)) for seed in SEEDS]
+        for method, (name, parameters) in METHODS.items():
+            new = partial(create_adapter, name, data.classifier, **parameters)
+            plain = [_right(data, new(), iid(len(labels), seed)) for seed in SEEDS]
             for prefix in PREFIXES:
                 length = mistakes if prefix is None else min(prefix, mistakes)
                 orders = [poisoned(iid(len(labels), seed), labels, probabilities, prefix=prefix) for seed in SEEDS]
-                found = [_right(data, method, order) for order in orders]
+                found = [_right(data, new(), order) for order in orders]
                 row: Row = {
                     "dataset": data.name,
                     "method": method,
@@ -44,9 +53,9 @@ def measure(folder: Path) -> Iterator[Row]:
                 yield row
 
 
-def _right(data: FeatureFile, method: str, order: np.ndarray) -> np.ndarray:
+def _right(data: FeatureFile, adapter: Adapter, order: np.ndarray) -> np.ndarray:
     """Whether each sample, by its number, was answered right in this order."""
-    run = run_stream(create_adapter(method, data.classifier), data.samples, data.labels, order)
+    run = run_stream(adapter, data.samples, data.labels, order)
     right = np.empty(len(order), dtype=bool)
     right[run.order] = run.correct
     return right

@@ -133,7 +133,7 @@ def half() -> Table:
 def poison() -> Table:
     lines = [
         [prefix, method, *_of_files("poison", "accuracy", method=method, prefix=prefix)]
-        for method in ("pta", "tda")
+        for method in dict.fromkeys(row["method"] for row in rows("findings-poison"))
         for prefix in ("0", "1", "5", "10", "all")
     ]
     mistakes = _of_files("poison", "confident_mistakes", method="pta", prefix="all")
@@ -228,6 +228,80 @@ def clouds_without_gain() -> Table:
                         ]
 
     return [["clouds", "severity", "corruption", "zero-shot", "PTA"], *lines()]
+
+
+WPTA_DATA = {
+    **FILES,
+    "all four": "all files",
+    "Fashion, 5 shifts": "fashion",
+    "procedural clouds": "procedural",
+    "furniture clouds": "furniture",
+}
+
+
+def _gain(stream: str, method: str, dataset: str) -> str:
+    """The accuracy above PTA's with its interval."""
+    row = one("wpta", dataset=dataset, stream=stream, method=method)
+    gain, low, high = (written(row[column], "+.2f") for column in ("over_pta", "low", "high"))
+    return f"{gain} ({low} to {high})"
+
+
+def wpta_gains() -> Table:
+    """WPTA against PTA, on shuffled streams and on those that are sorted by class."""
+    shown = [("iid", "wpta"), ("iid", "wpta, depth 2"), ("separate", "wpta"), ("separate", "wpta without prior")]
+    head = ["", "PTA, shuffled", "wpta", "depth 2", "PTA, separate", "wpta", "wpta without prior"]
+
+    def line(title: str, dataset: str) -> list[str]:
+        pta = [one("wpta", dataset=dataset, stream=stream, method="pta")["accuracy"] for stream in ("iid", "separate")]
+        gains = [_gain(*kind, dataset) for kind in shown]
+        return [title, pta[0], *gains[:2], pta[1], *gains[2:]]
+
+    return [head, *(line(*own) for own in WPTA_DATA.items())]
+
+
+def wpta_streams() -> Table:
+    """Accuracies by stream: the mean of the four files, Fashion, and the mean of the clouds."""
+    methods = list(dict.fromkeys(row["method"] for row in rows("wpta")))
+    sources = {"four files": ["all files"], "Fashion": ["fashion"], "clouds": ["procedural", "furniture"]}
+
+    def cells(datasets: list[str], stream: str) -> list[str]:
+        own = {
+            method: fmean(
+                float(one("wpta", dataset=name, stream=stream, method=method)["accuracy"]) for name in datasets
+            )
+            for method in methods
+        }
+        return [f"**{value:.2f}**" if value == max(own.values()) else f"{value:.2f}" for value in own.values()]
+
+    streams = dict.fromkeys(row["stream"] for row in rows("wpta"))
+    lines = [[source, stream, *cells(own, stream)] for source, own in sources.items() for stream in streams]
+    return [["data", "stream", *methods], *lines]
+
+
+def shards() -> Table:
+    """What shards have learned beside the whole stream."""
+    titles = {
+        "stream": "stream",
+        "prior": "prior",
+        "parts": "shards",
+        "whole": "whole stream",
+        "shards": "shards, added",
+    }
+    return [[*titles.values()], *([row[column] for column in titles] for row in rows("wpta-shards"))]
+
+
+def forgetting() -> Table:
+    """Each method on shuffled and sorted streams, after junk, and under shifts in turn."""
+    methods = dict.fromkeys(row["method"] for row in rows("findings-forgetting"))
+    streams = ("shuffled", "separate", "junk first")
+
+    def line(method: str) -> list[str]:
+        of_files = [_of_files("forgetting", "accuracy", method=method, stream=stream) for stream in streams]
+        shifts = one("findings-forgetting", dataset="fashion", method=method)["accuracy"]
+        return [method, *(f"{fmean(map(float, own)):.2f}" for own in of_files), *of_files[-1], shifts]
+
+    heads = [*(f"four files, {stream}" for stream in streams), *(f"{name}, junk first" for name in FILES)]
+    return [["", *heads, "Fashion, shifts in turn"], *map(line, methods)]
 
 
 def demo() -> Table:

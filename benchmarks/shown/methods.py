@@ -14,7 +14,7 @@ FILES = {
 }
 NOISE = {"Fashion, noise": "fashion_noise"}
 ONLINE = (
-    *("clip", "pta", "pta on tda", "tda", "boostadapter", "mta", "zero", "bca", "tca"),
+    *("clip", "pta", "wpta", "pta on tda", "tda", "boostadapter", "mta", "zero", "bca", "tca"),
     *("sca", "adapt", "dota", "oga", "onzeta", "freetta", "dpe"),
 )
 COLUMNS = ("confidence", "right_above_99")
@@ -107,7 +107,7 @@ def prior() -> Table:
     def cell(stream: str, method: str) -> str:
         return " → ".join(f"{_of_prior(stream, method, one, 'accuracy'):.2f}" for one in ("none", "local"))
 
-    streams, methods = dict.fromkeys(row["stream"] for row in rows("prior")), ("clip", "tda", "pta")
+    streams, methods = dict.fromkeys(row["stream"] for row in rows("prior")), ("clip", "tda", "pta", "wpta")
     return [
         ["stream", *(f"`{method}`" for method in methods)],
         *([stream, *(cell(stream, method) for method in methods)] for stream in streams),
@@ -115,7 +115,7 @@ def prior() -> Table:
 
 
 def matched() -> Table:
-    kinds = [(method, stream) for method in ("clip", "tda", "pta") for stream in ("shuffled", "separate")]
+    kinds = [(method, stream) for method in ("clip", "tda", "pta", "wpta") for stream in ("shuffled", "separate")]
 
     def cell(file: str, method: str, stream: str) -> str:
         columns = ("fixed_error", "matched_error")
