@@ -11,7 +11,7 @@ from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
 from pta.errors import InvalidParameter
 from pta.files import as_path
-from pta.inference.answers import Answer, answers_from
+from pta.inference.answers import Answer, Answers, answers_from
 from pta.inference.encoding import Reading, Views, encode_prepared, samples_of
 from pta.limits import USUAL_LIMITS, Limits
 from pta.parameters import require_count, require_switch
@@ -99,8 +99,10 @@ class Classifier:
         """
         require_count("top", top, 1, MOST_ANSWERS)
         require_switch("learn", learn)
-        if _is_empty(samples):
-            return []
+        return [] if _is_empty(samples) else list(self.answers(samples, learn=learn, top=top))
+
+    def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> Answers:
+        """The same as columns, for at least one sample; on a GPU they may still be under way."""
         known = self.adapter._checked(samples)
         zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
         logits = (self.adapter.step if learn else self.adapter.predict)(known)

@@ -1,13 +1,16 @@
 """A stream of samples to a stream of answers, learning on the way."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import get_args
 
+import torch
+
 from pta.datasets.sample_set import SampleReference
 from pta.errors import PtaError
-from pta.inference.answers import Answer
+from pta.inference.answers import Answers
 from pta.inference.encoding import Encoded, OnError, Reading, encode_files, samples_of
 from pta.inference.live_classifier import MOST_ANSWERS, Classifier
 from pta.parameters import require_choice, require_count
@@ -18,7 +21,8 @@ class Predicted:
     """A batch of answers by the keys of their samples, and the samples that could not be read."""
 
     keys: list[str]  # of all samples of the batch, in order
-    answers: list[tuple[str, Answer]]
+    answered: list[str]  # those that could be read
+    answers: Answers
     failures: list[PtaError]
 
 
@@ -33,18 +37,21 @@ class Tally:
     method: str
     what: str = "images"
     samples: int = 0
-    changed: int = 0
+    changed: int = 0  # among the answers that have arrived
     skipped: int = 0
     began: float = field(default_factory=time.perf_counter)
+    _coming: deque[Answers] = field(default_factory=deque)
 
     def add(self, part: Predicted) -> None:
         """Count a batch."""
         self.samples += len(part.answers)
-        self.changed += sum(answer.changed for _, answer in part.answers)
         self.skipped += len(part.failures)
+        self._coming.append(part.answers)
 
     def sentence(self) -> str:
         """The counts, the speed since the beginning, and how many answers are other than zero-shot's."""
+        while self._coming and self._coming[0].arrived:
+            self.changed += self._coming.popleft().changed
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
@@ -85,7 +92,8 @@ def predict_stream(
 
 
 def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> Predicted:
-    answers = classifier.answer(samples_of(part.tensors), learn=learn, top=top) if part.samples else []
-    keys = [sample.key for _, sample in part.samples]
-    answered = list(zip(keys, answers, strict=True))
-    return Predicted([sample.key for _, sample in part.taken], answered, [error for _, error in part.failures])
+    answers = Answers(torch.empty(0, 2 * top + 3), ())
+    if part.samples:
+        answers = classifier.answers(samples_of(part.tensors), learn=learn, top=top)
+    taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
+    return Predicted(taken, answered, answers, [error for _, error in part.failures])
