@@ -29,7 +29,8 @@ from pta.encoders.state_dict_layouts import in_openai_layout
 from pta.evaluation.machine import hardware
 from pta.files import read_sample
 from pta.images import decode_image
-from pta.inference.encoding import Reading, encode_files
+from pta.inference.encoding import encode_files
+from pta.inference.reading import Reading
 
 BATCH = 64
 SIZE = (500, 375)  # of a usual photograph in ImageNet

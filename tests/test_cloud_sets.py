@@ -19,9 +19,9 @@ from pta.datasets.check import check
 from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, UnreadableSample
-from pta.inference.encoding import Reading
 from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading
 from pta.inference.sources import find_samples
 from pta.modality import CLOUDS
 from pta.points.h5 import StoredClouds, write_h5

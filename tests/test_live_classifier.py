@@ -16,8 +16,8 @@ from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.files import load_tensors
 from pta.inference.answers import answers_from
-from pta.inference.encoding import Reading
 from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading
 from pta.inference.row_file import RowFile
 from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import find_samples

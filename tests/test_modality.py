@@ -16,10 +16,10 @@ from pta.datasets import open_samples
 from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder, load_encoder
 from pta.errors import InvalidParameter, UnavailableModel, UnknownAdapter, UnreadableFile, UnreadableSample
-from pta.inference.encoding import Reading, Views
 from pta.inference.extract import extract
 from pta.inference.open_source import open_source
 from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading, Views
 from pta.inference.sources import find_samples
 from pta.prompts import build_classifier
 

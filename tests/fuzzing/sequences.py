@@ -24,8 +24,8 @@ from pta.evaluation.stream import Stream
 from pta.evaluation.sweep import Grid, sweep, sweep_csv
 from pta.images import CLIP_PREPROCESSING
 from pta.inference.answers import answers_from
-from pta.inference.encoding import Reading
 from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading
 from pta.inference.rows import CsvRows, JsonLines
 from pta.inference.sources import find_samples
 

@@ -16,10 +16,10 @@ from pta.datasets.generated import USUAL_COUNT, find_generated
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.errors import InvalidParameter
-from pta.inference.encoding import Reading, Views
 from pta.inference.extract import Extraction, require_feature_file, require_modality
 from pta.inference.extract import extract as extract_features
 from pta.inference.open_source import open_source
+from pta.inference.reading import Reading, Views
 from pta.limits import USUAL_LIMITS, Limits
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.views import Mode

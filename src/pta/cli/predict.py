@@ -19,9 +19,9 @@ from pta.cli.resuming import Start, find_start, require_resumable
 from pta.cli.row_files import open_rows, require_row_file
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
-from pta.inference.encoding import Reading
 from pta.inference.live_classifier import Classifier
 from pta.inference.predict import Tally, predict_stream
+from pta.inference.reading import Reading
 from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import open_places
 from pta.limits import USUAL_LIMITS, Limits

@@ -11,7 +11,7 @@ from pta.cli.output import plain, progress, require_place, tables, write_json
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter
 from pta.files import make_folder
-from pta.inference.encoding import Reading
+from pta.inference.reading import Reading
 from pta.inference.verify import Verdict, find_reference
 from pta.inference.verify import verify as verify_model
 from pta.limits import USUAL_LIMITS, Limits

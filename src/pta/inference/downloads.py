@@ -18,7 +18,7 @@ class Download:
     @property
     def arrived(self) -> bool:
         """Whether `wait` would return at once."""
-        return self._done is None or self._done.query()
+        return self._done is None or bool(self._done.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> Tensor:
         """The copy, once it is complete."""

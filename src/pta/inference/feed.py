@@ -17,6 +17,8 @@ Result = TypeVar("Result")
 
 _NICENESS = 19
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
+_MOST_AT_ONCE = 16  # items that a thread is given at once
+_MOST_BYTES = 2**30
 
 
 def default_workers() -> int:
@@ -52,6 +54,7 @@ def prepare_in_batches(
     workers: int | None = None,
     *,
     ends: Callable[[Item], bool] = lambda item: False,
+    size: Callable[[Result], int] = lambda result: 0,
     live: bool = False,
     low_priority: bool = False,
     stopping: Callable[[], bool] = lambda: False,
@@ -64,6 +67,7 @@ def prepare_in_batches(
     Args:
         prepare: called in worker threads; a `PtaError` becomes the item's `error`.
         ends: whether a batch ends with this item, although it is not full.
+        size: the bytes that a result holds; while results hold more than a gibibyte, only one batch is prepared ahead.
         live: give what has arrived instead of waiting for a full batch.
         low_priority: prepare at the lowest priority, for a caller that computes on the same processors: all its threads
             wait for the one that is disturbed.
@@ -72,22 +76,30 @@ def prepare_in_batches(
     """
     threads = workers or default_workers()
     ahead = 2 * max(batch, threads)  # no thread is idle, however small the batches
-    waiting: queue.Queue[tuple[Item, Future[Result]] | _End] = queue.Queue(maxsize=ahead)
+    at_once = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (2 * threads)))
+    waiting: queue.Queue[_Work[Item, Result] | _End] = queue.Queue(maxsize=max(1, ahead // at_once))
+    held: _Held[Item, Result] = _Held(size)
     stopped = threading.Event()
     pool = ThreadPoolExecutor(threads, "prepare", initializer=_lower_priority if low_priority else None)
 
-    def put(entry: tuple[Item, Future[Result]] | _End) -> None:
+    def work(several: list[Item]) -> list[Prepared[Item, Result]]:
+        return [held.add(_prepared(item, prepare)) for item in several]
+
+    def put(entry: "_Work[Item, Result] | _End") -> None:
         while not stopped.is_set():
             with suppress(queue.Full):
+                if held.bytes > _MOST_BYTES and waiting.qsize() * at_once >= batch:
+                    stopped.wait(_POLL)
+                    continue
                 waiting.put(entry, timeout=_POLL)
                 return
 
     def produce() -> None:
         try:
-            for item in items:
+            for several in _in_groups(items, at_once, batch, ends):
                 if stopped.is_set():
                     return
-                put((item, pool.submit(prepare, item)))
+                put(_Work(len(several), ends(several[-1]), pool.submit(work, several)))
             put(_End())
         except BaseException as error:  # whatever the source raises belongs to the one who reads the batches
             put(_End(error))
@@ -97,9 +109,11 @@ def prepare_in_batches(
     try:
         end = None
         while end is None and not stopping():
-            entries, end = _collect(waiting, batch, ends, live, stopping)
+            entries, end = _collect(waiting, batch, live, stopping)
             if entries:
-                yield [_finish(item, future) for item, future in entries]
+                done = [one for entry in entries for one in entry.future.result()]
+                held.remove(done)
+                yield done
         if end is not None and end.error is not None:
             raise end.error
     finally:
@@ -109,16 +123,59 @@ def prepare_in_batches(
             producer.join(2 * _POLL)  # a thread that wakes while the interpreter ends can abort the process
 
 
+@dataclass(frozen=True)
+class _Work(Generic[Item, Result]):
+    """A few items of one batch that a thread prepares: a future for each would cost more than to read a file."""
+
+    count: int
+    ends: bool  # whether the batch does
+    future: "Future[list[Prepared[Item, Result]]]"
+
+
+class _Held(Generic[Item, Result]):
+    """How many bytes are held by results that were not given out yet."""
+
+    def __init__(self, size: Callable[[Result], int]) -> None:
+        self.bytes, self._size, self._lock = 0, size, threading.Lock()
+
+    def add(self, one: Prepared[Item, Result]) -> Prepared[Item, Result]:
+        self._change(1, [one])
+        return one
+
+    def remove(self, several: list[Prepared[Item, Result]]) -> None:
+        self._change(-1, several)
+
+    def _change(self, sign: int, several: list[Prepared[Item, Result]]) -> None:
+        total = sum(self._size(one.result) for one in several if one.result is not None)
+        with self._lock:
+            self.bytes += sign * total
+
+
+def _in_groups(items: Iterable[Item], most: int, batch: int, ends: Callable[[Item], bool]) -> Iterator[list[Item]]:
+    """The items, a few at a time and none of two batches together; what came before an error of the source, too."""
+    group: list[Item] = []
+    in_batch = 0
+    try:
+        for item in items:
+            group.append(item)
+            in_batch = 0 if ends(item) else (in_batch + 1) % batch
+            if len(group) == most or in_batch == 0:
+                yield group
+                group = []
+    except Exception:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
 def _collect(
-    waiting: "queue.Queue[tuple[Item, Future[Result]] | _End]",
-    batch: int,
-    ends: Callable[[Item], bool],
-    live: bool,
-    stopping: Callable[[], bool],
-) -> tuple[list[tuple[Item, Future[Result]]], _End | None]:
-    """The next entries in order, and the end if it was among them."""
-    entries: list[tuple[Item, Future[Result]]] = []
-    while len(entries) < batch:
+    waiting: "queue.Queue[_Work[Item, Result] | _End]", batch: int, live: bool, stopping: Callable[[], bool]
+) -> tuple[list[_Work[Item, Result]], _End | None]:
+    """The next work in order, and the end if it was among it."""
+    entries: list[_Work[Item, Result]] = []
+    while sum(entry.count for entry in entries) < batch:
         try:
             entry = waiting.get(block=not (live and entries), timeout=_POLL)
         except queue.Empty:
@@ -130,13 +187,13 @@ def _collect(
         if isinstance(entry, _End):
             return entries, entry
         entries.append(entry)
-        if ends(entry[0]):
+        if entry.ends:
             break
     return entries, None
 
 
-def _finish(item: Item, future: "Future[Result]") -> Prepared[Item, Result]:
+def _prepared(item: Item, prepare: Callable[[Item], Result]) -> Prepared[Item, Result]:
     try:
-        return Prepared(item, future.result(), None)
+        return Prepared(item, prepare(item), None)
     except PtaError as error:
         return Prepared(item, None, error)

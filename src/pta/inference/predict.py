@@ -11,8 +11,11 @@ import torch
 from pta.datasets.sample_set import SampleReference
 from pta.errors import PtaError
 from pta.inference.answers import Answers
-from pta.inference.encoding import Encoded, OnError, Reading, encode_files, samples_of
+from pta.inference.decoding import Decoding
+from pta.inference.encoder_program import EncoderProgram
+from pta.inference.encoding import Encoded, OnError, encode_files, samples_of
 from pta.inference.live_classifier import MOST_ANSWERS, Classifier
+from pta.inference.reading import Reading
 from pta.parameters import require_choice, require_count
 
 
@@ -65,8 +68,10 @@ def predict_stream(
     classifier: Classifier,
     samples: Iterable[SampleReference],
     reading: Reading | None = None,
+    decoding: Decoding | None = None,
     *,
     first: int = 0,
+    total: int | None = None,
     learn: bool = True,
     top: int = 1,
     on_error: OnError = "stop",
@@ -75,14 +80,18 @@ def predict_stream(
 ) -> Iterator[Predicted]:
     """Batches of answers in the order of the samples, of which `first` is the number of the first.
 
+    `total` is the number of samples if it is known: on a GPU the model is compiled for many.
+
     When a batch is given out, the classifier has learned exactly what was given out so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
     require_count("top", top, 1, MOST_ANSWERS)
     require_choice("on_error", on_error, get_args(OnError))
     reading = classifier.reading(reading or Reading())
+    expected = None if total is None else total - first
+    program = EncoderProgram(classifier.encoder, reading.encoded_at_once, expected, optimise=reading.compiled)
     parts = encode_files(
-        *(classifier.encoder, enumerate(samples, first), reading),
+        *(program, enumerate(samples, first), reading, decoding),
         on_error=on_error,
         quick_start=True,
         live=live,
@@ -94,6 +103,6 @@ def predict_stream(
 def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> Predicted:
     answers = Answers(torch.empty(0, 2 * top + 3), ())
     if part.samples:
-        answers = classifier.answers(samples_of(part.tensors), learn=learn, top=top)
+        answers = classifier.answers(samples_of(part.tensors, part.on_device), learn=learn, top=top)
     taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
     return Predicted(taken, answered, answers, [error for _, error in part.failures])

@@ -14,9 +14,10 @@ from pta.encoders import Encoder, find_device, load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.files import make_folder
 from pta.inference import point_shapes
-from pta.inference.encoding import OnError, Reading, Views
+from pta.inference.encoding import OnError
 from pta.inference.extract import extract
 from pta.inference.open_source import open_source
+from pta.inference.reading import Reading, Views
 from pta.modality import CLOUDS
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.reproduction.world import kind_of

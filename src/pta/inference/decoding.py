@@ -1,0 +1,99 @@
+"""From files to raw samples: by the model's own way on the host, or decoded and resized a batch at a time on a GPU."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from pta.encoders import Encoder, ImageEncoder
+from pta.encoders.encoder import Raw, content_of
+from pta.errors import InvalidParameter, PtaError, naming
+from pta.images.batch_decoder import BatchDecoder
+from pta.images.batch_decoder import Prepared as Picture
+from pta.images.decoders import available_decoder
+from pta.inference.encoder_program import ON_DEVICE
+from pta.inference.reading import Reading
+
+PILLOW = "pillow"
+
+
+class Decoding(Protocol):
+    """How what is given of samples becomes raw samples: first one by one in many threads, then a batch at a time."""
+
+    name: str
+    """Of the decoder: part of what features, and states learned from them, were made with."""
+
+    def prepare(self, given: object, key: str, number: int) -> Any:
+        """Do what can be done for a sample alone, given its content, a path or an object."""
+
+    def finish(self, prepared: Sequence[Any]) -> tuple[Sequence[Raw] | Tensor, list[PtaError | None]]:
+        """Do the rest for a batch, in one thread: the raw samples without the bad ones, and what is wrong with each."""
+
+    def sentence(self) -> str | None:
+        """How many samples went which way, where there is more than one."""
+
+
+def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
+    """The way that samples are to be read; `auto` is a GPU where there is one with a decoder."""
+    if reading.decode == "pillow" or (reading.decode == "auto" and reading.host_only):
+        return _OnHost(encoder, reading)
+    decoder = available_decoder(encoder.device) if isinstance(encoder, ImageEncoder) else None
+    if isinstance(encoder, ImageEncoder) and decoder is not None:
+        return OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, encoder.device, **reading.bounds))
+    if reading.decode == "auto":
+        return _OnHost(encoder, reading)
+    if not isinstance(encoder, ImageEncoder) or encoder.device.type != "cuda":
+        found = f"this one reads {encoder.modality.name}s on {encoder.device}"
+        raise InvalidParameter(f"--decode gpu is for a model of images on a GPU; {found}")
+    packages = "torchcodec, nvidia-nvimgcodec or torchvision, built for CUDA"
+    raise InvalidParameter(f"--decode gpu needs a package that decodes JPEG files on a GPU: {packages}")
+
+
+class _OnHost:
+    name = PILLOW
+
+    def __init__(self, encoder: Encoder, reading: Reading) -> None:
+        self.prepare: Callable[[object, str, int], Raw] = encoder.preparer(
+            fast_decode=reading.fast_decode, views=reading.views, limits=reading.limits
+        )
+
+    def finish(self, prepared: Sequence[Raw]) -> tuple[Sequence[Raw], list[PtaError | None]]:
+        return prepared, [None] * len(prepared)
+
+    def sentence(self) -> str | None:
+        return None
+
+
+class OnGpu:
+    """JPEG files decoded on a GPU, on a CUDA stream of its own; what is unusual goes through Pillow."""
+
+    def __init__(self, encoder: Encoder, reading: Reading, decoder: BatchDecoder) -> None:
+        self.name, self._limits = decoder.name, reading.limits
+        self._decoder, self._prepare_object = decoder, encoder.preparer(limits=reading.limits)
+        on_gpu = decoder.device.type == "cuda"
+        self._stream = torch.cuda.Stream(decoder.device) if on_gpu else None  # type: ignore[no-untyped-call]
+
+    def prepare(self, given: object, key: str, number: int) -> Any:
+        one, name = content_of(given, key, self._limits)
+        if not isinstance(one, bytes):
+            return self._prepare_object(one, key, number)
+        with naming(name):
+            return self._decoder.prepare(one)
+
+    def finish(self, prepared: Sequence[Picture]) -> tuple[Tensor, list[PtaError | None]]:
+        with ON_DEVICE, self._on_stream():
+            done = self._decoder.decode(prepared)
+            good = [number for number, error in enumerate(done.errors) if error is None]
+            pixels = done.pixels if len(good) == len(prepared) else done.pixels[good]
+            if self._stream is not None:
+                self._stream.synchronize()
+        return pixels, list(done.errors)
+
+    def sentence(self) -> str | None:
+        by_gpu, by_pillow = (f"{self._decoder.counts[way]:,}" for way in ("gpu", "pillow"))
+        return f"decoded by {self.name}: {by_gpu} pictures; by Pillow: {by_pillow}"
+
+    def _on_stream(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
