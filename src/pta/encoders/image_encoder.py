@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from pta.encoders.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
-from pta.errors import InvalidSamples, UnreadableSample, naming
-from pta.images import Preprocessing, as_picture, load_image, open_image
-from pta.images.room import ROOM
+from pta.errors import InvalidSamples, naming
+from pta.images import Preprocessing, as_picture, open_image
+from pta.images.room import made_in_room
 from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import IMAGES
 
@@ -38,15 +38,9 @@ class ImageEncoder(Encoder):
                     picture = open_image(one, limits=limits, at_least=at_least)
                 else:
                     picture = as_picture(one)
-                (width, height), _ = self.preprocess.geometry(*picture.size)  # refuses what would be blown up too far
-                with ROOM.of(picture.width * picture.height + width * height):
-                    load_image(picture)
-                    try:
-                        if views is None:
-                            return self.preprocess.pixels(picture)
-                        return views.of(picture, number, self.preprocess)
-                    except MemoryError:
-                        raise UnreadableSample("it needs too much memory") from None
+                if views is None:
+                    return made_in_room(picture, self.preprocess, self.preprocess.pixels)
+                return made_in_room(picture, self.preprocess, lambda one: views.of(one, number, self.preprocess))
 
         return prepare
 

@@ -1,0 +1,40 @@
+"""Decoders of JPEG files on a GPU: one file per package that has one, imported when it is asked for."""
+
+import io
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+_PACKAGES = ("torchcodec", "nvimagecodec", "torchvision")  # torchcodec replaces torchvision's decoding
+
+
+class Decoder(Protocol):
+    """JPEG files to pixels on a device.
+
+    Files come without metadata, so that no decoder turns a picture by its EXIF orientation.
+    """
+
+    name: str
+    """Package, version and library, such as "torchvision 0.26.0 nvJPEG": part of what a result was made with."""
+
+    def __call__(self, contents: Sequence[bytearray]) -> list[Tensor]:
+        """One uint8 tensor per file, 3×height×width, in any memory layout; an error if any file cannot be decoded."""
+        ...
+
+
+def available_decoder(device: torch.device) -> Decoder | None:
+    """The decoder of the first package that is installed and decodes a small picture; None where there is none."""
+    trial = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(trial, "JPEG")
+    for package in _PACKAGES if device.type == "cuda" else ():
+        try:
+            decoder: Decoder = import_module(f"pta.images.decoders.{package}").open_decoder(device)
+            decoder([bytearray(trial.getvalue())])
+        except Exception:  # not installed, too old, or built without CUDA: packages say so in many ways
+            continue
+        return decoder
+    return None

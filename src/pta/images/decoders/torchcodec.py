@@ -1,0 +1,26 @@
+"""torchcodec's JPEG decoder for CUDA, since its version 0.16."""
+
+from collections.abc import Sequence
+
+import torch
+import torchcodec
+from torch import Tensor
+from torchcodec.decoders import decode_jpeg
+
+from pta.images.decoders import Decoder
+
+
+class _Torchcodec:
+    name = f"torchcodec {torchcodec.__version__} nvJPEG"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def __call__(self, contents: Sequence[bytearray]) -> list[Tensor]:
+        files = [torch.frombuffer(content, dtype=torch.uint8) for content in contents]
+        decoded: list[Tensor] = decode_jpeg(files, mode="RGB", device=self._device)
+        return decoded
+
+
+def open_decoder(device: torch.device) -> Decoder:
+    return _Torchcodec(device)
