@@ -64,6 +64,9 @@ def extract(
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a file that holds something else.")] = False,
     on_error: options.OnError = "stop",
     fast_decode: options.FastDecode = False,
+    decode: options.Decode = "auto",
+    decode_memory: options.DecodeMemory = options.USUAL_DECODE_MEMORY,
+    no_compile: options.NoCompile = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
@@ -80,8 +83,10 @@ def extract(
     load_templates(templates)  # mistakes are found before the work begins
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
-    reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches)
+    how = options.decoding(decode, decode_memory, no_compile)
+    reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches, **how)
     encoder = load_encoder(model, device=device, dtype=dtype)
+    options.remark_on_precision(encoder)
     if patches:
         encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
@@ -125,6 +130,8 @@ def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> N
 def _report(done: Extraction, samples: str, json: Path | None) -> None:
     for line in done.skipped:
         say(f"skipped: {line}")
+    if done.decoded:
+        say(done.decoded)
     record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}
     if write_json(json, record):
         there = "all were there already" + (", text features renewed" if done.texts_renewed else "")
