@@ -1,0 +1,302 @@
+"""How fast JPEG files become rows and features on a GPU, decoder by decoder, beside the model alone, in one run.
+
+    python benchmarks/files.py                      writes files-gpu.csv and files-latency.csv to benchmarks/results
+    python benchmarks/files.py --models ViT-B/16 --sizes 500x375 --commands predict
+
+Weights are random, in half precision; 1000 classes lie around the features, as in gpu.py. Pictures are smooth with some
+noise, so that files are as long as those of photographs. Every path leads to one of a few hundred files, which the
+system keeps in memory: reading from a drive is not measured. Of mixed sizes, the longer side is log-uniform. A model is
+compiled before it is measured, and how long that takes is a row of its own. `predict` ends with the last row on the
+disk, `extract` with the last shard.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from encode import random_vit_b32
+from gpu import classes_around
+from PIL import Image
+from random_clip import random_state
+from result_file import RESULTS, Row, write
+from torch import Tensor
+
+from pta import Classifier
+from pta.datasets.sample_set import SampleFile, SampleSet
+from pta.encoders import ImageEncoder
+from pta.encoders.clip_encoder import ClipEncoder
+from pta.evaluation.machine import hardware
+from pta.images import decoders
+from pta.inference import encoder_program
+from pta.inference.decoding import open_decoding
+from pta.inference.encoder_program import EncoderProgram
+from pta.inference.encoding import encode_files
+from pta.inference.extract import extract
+from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading
+from pta.inference.row_file import RowFile
+from pta.inference.row_thread import RowThread
+from pta.inference.saved_stream import SavedStream
+from pta.inference.stream_progress import Progress
+
+BATCH, CLASSES = 256, 1000
+MODELS = ("ViT-B/16", "ViT-B/32")
+SIZES = ("500x375", "mixed")
+COMMANDS = ("predict", "extract")
+SMALLEST, LARGEST, DISTINCT = 320, 4000, 1024  # longer sides, and how many pictures of mixed sizes there are
+SECONDS = 6.0  # that a way is measured for, about
+LEAST = 2_048  # pictures of a way
+
+
+class RandomClip(ClipEncoder):
+    """A model whose texts are 1000 classes that lie around the features of some pictures."""
+
+    anchors: Tensor
+
+    def text_features(self, texts: Sequence[str]) -> Tensor:
+        return self.anchors[[int(text.split()[-1]) for text in texts]]
+
+
+def random_model(name: str) -> RandomClip:
+    """A model of full size on the GPU, in half precision."""
+    state = random_state("ViT", small=False) if name == "ViT-B/16" else random_vit_b32().state_dict()
+    model = RandomClip(state, quick_gelu=True).ready("cuda", torch.float16)
+    noise = torch.randint(0, 256, (512, 3, 224, 224), dtype=torch.uint8, device="cuda")
+    classifier, _ = classes_around(model.encode(noise), CLASSES)
+    model.anchors, model.scale = classifier.anchors, classifier.scale
+    return model
+
+
+def write_pictures(folder: Path, sizes: Sequence[tuple[int, int]]) -> list[Path]:
+    """A JPEG file of each size, by all processors."""
+    noise = np.random.default_rng(0).normal(0, 6, (LARGEST + 64, LARGEST + 64, 1)).astype(np.float32)
+    folder.mkdir()
+
+    def one(number: int) -> Path:
+        rng, (width, height) = np.random.default_rng(number), sizes[number]
+        coarse = rng.integers(0, 256, (9, 12, 3), dtype=np.uint8)
+        smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), np.float32)
+        top, left = rng.integers(0, 64, 2)
+        picture = np.clip(smooth + noise[top : top + height, left : left + width], 0, 255).astype(np.uint8)
+        path = folder / f"{number:05d}.jpg"
+        Image.fromarray(picture).save(path, quality=90)
+        return path
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(one, range(len(sizes))))
+
+
+def mixed_sizes() -> list[tuple[int, int]]:
+    """Distinct sizes: the longer side log-uniform, the shorter from half of it to three quarters, a third upright."""
+    rng, sizes = np.random.default_rng(1), {(SMALLEST, SMALLEST * 3 // 4): None, (LARGEST, LARGEST * 3 // 4): None}
+    while len(sizes) < DISTINCT:
+        longer = int(np.exp(rng.uniform(np.log(SMALLEST), np.log(LARGEST))))
+        shorter = max(SMALLEST * 3 // 4, int(longer * rng.uniform(0.5, 0.75)))
+        sizes[(shorter, longer) if rng.random() < 1 / 3 else (longer, shorter)] = None
+    return list(sizes)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How files are read and encoded."""
+
+    name: str
+    reading: Reading
+    package: str | None = None  # whose decoder is used
+
+
+def ways() -> list[Way]:
+    """As it was, Pillow, and every GPU decoder that is installed."""
+    cores = os.cpu_count() or 1
+    host = Reading(BATCH, decode="pillow")
+    found = [
+        Way("Pillow in 8 threads, not compiled", replace(host, workers=8, compiled=False)),
+        Way(f"Pillow in {cores} threads", replace(host, workers=cores)),
+    ]
+    gpu = Reading(BATCH, workers=min(8, cores), decode="gpu")
+    return found + [Way(package, gpu, package) for package in decoders._PACKAGES if _has(package)]
+
+
+def _has(package: str) -> bool:
+    with _only(package):
+        return decoders.available_decoder(torch.device("cuda")) is not None
+
+
+def _only(package: str | None) -> AbstractContextManager[object]:
+    """No package but one is there to decode."""
+    return patch.object(decoders, "_PACKAGES", decoders._PACKAGES if package is None else (package,))
+
+
+def model_alone(model: ImageEncoder) -> float:
+    """Images per second of the compiled model, from pixels that are on the device."""
+    program = EncoderProgram(model, BATCH, 10**6, whole=True)
+    pixels = torch.randint(0, 256, (BATCH, 3, 224, 224), dtype=torch.uint8, device="cuda")
+    for _ in range(20):
+        program(pixels)
+    torch.cuda.synchronize()
+    begun, calls = time.perf_counter(), 200
+    for _ in range(calls):
+        program(pixels)
+    torch.cuda.synchronize()
+    return calls * BATCH / (time.perf_counter() - begun)
+
+
+def run_predict(model: RandomClip, files: list[SampleFile], reading: Reading, place: Path) -> Iterator[str]:
+    """What `pta predict --state S --out rows.jsonl` does; a step after the first row, and one at the end."""
+    classifier = Classifier(model, [f"class {n}" for n in range(CLASSES)], templates=["{}"], cache=None)
+    file = RowFile(place / "rows.jsonl", 1)
+    rows, decoding = RowThread(file), open_decoding(model, reading)
+    try:
+        with SavedStream(classifier, place / "state.safetensors", rows, Progress(), 30) as stream:
+            for number, part in enumerate(predict_stream(classifier, files, reading, decoding, total=len(files))):
+                stream.add(part)
+                if number == 0:
+                    rows.mark()
+                    yield "first row"
+    finally:
+        rows.close()
+        file.close()
+    yield decoding.sentence() or ""
+
+
+def run_extract(model: RandomClip, files: list[SampleFile], reading: Reading, place: Path) -> Iterator[str]:
+    """What `pta extract` does, with its file."""
+    names = tuple(f"class {n}" for n in range(CLASSES))
+    classifier = Classifier(model, names, templates=["{}"], cache=None).classifier
+    samples = SampleSet("pictures", names, tuple(files), None)
+    done = extract(samples, model, classifier, place / "features.safetensors", reading, shard=8192)
+    yield done.decoded or ""
+
+
+RUNS: dict[str, Callable[..., Iterator[str]]] = {"predict": run_predict, "extract": run_extract}
+
+
+def measure(model: RandomClip, paths: list[Path], way: Way, command: str, count: int) -> tuple[Row, float]:
+    """One run over so many files: its numbers, and its speed."""
+    files = [SampleFile(path, f"{number:06d}.jpg") for number, path in enumerate(islice(cycle(paths), count))]
+    torch.cuda.empty_cache()
+    place = Path(tempfile.mkdtemp())
+    try:
+        with _only(way.package):
+            cpu, begun = time.process_time(), time.perf_counter()
+            (*_, said) = RUNS[command](model, files, way.reading, place)
+            wall = time.perf_counter() - begun
+            cpu = time.process_time() - cpu
+    finally:
+        shutil.rmtree(place)
+    free, total = torch.cuda.mem_get_info()
+    speed = count / wall
+    row = {"images": count, "images_per_second": round(speed), "host_cpu_share": round(cpu / wall / os.cpu_count(), 3)}
+    return row | {"gpu_gib": round((total - free) / 2**30, 2), "decoded": said}, speed
+
+
+def distances(model: RandomClip, paths: list[Path], way: Way) -> Row:
+    """How far the features of the first files are from those that Pillow's pixels give."""
+    few = paths[:BATCH]
+
+    def features(reading: Reading) -> Tensor:
+        files = enumerate(SampleFile(path, path.name) for path in few)
+        program = EncoderProgram(model, BATCH, optimise=False)
+        return torch.cat([part.tensors["features"] for part in encode_files(program, files, reading)])
+
+    with _only(way.package):
+        cosines = (features(way.reading) * features(Reading(BATCH, decode="pillow"))).sum(dim=1)
+    return {"least_cosine": round(cosines.min().item(), 6), "mean_cosine": round(cosines.mean().item(), 6)}
+
+
+def table(models: Sequence[str], kinds: Sequence[str], commands: Sequence[str], folder: Path) -> Iterator[Row]:
+    """Every way over every kind of files by every model."""
+    sizes = {"500x375": [(500, 375)] * 512, "mixed": mixed_sizes()}
+    files = {kind: write_pictures(folder / kind, sizes[kind]) for kind in kinds}
+    for name in models:
+        model = random_model(name)
+        begun = time.perf_counter()
+        alone = model_alone(model)
+        about = {"model": name, "hardware": f"{hardware('cuda')}; {os.cpu_count()} cores"}
+        yield _row(way="model alone, ready tensors", images_per_second=round(alone), share_of_model=1.0, **about)
+        yield _row(way="compiling and recording", seconds=round(time.perf_counter() - begun, 1), **about)
+        for kind in kinds:
+            pixels = sum(width * height for width, height in sizes[kind]) / len(sizes[kind]) / 1e6
+            length = statistics.mean(path.stat().st_size for path in files[kind]) / 1e3
+            of = {"sizes": kind, "megapixels": round(pixels, 2), "kilobytes": round(length)}
+            for way in ways():
+                _, speed = measure(model, files[kind], way, commands[0], LEAST)  # warms up, and tells how many to take
+                count = max(LEAST, int(speed * SECONDS) // BATCH * BATCH)
+                for command in commands:
+                    row, speed = measure(model, files[kind], way, command, count)
+                    share = round(speed / alone, 3)
+                    far = distances(model, files[kind], way)
+                    yield _row(way=way.name, command=command, share_of_model=share, **of, **row, **far, **about)
+
+
+COLUMNS = (
+    *("model", "sizes", "megapixels", "kilobytes", "command", "way", "images", "images_per_second", "share_of_model"),
+    *("host_cpu_share", "gpu_gib", "least_cosine", "mean_cosine", "decoded", "seconds", "hardware"),
+)
+
+
+def _row(**known: object) -> Row:
+    return {column: known.get(column, "") for column in COLUMNS}
+
+
+def latency(model: RandomClip, folder: Path) -> Iterator[Row]:
+    """The first row of `predict`, and one JPEG file at a time from bytes to label, by each decoder."""
+    paths = write_pictures(folder / "latency", [(500, 375)] * 256)
+    contents = [path.read_bytes() for path in paths]
+    names = [f"class {n}" for n in range(CLASSES)]
+    about = {"model": "ViT-B/16", "hardware": f"{hardware('cuda')}; {os.cpu_count()} cores"}
+    for way in ways()[1:]:
+        with _only(way.package):
+            files = [SampleFile(path, path.name) for path in islice(cycle(paths), 20_000)]
+            begun, place = time.perf_counter(), Path(tempfile.mkdtemp())
+            next(run_predict(model, files, way.reading, place))
+            first = time.perf_counter() - begun
+            shutil.rmtree(place)
+            decode = "pillow" if way.package is None else "gpu"
+            classifier = Classifier(model, names, templates=["{}"], cache=None, decode=decode)
+            for state in ("plain", "compiled"):
+                times = []
+                for content in islice(cycle(contents), 400):
+                    begun = time.perf_counter()
+                    classifier(content)
+                    times.append(1e3 * (time.perf_counter() - begun))
+                p50, p99 = np.percentile(times[50:], [50, 99])
+                shown = {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2)}
+                yield {"way": way.name, "program": state, "first_row_s": round(first, 2), **shown, **about}
+                encoder_program.COMPILED_FROM = 0  # so that the next program is compiled at once
+                classifier._programs[1] = EncoderProgram(model, 1, 1, whole=True)
+                encoder_program.COMPILED_FROM = 2_000
+                classifier(contents[0])
+
+
+def main() -> None:
+    """Measure all, or what is named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=MODELS)
+    parser.add_argument("--sizes", nargs="*", choices=SIZES, default=SIZES)
+    parser.add_argument("--commands", nargs="*", choices=COMMANDS, default=COMMANDS)
+    parser.add_argument("--no-latency", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        if arguments.commands:
+            rows = table(arguments.models, arguments.sizes, arguments.commands, Path(place))
+            write(arguments.out / "files-gpu.csv", rows)
+        if not arguments.no_latency:
+            write(arguments.out / "files-latency.csv", latency(random_model("ViT-B/16"), Path(place)))
+
+
+if __name__ == "__main__":
+    main()
