@@ -111,7 +111,7 @@ class _Compiling:
     def __init__(self, encoder: Encoder, like: Tensor) -> None:
         self._encoder, self._like = encoder, like
         self._encode: Callable[[Tensor], Tensor] = encoder.encode_unchecked
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="compile", daemon=True)
         atexit.register(self._break_off)
         self._thread.start()
@@ -136,7 +136,7 @@ class _Compiling:
             with on(self._like.device):
                 compiled(self._like)
             self._encode = compiled
-        except Exception as error:  # whatever a compiler may say: the model runs without it
+        except (Exception, SystemExit) as error:  # whatever a compiler may say: the model runs without it
             self._failure = error
         finally:
             atexit.unregister(self._break_off)

@@ -1,0 +1,160 @@
+"""Files to answers and features by Pillow and by a GPU's decoder: the same order, the same verdicts, the same record.
+
+The decoder stands in for a GPU's and gives Pillow's pixels, so that nothing else may differ.
+"""
+
+from functools import partial
+
+import pytest
+import torch
+from openai_checkpoints import random_state
+from photos import write_photos
+from PIL import Image
+from stand_in_decoder import LenientDecoder
+
+import pta
+from pta.adapters.state_file import read_stream
+from pta.datasets.features import read_about
+from pta.datasets.open import open_samples
+from pta.encoders.clip_encoder import ClipEncoder
+from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
+from pta.inference import decoding, encoding
+from pta.inference.decoding import open_decoding
+from pta.inference.extract import extract
+from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading, Views
+from pta.inference.sources import find_samples
+
+NAMES = ("boot", "bag", "coat")
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return ClipEncoder(random_state("ViT"), quick_gelu=True).ready()
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Twelve JPEG files, of which one is cut and one is grey, a PNG file and a file of text."""
+    paths = [path for path, _ in write_photos(tmp_path / "photos", 12)]
+    paths[3].write_bytes(paths[3].read_bytes()[:-200])
+    Image.open(paths[5]).convert("L").save(paths[5])
+    Image.open(paths[7]).save(paths[7].with_suffix(".png"))
+    paths[8].write_text("no picture")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def by_gpu(monkeypatch):
+    """A decoder that is there on every device, and batches that overlap as on a GPU."""
+    decoder = LenientDecoder()
+    monkeypatch.setattr(decoding, "available_decoder", lambda device: decoder)
+    staged = encoding.in_stages
+    monkeypatch.setattr(encoding, "in_stages", lambda batches, decode, begin, ahead: staged(batches, decode, begin, 1))
+    return decoder
+
+
+def answers(encoder, samples, decode, **how):
+    classifier = pta.Classifier(encoder, NAMES, templates=["{}"], cache=None)
+    for part in predict_stream(classifier, samples, Reading(batch=4, decode=decode), **how):
+        yield part.keys, part.answered, [(one.label, round(one.probability, 4)) for one in part.answers], part.failures
+
+
+def test_skipped_files_order_and_answers_are_the_same_on_both_ways(encoder, photos, by_gpu):
+    samples = find_samples([photos])
+    host, gpu = (list(answers(encoder, samples, decode, on_error="skip")) for decode in ("pillow", "gpu"))
+    assert [[*part[:3], list(map(str, part[3]))] for part in gpu] == [
+        [*part[:3], list(map(str, part[3]))] for part in host
+    ]
+    assert sum(by_gpu.batches) == 10  # the cut one, the text and the PNG went through Pillow
+    assert sum(len(part[3]) for part in gpu) == 2
+
+
+def test_both_ways_give_out_what_came_before_a_bad_file_and_stop(encoder, photos, by_gpu):
+    samples, given = find_samples([photos]), {}
+    for decode in ("pillow", "gpu"):
+        given[decode] = []
+        with pytest.raises(UnreadableSample) as stopped:
+            given[decode].extend(part[1:3] for part in answers(encoder, samples, decode))
+        given[decode].append(str(stopped.value))
+    assert given["gpu"] == given["pillow"]
+
+
+def test_a_file_that_only_the_gpu_refuses_is_read_by_pillow(encoder, photos, by_gpu):
+    by_gpu.refuses = lambda content: len(content) % 2
+    samples = find_samples([photos])
+    host, gpu = (list(answers(encoder, samples, decode, on_error="skip")) for decode in ("pillow", "gpu"))
+    assert [part[:3] for part in gpu] == [part[:3] for part in host]
+
+
+def test_a_classifier_takes_pictures_in_every_form_on_both_ways(encoder, photos, by_gpu):
+    path = sorted(photos.rglob("*.jpg"))[0]
+    forms = [path, path.read_bytes(), Image.open(path)]
+    make = partial(pta.Classifier, encoder, NAMES, templates=["{}"], cache=None)
+    expected = make(decode="pillow")(forms, learn=False)
+    for answer, one in zip(make()(forms, learn=False), expected, strict=True):
+        assert (answer.label, round(answer.probability, 5)) == (one.label, round(one.probability, 5))
+    assert by_gpu.batches == [2]
+    with pytest.raises(UnreadableSample, match="no image that pta reads"):
+        make()(b"no picture")
+
+
+def test_features_name_their_decoder_and_are_not_mixed(encoder, tmp_path, by_gpu):
+    write_photos(tmp_path / "photos", 12)
+    samples, out = open_samples(tmp_path / "photos"), tmp_path / "f.safetensors"
+    classifier = pta.Classifier(encoder, samples.class_names, templates=["{}"], cache=None).classifier
+    make = partial(extract, samples, encoder, classifier, out)
+    done = make(Reading(batch=4))
+    assert done.decoded == "decoded by stand-in 1.0: 12 pictures; by Pillow: 0"
+    assert read_about(out)["images"]["decoder"] == "stand-in 1.0"
+    assert make(Reading(batch=4, decode="gpu")).encoded == 0
+    with pytest.raises(StateMismatch, match=r"pictures that stand-in 1\.0 decoded, not pillow \(see --decode\)"):
+        make(Reading(batch=4, decode="pillow"))
+    assert make(Reading(batch=4, decode="pillow"), replace=True).decoded is None
+    assert "decoder" not in read_about(out)["images"]
+
+
+@pytest.mark.parametrize(
+    ("how", "complaint"),
+    [
+        ({"fast_decode": True}, r"--fast-decode.* made by Pillow"),
+        ({"views": Views(4)}, "views are made by Pillow"),
+    ],
+)
+def test_what_a_gpu_does_not_decode_is_refused_or_left_to_pillow(encoder, by_gpu, how, complaint):
+    with pytest.raises(InvalidParameter, match=complaint):
+        Reading(decode="gpu", **how)
+    assert open_decoding(encoder, Reading(**how)).name == "pillow"
+
+
+def test_a_gpu_that_is_not_there_is_said_to_be_missing(encoder):
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    with pytest.raises(
+        InvalidParameter, match="--decode gpu is for a model of images on a GPU; this one reads images on"
+    ):
+        open_decoding(encoder, Reading(decode="gpu"))
+    assert open_decoding(encoder, Reading()).name == "pillow"
+
+
+def test_a_state_of_another_decoder_is_gone_on_with_only_if_decode_says_so(pta, tmp_path):
+    write_photos(tmp_path / "photos", 3)
+    fixed = (
+        "--classes",
+        "boot,bag",
+        "--model",
+        "embedded",
+        "--device",
+        "cpu",
+        "--state",
+        tmp_path / "state.safetensors",
+    )
+    pta("predict", tmp_path / "photos", *fixed)
+    assert read_stream(tmp_path / "state.safetensors")["decoder"] == "pillow"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(decoding._OnHost, "name", "another 1.0")
+        done = pta("predict", tmp_path / "photos", *fixed)
+        assert "was learnt from pictures that pillow has decoded, not another 1.0; say what is" in done.stderr
+        assert (done.returncode, done.stdout) == (2, "")
+        pta("predict", tmp_path / "photos", *fixed, "--decode", "pillow")
+    assert read_stream(tmp_path / "state.safetensors")["decoder"] == "pillow and another 1.0"
