@@ -38,7 +38,9 @@ def assert_weights_are_pillows(lengths, first, weights, resample):
 
 @pytest.mark.parametrize("resample", FILTERS)
 def test_weights_are_pillows_for_5000_sizes(resample):
-    lengths = sorted(lengths_of_lines(5000 // len(FILTERS)), key=lambda line: line[0] / line[1])  # of like numbers of taps
+    lengths = sorted(
+        lengths_of_lines(5000 // len(FILTERS)), key=lambda line: line[0] / line[1]
+    )  # of like numbers of taps
     for part in (lengths[start : start + 50] for start in range(0, len(lengths), 50)):
         first, weights = line_weights(part, SIZE, resample)
         for row, line in enumerate(part):
