@@ -1,6 +1,8 @@
 """Batches of files, with a decoder that stands in for a GPU's: the order, the verdicts and the limits of Pillow."""
 
+import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -133,3 +135,29 @@ def test_200_cuts_have_pillows_verdict(how, end):
 
 def test_no_decoder_is_available_without_a_gpu():
     assert available_decoder(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize("torchcodec", ["works", "was built without CUDA", "is too old", "is not installed"])
+def test_the_first_package_that_decodes_is_used_and_named(monkeypatch, torchcodec):
+    def decode_jpeg(files, mode, device):
+        assert all(file.dtype == torch.uint8 for file in files)
+        return [torch.zeros(3, 16, 16, dtype=torch.uint8) for _ in files]
+
+    def fail(files, mode, device):
+        raise RuntimeError("torchcodec was not compiled with nvJPEG support")
+
+    reading = SimpleNamespace(decode_jpeg=decode_jpeg, ImageReadMode=SimpleNamespace(RGB="RGB"))
+    by_state = {"works": decode_jpeg, "was built without CUDA": fail}
+    decoders = SimpleNamespace(**{"decode_jpeg": by_state[torchcodec]} if torchcodec in by_state else {})
+    missing = torchcodec == "is not installed"
+    packages = {
+        "torchcodec": None if missing else SimpleNamespace(__version__="0.16.0", decoders=decoders),
+        "torchcodec.decoders": decoders,
+        "nvidia": None,
+        "torchvision": SimpleNamespace(__version__="0.26.0", io=reading),
+        "torchvision.io": reading,
+    }
+    for name, package in packages.items():
+        monkeypatch.setitem(sys.modules, name, package)
+    expected = "torchcodec 0.16.0 nvJPEG" if torchcodec == "works" else "torchvision 0.26.0 nvJPEG"
+    assert available_decoder(torch.device("cuda")).name == expected
