@@ -91,11 +91,11 @@ def _fields(
     lines = end[1] - start[1]
     plane = lines * size
     between = halfway.data_ptr() + channels * (np.cumsum(plane) - plane)
+    again = between - start[1] * size  # where the line would begin if all of it had been needed
     target = resized.data_ptr() + channels * size * size * np.arange(len(pictures))
     line_after, pixel_after = np.where(dim == 2, 1, size)  # steps in a resized picture
     passes = (
         (source, steps[:, 0], line_step, pixel_step, between, plane, size, 1, lines, end[0], taps[0], row[0]),
-        (between - start[1] * size, plane, 1, size, target, size * size, line_after, pixel_after)
-        + (size, end[1], taps[1], row[1]),
+        (again, plane, 1, size, target, size * size, line_after, pixel_after, size, end[1], taps[1], row[1]),
     )
     return np.stack([np.stack(np.broadcast_arrays(*each), axis=1) for each in passes])
