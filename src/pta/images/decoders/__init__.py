@@ -1,7 +1,7 @@
 """Decoders of JPEG files on a GPU: one file per package that has one. A package is imported when it is asked for."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -30,7 +30,12 @@ class Decoder(Protocol):
 
 
 def available_decoder(device: torch.device) -> Decoder | None:
-    """The decoder of the first package that is installed and decodes a small picture; None where there is none."""
+    """The best decoder that is installed; None where there is none."""
+    return next(installed_decoders(device), None)
+
+
+def installed_decoders(device: torch.device) -> Iterator[Decoder]:
+    """The decoders of the packages that are installed and decode a small picture, the best first."""
     trial = io.BytesIO()
     Image.new("RGB", (16, 16)).save(trial, "JPEG")
     for kind in _DECODERS if device.type == "cuda" else ():
@@ -39,5 +44,4 @@ def available_decoder(device: torch.device) -> Decoder | None:
             decoder([bytearray(trial.getvalue())])
         except Exception:  # not installed, too old, or built without CUDA: packages say so in many ways
             continue
-        return decoder
-    return None
+        yield decoder
