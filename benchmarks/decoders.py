@@ -1,10 +1,10 @@
 """Decoders for GPUs beside Pillow: how fast each part of their way is, and how far their pixels and features are apart.
 
-    python benchmarks/decoders.py        writes benchmarks/results/decoders-gpu.csv, one row per decoder and kind of file
+    python benchmarks/decoders.py       writes benchmarks/results/decoders-gpu.csv, one row per decoder and kind of file
 
 Photographs are synthetic, with the spectrum of real ones. `mixed` has widths from 320 to 4000, evenly by their
 logarithm. `prepare` is the walk through the markers in one thread of the host. Times are medians over the rounds.
-Distances are those of the resized bytes, and the cosine of the features that ViT-B/16 with random weights makes of them.
+Distances are between resized bytes. The cosine is that of the features that ViT-B/16 with random weights gives.
 """
 
 import io
