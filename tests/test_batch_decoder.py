@@ -159,5 +159,6 @@ def test_the_first_package_that_decodes_is_used_and_named(monkeypatch, torchcode
     }
     for name, package in packages.items():
         monkeypatch.setitem(sys.modules, name, package)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=lambda: None))
     expected = "torchcodec 0.16.0 nvJPEG" if torchcodec == "works" else "torchvision 0.26.0 nvJPEG"
     assert available_decoder(torch.device("cuda")).name == expected

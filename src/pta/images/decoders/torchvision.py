@@ -15,8 +15,11 @@ class TorchvisionDecoder:
         from torchvision.io import ImageReadMode, decode_jpeg
 
         self.name = f"torchvision {torchvision.__version__} nvJPEG"
+        self._device = device
         self._decode = partial(decode_jpeg, mode=ImageReadMode.RGB, device=device)
 
     def __call__(self, contents: Sequence[bytearray]) -> list[Tensor]:
         """Files to planes of red, green and blue."""
+        # It writes in a stream of its own to memory that this stream may still read, and does not wait for it.
+        torch.cuda.current_stream(self._device).synchronize()
         return self._decode([torch.frombuffer(content, dtype=torch.uint8) for content in contents])
