@@ -12,13 +12,16 @@ from triton.compiler import ASTSource
 
 from pta.engines import triton_kernels as kernels
 from pta.engines import triton_touches as touches
+from pta.images.ragged_kernel import resize_lines
 
 TYPES = {
     "rests": "*i32",
+    "fields": "*i64",
+    **dict.fromkeys(("first", "weights"), "*i32"),
     "lengths": "*fp64",
     "touched": "*i1",
     "resting": "*i1",
-    **dict.fromkeys(("B", "C", "d"), "i32"),
+    **dict.fromkeys(("B", "C", "d", "size", "rows"), "i32"),
     **dict.fromkeys(("scale", "scale_rest", "bias", "h", "w", "w_rest", "push"), "fp32"),
     **dict.fromkeys(("threshold", "doubt", "within"), "fp32"),
 }
@@ -40,6 +43,12 @@ def main(capability: int) -> None:
     for blocks in (1, 8):
         compile_for(capability, touches._find_touches, {"BLOCK": 1024, "BLOCKS": blocks})
     compile_for(capability, touches._sum_blocks, {"BLOCK": 1024})
+    for near in (True, False):
+        compile_for(
+            capability,
+            resize_lines,
+            {"FIELDS": 12, "BITS": 22, "LINES": 16, "PIXELS": 64, "LINES_ARE_NEAR": near},
+        )
     for onto in (True, False):
         compile_for(capability, kernels.score_rested, {"ONTO": onto, "ROWS": 32, "NUMBERS": 128})
     # Types are the same for all GPUs, so that every switch alone is tried for the one that .ci/run adds.

@@ -40,8 +40,9 @@ class DecodedBatch:
 class BatchDecoder:
     """The pixels of files, as `Preprocessing.pixels` makes them of decoded pictures.
 
-    `prepare` may run in many threads at once, `decode` in one at a time. `counts` says how many pictures were decoded
-    by "gpu" and by "pillow".
+    `prepare` may run in many threads at once, `decode` in one at a time. `decode` waits for the current CUDA stream and
+    for the files to be decoded. It is best called in a thread and a stream of its own. `counts` says how many pictures
+    were decoded by "gpu" and by "pillow".
     """
 
     def __init__(

@@ -27,21 +27,21 @@ def resize_lines(
     lines, length = tl.load(here + 8), tl.load(here + 9)
     taps, row = tl.load(here + 10).to(tl.int32), tl.load(here + 11)
     blocks = tl.cdiv(size, PIXELS)
-    line = (tl.program_id(0) // blocks) * LINES + tl.arange(0, LINES)
-    pixel = (tl.program_id(0) % blocks) * PIXELS + tl.arange(0, PIXELS)
-    if (tl.program_id(0) // blocks) * LINES < lines:
-        if LINES_ARE_NEAR:
-            line, pixel = line[None, :], pixel[:, None]
-        else:
-            line, pixel = line[:, None], pixel[None, :]
-        inside = (line < lines) & (pixel < size)
+    start = (tl.program_id(0) // blocks) * LINES
+    if LINES_ARE_NEAR:
+        line = start + tl.arange(0, LINES)[None, :]
+        pixel = (tl.program_id(0) % blocks) * PIXELS + tl.arange(0, PIXELS)[:, None]
+    else:
+        line = start + tl.arange(0, LINES)[:, None]
+        pixel = (tl.program_id(0) % blocks) * PIXELS + tl.arange(0, PIXELS)[None, :]
+    inside = (line < lines) & (pixel < size)
+    if start < lines:
         place = tl.load(first + row * size + pixel, mask=pixel < size, other=0)
-        source += line * tl.load(here + 2)
-        step = tl.load(here + 3)
+        near_lines, step = source + line * tl.load(here + 2), tl.load(here + 3)
         total = tl.full(inside.shape, 1 << (BITS - 1), tl.int32)
         for tap in range(taps):
             weight = tl.load(weights + (tap * rows + row) * size + pixel, mask=pixel < size, other=0)
-            near = tl.load(source + (place + tap) * step, mask=inside & (place + tap < length), other=0)
+            near = tl.load(near_lines + (place + tap) * step, mask=inside & (place + tap < length), other=0)
             total += near.to(tl.int32) * weight
         resized = tl.minimum(tl.maximum(total >> BITS, 0), 255).to(tl.uint8)
         tl.store(target + line * tl.load(here + 6) + pixel * tl.load(here + 7), resized, mask=inside)

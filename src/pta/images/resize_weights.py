@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 BITS = 22  # of a weight, behind the point
-_CHOOSES = int(PIL.__version__.split(".")[0]) >= 13  # older versions resize across first
+_PILLOW = tuple(map(int, PIL.__version__.split(".")[:2]))
 
 
 class LineWeights(NamedTuple):
@@ -69,12 +69,12 @@ def needed_pixels(before: int, after: int, start: int, size: int, resample: str)
 
 
 def across_first(width: int, height: int, resized_width: int, resized_height: int) -> bool:
-    """Whether Pillow resizes a picture across before it resizes it down, which changes bytes.
-
-    Versions 12.2 and 12.3 also resize down first where a picture is more than a hundred times as high as wide.
-    """
-    shrinks_down, shrinks_across = height - resized_height, width - resized_width
-    return not (_CHOOSES and shrinks_down > 0 and shrinks_down > 2 * shrinks_across)
+    """Whether Pillow resizes a picture across before it resizes it down, which changes bytes."""
+    if _PILLOW >= (13, 0):
+        narrow = height - resized_height > 2 * (width - resized_width)
+    else:
+        narrow = _PILLOW >= (12, 3) and height > 100 * width
+    return resized_height >= height or not narrow
 
 
 def _nearest(lengths: Sequence[tuple[int, int, int]], size: int, device: torch.device | None) -> LineWeights:

@@ -1,15 +1,18 @@
-"""Decoders of JPEG files on a GPU: one file per package that has one, imported when it is asked for."""
+"""Decoders of JPEG files on a GPU: one file per package that has one. A package is imported when it is asked for."""
 
 import io
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-_PACKAGES = ("torchcodec", "nvimagecodec", "torchvision")  # torchcodec replaces torchvision's decoding
+from pta.images.decoders.nvimagecodec import NvImageCodecDecoder
+from pta.images.decoders.torchcodec import TorchcodecDecoder
+from pta.images.decoders.torchvision import TorchvisionDecoder
+
+_DECODERS = (TorchcodecDecoder, NvImageCodecDecoder, TorchvisionDecoder)
 
 
 class Decoder(Protocol):
@@ -27,14 +30,18 @@ class Decoder(Protocol):
 
 
 def available_decoder(device: torch.device) -> Decoder | None:
-    """The decoder of the first package that is installed and decodes a small picture; None where there is none."""
+    """The best decoder that is installed; None where there is none."""
+    return next(installed_decoders(device), None)
+
+
+def installed_decoders(device: torch.device) -> Iterator[Decoder]:
+    """The decoders of the packages that are installed and decode a small picture, the best first."""
     trial = io.BytesIO()
     Image.new("RGB", (16, 16)).save(trial, "JPEG")
-    for package in _PACKAGES if device.type == "cuda" else ():
+    for kind in _DECODERS if device.type == "cuda" else ():
         try:
-            decoder: Decoder = import_module(f"pta.images.decoders.{package}").open_decoder(device)
+            decoder: Decoder = kind(device)
             decoder([bytearray(trial.getvalue())])
         except Exception:  # not installed, too old, or built without CUDA: packages say so in many ways
             continue
-        return decoder
-    return None
+        yield decoder

@@ -1,26 +1,22 @@
-"""torchcodec's JPEG decoder for CUDA, since its version 0.16."""
+"""torchcodec's JPEG decoder for CUDA."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
-import torchcodec
 from torch import Tensor
-from torchcodec.decoders import decode_jpeg
-
-from pta.images.decoders import Decoder
 
 
-class _Torchcodec:
-    name = f"torchcodec {torchcodec.__version__} nvJPEG"
+class TorchcodecDecoder:
+    """Exists since torchcodec 0.16, where it replaces torchvision's."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        import torchcodec
+        from torchcodec.decoders import decode_jpeg
+
+        self.name = f"torchcodec {torchcodec.__version__} nvJPEG"
+        self._decode = partial(decode_jpeg, mode="RGB", device=device)
 
     def __call__(self, contents: Sequence[bytearray]) -> list[Tensor]:
-        files = [torch.frombuffer(content, dtype=torch.uint8) for content in contents]
-        decoded: list[Tensor] = decode_jpeg(files, mode="RGB", device=self._device)
-        return decoded
-
-
-def open_decoder(device: torch.device) -> Decoder:
-    return _Torchcodec(device)
+        """Files to planes of red, green and blue."""
+        return self._decode([torch.frombuffer(content, dtype=torch.uint8) for content in contents])
