@@ -54,15 +54,18 @@ def by_gpu(monkeypatch):
     return decoder
 
 
-def answers(encoder, samples, decode, **how):
+def answers(encoder, samples, reading, **how):
     classifier = pta.Classifier(encoder, NAMES, templates=["{}"], cache=None)
-    for part in predict_stream(classifier, samples, Reading(batch=4, decode=decode), **how):
+    for part in predict_stream(classifier, samples, reading, **how):
         yield part.keys, part.answered, [(one.label, round(one.probability, 4)) for one in part.answers], part.failures
 
 
 def test_skipped_files_order_and_answers_are_the_same_on_both_ways(encoder, photos, by_gpu):
     samples = find_samples([photos])
-    host, gpu = (list(answers(encoder, samples, decode, on_error="skip")) for decode in ("pillow", "gpu"))
+    host, gpu = (
+        list(answers(encoder, samples, Reading(batch=4, decode=decode), on_error="skip"))
+        for decode in ("pillow", "gpu")
+    )
     assert [[*part[:3], list(map(str, part[3]))] for part in gpu] == [
         [*part[:3], list(map(str, part[3]))] for part in host
     ]
@@ -70,12 +73,23 @@ def test_skipped_files_order_and_answers_are_the_same_on_both_ways(encoder, phot
     assert sum(len(part[3]) for part in gpu) == 2
 
 
+def test_processes_give_the_same_answers(encoder, photos):
+    samples = find_samples([photos])
+    host, others = (
+        list(answers(encoder, samples, Reading(batch=4, workers=2, processes=processes), on_error="skip"))
+        for processes in (False, True)
+    )
+    assert [[*part[:3], list(map(str, part[3]))] for part in others] == [
+        [*part[:3], list(map(str, part[3]))] for part in host
+    ]
+
+
 def test_both_ways_give_out_what_came_before_a_bad_file_and_stop(encoder, photos, by_gpu):
     samples, given = find_samples([photos]), {}
     for decode in ("pillow", "gpu"):
         given[decode] = []
         with pytest.raises(UnreadableSample) as stopped:
-            given[decode].extend(part[1:3] for part in answers(encoder, samples, decode))
+            given[decode].extend(part[1:3] for part in answers(encoder, samples, Reading(batch=4, decode=decode)))
         given[decode].append(str(stopped.value))
     assert given["gpu"] == given["pillow"]
 
@@ -83,7 +97,10 @@ def test_both_ways_give_out_what_came_before_a_bad_file_and_stop(encoder, photos
 def test_a_file_that_only_the_gpu_refuses_is_read_by_pillow(encoder, photos, by_gpu):
     by_gpu.refuses = lambda content: len(content) % 2
     samples = find_samples([photos])
-    host, gpu = (list(answers(encoder, samples, decode, on_error="skip")) for decode in ("pillow", "gpu"))
+    host, gpu = (
+        list(answers(encoder, samples, Reading(batch=4, decode=decode), on_error="skip"))
+        for decode in ("pillow", "gpu")
+    )
     assert [part[:3] for part in gpu] == [part[:3] for part in host]
 
 

@@ -71,6 +71,7 @@ def extract(
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    processes: options.Processes = None,
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
     json: Annotated[Path | None, typer.Option(help="Write what was done as JSON; - for stdout.")] = None,
@@ -90,6 +91,7 @@ def extract(
     if patches:
         encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
+    reading = dataclasses.replace(reading, processes=options.in_processes(processes, encoder, len(images)))
     if views_from is not None:
         reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated or USUAL_COUNT))
     prompts = load_templates(templates, images.prompts or encoder.modality.prompts)

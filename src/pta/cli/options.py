@@ -18,6 +18,7 @@ from pta.files import read_text
 from pta.images.batch_decoder import DECODE_MEMORY
 from pta.inference import encoding
 from pta.inference import reading as reading_samples
+from pta.inference.encoder_program import COMPILED_FROM
 from pta.prompts import load_descriptions
 
 Model = Annotated[
@@ -40,6 +41,14 @@ Dtype = Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="
 Batch = Annotated[int, typer.Option(min=1, help="Samples encoded at once; changes speed, and at most the last bits.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Threads that decode samples.", show_default="one per processor, at most 8")
+]
+Processes = Annotated[
+    bool | None,
+    typer.Option(
+        "--processes/--threads",
+        help="What the workers are that decode with Pillow: processes start slowly and run faster.",
+        show_default="processes for 2,000 images or more and a model on a GPU",
+    ),
 ]
 FastDecode = Annotated[
     bool,
@@ -127,6 +136,11 @@ def _is_file(given: str) -> bool:
 def decoding(decode: reading_samples.Decode, decode_memory: float, no_compile: bool) -> dict[str, Any]:
     """What the options about decoding and compiling say, for `Reading`."""
     return {"decode": decode, "decode_memory": int(decode_memory * 2**30), "compiled": not no_compile}
+
+
+def in_processes(chosen: bool | None, encoder: Encoder, samples: int | None) -> bool:
+    """Whether workers are processes: where it was not chosen, if they have enough to do."""
+    return (encoder.device.type == "cuda" and (samples or 0) >= COMPILED_FROM) if chosen is None else chosen
 
 
 def remark_on_precision(encoder: Encoder) -> None:

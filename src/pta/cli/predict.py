@@ -65,6 +65,7 @@ def predict(
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    processes: options.Processes = None,
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
 ) -> None:
@@ -90,6 +91,7 @@ def predict(
         if state is not None and state.exists():
             _load(classifier, state, method)
         how = options.decoding(decode, decode_memory, no_compile)
+        how["processes"] = options.in_processes(processes, encoder, total)
         reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits, **how))
         decoding = open_decoding(encoder, reading)
         if state is not None and state.exists() and decode == "auto":

@@ -1,5 +1,6 @@
 """ImageEncoder: an encoder whose samples are pictures."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,28 @@ FAST_MARGIN = 2
 """Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""
 
 
+@dataclass(frozen=True)
+class PicturePreparer:
+    """Makes the pixels, or the normalised pixels of the views, of an image within the limits; see `open_image`."""
+
+    preprocess: Preprocessing
+    views: ViewMaker | None
+    limits: Limits
+    at_least: int | None
+
+    def __call__(self, given: object, key: str, number: int) -> Raw:
+        one, name = content_of(given, key, self.limits)
+        with naming(name):
+            if isinstance(one, bytes):
+                picture = open_image(one, limits=self.limits, at_least=self.at_least)
+            else:
+                picture = as_picture(one)
+            if self.views is None:
+                return made_in_room(picture, self.preprocess, self.preprocess.pixels)
+            views = self.views
+            return made_in_room(picture, self.preprocess, lambda one: views.of(one, number, self.preprocess))
+
+
 class ImageEncoder(Encoder):
     """Images and texts to unit rows of one space; raw samples are uint8 pixels channels×size×size.
 
@@ -30,19 +53,7 @@ class ImageEncoder(Encoder):
     ) -> Prepare:
         """What makes the pixels, or the normalised pixels of the views, of an image within the limits."""
         at_least = FAST_MARGIN * self.preprocess.size if fast_decode else None
-
-        def prepare(given: object, key: str, number: int) -> Raw:
-            one, name = content_of(given, key, limits)
-            with naming(name):
-                if isinstance(one, bytes):
-                    picture = open_image(one, limits=limits, at_least=at_least)
-                else:
-                    picture = as_picture(one)
-                if views is None:
-                    return made_in_room(picture, self.preprocess, self.preprocess.pixels)
-                return made_in_room(picture, self.preprocess, lambda one: views.of(one, number, self.preprocess))
-
-        return prepare
+        return PicturePreparer(self.preprocess, views, limits, at_least)
 
     def prepare(self, content: bytes, key: str = "the image") -> Raw:
         """An encoded picture to pixels."""

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from pta.datasets.sample_set import SampleReference
-from pta.encoders import Encoder
-from pta.encoders.encoder import Raw, by_shape
+from pta.encoders import Encoder, ImageEncoder
+from pta.encoders.encoder import Prepare, Raw, by_shape
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
+from pta.images.baseline import BaselineJpeg
 from pta.images.batch_decoder import Prepared as Picture
-from pta.inference.decoding import Decoding, open_decoding
+from pta.inference.decoding import PILLOW, Decoding, open_decoding
 from pta.inference.downloads import Download
 from pta.inference.encoder_program import EncoderProgram
 from pta.inference.feed import Prepared, prepare_in_batches
@@ -66,22 +67,15 @@ def encode_files(
     """
     encoder = program.encoder
     decoding = decoding or open_decoding(encoder, reading)
-    prepare_plain, most = encoder.preparer(limits=reading.limits), reading.limits.max_bytes
-
-    def prepare(item: tuple[int, Reference]) -> _Raws:
-        number, sample = item
-        own = decoding.prepare(sample.read(most), sample.key, number)
-        if reading.generated is None:
-            return own, None
-        with naming(f"generated from {sample.key}"):
-            return own, np.stack([prepare_plain(one.read(most), one.key, 0) for one in reading.generated.of(sample)])
-
+    prepare = _PrepareFile(decoding.prepare, encoder.preparer(limits=reading.limits), reading)
     size = reading.samples_at_once
     first = max(1, size // _FIRST_SHARE) if quick_start else 0
     batches = prepare_in_batches(
         *(numbered, prepare, size, reading.workers),
         ends=lambda item: (item[0] + 1 - first) % size == 0,
+        size=_bytes,
         live=live,
+        processes=reading.processes and decoding.name == PILLOW and isinstance(encoder, ImageEncoder),
         low_priority=encoder.device.type == "cpu",
         stopping=stopping,
     )
@@ -91,6 +85,30 @@ def encode_files(
         yield begun.wait()
         if begun.stop is not None:
             raise unless_skipped(str(begun.stop))
+
+
+@dataclass(frozen=True)
+class _PrepareFile:
+    """Reads a numbered sample and prepares it; another process can do it too."""
+
+    prepare: Prepare
+    prepare_plain: Prepare
+    reading: Reading
+
+    def __call__(self, item: tuple[int, SampleReference]) -> _Raws:
+        number, sample = item
+        most, generated = self.reading.limits.max_bytes, self.reading.generated
+        own = self.prepare(sample.read(most), sample.key, number)
+        if generated is None:
+            return own, None
+        with naming(f"generated from {sample.key}"):
+            return own, np.stack([self.prepare_plain(one.read(most), one.key, 0) for one in generated.of(sample)])
+
+
+def _bytes(raws: _Raws) -> int:
+    own, generated = raws
+    held = len(own.content) if isinstance(own, BaselineJpeg) else own.nbytes
+    return held + (0 if generated is None else generated.nbytes)
 
 
 @dataclass(frozen=True)

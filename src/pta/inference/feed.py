@@ -2,33 +2,61 @@
 
 import os
 import queue
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from typing import Generic, TypeVar
 
-from pta.errors import PtaError
+from pta.errors import InvalidParameter, PtaError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_Outcome = tuple[Result | None, PtaError | None]
 
 _NICENESS = 19
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 _MOST_AT_ONCE = 16  # items that a thread is given at once
 _MOST_BYTES = 2**30
+_MOST_PROCESSES = 60  # Windows waits for no more
 
 
-def default_workers() -> int:
-    """One thread per processor, at most eight: beyond that they wait for each other."""
-    return min(8, os.cpu_count() or 1)
+def default_workers(processes: bool = False) -> int:
+    """One worker per processor, of threads at most eight: beyond that they wait for each other."""
+    return min(os.cpu_count() or 1, _MOST_PROCESSES if processes else 8)
+
+
+def _open_pool(workers: int, processes: bool, low_priority: bool) -> Executor:
+    if not processes:
+        return ThreadPoolExecutor(workers, "prepare", initializer=_lower_priority if low_priority else None)
+    return ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin_process, initargs=(low_priority,))
 
 
 def _lower_priority() -> None:
     if sys.platform == "linux":  # where priorities belong to threads
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def _begin_process(low_priority: bool) -> None:
+    """Leave signals to the process that was started by the user, and end with it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if low_priority:
+        _lower_priority()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 @dataclass(frozen=True)
@@ -56,6 +84,7 @@ def prepare_in_batches(
     ends: Callable[[Item], bool] = lambda item: False,
     size: Callable[[Result], int] = lambda result: 0,
     live: bool = False,
+    processes: bool = False,
     low_priority: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[Prepared[Item, Result]]]:
@@ -69,21 +98,20 @@ def prepare_in_batches(
         ends: whether a batch ends with this item, although it is not full.
         size: the bytes that a result holds; while results hold more than a gibibyte, only one batch is prepared ahead.
         live: give what has arrived instead of waiting for a full batch.
+        processes: the workers are processes, to which `prepare` and the items must be possible to send. They take
+            seconds to start, and then do not wait for each other.
         low_priority: prepare at the lowest priority, for a caller that computes on the same processors: all its threads
             wait for the one that is disturbed.
         stopping: called between batches and while waiting; True ends the stream, and a batch that is not full is left
             out unless the stream is live.
     """
-    threads = workers or default_workers()
-    ahead = 2 * max(batch, threads)  # no thread is idle, however small the batches
-    at_once = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (2 * threads)))
+    workers = workers or default_workers(processes)
+    ahead = 2 * max(batch, workers)  # no worker is idle, however small the batches
+    at_once = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (2 * workers)))
     waiting: queue.Queue[_Work[Item, Result] | _End] = queue.Queue(maxsize=max(1, ahead // at_once))
-    held: _Held[Item, Result] = _Held(size)
+    held = _Held(size)
     stopped = threading.Event()
-    pool = ThreadPoolExecutor(threads, "prepare", initializer=_lower_priority if low_priority else None)
-
-    def work(several: list[Item]) -> list[Prepared[Item, Result]]:
-        return [held.add(_prepared(item, prepare)) for item in several]
+    pool = _open_pool(workers, processes, low_priority)
 
     def put(entry: "_Work[Item, Result] | _End") -> None:
         while not stopped.is_set():
@@ -99,7 +127,9 @@ def prepare_in_batches(
             for several in _in_groups(items, at_once, batch, ends):
                 if stopped.is_set():
                     return
-                put(_Work(len(several), ends(several[-1]), pool.submit(work, several)))
+                future = pool.submit(_prepare_all, prepare, several)
+                future.add_done_callback(held.add)
+                put(_Work(several, ends(several[-1]), future))
             put(_End())
         except BaseException as error:  # whatever the source raises belongs to the one who reads the batches
             put(_End(error))
@@ -111,9 +141,9 @@ def prepare_in_batches(
         while end is None and not stopping():
             entries, end = _collect(waiting, batch, live, stopping)
             if entries:
-                done = [one for entry in entries for one in entry.future.result()]
-                held.remove(done)
-                yield done
+                yield [one for entry in entries for one in entry.wait()]
+                for entry in entries:
+                    held.remove(entry.future)
         if end is not None and end.error is not None:
             raise end.error
     finally:
@@ -127,26 +157,34 @@ def prepare_in_batches(
 class _Work(Generic[Item, Result]):
     """A few items of one batch that a thread prepares: a future for each would cost more than to read a file."""
 
-    count: int
+    items: list[Item]
     ends: bool  # whether the batch does
-    future: "Future[list[Prepared[Item, Result]]]"
+    future: Future[list[_Outcome[Result]]]
+
+    def wait(self) -> list[Prepared[Item, Result]]:
+        try:
+            outcomes = self.future.result()
+        except BrokenProcessPool:
+            raise InvalidParameter("a process that prepared samples was ended, perhaps for lack of memory") from None
+        return [Prepared(item, *outcome) for item, outcome in zip(self.items, outcomes, strict=True)]
 
 
-class _Held(Generic[Item, Result]):
+class _Held(Generic[Result]):
     """How many bytes are held by results that were not given out yet."""
 
     def __init__(self, size: Callable[[Result], int]) -> None:
         self.bytes, self._size, self._lock = 0, size, threading.Lock()
 
-    def add(self, one: Prepared[Item, Result]) -> Prepared[Item, Result]:
-        self._change(1, [one])
-        return one
+    def add(self, done: Future[list[_Outcome[Result]]]) -> None:
+        self._change(1, done)
 
-    def remove(self, several: list[Prepared[Item, Result]]) -> None:
-        self._change(-1, several)
+    def remove(self, done: Future[list[_Outcome[Result]]]) -> None:
+        self._change(-1, done)
 
-    def _change(self, sign: int, several: list[Prepared[Item, Result]]) -> None:
-        total = sum(self._size(one.result) for one in several if one.result is not None)
+    def _change(self, sign: int, done: Future[list[_Outcome[Result]]]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        total = sum(self._size(result) for result, _ in done.result() if result is not None)
         with self._lock:
             self.bytes += sign * total
 
@@ -175,7 +213,7 @@ def _collect(
 ) -> tuple[list[_Work[Item, Result]], _End | None]:
     """The next work in order, and the end if it was among it."""
     entries: list[_Work[Item, Result]] = []
-    while sum(entry.count for entry in entries) < batch:
+    while sum(len(entry.items) for entry in entries) < batch:
         try:
             entry = waiting.get(block=not (live and entries), timeout=_POLL)
         except queue.Empty:
@@ -192,8 +230,12 @@ def _collect(
     return entries, None
 
 
-def _prepared(item: Item, prepare: Callable[[Item], Result]) -> Prepared[Item, Result]:
+def _prepare_all(prepare: Callable[[Item], Result], several: list[Item]) -> list[_Outcome[Result]]:
+    return [_outcome(prepare, item) for item in several]
+
+
+def _outcome(prepare: Callable[[Item], Result], item: Item) -> _Outcome[Result]:
     try:
-        return Prepared(item, prepare(item), None)
+        return prepare(item), None
     except PtaError as error:
-        return Prepared(item, None, error)
+        return None, error

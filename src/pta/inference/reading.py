@@ -60,6 +60,7 @@ class Reading:
     generated: GeneratedPictures | None = None  # encode these as well, each as a plain sample
     decode: Decode = "auto"  # what decodes images: Pillow, or a GPU where there is one with a decoder
     decode_memory: int = DECODE_MEMORY  # bytes of decoded pixels on the GPU at once
+    processes: bool = False  # the workers are processes, not threads; only for images
     compiled: bool = True  # compile the model on a GPU; see `pta.inference.encoder_program`
 
     def __post_init__(self) -> None:
