@@ -114,7 +114,7 @@ class Way:
 
     name: str
     reading: Reading
-    package: str | None = None  # whose decoder is used
+    decoder: type | None = None  # of a GPU
 
 
 def ways() -> list[Way]:
@@ -126,18 +126,14 @@ def ways() -> list[Way]:
         Way("Pillow in 8 threads", replace(host, workers=8)),
         Way(f"Pillow in {cores} processes", replace(host, workers=cores, processes=True)),
     ]
-    gpu = Reading(BATCH, decode="gpu")
-    return [*(Way(package, gpu, package) for package in decoders._PACKAGES if _has(package)), *found]
+    gpu = Reading(BATCH, decode="gpu", processes=True)
+    installed = decoders.installed_decoders(torch.device("cuda"))
+    return [*(Way(decoder.name, gpu, type(decoder)) for decoder in installed), *found]
 
 
-def _has(package: str) -> bool:
-    with _only(package):
-        return decoders.available_decoder(torch.device("cuda")) is not None
-
-
-def _only(package: str | None) -> AbstractContextManager[object]:
-    """No package but one is there to decode."""
-    return patch.object(decoders, "_PACKAGES", decoders._PACKAGES if package is None else (package,))
+def _only(decoder: type | None) -> AbstractContextManager[object]:
+    """No decoder but one is installed."""
+    return patch.object(decoders, "_DECODERS", decoders._DECODERS if decoder is None else (decoder,))
 
 
 def model_alone(model: ImageEncoder) -> float:
@@ -190,7 +186,7 @@ def measure(model: RandomClip, paths: list[Path], way: Way, command: str, count:
     torch.cuda.empty_cache()
     place = Path(tempfile.mkdtemp())
     try:
-        with _only(way.package):
+        with _only(way.decoder):
             cpu, begun = time.process_time(), time.perf_counter()
             (*_, said) = RUNS[command](model, files, way.reading, place)
             wall = time.perf_counter() - begun
@@ -212,7 +208,7 @@ def distances(model: RandomClip, paths: list[Path], way: Way) -> Row:
         program = EncoderProgram(model, BATCH, optimise=False)
         return torch.cat([part.tensors["features"] for part in encode_files(program, files, reading)])
 
-    with _only(way.package):
+    with _only(way.decoder):
         cosines = (features(way.reading) * features(Reading(BATCH, decode="pillow"))).sum(dim=1)
     return {"least_cosine": round(cosines.min().item(), 6), "mean_cosine": round(cosines.mean().item(), 6)}
 
@@ -235,7 +231,7 @@ def table(models: Sequence[str], kinds: Sequence[str], commands: Sequence[str], 
             for way in ways():
                 count = BY_PILLOW[kind]
                 try:
-                    if way.package is not None:  # warms up, and tells how many to take
+                    if way.decoder is not None:  # warms up, and tells how many to take
                         _, speed = measure(model, files[kind], way, commands[0], LEAST)
                         count = max(LEAST, int(speed * SECONDS) // BATCH * BATCH)
                     for command in commands:
@@ -276,13 +272,13 @@ def latency(model: RandomClip, folder: Path) -> Iterator[Row]:
     names = [f"class {n}" for n in range(CLASSES)]
     about = {"model": "ViT-B/16", "hardware": f"{hardware('cuda')}; {os.cpu_count()} cores"}
     for way in ways()[:-2]:  # of Pillow's only one
-        with _only(way.package):
+        with _only(way.decoder):
             files = [SampleFile(path, path.name) for path in islice(cycle(paths), 20_000)]
             begun, place = time.perf_counter(), Path(tempfile.mkdtemp())
             next(run_predict(model, files, way.reading, place))
             first = time.perf_counter() - begun
             shutil.rmtree(place)
-            decode = "pillow" if way.package is None else "gpu"
+            decode = "pillow" if way.decoder is None else "gpu"
             classifier = Classifier(model, names, templates=["{}"], cache=None, decode=decode)
             for state in ("plain", "compiled"):
                 times = []

@@ -3,6 +3,7 @@
 The decoder stands in for a GPU's and gives Pillow's pixels, so that nothing else may differ.
 """
 
+import pickle
 from functools import partial
 
 import pytest
@@ -18,7 +19,7 @@ from pta.datasets.features import read_about
 from pta.datasets.open import open_samples
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
-from pta.inference import decoding, encoding
+from pta.inference import decoding, encoding, feed
 from pta.inference.decoding import open_decoding
 from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
@@ -73,15 +74,15 @@ def test_skipped_files_order_and_answers_are_the_same_on_both_ways(encoder, phot
     assert sum(len(part[3]) for part in gpu) == 2
 
 
-def test_processes_give_the_same_answers(encoder, photos):
-    samples = find_samples([photos])
-    host, others = (
-        list(answers(encoder, samples, Reading(batch=4, workers=2, processes=processes), on_error="skip"))
-        for processes in (False, True)
+@pytest.mark.parametrize("decode", ["pillow", "gpu"])
+def test_files_are_prepared_in_another_process_as_here(encoder, photos, by_gpu, decode):
+    prepare = encoding._PrepareFile(
+        open_decoding(encoder, Reading(decode=decode)).prepare, encoder.preparer(), Reading()
     )
-    assert [[*part[:3], list(map(str, part[3]))] for part in others] == [
-        [*part[:3], list(map(str, part[3]))] for part in host
-    ]
+    elsewhere = pickle.loads(pickle.dumps(prepare))
+    for item in enumerate(find_samples([photos])):
+        outcomes = [feed._outcome(one, item) for one in (prepare, elsewhere)]
+        assert str(outcomes[0]) == str(outcomes[1])
 
 
 def test_both_ways_give_out_what_came_before_a_bad_file_and_stop(encoder, photos, by_gpu):

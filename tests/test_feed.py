@@ -1,6 +1,5 @@
 """Work done ahead stays in order, bounded, and stops when it is told to."""
 
-import multiprocessing
 import threading
 import time
 
@@ -35,29 +34,6 @@ def test_results_come_in_order_and_mistakes_beside_them(count, batch, workers, l
     assert all(0 < len(part) <= batch for part in batches)
     if not live:
         assert all(len(part) == batch for part in batches[:-1])
-
-
-def test_processes_give_what_threads_give():
-    threads, processes = (
-        list(prepare_in_batches(range(40), some_fail, batch=16, workers=2, processes=processes))
-        for processes in (False, True)
-    )
-    shown = [
-        [(one.item, one.result, str(one.error)) for part in parts for one in part] for parts in (threads, processes)
-    ]
-    assert shown[0] == shown[1]
-    assert list(map(len, threads)) == list(map(len, processes))
-
-
-def test_no_process_outlives_a_stream_that_is_closed():
-    batches = prepare_in_batches(range(10**6), itself, batch=4, workers=2, processes=True)
-    next(batches)
-    workers = multiprocessing.active_children()
-    assert workers
-    batches.close()
-    for worker in workers:
-        worker.join(PATIENCE)
-        assert not worker.is_alive()
 
 
 def test_a_batch_ends_where_it_is_told_to():

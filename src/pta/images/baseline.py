@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pta.images import jpeg
 
@@ -26,10 +27,14 @@ _SEARCHED = 2**16  # bytes at a time, which stay in the processor's cache
 _FEWEST_BITS = 2  # of a block of 8×8: one for its mean, one for its end
 
 
+Content = bytearray | NDArray[np.uint8]
+"""The bytes of a file as torch takes them without a copy, which it does not do with `bytes`."""
+
+
 class BaselineJpeg(NamedTuple):
     """A file without metadata and without what follows the picture, and the size that it announces."""
 
-    content: bytearray  # which torch takes without a copy, as it does not take bytes
+    content: Content
     width: int
     height: int
 

@@ -37,6 +37,31 @@ class DecodedBatch:
     errors: list[UnreadableSample | None]
 
 
+@dataclass(frozen=True)
+class PrepareFile:
+    """The first half of decoding, for one file: in many threads at once, or in another process."""
+
+    preprocess: Preprocessing
+    limits: Limits = USUAL_LIMITS
+    decode_memory: int = DECODE_MEMORY
+
+    def __call__(self, content: bytes) -> Prepared:
+        """What `decode` takes; a file that cannot be read, or exceeds the limits, is refused.
+
+        A file for the GPU costs some microseconds here, any other the time that Pillow takes.
+        """
+        jpeg = baseline_jpeg(content) if len(self.preprocess.mean) == _COLOURS else None
+        if jpeg is None or _decoded_bytes(jpeg) > self.decode_memory:
+            return self.by_pillow(content)
+        require_few_pixels(jpeg.width, jpeg.height, self.limits)
+        self.preprocess.geometry(jpeg.width, jpeg.height)  # refuses what would be blown up too far
+        return jpeg
+
+    def by_pillow(self, content: bytes) -> Pixels:
+        """The pixels that Pillow makes."""
+        return made_in_room(open_image(content, limits=self.limits), self.preprocess, self.preprocess.pixels)
+
+
 class BatchDecoder:
     """The pixels of files, as `Preprocessing.pixels` makes them of decoded pictures.
 
@@ -55,25 +80,13 @@ class BatchDecoder:
         decode_memory: int = DECODE_MEMORY,
     ) -> None:
         self.decoder, self.preprocess, self.device = decoder, preprocess, device
-        self.limits, self.decode_memory = limits, decode_memory
+        self.prepare, self.decode_memory = PrepareFile(preprocess, limits, decode_memory), decode_memory
         self.counts = Counter(gpu=0, pillow=0)
 
     @property
     def name(self) -> str:
         """The decoder's name, part of what a result was made with."""
         return self.decoder.name
-
-    def prepare(self, content: bytes) -> Prepared:
-        """What `decode` takes of a file; one that cannot be read, or exceeds the limits, is refused.
-
-        A file for the GPU costs some microseconds here, any other the time that Pillow takes.
-        """
-        jpeg = baseline_jpeg(content) if len(self.preprocess.mean) == _COLOURS else None
-        if jpeg is None or _decoded_bytes(jpeg) > self.decode_memory:
-            return self._by_pillow(content)
-        require_few_pixels(jpeg.width, jpeg.height, self.limits)
-        self.preprocess.geometry(jpeg.width, jpeg.height)  # refuses what would be blown up too far
-        return jpeg
 
     def decode(self, batch: Sequence[Prepared]) -> DecodedBatch:
         """The pixels of prepared files; what the GPU's decoder refuses is left to Pillow."""
@@ -89,7 +102,7 @@ class BatchDecoder:
             self.counts["gpu"] += len(by_gpu)
             for number in part.keys() - by_gpu.keys():
                 try:
-                    by_pillow[number] = self._by_pillow(bytes(part[number].content))
+                    by_pillow[number] = self.prepare.by_pillow(bytes(part[number].content))
                 except UnreadableSample as error:
                     errors[number] = error
         if by_pillow:
@@ -119,9 +132,6 @@ class BatchDecoder:
             return [None] if len(files) == 1 else [self._decoded([file])[0] for file in files]
         expected = [(_COLOURS, file.height, file.width) for file in files]
         return [one if one.shape == shape else None for one, shape in zip(pictures, expected, strict=True)]
-
-    def _by_pillow(self, content: bytes) -> Pixels:
-        return made_in_room(open_image(content, limits=self.limits), self.preprocess, self.preprocess.pixels)
 
 
 def _decoded_bytes(jpeg: BaselineJpeg) -> int:

@@ -1,20 +1,24 @@
 """From files to raw samples: by the model's own way on the host, or decoded and resized a batch at a time on a GPU."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pta.encoders import Encoder, ImageEncoder
-from pta.encoders.encoder import Raw, content_of
+from pta.encoders.encoder import Prepare, Raw, content_of
 from pta.errors import InvalidParameter, PtaError, naming
-from pta.images.batch_decoder import BatchDecoder
+from pta.images.baseline import BaselineJpeg
+from pta.images.batch_decoder import BatchDecoder, PrepareFile
 from pta.images.batch_decoder import Prepared as Picture
 from pta.images.decoders import available_decoder
 from pta.inference.encoder_program import ON_DEVICE
 from pta.inference.reading import Reading
+from pta.limits import Limits
 
 PILLOW = "pillow"
 
@@ -25,8 +29,8 @@ class Decoding(Protocol):
     name: str
     """Of the decoder: part of what features, and states learned from them, were made with."""
 
-    def prepare(self, given: object, key: str, number: int) -> Any:
-        """Do what can be done for a sample alone, given its content, a path or an object."""
+    prepare: Prepare
+    """Does what can be done for a sample alone; other processes can do it, too."""
 
     def finish(self, prepared: Sequence[Any]) -> tuple[Sequence[Raw] | Tensor, list[PtaError | None]]:
         """Do the rest for a batch, in one thread: the raw samples without the bad ones, and what is wrong with each."""
@@ -55,7 +59,7 @@ class _OnHost:
     name = PILLOW
 
     def __init__(self, encoder: Encoder, reading: Reading) -> None:
-        self.prepare: Callable[[object, str, int], Raw] = encoder.preparer(
+        self.prepare: Prepare = encoder.preparer(
             fast_decode=reading.fast_decode, views=reading.views, limits=reading.limits
         )
 
@@ -66,21 +70,33 @@ class _OnHost:
         return None
 
 
+@dataclass(frozen=True)
+class _PrepareForGpu:
+    """Prepares the content of a file for a GPU, and an object in memory as on the host."""
+
+    file: PrepareFile
+    other: Prepare
+    limits: Limits
+
+    def __call__(self, given: object, key: str, number: int) -> Any:
+        one, name = content_of(given, key, self.limits)
+        if not isinstance(one, bytes):
+            return self.other(one, key, number)
+        with naming(name):
+            prepared = self.file(one)
+        if isinstance(prepared, BaselineJpeg):  # as an array, which processes can share
+            return prepared._replace(content=np.frombuffer(prepared.content, np.uint8))
+        return prepared
+
+
 class OnGpu:
     """JPEG files decoded on a GPU, on a CUDA stream of its own; what is unusual goes through Pillow."""
 
     def __init__(self, encoder: Encoder, reading: Reading, decoder: BatchDecoder) -> None:
-        self.name, self._limits = decoder.name, reading.limits
-        self._decoder, self._prepare_object = decoder, encoder.preparer(limits=reading.limits)
+        self.name, self._decoder = decoder.name, decoder
+        self.prepare: Prepare = _PrepareForGpu(decoder.prepare, encoder.preparer(limits=reading.limits), reading.limits)
         on_gpu = decoder.device.type == "cuda"
         self._stream = torch.cuda.Stream(decoder.device) if on_gpu else None  # type: ignore[no-untyped-call]
-
-    def prepare(self, given: object, key: str, number: int) -> Any:
-        one, name = content_of(given, key, self._limits)
-        if not isinstance(one, bytes):
-            return self._prepare_object(one, key, number)
-        with naming(name):
-            return self._decoder.prepare(one)
 
     def finish(self, prepared: Sequence[Picture]) -> tuple[Tensor, list[PtaError | None]]:
         with ON_DEVICE, self._on_stream():

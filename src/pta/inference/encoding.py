@@ -15,7 +15,7 @@ from pta.encoders.encoder import Prepare, Raw, by_shape
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
 from pta.images.baseline import BaselineJpeg
 from pta.images.batch_decoder import Prepared as Picture
-from pta.inference.decoding import PILLOW, Decoding, open_decoding
+from pta.inference.decoding import Decoding, open_decoding
 from pta.inference.downloads import Download
 from pta.inference.encoder_program import EncoderProgram
 from pta.inference.feed import Prepared, prepare_in_batches
@@ -75,7 +75,7 @@ def encode_files(
         ends=lambda item: (item[0] + 1 - first) % size == 0,
         size=_bytes,
         live=live,
-        processes=reading.processes and decoding.name == PILLOW and isinstance(encoder, ImageEncoder),
+        processes=reading.processes and isinstance(encoder, ImageEncoder),
         low_priority=encoder.device.type == "cpu",
         stopping=stopping,
     )

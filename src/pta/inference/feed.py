@@ -2,25 +2,21 @@
 
 import os
 import queue
-import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from functools import partial
 from typing import Generic, TypeVar
 
-from pta.errors import InvalidParameter, PtaError
+from pta.errors import PtaError
+from pta.inference.workers import Workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _Outcome = tuple[Result | None, PtaError | None]
 
-_NICENESS = 19
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
 _MOST_AT_ONCE = 16  # items that a thread is given at once
 _MOST_BYTES = 2**30
@@ -30,33 +26,6 @@ _MOST_PROCESSES = 60  # Windows waits for no more
 def default_workers(processes: bool = False) -> int:
     """One worker per processor, of threads at most eight: beyond that they wait for each other."""
     return min(os.cpu_count() or 1, _MOST_PROCESSES if processes else 8)
-
-
-def _open_pool(workers: int, processes: bool, low_priority: bool) -> Executor:
-    if not processes:
-        return ThreadPoolExecutor(workers, "prepare", initializer=_lower_priority if low_priority else None)
-    return ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin_process, initargs=(low_priority,))
-
-
-def _lower_priority() -> None:
-    if sys.platform == "linux":  # where priorities belong to threads
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-
-
-def _begin_process(low_priority: bool) -> None:
-    """Leave signals to the process that was started by the user, and end with it."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    if low_priority:
-        _lower_priority()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 @dataclass(frozen=True)
@@ -98,8 +67,7 @@ def prepare_in_batches(
         ends: whether a batch ends with this item, although it is not full.
         size: the bytes that a result holds; while results hold more than a gibibyte, only one batch is prepared ahead.
         live: give what has arrived instead of waiting for a full batch.
-        processes: the workers are processes, to which `prepare` and the items must be possible to send. They take
-            seconds to start, and then do not wait for each other.
+        processes: the workers are processes as soon as they have started; `prepare` and items are sent to them.
         low_priority: prepare at the lowest priority, for a caller that computes on the same processors: all its threads
             wait for the one that is disturbed.
         stopping: called between batches and while waiting; True ends the stream, and a batch that is not full is left
@@ -111,7 +79,7 @@ def prepare_in_batches(
     waiting: queue.Queue[_Work[Item, Result] | _End] = queue.Queue(maxsize=max(1, ahead // at_once))
     held = _Held(size)
     stopped = threading.Event()
-    pool = _open_pool(workers, processes, low_priority)
+    pool = Workers(workers, processes=processes, low_priority=low_priority)
 
     def put(entry: "_Work[Item, Result] | _End") -> None:
         while not stopped.is_set():
@@ -127,7 +95,7 @@ def prepare_in_batches(
             for several in _in_groups(items, at_once, batch, ends):
                 if stopped.is_set():
                     return
-                future = pool.submit(_prepare_all, prepare, several)
+                future = pool.submit(partial(_prepare_all, prepare), several)
                 future.add_done_callback(held.add)
                 put(_Work(several, ends(several[-1]), future))
             put(_End())
@@ -148,7 +116,7 @@ def prepare_in_batches(
             raise end.error
     finally:
         stopped.set()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.close()
         if producer is not threading.current_thread():  # which may collect a stream that was forgotten
             producer.join(2 * _POLL)  # a thread that wakes while the interpreter ends can abort the process
 
@@ -162,11 +130,7 @@ class _Work(Generic[Item, Result]):
     future: Future[list[_Outcome[Result]]]
 
     def wait(self) -> list[Prepared[Item, Result]]:
-        try:
-            outcomes = self.future.result()
-        except BrokenProcessPool:
-            raise InvalidParameter("a process that prepared samples was ended, perhaps for lack of memory") from None
-        return [Prepared(item, *outcome) for item, outcome in zip(self.items, outcomes, strict=True)]
+        return [Prepared(item, *outcome) for item, outcome in zip(self.items, self.future.result(), strict=True)]
 
 
 class _Held(Generic[Result]):

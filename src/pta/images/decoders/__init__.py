@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from pta.images.baseline import Content
 from pta.images.decoders.nvimagecodec import NvImageCodecDecoder
 from pta.images.decoders.torchcodec import TorchcodecDecoder
 from pta.images.decoders.torchvision import TorchvisionDecoder
@@ -24,7 +25,7 @@ class Decoder(Protocol):
     name: str
     """Package, version and library, such as "torchvision 0.26.0 nvJPEG": part of what a result was made with."""
 
-    def __call__(self, contents: Sequence[bytearray]) -> list[Tensor]:
+    def __call__(self, contents: Sequence[Content]) -> list[Tensor]:
         """One uint8 tensor per file, 3×height×width, in any memory layout; an error if any file cannot be decoded."""
         ...
 

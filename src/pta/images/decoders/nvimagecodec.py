@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pta.images.baseline import Content
+
 
 class NvImageCodecDecoder:
     """Chooses between the GPU's JPEG engines, its cores and the host by itself."""
@@ -19,7 +21,7 @@ class NvImageCodecDecoder:
         self._decoder = nvimgcodec.Decoder(device_id=index, max_num_cpu_threads=1)
         self._params = nvimgcodec.DecodeParams(apply_exif_orientation=False, color_spec=nvimgcodec.ColorSpec.SRGB)
 
-    def __call__(self, contents: Sequence[bytearray]) -> list[Tensor]:
+    def __call__(self, contents: Sequence[Content]) -> list[Tensor]:
         """Files to pixels of red, green and blue, seen as planes."""
         stream = torch.cuda.current_stream(self._device).cuda_stream
         files = [bytes(content) for content in contents]

@@ -6,6 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from pta.images.baseline import Content
+
 
 class TorchvisionDecoder:
     """Takes batches since torchvision 0.20."""
@@ -18,7 +20,7 @@ class TorchvisionDecoder:
         self._device = device
         self._decode = partial(decode_jpeg, mode=ImageReadMode.RGB, device=device)
 
-    def __call__(self, contents: Sequence[bytearray]) -> list[Tensor]:
+    def __call__(self, contents: Sequence[Content]) -> list[Tensor]:
         """Files to planes of red, green and blue."""
         # It writes in a stream of its own to memory that this stream may still read, and does not wait for it.
         torch.cuda.current_stream(self._device).synchronize()
