@@ -43,9 +43,8 @@ def files(kind: str, photo: Image.Image, rng: np.random.Generator) -> Iterator[b
             left, top = (int(rng.integers(whole - part)) for whole, part in zip(photo.size, SIZE, strict=True))
             picture = photo.crop((left, top, left + SIZE[0], top + SIZE[1]))
         file = io.BytesIO()
-        picture.convert("L" if "grey" in kind else "RGB").save(
-            file, "JPEG", quality=90, subsampling="4:4:4" if "4:4:4" in kind else "4:2:0"
-        )
+        colours = {"subsampling": "4:4:4"} if "4:4:4" in kind else {}  # 4:2:0 is usual
+        picture.convert("L" if "grey" in kind else "RGB").save(file, "JPEG", quality=90, **colours)
         yield file.getvalue()
 
 

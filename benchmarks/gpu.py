@@ -1,6 +1,6 @@
 """How fast images become answers on a GPU: plain code beside `pta.compile`, method by method, in one run.
 
-    python benchmarks/gpu.py             writes five tables gpu….csv to benchmarks/results
+    python benchmarks/gpu.py             writes seven tables gpu….csv to benchmarks/results
     python benchmarks/gpu_figure.py      draws docs/images/speed.svg from them
 
 Weights are random, images are noise: neither changes what a GPU has to do. What a method has to do does depend on the
@@ -29,7 +29,7 @@ from torch.nn.functional import normalize
 from torch.utils.flop_counter import FlopCounterMode
 
 import pta
-from pta import ZeroShotClassifier, create_adapter
+from pta import Samples, ZeroShotClassifier, create_adapter
 from pta.encoders import Encoder
 from pta.encoders.clip_encoder import ClipEncoder
 
@@ -225,6 +225,75 @@ def others(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
             }
 
 
+def whitened(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
+    """WPTA beside CLIP and PTA for a thousand classes, refreshes included, and what a step and a refresh take."""
+    features = encoder.encode(pool)
+    classifier, _ = classes_around(features, 1000)
+    settings: dict[str, tuple[str, dict[str, object]]] = {
+        "clip": ("clip", {}),
+        "pta": ("pta", {}),
+        "wpta": ("wpta", {"prior": "none"}),
+        "wpta with the prior": ("wpta", {}),
+    }
+
+    def make(method: str, parameters: dict[str, object], batch: int) -> Run:
+        run = pta.compile(encoder, create_adapter(method, classifier, **parameters), batch=batch)
+        images = cycle(pool.split(batch))
+        return lambda: run(next(images))
+
+    for batch in (1, 256):
+        make("clip", {}, batch)  # compiles the model, which is not to be measured
+        makers = {title: partial(make, *setting, batch) for title, setting in settings.items()}
+        times, _ = repeated_turns(makers, 128 if batch == 1 else 2, ROUNDS, BUILDS)
+        for title, (method, parameters) in settings.items():
+            adapter = create_adapter(method, classifier, **parameters)
+            part = Samples.unchecked(features[: min(batch, adapter.longest_stretch or batch)])
+            step = recorded(partial(adapter.step_before_refresh, part))
+            alone = {"step": step} | ({"refresh": recorded(adapter.refresh_state)} if adapter.longest_stretch else {})
+            took = {work: median(found) for work, found in turns(alone, 1, 20).items()}
+            yield {
+                "model": f"{name}, random weights",
+                "classes": 1000,
+                "batch": batch,
+                "method": title,
+                "images_per_second": round(batch / median(times[title]) * 1e3, 1),
+                "of_clip": ratio(times["clip"], times[title]),
+                "step_us": round(1e3 * took["step"], 1),
+                "refresh_us": round(1e3 * took["refresh"], 1) if "refresh" in took else "",
+            }
+
+
+def inverses(dim: int) -> Iterator[Row]:
+    """The metric of WPTA by a Cholesky factor, and by Newton–Schulz steps from the metric of 128 samples before."""
+    rng = torch.Generator(device="cuda").manual_seed(0)
+    shape = torch.linspace(3, 0.1, dim, device="cuda")
+    samples = torch.randn(8192, dim, device="cuda", generator=rng) * shape
+
+    def to_invert(count: int) -> Tensor:
+        covariance = torch.cov(samples[:count].T)
+        return covariance * dim / covariance.trace() + 4 * torch.eye(dim, device="cuda")
+
+    def by_cholesky(matrix: Tensor) -> Tensor:
+        lower, _ = torch.linalg.cholesky_ex(matrix)
+        root = torch.linalg.solve_triangular(lower, torch.eye(dim, device="cuda"), upper=False)
+        return root.T @ root
+
+    def by_products(matrix: Tensor, guess: Tensor, steps: int) -> Tensor:
+        for _ in range(steps):
+            guess = 2 * guess - guess @ matrix @ guess
+        return guess
+
+    for seen in (256, 1024, 8192):
+        matrix, guess = to_invert(seen), by_cholesky(to_invert(seen - 128))
+        exact = torch.linalg.inv(matrix.double())
+        ways = {"Cholesky": partial(by_cholesky, matrix)}
+        ways |= {f"{steps} Newton–Schulz steps": partial(by_products, matrix, guess, steps) for steps in (2, 3, 4, 6)}
+        for way, work in ways.items():
+            time = median(turns({way: recorded(work)}, 1, 20)[way])
+            error = float((work() - exact).abs().max() / exact.abs().max())
+            yield {"dim": dim, "samples": seen, "way": way, "us": round(1e3 * time, 1), "error": f"{error:.1e}"}
+
+
 def forms(dim: int) -> Iterator[Row]:
     """PTA's step for small batches: as a batch, and one kernel after the other."""
     rng = torch.Generator(device="cuda").manual_seed(0)
@@ -306,6 +375,8 @@ def main() -> None:
         "gpu-profile.csv": profile(*first, pool),
         "gpu-sources.csv": sources(*first, pool),
         "gpu-methods.csv": others(*first, pool),
+        "gpu-wpta.csv": whitened(*first, pool),
+        "gpu-inverses.csv": inverses(512),
     }
     for table in only or tables:
         write(RESULTS / table, (row | {"hardware": machine} for row in tables[table]))

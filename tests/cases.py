@@ -211,6 +211,21 @@ CASES = {
     ),
     "tda": Case(CACHES),
     "transclip": Case(NEIGHBOURHOOD | {"seeds": [8, 1, 2]}, fixed={"iterations": 1}),
+    "wpta": Case(
+        {
+            "min_probability": [0.1, 0.01, 0.5],
+            "text_weight": [0.3, 0.0, 5.0],
+            "image_weight": [0.4, 0.0, 2.0],
+            "ridge": [4.0, 0.5],
+            "early_ridge": [64.0, 0.0],
+            "refresh_every": [128, 1, 3, 10],
+            "first_metric": [8, 2, 30],
+            "least_spread": [1e-4, 1.0],
+            "depth": [1, 2],
+            "prior": ["local", "none"],
+        },
+        no_difference=("prior",),  # on a shuffled stream
+    ),
     "zero": Case({"keep": [0.3, 0.0, 0.5, 1.0], "temperature": ["zero", "float16"]}, views=(1, 4, 20), tolerance=1e-5),
 }
 AVERAGED = [

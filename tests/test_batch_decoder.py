@@ -11,7 +11,7 @@ from photos import encoded, noise, smooth
 from stand_in_decoder import LenientDecoder
 
 from pta.errors import UnreadableSample
-from pta.images import Preprocessing, decode_image, ragged
+from pta.images import Preprocessing, decode_image
 from pta.images.batch_decoder import BatchDecoder
 from pta.images.decoders import available_decoder
 from pta.limits import Limits
@@ -25,14 +25,6 @@ FILES = [
     encoded(smooth(25, 25, "CMYK")),
     encoded(smooth(64, 64), quality=95),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def large_programs():
-    """Few large programs, for the interpreter's sake."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ragged, "_LINES", 64)
-        yield
 
 
 def batch_decoder(decoder=None, preprocess=PREPROCESS, **how):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pta import CLIP, PTA, TDA, Adapter, ZeroShotClassifier, check_adapter, create_adapter, list_adapters
-from pta.adapters import registry
+from pta.adapters import adapter_class, registry
 from pta.adapters.checks import BrokenLaw, _Stream
 from pta.adapters.state_bounds import Bound
 from pta.engines.zero_shot import ZeroShot
@@ -18,11 +18,12 @@ LAWS = check_adapter(CLIP)
 WHOLE_BATCH = {"batch_equals_loop": "an answer depends on the whole batch"}
 FIRST_STEPS = {"float32_agrees_with_float64": "the paper's first steps magnify the rounding of the anchors"}
 EXCEPTIONS = {"adapt-transductive": WHOLE_BATCH, "transclip": WHOLE_BATCH, "stata": WHOLE_BATCH, "onzeta": FIRST_STEPS}
+WITH_PRIOR = [name for name in list_adapters() if "prior" in adapter_class(name).declared]
 SETTINGS = [
     ("adapt", {"order": "predict-first", "similarity": "fresh", "count_current": "once", "slots": 2}),
     ("bca", {"centre_count": 3, "update": "likelihood", "order": "update-first"}),
     ("boostadapter", {"delta": 1, "share": 0.4, "order": "predict-first"}),
-    *(("combined", {"base": base}) for base in ("adapt", "bca", "mta", "sca")),
+    *(("combined", {"base": base}) for base in ("adapt", "bca", "mta", "sca", "wpta")),
     *(("combined", {"base": base}) for base in ("dpe", "gs-bias", "tpt", "difftpt", "difftpt-augmented", "histpt")),
     ("dota", {"covariance": "shared", "order": "update-first"}),
     ("dota", {"initial_count": 0.0}),
@@ -44,7 +45,13 @@ SETTINGS = [
     ("sca", {"cache": "product"}),
     ("stata", {"counts": "soft"}),
     ("tda", {"order": "predict-first", "min_entropy": 0.01, "negative_slots": 1}),
+    ("wpta", {"depth": 2, "refresh_every": 10}),
+    ("wpta", {"text_weight": 0.0, "min_probability": 0.01}),
     ("zero", {"temperature": "float16"}),
+    *((name, {"prior": "local"}) for name in WITH_PRIOR),
+    *((name, {"calibration": "matched"}) for name in ("clip", "combined", "mta", "tda")),
+    ("pta", {"prior": "local", "calibration": "matched", "fusion": "probabilities"}),
+    ("combined", {"prior": "local", "calibration": "matched", "base": "sca"}),
 ]
 
 

@@ -41,6 +41,13 @@ def columns(path, *names):
     return [[int(row[name]) for row in rows] for name in names]
 
 
+def test_prior_and_calibration_are_given_to_every_method_unless_it_is_set_otherwise(evaluate):
+    options = ("--method", "clip", "--method", "tda", "--prior", "local", "--calibration", "matched")
+    clip, tda = (record["params"] for record in evaluate(*options, "--set", "tda.prior=none")[0])
+    assert (clip["prior"], clip["calibration"]) == ("local", "matched")
+    assert (tda["prior"], tda["calibration"]) == ("none", "matched")
+
+
 def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, tmp_path):
     options = ("--method", "clip", "--method", "pta", "--seed", 1, "--seed", 2, "--set", "pta.h=50")
     records, done = evaluate(*options, "--predictions", tmp_path / "predictions")
@@ -155,6 +162,9 @@ EVAL = ("eval", "--features", "PETS")
         ([*EVAL, "--method", "ptaa"], "no method is called 'ptaa'; did you mean 'pta'?"),
         ([*EVAL, "--set", "pta.hh=1"], "pta has no parameter 'hh'; did you mean 'h'?"),
         ([*EVAL, "--set", "pta.h=-1"], "h must be a number from"),
+        ([*EVAL, "--prior", "locla"], "did you mean 'local'?"),
+        ([*EVAL, "--method", "transclip", "--prior", "local"], "transclip has no parameter 'prior'"),
+        ([*EVAL, "--method", "transclip", "--calibration", "matched"], "use calibration="),
         ([*EVAL, "--set", "pta.fusion=logit"], "did you mean 'logits'?"),
         ([*EVAL, "--set", "h=1"], "expected METHOD.NAME=VALUE"),
         ([*EVAL, "--method", "clip", "--set", "pta.h=1"], "pta is not among the methods"),

@@ -43,9 +43,7 @@ def test_the_numbers_equal_an_independent_recount(result):
     for name, run, accuracy in result.runs:
         method, parameters = expected[name]
         answers = pta.create_adapter(method, classifier, **parameters).step(samples).argmax(dim=1).numpy()
-        assert (
-            answers == run.predictions
-        ).mean() >= 0.97  # a label may change where two classes are closer than rounding
+        assert (answers == run.predictions).mean() >= 0.97  # some classes may be closer than rounding
         assert accuracy == pytest.approx(100 * (run.predictions == test.labels[result.pta.order]).mean())
 
 
@@ -81,14 +79,14 @@ def test_a_browser_turns_the_clouds(page, tmp_path):
     assert "<title>24 turn 24</title>" in in_a_browser(tmp_path / "report.html", tmp_path / "profile")
 
 
-def test_the_command_prints_a_plain_table_and_writes_report_and_json(pta, tmp_path, monkeypatch):
+def test_the_command_writes_report_and_json(pta, tmp_path):
     report = tmp_path / "report.html"
     done = pta(
         "demo", "--modality", "points", "--shift", "rotate", "--severity", "0", "--report", report, "--json", "-"
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (told["shift"], told["severity"], told["n"]) == ("rotate", 0, len(load_furniture_test()))
+    assert (told["data"], told["n"]) == ("point_shapes/furniture/rotate/0", len(load_furniture_test()))
     assert [one["method"] for one in told["methods"]] == ["clip", "point-cache", "pta"]
     assert "Point-Cache" in report.read_text()
 
@@ -110,8 +108,9 @@ def test_what_cannot_be_done_is_refused_before_the_work(wrong, message):
     assert message in refusal(run_cloud_demo, **wrong)
 
 
-def test_a_source_without_clouds_is_refused(pta, tmp_path):
-    done = pta("demo", "--source", "furniture", "--report", tmp_path / "report.html")
+@pytest.mark.parametrize("given", [("--source", "furniture"), ("--shift", "jitter")], ids=str)
+def test_what_is_for_clouds_is_refused_of_images(pta, tmp_path, given):
+    done = pta("demo", *given, "--report", tmp_path / "report.html")
     assert done.returncode == 2
     assert "--modality points" in done.stderr
     assert not (tmp_path / "report.html").exists()

@@ -195,7 +195,7 @@ def test_half_precision_state_does_not_depend_on_where_the_stream_is_cut(data):
 
 
 def test_batches_of_many_touches_without_numba_are_like_the_oracle(monkeypatch):
-    monkeypatch.setattr("pta.engines._numba_is_installed", lambda: False)
+    monkeypatch.setattr("pta.engines.numba_is_installed", lambda: False)
     stream = clip_like_stream(8, classes=20, dim=24, count=70, scale=1.0)
     assert_like_the_oracle(stream, PAPER_RULE, stream.probabilities, [slice(None)], [advance])  # all touch all
 
@@ -259,7 +259,7 @@ def test_touches_are_those_of_float64_for_any_stream(stream, rule):
 
 @pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
 def test_without_numba_batches_take_the_chunk_engine(monkeypatch, rule):
-    monkeypatch.setattr("pta.engines._numba_is_installed", lambda: False)
+    monkeypatch.setattr("pta.engines.numba_is_installed", lambda: False)
     monkeypatch.setitem(sys.modules, "pta.engines.numba_chunk", None)  # importing it would fail
     stream = clip_like_stream(5, classes=20, dim=24, count=300).to(torch.float32)
     assert_like_the_oracle(stream, rule, stream.probabilities, [slice(None)], [advance])

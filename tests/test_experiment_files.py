@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from pta.datasets.catalogue import find_entry
+from pta.datasets.furniture import load_furniture_test
 from pta.prompts import load_templates
 from pta.reproduction.declaration import PACKAGED, load_experiment
 from pta.reproduction.plan import place
@@ -82,7 +83,15 @@ def test_only_offline_there_is_furniture_and_the_paper_has_its_own_clouds(id):
         {kind_of(job.dataset) for job in place(load_experiment(id), world).all_jobs} for world in (PAPER, OFFLINE)
     )
     assert papers == {"modelnet_c", "sonn_c"}
-    assert ours == {"point_shapes", "sonn_c"}
+    assert ours == {"point_shapes"}
+
+
+def test_offline_headings_say_how_many_clouds_there_are():
+    shapes = OFFLINE.stand_in("modelnet_c/rotate/2").rpartition("/")[2]
+    for text in (OFFLINE.titles["modelnet-c"], OFFLINE.titles["ModelNet-C"], OFFLINE.data["point_shapes"]):
+        assert f"{shapes} " in text
+    for text in (OFFLINE.titles["Furniture (ours)"], OFFLINE.data["point_shapes"]):
+        assert f"{len(load_furniture_test())} models" in text
 
 
 # -- true to themselves ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from pta.adapters import adapter_class, create_adapter
 from pta.host_readable import is_host_readable
 
-METHODS = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "gs-bias", "oga", "point-cache", "tda"]
+METHODS = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "gs-bias", "oga", "point-cache", "tda", "wpta"]
 SETTINGS = [
     *((name, {}) for name in METHODS),
     ("dota", {"covariance": "shared", "initial_count": 0.0, "growth": "samples"}),

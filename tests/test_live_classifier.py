@@ -58,6 +58,17 @@ def assert_state(adapter, expected):
     assert all(torch.equal(tensor, expected[name]) for name, tensor in adapter.state().items())
 
 
+def test_prior_and_calibration_are_parameters_and_saved_with_the_method(tmp_path):
+    around = {"prior": "local", "calibration": "matched"}
+    classifier, loaded = make(method="tda", **around), make(method="tda")
+    classifier(list(FASHION.images[:20]))
+    classifier.save(tmp_path / "state.safetensors")
+    loaded.load(tmp_path / "state.safetensors")
+    assert around.items() <= loaded.adapter.parameters.items()
+    later = list(FASHION.images[20:30])
+    assert [one.probability for one in loaded(later)] == [one.probability for one in classifier(later)]
+
+
 def by_hand(paths, method, views):
     """Pictures one by one, with nothing but the encoder and the adapter: logits and zero-shot logits."""
     encoder = EmbeddedEncoder.load()

@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_told_or_skipped(encoder, folder, tmp_path):
 @pytest.mark.parametrize("reading", [{"views": Views(4)}, {"fast_decode": True}])
 def test_options_of_images_are_refused_before_anything_is_read(reading, encoder, folder, tmp_path):
     samples = open_samples(folder, modality=SIGNALS)
-    with pytest.raises(InvalidParameter, match=r"signal projection reads signals, for which there is no "):
+    with pytest.raises(InvalidParameter, match=r"signal projection reads signals, for which pta has no "):
         extracted(samples, encoder, tmp_path / "f.safetensors", Reading(**reading), on_error="skip")
 
 

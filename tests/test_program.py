@@ -14,7 +14,13 @@ from pta.errors import InvalidParameter, InvalidSamples
 from pta.prompts import build_classifier
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
-METHODS = [("clip", {}), ("pta", {}), ("tda", {}), ("pta", {"state_dtype": "float64"})]  # the last decides on the host
+AROUND = {"prior": "local", "calibration": "matched"}
+METHODS = [
+    *((method, parameters) for method in ("clip", "pta", "tda", "wpta") for parameters in ({}, AROUND)),
+    ("pta", {"state_dtype": "float64"}),  # which decides on the host
+    ("wpta", {"refresh_every": 4, "depth": 2}),  # batches of 5 and 8 are cut, those of 8 always at the same place
+    ("wpta", {"refresh_every": 3}),
+]
 COUNT = 22
 
 
@@ -51,6 +57,21 @@ def test_it_gives_what_the_adapter_gives_on_the_encoders_features(encoder, make,
     expected = make(method, **parameters).step(encoder.encode(pixels)).cpu()
     torch.testing.assert_close(logits_of(predictions), expected, atol=2e-3, rtol=0)
     assert torch.equal(torch.cat([one.labels.cpu() for one in predictions]), logits_of(predictions).argmax(dim=1))
+
+
+def test_a_gpu_is_not_waited_for_when_a_refresh_is_due(encoder, make, pixels):
+    if encoder.device.type != "cuda":
+        pytest.skip("no GPU")
+    run = pta.compile(encoder, make("wpta", refresh_every=4), batch=8, optimise=False)
+    on_device = pixels.to(encoder.device)
+    run(on_device[:8])  # reads the position once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run(on_device[8:16])
+        run(on_device[16:])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert run.adapter.position == COUNT
 
 
 def test_a_stream_gives_what_the_calls_give_and_takes_arrays(encoder, make, pixels):

@@ -1,7 +1,5 @@
 """Pictures of different sizes, resized together: every byte is the one Pillow makes."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,7 @@ from triton.runtime import interpreter
 
 from pta.images import Preprocessing, ragged, ragged_kernel
 from pta.images.preprocessing import FILTERS
-from pta.images.ragged import resize_ragged
+from pta.images.ragged import resize_by_kernel, resize_ragged
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIDES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=3)
@@ -54,12 +52,14 @@ def test_every_byte_is_pillows(sides, size, resample, resize):
     preprocess = Preprocessing(size, resize, resample)
     arrays = [noise(*both) for both in sides]
     expected = by_pillow(arrays, preprocess)
-    assert torch.equal(resize_ragged([planar(one) for one in arrays], preprocess).cpu(), expected)
+    assert torch.equal(resize_by_kernel([planar(one) for one in arrays], preprocess).cpu(), expected)
 
 
 def test_order_of_the_passes_is_each_pictures_own():
     arrays, preprocess = [noise(70, 20), noise(20, 70), noise(50, 50), noise(90, 9)], Preprocessing(16)
-    assert torch.equal(resize_ragged([planar(one) for one in arrays], preprocess).cpu(), by_pillow(arrays, preprocess))
+    assert torch.equal(
+        resize_by_kernel([planar(one) for one in arrays], preprocess).cpu(), by_pillow(arrays, preprocess)
+    )
 
 
 def test_pictures_may_lie_in_one_buffer_and_in_any_layout():
@@ -69,12 +69,12 @@ def test_pictures_may_lie_in_one_buffer_and_in_any_layout():
     pictures = [part.view(3, *one.shape[:2]) for part, one in zip(parts, arrays, strict=True)]
     mixed = [interleaved(arrays[0]), pictures[1], planar(arrays[2].transpose(1, 0, 2)).transpose(1, 2)]
     expected = by_pillow(arrays, preprocess)
-    assert torch.equal(resize_ragged(pictures, preprocess).cpu(), expected)
-    assert torch.equal(resize_ragged(mixed, preprocess).cpu(), expected)
+    assert torch.equal(resize_by_kernel(pictures, preprocess).cpu(), expected)
+    assert torch.equal(resize_by_kernel(mixed, preprocess).cpu(), expected)
 
 
-def test_without_triton_the_bytes_are_the_same(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pta.images.ragged_kernel", None)
+def test_without_triton_or_without_a_gpu_the_bytes_are_the_same(monkeypatch):
+    monkeypatch.setattr(ragged, "find_spec", lambda name: None)
     arrays, preprocess = [noise(30, 41, 1), noise(52, 23, 1)], Preprocessing(16, mean=(0.5,), std=(0.5,))
     assert torch.equal(resize_ragged([planar(one) for one in arrays], preprocess).cpu(), by_pillow(arrays, preprocess))
 
@@ -97,5 +97,5 @@ def test_no_byte_outside_of_the_pictures_is_read(monkeypatch, resample):
     kernel = ragged_kernel.resize_lines
     monkeypatch.setattr(ragged_kernel, "resize_lines", Launch())
     monkeypatch.setattr(torch, "empty", lambda *shape, **how: made.append(empty(*shape, **how)) or made[-1])
-    assert resize_ragged(pictures, Preprocessing(12, resample=resample)).shape == (2, 3, 12, 12)
+    assert resize_by_kernel(pictures, Preprocessing(12, resample=resample)).shape == (2, 3, 12, 12)
     assert len(made) >= 2

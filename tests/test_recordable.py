@@ -11,7 +11,20 @@ from pta.adapters import Adapter, create_adapter
 from pta.inference.recordable import is_recordable
 
 CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 2, 12
-LEARNING = ["adapt", "bca", "boostadapter", "dota", "dpe", "freetta", "oga", "onzeta", "point-cache", "sca", "tda"]
+LEARNING = [
+    "adapt",
+    "bca",
+    "boostadapter",
+    "dota",
+    "dpe",
+    "freetta",
+    "oga",
+    "onzeta",
+    "point-cache",
+    "sca",
+    "tda",
+    "wpta",
+]
 RECORDABLE = ["clip", "gs-bias", "mta", "zero", *LEARNING]
 SETTINGS = [
     *((name, {}) for name in RECORDABLE),

@@ -31,6 +31,7 @@ SETTINGS = [
     *(("pta", {"state_dtype": dtype, "h": 400.0}) for dtype in ("float64", "float16", "bfloat16")),
     ("pta", {"variant": "paper", "w": 0.9}),
     ("sca", {"gamma": 1e-6}),
+    ("wpta", {"depth": 2, "refresh_every": 10, "ridge": 0.1, "early_ridge": 0.0, "least_spread": 1e-6}),
     ("tda", {"min_entropy": 0.0, "max_entropy": 1.0, "min_probability": 0.0}),
 ]
 EACH_SETTING = pytest.mark.parametrize(("name", "parameters"), SETTINGS, ids=str)

@@ -324,11 +324,12 @@ def test_kernels_compile_for_real_gpus(capability, tmp_path):
     [
         *product(["pta", "combined"], [{}, {"h": 5.0, "w": 0.3, "min_probability": 0.02}]),
         ("pta", {"variant": "paper"}),
+        *product(["pta", "combined"], [{"prior": "local", "calibration": "matched"}]),
     ],
     ids=str,
 )
 def test_the_adapter_answers_through_the_kernels_as_without_them(monkeypatch, method, parameters):
-    stream = clip_like_stream(3, classes=4, dim=16, count=16).to(torch.float32)
+    stream = clip_like_stream(3, classes=4, dim=16, count=16, in_order=True).to(torch.float32)
     pieces = [slice(0, 1), slice(1, 4), slice(4, 12), slice(12, 16)]
     monkeypatch.setattr("pta.engines._triton_runs_on", lambda device: False)
     plain = create_adapter(method, stream.classifier, **parameters)

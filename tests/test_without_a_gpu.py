@@ -203,6 +203,25 @@ def test_a_step_that_cannot_be_recorded_is_taken_outside_of_the_recording(as_if_
     assert (recording.state, recording.results) == ([], [1, 1])  # features alone
 
 
+def test_steps_and_refreshes_are_recorded_apart_and_replayed_when_the_host_counts_that_they_are_due(
+    as_if_on_a_gpu, pixels, recordings, monkeypatch
+):
+    encoder, classifier = as_if_on_a_gpu.encoder, as_if_on_a_gpu.adapter.classifier
+    adapter = pta.create_adapter("wpta", classifier, refresh_every=2)
+    expected = adapter.clone().step(encoder.encode(pixels))
+    with monkeypatch.context() as patch:
+        patch.setattr(program.Program, "_on_gpu", False)
+        run = pta.compile(encoder, adapter, batch=4)
+    run._record()
+    given = [run(pixels[:4]).logits, run(pixels[4:8]).logits, run(pixels[8:11]).logits, run(pixels[11:]).logits]
+    torch.testing.assert_close(torch.cat(given), expected, atol=2e-3, rtol=0)
+    first, second, refresh = recordings
+    # the first batch is cut after its first sample; the last two are no full ones
+    assert (first.results, second.results, refresh.results) == ([2], [2], [0, 0])
+    assert first.state
+    assert all(one is other for one, other in zip(first.state, refresh.state, strict=True))
+
+
 def test_a_compiler_that_fails_is_done_without(run, pixels, monkeypatch):
     expected = run.encoder.encode(pixels[:4])
 

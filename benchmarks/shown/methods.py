@@ -1,6 +1,7 @@
 """docs/methods.md."""
 
 import json
+from statistics import fmean
 
 from shown.results import Table, found, one, rows, written
 
@@ -93,6 +94,34 @@ def confidence() -> Table:
 
     head = ["", "method", "accuracy", "mean confidence", "right above 0.99"]
     return [head, *(line(*file, method) for file in files.items() for method in ("clip", "pta"))]
+
+
+def _of_prior(stream: str, method: str, prior: str, column: str, file: str | None = None) -> float:
+    """A number of prior.csv, by default the mean over its files."""
+    named = {"stream": stream, "method": method, "prior": prior} | ({} if file is None else {"dataset": file})
+    return fmean(float(row[column]) for row in found("prior", **named))
+
+
+def prior() -> Table:
+    def cell(stream: str, method: str) -> str:
+        return " → ".join(f"{_of_prior(stream, method, one, 'accuracy'):.2f}" for one in ("none", "local"))
+
+    streams, methods = dict.fromkeys(row["stream"] for row in rows("prior")), ("clip", "tda", "pta")
+    return [
+        ["stream", *(f"`{method}`" for method in methods)],
+        *([stream, *(cell(stream, method) for method in methods)] for stream in streams),
+    ]
+
+
+def matched() -> Table:
+    kinds = [(method, stream) for method in ("clip", "tda", "pta") for stream in ("shuffled", "separate")]
+
+    def cell(file: str, method: str, stream: str) -> str:
+        columns = ("fixed_error", "matched_error")
+        return " → ".join(f"{_of_prior(stream, method, 'none', column, file):.1f}" for column in columns)
+
+    lines = [[f"`{one[0]}`, {one[1]}", *(cell(file, *one) for file in FILES.values())] for one in kinds]
+    return [["method, stream", *FILES], *lines]
 
 
 def rounding() -> Table:

@@ -169,3 +169,17 @@ def _closed_forms(name: str) -> Table:
 
 
 READY = "ready on the device"
+
+
+def decoders() -> Table:
+    def line(row: dict[str, str]) -> list[str]:
+        rates = ("decoded_per_second", "megapixels_per_second", "resized_per_second", "both_per_second")
+        return [
+            f"{row['decoder']}, {row['files']}",
+            *(written(row[rate], ",.0f") for rate in rates),
+            *(row[name] for name in ("prepare_us", "mean_distance", "largest_distance", "equal", "least_cosine")),
+        ]
+
+    speeds = ["", "decoded/s", "megapixels/s", "resized/s", "both/s", "walk on the host, µs per file"]
+    distances = ["mean distance of bytes", "largest", "share of equal bytes", "least cosine of features"]
+    return [speeds + distances, *map(line, rows("decoders-gpu"))]

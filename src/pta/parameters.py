@@ -16,6 +16,10 @@ from pta.plain import plain_number
 
 Order = Literal["update-first", "predict-first"]
 """Learn a sample before it is scored, or after."""
+Prior = Literal["none", "local"]
+"""What is added to the zero-shot logits: nothing, or what the samples just before say (`pta.engines.local_prior`)."""
+Calibration = Literal["fixed", "matched"]
+"""What brings logits to probabilities: the method's `logit_factor`, or `pta.engines.calibration`."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,20 @@ def learning_order(default: Order) -> Any:
     return choice(default, Order, "learn a sample before it is scored (update-first) or after (predict-first)")
 
 
+def prior_in_front(default: Prior = "none") -> Any:
+    """Declare whether a prior stands in front of the method."""
+    return choice(default, Prior, "add to the zero-shot logits what the samples just before say of the next (local)")
+
+
 def parameter(default: Any, check: Callable[[str, Any], Any], bounds: str, help: str) -> Any:
     """Declare a parameter with a check of its own."""
     return Parameter(default, check, bounds, help)
 
 
 def declared_in(owner: type, inherited: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """The parameters of a class: those of its parent that it does not fix, and its own."""
+    """The parameters of a class: its own, and those of its parent that it does not fix."""
     kept = {name: one for name, one in inherited.items() if name not in vars(owner)}
-    return kept | {name: one for name, one in vars(owner).items() if isinstance(one, Parameter)}
+    return {name: one for name, one in vars(owner).items() if isinstance(one, Parameter)} | kept
 
 
 def check_all(owner: str, declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:

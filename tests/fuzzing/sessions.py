@@ -32,7 +32,7 @@ def adapter_session(scene: Scene, method: str) -> None:
         "apply": lambda: adapter.apply(_segment(scene)),
     }
     names = ["step", "step", "step", "predict", "predict", "restore", "restore", "reset", "to", "save", "clone"]
-    names += ["summarise", "apply"] if method == "pta" else []
+    names += ["summarise", "apply"] if method in ("pta", "wpta") else []
     for name in scene.random.choices(names, k=scene.random.choice((1, 1, 2, 3))):
         _checked(lambda: adapter, name, operations[name])
 

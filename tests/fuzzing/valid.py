@@ -62,8 +62,8 @@ def toy() -> ToyModel:
 @cache
 def learnt(method: str) -> Adapter:
     """An adapter that has learnt something; take a clone of it."""
-    small = {"slots": 2} if method == "tca" else {}
-    adapter = create_adapter(method, classifier(), model=toy(), source=samples(), **small)
+    given = {"tca": {"slots": 2}, "clip": {"prior": "local", "calibration": "matched"}}.get(method, {})
+    adapter = create_adapter(method, classifier(), model=toy(), source=samples(), **given)
     adapter.step(samples()[:12])
     return adapter
 

@@ -43,7 +43,7 @@ from pta.engines.admission import EMPTY
 from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
 from pta.engines.gaussian import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.parameters import Order, choice, count, learning_order, number
+from pta.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.samples import Samples
 
 CountCurrent = Literal["twice", "once"]
@@ -76,6 +76,7 @@ class ADAPT(Adapter):
         "stale", Similarity, "f of step 4 if the sample does not enter: the last that did (stale, released) or its own"
     )
     order: Order = learning_order("update-first")
+    prior: Prior = prior_in_front()
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -7,6 +7,8 @@ once. Checking, saving, loading, resetting, copying, moving, pickling, counting 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -14,12 +16,15 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from pta.adapters.state_bounds import Bound, usual_bound
+from pta.adapters.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, Bound, between, usual_bound
 from pta.adapters.state_file import Snapshot, save_state
 from pta.classifier import ZeroShotClassifier
+from pta.engines.calibration import GRID, temperatures, temperatures_in_order
+from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
-from pta.parameters import Parameter, check_all, declared_in, document
+from pta.host_readable import is_host_readable
+from pta.parameters import Calibration, Parameter, check_all, choice, declared_in, document
 from pta.plain import plain_list, plain_tensor
 from pta.samples import Samples
 from pta.towers import Model
@@ -45,6 +50,17 @@ _MADE_BY = {
 }
 _IN_WORDS = {"raw": "raw samples", "generated": "generated pictures"}
 _COUNTERS = ("seen", "without_gradient")  # of samples
+# A and B add at most 8 per sample and keep 255/256: no more than 2048, whatever state they start from.
+_PRIOR = dict.fromkeys(("fast", "slow", "mean"), DISTRIBUTIONS) | {
+    "found": between(-2100, 2100),
+    "by_chance": between(0, 2100),
+    "count": between(0, LARGEST_COUNT),
+}
+_CALIBRATION = choice(
+    "fixed",
+    Calibration,
+    "temperature of probabilities: fixed by the rule, or matched as samples come (for pta, combined)",
+)
 
 
 class Piece(NamedTuple):
@@ -103,7 +119,7 @@ class Adapter(ABC):
     """
 
     name: ClassVar[str]
-    declared: ClassVar[Mapping[str, Parameter]] = {}
+    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": _CALIBRATION}
     # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     # What an answer depends on beside the state: its own "sample" (then a batch gives what one by one gives), the
@@ -117,6 +133,9 @@ class Adapter(ABC):
     # The samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number. It
     # bounds memory and changes no answer.
     at_once: int | None = 1
+    # The most samples between two calls of `refresh_state`; None for a method that has no such work. `_step` is given
+    # samples that no refresh comes between.
+    longest_stretch: int | None = None
 
     def __init_subclass__(cls) -> None:
         cls.declared = declared_in(cls, cls.declared)
@@ -132,6 +151,19 @@ class Adapter(ABC):
         self._declared: dict[str, Piece] = {}
         # the position in the stream, on the classifier's device
         self.seen = self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
+        self._position: int | None = None  # the same, if the host knows it
+        self._is_matched = self.parameters.get("calibration") == "matched"
+        # a method that stands on another has the prior in front of that one
+        self._has_prior = self.parameters.get("prior") == "local" and not self.stands_on(self.parameters)
+        self._in_front: ZeroShot | None = None  # of the samples that are being answered, if there is a prior
+        if self._has_prior:
+            for name, bound in _PRIOR.items():
+                self.add_state(f"local_{name}", partial(_fresh_prior, name), within=bound, per_class=False)
+        if self._is_matched:
+            none, within = full(0.0, len(GRID), dtype=torch.float64), between(-1.01, 1.01)
+            self.calibration_gaps = self.add_state("calibration_gaps", none, within=within, per_class=False)
+            zero = full(0, dtype=torch.int64)
+            self.calibration_count = self.add_state("calibration_count", zero, per_class=False)
 
     # -- what a user calls ------------------------------------------------------------------------------------------
 
@@ -156,9 +188,17 @@ class Adapter(ABC):
         return self._answers(self._step_and_count, self._parts(Samples.unchecked(features)))
 
     @torch.no_grad()
+    def step_before_refresh(self, samples: Samples) -> Tensor:
+        """Step on samples that were checked and come before the next refresh: it can be recorded if `_step` can.
+
+        Whoever replays it refreshes when that is due, and counts the samples (`refreshes_within`, `count_on_host`).
+        """
+        return self._answers(self._step_stretch, self._parts(samples))
+
+    @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
         """Give the logits of the samples as the state is now, and learn nothing."""
-        return self._answers(self._predict, self._parts(self._checked(samples)))
+        return self._answers(partial(self._respond, learn=False), self._parts(self._checked(samples)))
 
     @property
     def logit_factor(self) -> float:
@@ -171,8 +211,11 @@ class Adapter(ABC):
         return 1.0
 
     def probabilities(self, logits: Tensor, *, raw: bool = False) -> Tensor:
-        """The softmax of logits times `logit_factor`, in float64; if `raw`, of the logits as they are."""
-        return (logits.double() * (1.0 if raw else self.logit_factor)).softmax(dim=-1)
+        """The softmax of logits times `logit_factor`, in float64; if `raw`, of the logits as they are.
+
+        With `calibration="matched"` logits have been divided by a temperature already, and are taken as they are.
+        """
+        return (logits.double() * (1.0 if raw or self._is_matched else self.logit_factor)).softmax(dim=-1)
 
     @property
     def position(self) -> int:
@@ -226,6 +269,7 @@ class Adapter(ABC):
                 piece.put(fresh[name])
             elif piece.per_class:
                 piece.tensor[chosen] = fresh[name][chosen]
+        self._position = None
         self._state_replaced()
 
     def to(self, device: torch.device | str) -> Self:
@@ -265,6 +309,30 @@ class Adapter(ABC):
     def _predict(self, samples: Samples) -> Tensor:
         """Give the logits of the samples, B×C, and learn nothing."""
 
+    def next_refresh(self, position: int) -> int:
+        """The position after this one at which `refresh_state` is due, for a method that has a `longest_stretch`."""
+        raise NotImplementedError
+
+    def refresh_state(self) -> None:  # noqa: B027 (most have no such work)
+        """Do the work that is done once for many samples; `seen` says how many there were."""
+
+    def refreshes_within(self, count: int) -> list[int]:
+        """After how many of the next `count` samples a refresh is due; a GPU's position is read only the first time."""
+        if self.longest_stretch is None:
+            return []
+        if self._position is None or is_host_readable(self.seen):
+            self._position = int(self.seen)
+        due, position = [], self.next_refresh(self._position)
+        while position <= self._position + count:
+            due.append(position - self._position)
+            position = self.next_refresh(position)
+        return due
+
+    def count_on_host(self, count: int) -> None:
+        """Note that so many samples were learned."""
+        if self._position is not None:
+            self._position += count
+
     def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> Tensor:
         """Declare a piece of state: how it starts, what values it may have, and if its rows belong to the classes.
 
@@ -281,13 +349,25 @@ class Adapter(ABC):
         return start
 
     def zero_shot(self, samples: Samples) -> ZeroShot:
-        """What the classifier alone says of samples: the only place that methods take it from."""
-        return ZeroShot(self.classifier, samples)
+        """What the classifier alone says of samples, with the prior if there is one.
+
+        It is the only place that methods take it from.
+        """
+        front = self._in_front
+        if front is None:
+            return ZeroShot(self.classifier, samples)
+        return front if front.samples is samples else ZeroShot(self.classifier, samples, front.log_prior)
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters with their values, checked; a method whose defaults depend on something else overrides it."""
-        return check_all(cls.name, cls.declared, given)
+        known = check_all(cls.name, cls.declared, given)
+        if known.get("calibration") == "matched" and cls.scope != "sample":
+            raise InvalidParameter(
+                f"{cls.name} answers a whole {cls.scope} at once, so confidence cannot be matched as samples come; "
+                'use calibration="fixed"'
+            )
+        return known
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
@@ -330,7 +410,7 @@ class Adapter(ABC):
 
     def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
         """Refined features and logits, for a method that stands on this one."""
-        return self.refined(samples), (self._step if learn else self._predict)(samples)
+        return self.refined(samples), self._respond(samples, learn=learn)
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         """What is wrong with pieces of state that are each within their bounds, but do not belong together."""
@@ -346,9 +426,42 @@ class Adapter(ABC):
     # -- how it is done ---------------------------------------------------------------------------------------------
 
     def _step_and_count(self, samples: Samples) -> Tensor:
-        logits = self._step(samples)
+        due, parts = self.refreshes_within(len(samples)), []
+        for begin, end in pairwise([0, *due, len(samples)]):
+            if begin < end:
+                parts.append(self._step_stretch(samples[begin:end] if due else samples))
+                self.count_on_host(end - begin)
+                if end in due:
+                    self.refresh_state()
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _step_stretch(self, samples: Samples) -> Tensor:
+        logits = self._respond(samples, learn=True)
         self.seen.add_(len(samples))
         return logits
+
+    def _respond(self, samples: Samples, *, learn: bool) -> Tensor:
+        """The method's logits, with a prior in front of it and a calibration behind it, if it has these."""
+        answer = self._step if learn else self._predict
+        if not (self._has_prior or self._is_matched):
+            return answer(samples)
+        front = self._in_front = ZeroShot(self.classifier, samples)
+        try:
+            if self._has_prior:
+                prior = LocalPrior(*(getattr(self, f"local_{name}") for name in _PRIOR))
+                front.log_prior = (prior.learn if learn else prior.predict)(front.text_probabilities)
+            logits = answer(samples)
+        finally:
+            self._in_front = None
+        return self._calibrated(logits, front, learn=learn) if self._is_matched else logits
+
+    def _calibrated(self, logits: Tensor, front: ZeroShot, *, learn: bool) -> Tensor:
+        state = self.calibration_gaps, self.calibration_count
+        if learn:
+            tau = temperatures_in_order(*state, logits, front.text_probabilities.amax(dim=1))[:, None]
+        else:
+            tau = temperatures(*state)
+        return logits / tau.to(logits.dtype)
 
     def _parts(self, samples: Samples) -> list[Samples]:
         size = self.at_once if self.scope == "sample" else None
@@ -405,7 +518,12 @@ class Adapter(ABC):
         moved = {name: tensor.to(self.classifier.anchors.device, copy=True) for name, tensor in tensors.items()}
         for name, piece in self._pieces():
             piece.put(moved[name])
+        self._position = None
         self._state_replaced()
+
+
+def _fresh_prior(name: str, classifier: ZeroShotClassifier, *_: object) -> Tensor:
+    return getattr(LocalPrior.fresh(classifier), name)
 
 
 def require_classifier(classifier: object) -> None:

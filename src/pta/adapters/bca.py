@@ -28,7 +28,7 @@ from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between
 from pta.classifier import ZeroShotClassifier
 from pta.engines.prior_table import posterior_of, update_row
-from pta.parameters import Order, choice, count, learning_order, number
+from pta.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.samples import Samples
 
 Update = Literal["posterior", "likelihood"]
@@ -58,6 +58,7 @@ class BCA(Adapter):
     prior_count: int = count(1, 0, _LARGEST_COUNT, "N₂, how many samples the first prior weighs in the mean")
     update: Update = choice("posterior", Update, "what the class that learns is most probable by (ports: posterior)")
     order: Order = learning_order("predict-first")
+    prior: Prior = prior_in_front()
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -77,8 +78,8 @@ class BCA(Adapter):
         )
 
     def _step(self, samples: Samples) -> Tensor:
-        features = samples.features.double()
-        z = self._scores(features, self.centres)
+        features, prior = samples.features.double(), self._log_prior(samples)
+        z = self._scores(features, self.centres) + prior
         posteriors = torch.empty_like(z)
         for t, f in enumerate(features):
             q = z[t].softmax(dim=0)
@@ -86,17 +87,24 @@ class BCA(Adapter):
             m = (r if self.update == "posterior" else q).argmax(dim=0, keepdim=True)
             v = r.amax(dim=0, keepdim=True)
             self._move_centre(m, f, v > self.centre_threshold)
-            z[t:].index_copy_(1, m, self._scores(features[t:], self.centres.index_select(0, m)))
+            moved = self._scores(features[t:], self.centres.index_select(0, m)) + prior[t:].index_select(1, m)
+            z[t:].index_copy_(1, m, moved)
             self._change_prior(m, r, v > self.prior_threshold)
             posteriors[t] = r if self.order == "predict-first" else self._posterior(z[t].softmax(dim=0))
         return _logarithm(posteriors).to(samples.features.dtype)
 
     def _predict(self, samples: Samples) -> Tensor:
-        q = self._scores(samples.features.double(), self.centres).softmax(dim=1)
+        z = self._scores(samples.features.double(), self.centres) + self._log_prior(samples)
+        q = z.softmax(dim=1)
         return _logarithm(self._posterior(q)).to(samples.features.dtype)
 
     def _scores(self, f: Tensor, centres: Tensor) -> Tensor:
         return self.classifier.scale * (f @ centres.double().t())
+
+    def _log_prior(self, samples: Samples) -> Tensor:
+        """What a prior adds to the scores of the centres, which are zero-shot's at first, B×C."""
+        found = self.zero_shot(samples).log_prior
+        return self.priors.new_zeros(len(samples), len(self.priors)) if found is None else found
 
     def _posterior(self, q: Tensor) -> Tensor:
         return posterior_of(q, self.priors, changed=self.prior_counts > self.prior_count)

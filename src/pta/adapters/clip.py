@@ -8,6 +8,7 @@ Learning Transferable Visual Models From Natural Language Supervision (ICML 2021
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.parameters import Prior, prior_in_front
 from pta.samples import Samples
 
 
@@ -23,6 +24,7 @@ class CLIP(Adapter):
     name = "clip"
     may_fail = False
     at_once = 1024
+    prior: Prior = prior_in_front()
 
     def _step(self, samples: Samples) -> Tensor:
         return self.zero_shot(samples).logits

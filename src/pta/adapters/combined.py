@@ -67,13 +67,20 @@ class Combined(PTA):
         super().__init__(classifier, **given)
         self.other = create_adapter(self.base, self.classifier, model=given.get("model"), **self.base_parameters)
         self.at_once, self.may_fail = self.other.at_once, self.other.may_fail
-        self.wants_preview = self.other.wants_preview
+        self.wants_preview, self.longest_stretch = self.other.wants_preview, self.other.longest_stretch
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
-        """All parameters, those of the other method included."""
+        """All parameters, those of the other method included; the prior is in front of that, calibration behind PTA."""
         known = super().complete(given, origin)
-        known["base_parameters"] = adapter_class(known["base"]).complete(known["base_parameters"], origin)
+        base, of_base = adapter_class(known["base"]), known["base_parameters"]
+        around = {"calibration": "fixed"}
+        if "prior" in base.declared or known["prior"] != "none":
+            around["prior"] = known["prior"]
+        for name, value in around.items():
+            if of_base.get(name, value) != value:
+                raise InvalidParameter(f"{name} is a parameter of combined itself, not of the method it stands on")
+        known["base_parameters"] = base.complete(of_base | around, origin)
         return known
 
     @classmethod
@@ -100,6 +107,14 @@ class Combined(PTA):
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.other._answer(samples, learn=False))
+
+    def next_refresh(self, position: int) -> int:
+        """When the other method is to be refreshed."""
+        return self.other.next_refresh(position)
+
+    def refresh_state(self) -> None:
+        """Refresh the other method."""
+        self.other.refresh_state()
 
     def preview(self, samples: object) -> None:
         """Show the other method samples before the first step."""

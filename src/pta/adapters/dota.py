@@ -37,7 +37,7 @@ from pta.engines.class_covariances import learn_per_class, learn_shared, mean_co
 from pta.engines.gaussian import Gaussians
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
-from pta.parameters import Order, choice, learning_order, number
+from pta.parameters import Order, Prior, choice, learning_order, number, prior_in_front
 from pta.samples import Samples
 
 Covariance = Literal["per-class", "shared"]
@@ -82,6 +82,7 @@ class DOTA(Adapter):
     scoring: Scoring = choice("full", Scoring, "score with Λ and μ in full precision or rounded to float16 (released)")
     order: Order = learning_order("predict-first")
     max_gib: float = number(2.0, 0.0, 1e6, "refuse covariances that take more memory than this")
+    prior: Prior = prior_in_front()
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -41,7 +41,7 @@ from pta.adapters.state_bounds import LARGEST_COUNT, UNIT_BALL, between, covaria
 from pta.classifier import ZeroShotClassifier
 from pta.engines.gaussian import Gaussians, add_scatter
 from pta.engines.zero_shot import ZeroShot
-from pta.parameters import Order, choice, learning_order, number, switch
+from pta.parameters import Order, Prior, choice, learning_order, number, prior_in_front, switch
 from pta.samples import Samples
 
 # The sum of w/n that the printed recursion adds is at most 1 + ln n, with n from the smallest float64 on.
@@ -72,6 +72,7 @@ class FreeTTA(Adapter):
     inverse: Inverse = choice("plain", Inverse, "Σ⁻¹ itself, or the shrunk form of a port (ambiguity 4)")
     order: Order = learning_order("predict-first")
     renormalise: bool = switch(False, "scale the means to unit length after every update (ambiguity 6)")
+    prior: Prior = prior_in_front()
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
@@ -117,7 +118,10 @@ class FreeTTA(Adapter):
         return self._text(self.zero_shot(samples)) + self.alpha * g.to(samples.features.dtype)
 
     def _text(self, zero_shot: ZeroShot) -> Tensor:
-        return zero_shot.logits if self.scaled_text else zero_shot.samples.features @ self.classifier.anchors.T
+        if self.scaled_text:
+            return zero_shot.logits
+        cosines, prior = zero_shot.samples.features @ self.classifier.anchors.T, zero_shot.log_prior
+        return cosines if prior is None else cosines + (prior / self.classifier.scale).to(cosines.dtype)
 
     def _gaussians(self) -> Gaussians:
         """The mixture without its priors, with Σ or with what is inverted in its place."""

@@ -40,7 +40,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
 from pta.engines.gaussian import Estimate, Gaussians, are_moments_of
 from pta.engines.zero_shot import ZeroShot
-from pta.parameters import Order, choice, count, learning_order, number, switch
+from pta.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front, switch
 from pta.samples import Samples
 
 Mean = Literal["capacity", "count"]
@@ -70,6 +70,7 @@ class OGA(Adapter):
     )
     renormalise: bool = switch(False, "scale the means of items to unit length")
     order: Order = learning_order("update-first")
+    prior: Prior = prior_in_front()
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -28,7 +28,7 @@ from pta.adapters.adapter import Adapter, Origin, full
 from pta.adapters.state_bounds import UNIT_BALL, between
 from pta.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter
-from pta.parameters import Order, count, learning_order, number
+from pta.parameters import Order, Prior, count, learning_order, number, prior_in_front
 from pta.samples import Samples
 
 _LARGEST_STEP = 1e6
@@ -60,6 +60,7 @@ class OnZeta(Adapter):
     alpha: float = number(1.0, 0.0, 1.0, "least share of samples, in units of 1/C, that every class is expected to get")
     beta: float = number(0.8, 0.0, 1.0, "weight of the vision labels at the end of the stream")
     order: Order = learning_order("predict-first")
+    prior: Prior = prior_in_front()
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -56,6 +56,7 @@ class PointCache(TDA):
     positive_slots: int = count(3, 1, MOST_SLOTS, "samples per class in the positive cache")
     local_features: int = count(3, 0, MOST_SLOTS, "P, local features of a sample: its first patches; 0 for none")
     prefill: bool = switch(False, "fill the cache with samples of the stream before the first is answered (published)")
+    prior = "none"
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -32,12 +32,13 @@ from pta.adapters.adapter import Adapter, Origin
 from pta.adapters.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
+from pta.engines.compiled_step import CompiledStep
 from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, compose
 from pta.engines.segment_application import after_segment
-from pta.errors import StateMismatch
-from pta.parameters import Order, choice, parameter, require_choice
+from pta.errors import InvalidParameter, StateMismatch
+from pta.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
 from pta.samples import Samples
 from pta.towers import Model
 
@@ -89,6 +90,7 @@ class PTA(Adapter):
     state_dtype: StateDtype = parameter(
         None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; that of the anchors if not given"
     )
+    prior: Prior = prior_in_front()
     knowledge: Tensor  # P, and the other fields of `Prototypes`
     anchored: Tensor
     length: Tensor
@@ -106,6 +108,10 @@ class PTA(Adapter):
             self.classifier = classifier.to(dtype=computing)
         for field in fields(Prototypes):
             self.add_state(field.name, partial(_fresh, field.name), within=_BOUNDS[field.name])
+        # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
+        alone = type(self) is PTA and not (self._has_prior or self._is_matched)
+        self._can_be_compiled = alone and self.fusion == "logits"
+        self._compiled: CompiledStep | None = None
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -125,6 +131,16 @@ class PTA(Adapter):
     def logit_factor(self) -> float:
         """1/2, because two classifiers are added; 1 where their probabilities are averaged."""
         return 0.5 if self.fusion == "logits" else 1.0
+
+    def step(self, samples: object) -> Tensor:
+        """Learn from the samples in order and give their logits, B×C: exactly what one by one would give.
+
+        If it fails, nothing was learned from any of them. One sample on a CPU takes compiled code, if there is any.
+        """
+        if self._can_be_compiled:
+            self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
+        logits = self._compiled(samples) if self._compiled else None
+        return super().step(samples) if logits is None else logits
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)
@@ -149,6 +165,7 @@ class PTA(Adapter):
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:
         """What these samples would teach, from wherever; changes nothing."""
+        self._require_no_stages("summarised")
         fingerprint = self.classifier.fingerprint
 
         def summary(part: Samples) -> Segment:
@@ -164,6 +181,7 @@ class PTA(Adapter):
 
         P always is, in float32 and float64. If the answer is False, R may differ in classes the segment touched.
         """
+        self._require_no_stages("applied")
         if not isinstance(segment, Segment):
             raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
         anchors = self.classifier.anchors
@@ -171,6 +189,14 @@ class PTA(Adapter):
         new, exact = after_segment(self.prototypes, anchors, segment)
         self._put_checked({**vars(new), "seen": self.seen + segment.count}, "the state after the segment")
         return exact
+
+    def _require_no_stages(self, done: str) -> None:
+        for name, plain in (("prior", "none"), ("calibration", "fixed")):
+            if getattr(self, name) != plain:
+                raise InvalidParameter(
+                    f'no segment can be {done} with {name}="{getattr(self, name)}": that depends on every sample '
+                    f'before; use {name}="{plain}"'
+                )
 
 
 def _log_mean(z: Tensor, scores: Tensor) -> Tensor:

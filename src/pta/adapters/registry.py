@@ -41,6 +41,7 @@ BUILT_IN = {
     "tda": "pta.adapters.tda:TDA",
     "tpt": "pta.adapters.tpt:TPT",
     "transclip": "pta.adapters.transclip:TransCLIP",
+    "wpta": "pta.adapters.wpta:WPTA",
     "zero": "pta.adapters.zero:ZERO",
 }
 """One line per method."""

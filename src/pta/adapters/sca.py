@@ -37,7 +37,7 @@ from pta.adapters.state_bounds import LARGEST_COUNT, covariances, rows_at_most
 from pta.classifier import ZeroShotClassifier
 from pta.engines.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.parameters import Order, choice, learning_order, number, parameter, require_number
+from pta.parameters import Order, Prior, choice, learning_order, number, parameter, prior_in_front, require_number
 from pta.samples import Samples
 
 Cache = Literal["cosine", "product"]
@@ -88,6 +88,7 @@ class SCA(Adapter):
         "factor on cosines or products; None: the classifier's scale and bias",
     )
     order: Order = learning_order("update-first")
+    prior: Prior = prior_in_front()
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

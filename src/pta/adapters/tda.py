@@ -38,7 +38,7 @@ from pta.classifier import ZeroShotClassifier
 from pta.engines.admission import EMPTY, Admission, admit, admit_nothing
 from pta.engines.affinity import affinity_per_class, affinity_per_listed_class
 from pta.engines.zero_shot import samples_at_once
-from pta.parameters import Order, choice, count, learning_order, number
+from pta.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.samples import Samples
 
 EntropyBase = Literal["log2", "ln"]
@@ -70,6 +70,7 @@ class TDA(Adapter):
     min_probability: float = number(0.03, 0.0, 1.0, "lower bound on probabilities of classes a negative sample lowers")
     max_probability: float = number(1.0, 0.0, 1.0, "upper bound on probabilities of classes a negative sample lowers")
     order: Order = learning_order("update-first")
+    prior: Prior = prior_in_front()
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

@@ -39,7 +39,7 @@ def demo(
         str | None,
         typer.Option(
             help=f"What happens to images: {', '.join(SHIFTS)} (without it, gaussian_noise); to clouds: "
-            f"{', '.join(CORRUPTIONS)} (without it, add_global)."
+            f"{', '.join(CORRUPTIONS)} (without it, jitter)."
         ),
     ] = None,
     severity: Annotated[
@@ -54,6 +54,8 @@ def demo(
     require_place(json)
     if modality == "images" and source is not None:
         raise InvalidParameter("--source chooses clouds; say --modality points as well")
+    if modality == "images" and shift in CORRUPTIONS and shift not in SHIFTS:
+        raise InvalidParameter(f"--shift {shift} is one of clouds; say --modality points as well")
     console = tables()
     given = {"source": source, "shift": shift, "severity": severity}
     run = partial(run_demo if modality == "images" else run_cloud_demo, seed=seed)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from pta.cli import options
 from pta.cli.messages import say
-from pta.cli.method_choice import MethodChoice, Methods
+from pta.cli.method_choice import MethodChoice, Methods, around
 from pta.cli.options import open_features
 from pta.cli.output import on_batch, plain, progress, require_place, tables, write_json
 from pta.datasets.features import FeatureFile
@@ -36,6 +36,8 @@ def evaluate(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter, e.g. pta.h=50.")
     ] = None,
+    prior: options.Prior = None,
+    calibration: options.Calibration = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +63,7 @@ def evaluate(
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""
     asked = method or ["clip", "pta"]
-    choice = MethodChoice(asked, set_ or [], preset, model, device)
+    choice = MethodChoice(asked, set_ or [], preset, model, device, around(prior, calibration))
     require_place(json)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     size = batch or order.usual_batch

@@ -28,6 +28,7 @@ class MethodChoice:
     preset: str | None = None  # NAME, or NAME/DATASET for the values of another dataset than the file's own
     model: str | None = None  # whose towers methods may need; loaded if one does
     device: str = "cpu"  # where that runs
+    of_all: Mapping[str, Any] = field(default_factory=dict)  # parameters of every method that is run
     names: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class MethodChoice:
         chosen = {}
         for name in self.names:
             own = {key: value for owner, key, value in map(parse_setting, self.settings) if owner == name}
-            parameters = {**preset.get(name, {}), **own}
+            parameters = {**preset.get(name, {}), **self.of_all, **own}
             try:
                 model = self.model_for({name: parameters})
                 create_adapter(name, data.classifier, model=model, source=data.samples, **parameters)
@@ -80,6 +81,12 @@ class MethodChoice:
             hint = "" if other else f" (--preset {preset}/DATASET takes the values of another)"
             say(f"no preset {preset!r} for {other or data.dataset} and {', '.join(missing)}: defaults are used{hint}")
         return {name: values for name, values in found.items() if values is not None}
+
+
+def around(prior: str | None, calibration: str | None) -> dict[str, str]:
+    """The parameters `--prior` and `--calibration`, those that were given."""
+    given = {"prior": prior, "calibration": calibration}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def parse_setting(setting: str) -> tuple[str, str, Any]:

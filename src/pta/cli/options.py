@@ -74,6 +74,12 @@ Gamma = Annotated[
 Prefix = Annotated[
     int | None, typer.Option(min=0, help="For poisoned: how many confident mistakes come first.", show_default="all")
 ]
+Prior = Annotated[
+    str | None, typer.Option(help="local: expect the classes of the samples just before, if the stream has an order.")
+]
+Calibration = Annotated[
+    str | None, typer.Option(help="matched: probabilities whose temperature is found without labels, as samples come.")
+]
 DropLast = Annotated[bool, typer.Option("--drop-last", help="Leave out an incomplete last batch.")]
 Lookahead = Annotated[bool, typer.Option("--lookahead", help="Learn a whole batch, then predict it.")]
 StreamBatch = Annotated[

@@ -13,7 +13,7 @@ from pta.adapters import adapter_class
 from pta.claims import sole_writers
 from pta.cli import options
 from pta.cli.messages import say
-from pta.cli.method_choice import parse_setting
+from pta.cli.method_choice import around, parse_setting
 from pta.cli.output import STDOUT, progress
 from pta.cli.resuming import Start, find_start, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
@@ -41,6 +41,8 @@ def predict(
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of the method, e.g. pta.h=50."),
     ] = None,
+    prior: options.Prior = None,
+    calibration: options.Calibration = None,
     views: Annotated[int, typer.Option(help="Views made of every image, for methods that need views.")] = 64,
     state: Annotated[Path | None, typer.Option(help="Go on from this file if it exists, and save to it.")] = None,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between two saves of the state.")] = 30,
@@ -80,9 +82,10 @@ def predict(
     encoder = load_encoder(model, device=device, dtype=dtype)
     options.remark_on_precision(encoder)
     source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
-    chosen = {"method": method or "pta", **_parameters(method or "pta", set_ or [])}
+    parameters = around(prior, calibration) | _parameters(method or "pta", set_ or [])
+    chosen = {"method": method or "pta", **parameters}
     if state is not None:
-        _require_state(state, out, freeze, bool(set_))
+        _require_state(state, out, freeze, bool(parameters))
     kept = None if freeze else state
     with sole_writers(kept, None if str(out) == STDOUT else out):
         require_row_file(out, append or resume, csv, top)
@@ -181,7 +184,9 @@ def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
 def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> None:
     """Find out before the work whether there is something to answer from, or a place for what is learned."""
     if has_settings and state.exists():
-        raise InvalidParameter(f"{state} was learnt with parameters of its own; leave --set out")
+        raise InvalidParameter(
+            f"{state} was learnt with parameters of its own; leave --set, --prior and --calibration out"
+        )
     if os.path.realpath(state) == os.path.realpath(out):  # which, unlike Path.resolve, takes links in a circle
         raise InvalidParameter("--out and --state must be two files")
     if freeze and not state.exists():

@@ -21,15 +21,15 @@ PTA_H = 50.0  # as the paper's program has it for clouds
 MOST_SHOWN = 520  # clouds: all furniture, and 20 procedural shapes of each class
 _ENCODE_BATCH = 20  # small, so that a progress bar moves
 _ORIGINS = {
-    "procedural": "shapes that pta drew itself: composed solids of 26 classes with random proportions and parts",
-    "furniture": "clouds of freely licensed models from Sweet Home 3D’s catalogues (authors and licences: "
+    "procedural": "{} shapes that pta drew itself: composed solids of 26 classes with random proportions and parts",
+    "furniture": "{} clouds of freely licensed models from Sweet Home 3D’s catalogues (authors and licences: "
     "pta/data/furniture.csv)",
 }
 
 
 def run_cloud_demo(
     source: str = "furniture",
-    shift: str = "add_global",
+    shift: str = "jitter",
     severity: int = 2,
     seed: int = 1,
     *,
@@ -51,14 +51,14 @@ def run_cloud_demo(
 
     encoder = EmbeddedPointsEncoder.load()
     classifier = build_classifier(encoder, test.class_names, POINT_TEMPLATES)
-    features, patches = [], []
+    encoded = []
     for start in range(0, len(clouds), _ENCODE_BATCH):
         batch = torch.stack([torch.from_numpy(cloud).float() for cloud in clouds[start : start + _ENCODE_BATCH]])
-        features.append(encoder.encode(batch))
-        patches.append(encoder.encode_tokens(batch))
+        encoded.append(encoder.encode_with_tokens(batch))
         if on_encoded:
             on_encoded(start + len(batch), len(clouds))
-    samples = Samples.of(torch.cat(features), patches=torch.cat(patches))
+    features, patches = (torch.cat(parts) for parts in zip(*encoded, strict=True))
+    samples = Samples.of(features, patches=patches)
     data = FeatureFile(f"point_shapes/{source}/{shift}/{severity}", samples, classifier, test.labels[: len(clouds)])
     methods: dict[str, dict[str, Any]] = {"clip": {}, "point-cache": {}, "pta": {"h": PTA_H}}
     zero_shot, cache, adapted = (one.run for one in evaluate(data, methods, [int(seed)]))
@@ -73,7 +73,7 @@ def _exhibit(source: str) -> Exhibit:
         title="Point clouds, labelled by a small ULIP-like model",
         command=f"pta demo --modality points --source {source}",
         call=f'run_cloud_demo("{source}", ',
-        severities="from 0 to 4",
+        severities="of 0 to 4",
         templates=POINT_TEMPLATES,
         origin=_ORIGINS[source],
         model="embedded-points, trained on procedural shapes and other furniture: small, and at home with nothing "

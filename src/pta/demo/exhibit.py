@@ -21,7 +21,7 @@ class Exhibit:
     call: str  # the same in Python, with the bracket open
     severities: str  # how severities are counted
     templates: tuple[str, ...]  # of the prompts
-    origin: str  # of the samples
+    origin: str  # of the samples; {} is how many
     model: str  # that labels them
     still: Draw  # a picture among many
     shown: Draw  # a picture to look at
@@ -39,7 +39,7 @@ FASHION = Exhibit(
     call="run_demo(",
     severities="of 5",
     templates=EMBEDDED_TEMPLATES,
-    origin="of Fashion-MNIST’s test file (Zalando SE, MIT licence)",
+    origin="the first {} of Fashion-MNIST’s test file (Zalando SE, MIT licence)",
     model="the one embedded in pta, trained on Fashion-MNIST’s training images: small, and at home with nothing but "
     "clothes, so these numbers say nothing about CLIP itself",
     still=picture,

@@ -71,7 +71,7 @@ def _first_images(result: DemoResult) -> str:
 
 def _methods(result: DemoResult) -> str:
     """What further methods came to, in a sentence, if there are any."""
-    told = [f"{name} got {_percent(accuracy)} right" for name, run, accuracy in result.runs if run in result.others]
+    told = [f"{name} got {_percent(accuracy)} right" for name, _, accuracy in result.runs[1:-1]]
     return f'<p class="soft">On the same stream {escape("; ".join(told))}.</p>' if told else ""
 
 
@@ -149,7 +149,7 @@ def _provenance(result: DemoResult) -> str:
     told = {
         "Shift": f"{result.shift}, severity {result.severity} {exhibit.severities}; made by program, not met in the "
         "world",
-        exhibit.things.capitalize(): f"the first {len(result):,} {exhibit.origin}",
+        exhibit.things.capitalize(): exhibit.origin.format(f"{len(result):,}"),
         "Model": exhibit.model,
         "Fingerprint": result.model_fingerprint,
         "Prompts": f"mean over {prompts}",

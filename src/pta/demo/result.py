@@ -158,6 +158,7 @@ class DemoResult:
     def summary(self) -> dict[str, Any]:
         """The numbers, ready for JSON; accuracies in percent."""
         return {
+            "data": self.data.name,
             "shift": self.shift,
             "severity": self.severity,
             "seed": self.seed,

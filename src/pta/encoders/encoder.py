@@ -125,7 +125,7 @@ class Encoder(nn.Module, Model, ABC):
         """What makes raw samples with these options; a modality that does not know one of them refuses it."""
         if fast_decode or views is not None:
             option = "fast decoding" if fast_decode else "views"
-            raise InvalidParameter(f"{self.architecture} reads {self.modality.name}s, for which there is no {option}")
+            raise InvalidParameter(f"{self.architecture} reads {self.modality.name}s, for which pta has no {option}")
         return lambda given, key, number: self.as_raw(*content_of(given, key, limits))
 
     # -- prompts that are tuned ----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
     on_cpu = features.device.type == "cpu"
     if on_cpu and len(features) == 1:
         return advance_by_step(*batch)
-    if on_cpu and _numba_is_installed():
+    if on_cpu and numba_is_installed():
         from pta.engines.numba_chunk import advance_by_numba
 
         return advance_in_chunks(advance_by_numba, _NUMBA_CHUNK, *batch)
@@ -65,7 +65,8 @@ def _triton_runs_on(device: torch.device) -> bool:
 
 
 @cache
-def _numba_is_installed() -> bool:
+def numba_is_installed() -> bool:
+    """Whether there is a compiler for what runs on a CPU."""
     return find_spec("numba") is not None  # looks through the whole path where it is not, too slow for every step
 
 

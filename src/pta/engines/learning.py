@@ -15,7 +15,11 @@ Found = Touches | Tensor | None
 
 def touches_of_zero_shot(prototypes: Prototypes, zero_shot: ZeroShot, rule: Rule) -> Found:
     """The touches of samples by their zero-shot probabilities, decided as float64 would decide."""
-    return None if runs_on_gpu(prototypes) else touches_on_host(prototypes, zero_shot, rule)
+    if not runs_on_gpu(prototypes):
+        return touches_on_host(prototypes, zero_shot, rule)
+    if zero_shot.log_prior is None:
+        return None
+    return touches_of_probabilities(prototypes, zero_shot.exact_logits.softmax(dim=1), rule)
 
 
 def touches_on_host(prototypes: Prototypes, zero_shot: ZeroShot, rule: Rule) -> Touches:

@@ -21,29 +21,45 @@ class ZeroShot:
     single sample, and must not decide whether it is learned from.
     """
 
-    def __init__(self, classifier: ZeroShotClassifier, samples: Samples) -> None:
+    def __init__(self, classifier: ZeroShotClassifier, samples: Samples, log_prior: Tensor | None = None) -> None:
         self.classifier = classifier
         self.samples = samples
+        self.log_prior = log_prior  # B×C, float64; added to z wherever a method sees it
 
     @cached_property
     def logits(self) -> Tensor:
         """z, B×C, in the classifier's precision; whoever asks may write to it."""
-        return self.classifier.logits(self.samples.features)
+        if self.log_prior is None:
+            return self.classifier.logits(self.samples.features)
+        return self.exact_logits.to(self.classifier.anchors.dtype, copy=True)
 
     @cached_property
     def exact_logits(self) -> Tensor:
         """z, B×C, float64."""
-        return exact_logits(self.classifier, self.samples.features)
+        return self._shifted(self.text_logits)
 
     def exact_logits_of(self, rows: NDArray[np.int64]) -> Tensor:
         """z of some of the samples, float64."""
-        return exact_logits(self.classifier, self.samples.features[rows])
+        if self.log_prior is None:
+            return exact_logits(self.classifier, self.samples.features[rows])
+        return self.exact_logits[rows]
+
+    @cached_property
+    def text_logits(self) -> Tensor:
+        """z without the prior, B×C, float64."""
+        return exact_logits(self.classifier, self.samples.features)
+
+    @cached_property
+    def text_probabilities(self) -> Tensor:
+        """softmax(z) without the prior, B×C, float64."""
+        return self.text_logits.softmax(dim=1)
 
     @cached_property
     def view_logits(self) -> Tensor:
         """z of every view, B×V×C, float64."""
         assert self.samples.views is not None  # a method asks for them only if it needs views
-        return exact_logits(self.classifier, self.samples.views)
+        z = exact_logits(self.classifier, self.samples.views)
+        return z if self.log_prior is None else z + self.log_prior[:, None]
 
     @cached_property
     def probabilities(self) -> Tensor:
@@ -52,7 +68,7 @@ class ZeroShot:
             return self.exact_logits.softmax(dim=1)
         p = torch.zeros_like(self.exact_logits)
         for views in self.samples.most_confident.unbind(1):  # one view of each sample at a time bounds memory
-            p += exact_logits(self.classifier, views).softmax(dim=1)
+            p += self._shifted(exact_logits(self.classifier, views)).softmax(dim=1)
         return p / self.samples.most_confident.shape[1]
 
     @cached_property
@@ -64,6 +80,9 @@ class ZeroShot:
     def labels(self) -> Tensor:
         """B, the class with the largest z."""
         return self.exact_logits.argmax(dim=1)
+
+    def _shifted(self, z: Tensor) -> Tensor:
+        return z if self.log_prior is None else z + self.log_prior
 
 
 def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 GPU decoders take files that Pillow refuses, a truncated one for instance, and refuse others that it takes. The markers
 of a file are therefore walked first. What is unusual in any way is left to Pillow. What passes is a picture for Pillow
-too: libjpeg only warns of damage inside compressed data that a marker ends.
+too: libjpeg only warns of damage inside compressed data that the end marker ends.
 """
 
 import struct
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pta.images import jpeg
 
 _QUANTISATION, _HUFFMAN, _FRAME, _INTERVAL, _JFIF, _ADOBE = 0xDB, 0xC4, 0xC0, 0xDD, 0xE0, 0xEE
+_END = b"\xff\xd9"
 _MOST_SEGMENTS = 256
 _LONGEST_SIDE = 65_500  # libjpeg refuses more
 _SEGMENT = struct.Struct(">BBH")  # FF, the marker, the length of itself and what follows
@@ -23,7 +24,6 @@ _WHOLE = b"\0\x3f\0"  # all coefficients, with all their bits
 _FROM = 256  # the numbers of quantisation tables, to tell them from Huffman tables
 # Of luminance, where both chrominances have 1×1: what nvJPEG decodes.
 _SAMPLINGS = frozenset(((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (4, 2)))
-_SEARCHED = 2**16  # bytes at a time, which stay in the processor's cache
 _FEWEST_BITS = 2  # of a block of 8×8: one for its mean, one for its end
 
 
@@ -76,9 +76,12 @@ def _walk(content: bytes) -> BaselineJpeg:
     _require(marker == jpeg.START_OF_SCAN)
     width, height, blocks = _measure(frame)
     _require_all_scanned(frame, body, tables)
-    scanned = _scan_length(content, end, restarts)
-    _require(content[end + scanned + 1] == jpeg.END_OF_IMAGE and 8 * scanned >= _FEWEST_BITS * blocks)
-    return BaselineJpeg(bytearray().join((*kept, data[start : end + scanned + 2])), width, height)
+    stop = len(content) - 2
+    if content[stop:] != _END or _has_marker(data[end : stop + 1], restarts):
+        stop = content.index(_END, end)  # something follows the picture
+        _require(not _has_marker(data[end : stop + 1], restarts))
+    _require(8 * (stop - end) >= _FEWEST_BITS * blocks)
+    return BaselineJpeg(bytearray().join((*kept, data[start : stop + 2])), width, height)
 
 
 @lru_cache(maxsize=1024)
@@ -122,18 +125,14 @@ def _require_all_scanned(frame: bytes, scan: bytes, tables: set[int]) -> None:
     _require(scan[0] == len(names) == len(coders) and names == frame[6::3] and scan[-3:] == _WHOLE and used <= tables)
 
 
-def _scan_length(content: bytes, start: int, restarts: bool) -> int:
-    """How many bytes of compressed data come before a marker. Numpy searches them beside other threads."""
-    for place in range(start, len(content) - 1, _SEARCHED):
-        data = np.frombuffer(content, np.uint8, min(_SEARCHED, len(content) - place - 1) + 1, place)
-        after = data[1:]
-        markers = (data[:-1] == 0xFF) & (after != 0)
-        if restarts:
-            markers &= after & 0xF8 != 0xD0
-        first = int(markers.argmax())
-        if markers[first]:
-            return place - start + first
-    raise ValueError
+def _has_marker(scan: memoryview, restarts: bool) -> bool:
+    """Whether an FF in compressed data is followed by anything but 00, or a restart marker in data that restart."""
+    data = np.frombuffer(scan, np.uint8)
+    followers = (data[:-1] == 0xFF).view(np.uint8)
+    followers *= data[1:]
+    if restarts:
+        followers = followers[followers & 0xF8 != 0xD0]
+    return bool(followers.max(initial=0))
 
 
 def _require(usual: bool) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +21,22 @@ _line_weights = lru_cache(maxsize=1)(line_weights)  # the same for all batches o
 
 
 def resize_ragged(pictures: Sequence[Tensor], preprocess: Preprocessing) -> Tensor:
-    """Pictures uint8 channels×height×width on one device, in any memory layout, to uint8 N×channels×size×size."""
-    try:
-        from pta.images.ragged_kernel import resize_lines
-    except ImportError:  # Triton exists for Linux
-        alone = ((DevicePreprocessing(preprocess, *one.shape[1:]).to(one.device), one) for one in pictures)
-        return torch.cat([resize(one[None]) for resize, one in alone])
+    """Pictures uint8 channels×height×width on one device, in any memory layout, to uint8 N×channels×size×size.
+
+    >>> pictures = [torch.zeros(3, 480, 640, dtype=torch.uint8), torch.zeros(3, 300, 200, dtype=torch.uint8)]
+    >>> resize_ragged(pictures, Preprocessing(size=24)).shape
+    torch.Size([2, 3, 24, 24])
+    """
+    if pictures[0].is_cuda and find_spec("triton") is not None:
+        return resize_by_kernel(pictures, preprocess)
+    alone = ((DevicePreprocessing(preprocess, *one.shape[1:]).to(one.device), one) for one in pictures)
+    return torch.cat([resize(one[None]) for resize, one in alone])
+
+
+def resize_by_kernel(pictures: Sequence[Tensor], preprocess: Preprocessing) -> Tensor:
+    """The same for a whole batch at once, in Triton."""
+    from pta.images.ragged_kernel import resize_lines
+
     channels, size, device = len(preprocess.mean), preprocess.size, pictures[0].device
     plans = [_plan(*picture.shape[1:], preprocess) for picture in pictures]
     needed = np.array([then.needed for _, then in plans])

@@ -8,7 +8,7 @@ labels, is a single CUDA graph, in which the host has no part. A method whose st
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from pta.inference.recordable import is_recordable
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
 from pta.parameters import require_count
+from pta.samples import Samples
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 
@@ -82,7 +83,10 @@ class Program:
         self._encode: Callable[[Tensor], Tensor] = encoder.encode_unchecked
         self._pixels = torch.zeros(batch, len(encoder.preprocess.mean), *size, dtype=torch.uint8, device=self._device)
         self.encoder, self.adapter = encoder, adapter.to(self._device)
-        self._recording: Recording | None = None
+        stretch = min(self.batch, self.adapter.longest_stretch or self.batch)
+        self._stretches = [slice(begin, begin + stretch) for begin in range(0, self.batch, stretch)]
+        self._recordings: list[Recording] = []  # of each stretch; the first encodes the whole batch
+        self._refresh: Recording | None = None
         self._recorded: tuple[int, ...] = ()
         self._records_step = False
         if self._on_gpu:
@@ -155,16 +159,26 @@ class Program:
         return Predictions(logits.argmax(dim=1), logits)
 
     def _answer(self, count: int) -> Predictions:
-        if self._recording is None:
+        if not self._recordings:
             return self._predict(self._encode(self._resize(self._pixels[:count])))
         if self._recorded != self._memory():
             self._record()
         if not self._records_step:
-            (features,) = self._recording.replay()
+            (features,) = self._recordings[0].replay()
             return self._predict(features[:count])
-        if count < self.batch:
+        due = self.adapter.refreshes_within(count)
+        if count < self.batch or not set(due) <= {stretch.stop for stretch in self._stretches}:
             return self._predict(self._features()[:count])
-        return Predictions(*self._recording.replay())
+        return self._replay(due)
+
+    def _replay(self, due: list[int]) -> Predictions:
+        parts = []
+        for stretch, recording in zip(self._stretches, self._recordings, strict=True):
+            parts.append(recording.replay())
+            if stretch.stop in due and self._refresh is not None:
+                self._refresh.replay()
+        self.adapter.count_on_host(self.batch)
+        return Predictions(*(one[0] if len(one) == 1 else torch.cat(one) for one in zip(*parts, strict=True)))
 
     @property
     def _on_gpu(self) -> bool:
@@ -192,15 +206,29 @@ class Program:
             self._resize, self._encode = plain
 
     def _record(self) -> None:
-        self._recording = None  # gives its memory back before the next one takes as much
-        self._records_step = is_recordable(self.adapter, self.batch)
-        state = self.adapter.state().values() if self._records_step else ()
-        self._recording = Recording(self._work, state, self._stream)
+        self._recordings, self._refresh = [], None  # give their memory back before the next ones take as much
+        sizes = {len(range(self.batch)[stretch]) for stretch in self._stretches}
+        self._records_step = all(is_recordable(self.adapter, size) for size in sizes)
+        if not self._records_step:
+            self._recordings = [Recording(lambda: (self._features(),), (), self._stream)]
+        else:
+            state = self.adapter.state().values()
+            for number in range(len(self._stretches)):
+                self._recordings.append(Recording(partial(self._work, number), state, self._stream))
+            if self.adapter.longest_stretch is not None:
+                self._refresh = Recording(self._refresh_work, state, self._stream)
         self._recorded = self._memory()
 
-    def _work(self) -> tuple[Tensor, ...]:
-        features = self._features()
-        return self._predict(features) if self._records_step else (features,)
+    def _work(self, number: int) -> Predictions:
+        """Learn a stretch of the batch and say what it shows; the first encodes the whole batch."""
+        if number == 0:
+            self._encoded = self._features()
+        logits = self.adapter.step_before_refresh(Samples.unchecked(self._encoded[self._stretches[number]]))
+        return Predictions(logits.argmax(dim=1), logits)
+
+    def _refresh_work(self) -> tuple[Tensor, ...]:
+        self.adapter.refresh_state()
+        return ()
 
     def _memory(self) -> tuple[int, ...]:
         """Where all that a recording reads and writes lies: replacing the state or converting the model moves it."""

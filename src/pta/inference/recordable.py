@@ -78,10 +78,11 @@ def is_recordable(adapter: Adapter, batch: int = 1) -> bool:
     dataflow = _Dataflow(state.values(), twin.classifier.anchors.device)
     try:
         with fake, dataflow:
-            for call in (twin.step, twin.predict, twin.predict, twin.step):
+            for call in (twin.step_before_refresh, twin.predict, twin.predict, twin.step_before_refresh):
                 samples = _samples(twin, batch)
                 dataflow.begin_call(samples)
                 dataflow.use([call(samples)])
+                twin.refresh_state()
     except Exception:  # whatever a method does with tensors that have no numbers: it needs them
         return False
     same_tensors = all(tensor is state[name] for name, tensor in twin.state().items())

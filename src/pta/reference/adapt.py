@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, log_softmax, mean_probabilities, softmax
+from pta.reference.numerics import Array, entropy, log_softmax, mean_probabilities, shifts_of, softmax
 
 SAME_ENTROPY = 1e-12  # entropies closer than this are equal
 NO_SPREAD = 1e-12  # covariances with a smaller trace are zero
@@ -14,6 +14,7 @@ def adapt_loop(
     *,
     scale: float = 100.0,
     bias: float = 0.0,
+    log_prior: Array | None = None,
     most_confident: Array | None = None,
     slots: int = 16,
     alpha: float = 0.9,
@@ -33,10 +34,11 @@ def adapt_loop(
         similarities = S if similarity == "stale" else f @ stored.T
         return weighed(f, z, W, b, similarities, V, temperature) + bias
 
+    shifts = shifts_of(log_prior, features, T)
     outputs = []
     for t, f in enumerate(features):
-        z = scale * (T @ f)
-        p = softmax(z) if most_confident is None else mean_probabilities(T, most_confident[t], scale)
+        z = scale * (T @ f) + shifts[t]
+        p = softmax(z) if most_confident is None else mean_probabilities(T, most_confident[t], scale, shifts[t])
         own, e = int(z.argmax()), entropy(p)
         if order == "predict-first":
             outputs.append(score(f, z))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pta.reference.numerics import Array, softmax, unit
+from pta.reference.numerics import Array, shifts_of, softmax, unit
 
 
 def bca_loop(
@@ -10,6 +10,7 @@ def bca_loop(
     features: Array,
     *,
     scale: float = 100.0,
+    log_prior: Array | None = None,
     centre_threshold: float = 0.05,
     centre_count: float = 20000,
     prior_threshold: float = 0.65,
@@ -23,14 +24,14 @@ def bca_loop(
     n1 = [centre_count] * len(anchors)
     n2 = [prior_count] * len(anchors)
 
-    def beliefs(f: Array) -> tuple[Array, Array]:
-        q = softmax(scale * (centres @ f))
+    def beliefs(f: Array, shift: Array) -> tuple[Array, Array]:
+        q = softmax(scale * (centres @ f) + shift)
         return q, (q[:, None] * table).sum(axis=0)
 
     answers = []
-    for f in features:
+    for f, shift in zip(features, shifts_of(log_prior, features, anchors), strict=True):
         # 1. Likelihood of the centres and posterior of the classes.
-        q, r = beliefs(f)
+        q, r = beliefs(f, shift)
         # 2. The answer, whose logarithm is taken below.
         if order == "predict-first":
             answers.append(r)
@@ -45,6 +46,6 @@ def bca_loop(
             table[m] = (n2[m] * table[m] + r) / (n2[m] + 1)
             n2[m] += 1
         if order == "update-first":
-            answers.append(beliefs(f)[1])
+            answers.append(beliefs(f, shift)[1])
     with np.errstate(divide="ignore"):
         return np.log(np.array(answers))

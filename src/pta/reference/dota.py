@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pta.reference.numerics import Array, softmax
+from pta.reference.numerics import Array, shifts_of, softmax
 
 
 def dota_loop(
@@ -11,6 +11,7 @@ def dota_loop(
     *,
     scale: float = 100.0,
     bias: float = 0.0,
+    log_prior: Array | None = None,
     most_confident: Array | None = None,
     epsilon: float = 1e-4,
     eta: float = 0.3,
@@ -46,10 +47,11 @@ def dota_loop(
         grown = counts.mean() / len(xs) if growth == "mean-count" else samples
         return zs.mean(axis=0) + min(rho * grown, eta) * g
 
+    shifts = shifts_of(log_prior, features, T)
     outputs = []
     for t, f in enumerate(features):
         xs = f[None] if most_confident is None else most_confident[t]
-        zs = np.array([scale * (T @ x) + bias for x in xs])
+        zs = np.array([scale * (T @ x) + bias + shifts[t] for x in xs])
         ys = softmax(zs)
         if order == "predict-first":
             outputs.append(score(xs, zs, t))

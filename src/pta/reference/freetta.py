@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, mean_probabilities, softmax, unit
+from pta.reference.numerics import Array, entropy, mean_probabilities, shifts_of, softmax, unit
 
 
 def freetta_loop(
@@ -13,6 +13,7 @@ def freetta_loop(
     *,
     scale: float = 100.0,
     bias: float = 0.0,
+    log_prior: Array | None = None,
     most_confident: Array | None = None,
     alpha: float = 0.2,
     beta: float = 4.5,
@@ -35,11 +36,12 @@ def freetta_loop(
             precision = d * np.linalg.pinv(heard * sigma + np.trace(sigma) * identity)
         return np.array([m @ precision @ x - 0.5 * m @ precision @ m for m in mu]) + np.log(N / (1 + heard))
 
+    shifts = shifts_of(log_prior, features, T)
     outputs = []
     for t, x in enumerate(features):
-        z = scale * (T @ x) + bias
-        text = z if scaled_text else T @ x
-        p = softmax(z) if most_confident is None else mean_probabilities(T, most_confident[t], scale)
+        z = scale * (T @ x) + bias + shifts[t]
+        text = z if scaled_text else (z - bias) / scale
+        p = softmax(z) if most_confident is None else mean_probabilities(T, most_confident[t], scale, shifts[t])
         # 1. Gaussian scores and posterior.
         g = gaussian(x)
         gamma = softmax(g)

@@ -26,9 +26,14 @@ def entropy(p: Array) -> float:
     return float(-np.sum(positive * np.log(positive)))
 
 
-def mean_probabilities(anchors: Array, views: Array, scale: float) -> Array:
+def shifts_of(log_prior: Array | None, features: Array, anchors: Array) -> Array:
+    """What a prior adds to the zero-shot logits of every sample, N×C: nothing, if there is none."""
+    return np.zeros((len(features), len(anchors)), anchors.dtype) if log_prior is None else log_prior
+
+
+def mean_probabilities(anchors: Array, views: Array, scale: float, shift: Array | float = 0.0) -> Array:
     """The mean of the zero-shot probabilities of views, for a sample whose feature is their mean."""
-    return softmax(scale * (views @ anchors.T)).mean(axis=0)
+    return softmax(scale * (views @ anchors.T) + shift).mean(axis=0)
 
 
 def unit(v: Array) -> Array:

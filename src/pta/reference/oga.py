@@ -3,7 +3,7 @@
 import numpy as np
 
 from pta.reference.adapt import NO_SPREAD, SAME_ENTROPY
-from pta.reference.numerics import Array, entropy, log_softmax, mean_probabilities, unit
+from pta.reference.numerics import Array, entropy, log_softmax, mean_probabilities, shifts_of, unit
 
 
 def oga_loop(
@@ -11,6 +11,7 @@ def oga_loop(
     features: Array,
     *,
     scale: float = 100.0,
+    log_prior: Array | None = None,
     most_confident: Array | None = None,
     slots: int = 8,
     tau: float = 0.05,
@@ -24,12 +25,13 @@ def oga_loop(
     entropies = np.full((classes, slots), np.log(classes))
     means = T.copy()
     precision = d * np.eye(d, dtype=T.dtype)
+    shifts = shifts_of(log_prior, features, T)
     outputs = []
     for t, x in enumerate(features):
-        log_s = log_softmax(scale * (T @ x))
+        log_s = log_softmax(scale * (T @ x) + shifts[t])
         own = int(log_s.argmax())
         if most_confident is not None:
-            log_s = np.log(mean_probabilities(T, most_confident[t], scale))
+            log_s = np.log(mean_probabilities(T, most_confident[t], scale, shifts[t]))
         e = entropy(np.exp(log_s))
         if order == "predict-first":
             outputs.append(log_s + log_softmax(tau * log_likelihoods(x, means, precision)))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from pta.reference.numerics import Array, softmax
+from pta.reference.numerics import Array, shifts_of, softmax
 
 
 def onzeta_loop(
@@ -13,6 +13,7 @@ def onzeta_loop(
     *,
     length: int,
     scale: float = 100.0,
+    log_prior: Array | None = None,
     temperature: float = 0.04,
     proxy_step: float = 0.5,
     dual_step: float = 20.0,
@@ -25,14 +26,15 @@ def onzeta_loop(
     w = anchors.T.copy()
     rho = np.zeros(classes, dtype=anchors.dtype)
 
-    def labels(x: Array) -> tuple[Array, Array]:
-        p = softmax(x @ anchors.T * scale) * np.exp(rho - rho.max())
+    def labels(x: Array, shift: Array) -> tuple[Array, Array]:
+        p = softmax(x @ anchors.T * scale + shift) * np.exp(rho - rho.max())
         return p / p.sum(), softmax(x @ w / temperature)
 
     answers = []
-    for i, x in enumerate(features, start=1):
+    shifts = shifts_of(log_prior, features, anchors)
+    for i, (x, shift) in enumerate(zip(features, shifts, strict=True), start=1):
         # 1. and 3. Text label and vision label.
-        p, v = labels(x)
+        p, v = labels(x, shift)
         # 2. Dual step.
         rho = np.maximum(0, rho - dual_step / math.sqrt(i) * (p - alpha / classes))
         # 5. Proxy step.
@@ -40,7 +42,7 @@ def onzeta_loop(
         w = w / np.linalg.norm(w, axis=0)
         # 4. The answer, whose logarithm is taken below.
         if order == "update-first":
-            p, v = labels(x)
+            p, v = labels(x, shift)
         b = beta * math.sqrt(min(i, length) / length)
         answers.append(b * v + (1 - b) * p)
     with np.errstate(divide="ignore"):

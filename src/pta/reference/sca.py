@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
+from pta.reference.numerics import Array, entropy, mean_probabilities, shifts_of, softmax
 
 
 def sca_loop(
@@ -11,6 +11,7 @@ def sca_loop(
     *,
     scale: float = 100.0,
     bias: float = 0.0,
+    log_prior: Array | None = None,
     most_confident: Array | None = None,
     gamma: float = 1e4,
     tau: float = 0.5,
@@ -26,11 +27,12 @@ def sca_loop(
     C, d = anchors.shape
     ridge = gamma * np.eye(d, dtype=anchors.dtype)
     gram, cross = np.zeros((d, d), anchors.dtype), np.zeros((d, C), anchors.dtype)
+    shifts = shifts_of(log_prior, features, anchors)
     outputs = []
     for t, f in enumerate(features):
         # 1. Zero-shot logits and probabilities.
-        z = scale * (anchors @ f) + bias
-        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
+        z = scale * (anchors @ f) + bias + shifts[t]
+        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale, shifts[t])
         # 2. Pseudo-label.
         label = pseudo_label(p, tau, threshold, temperature)
         # 3. Statistics, and the classifier that they give.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pta.reference.numerics import Array, entropy, mean_probabilities, softmax
+from pta.reference.numerics import Array, entropy, mean_probabilities, shifts_of, softmax
 
 Item = tuple[Array, float, Array]  # feature, entropy, probabilities
 Cache = dict[int, list[Item]]  # by class, the smallest entropy first
@@ -22,6 +22,7 @@ def tda_loop(
     *,
     scale: float = 100.0,
     bias: float = 0.0,
+    log_prior: Array | None = None,
     most_confident: Array | None = None,
     positive_alpha: float = 2.0,
     positive_beta: float = 5.0,
@@ -42,7 +43,7 @@ def tda_loop(
 
     BoostAdapter scores sample t with a `boosted` positive cache, and has its own way to insert into the negative one.
     """
-    classes = len(anchors)
+    classes, shifts = len(anchors), shifts_of(log_prior, features, anchors)
     positive: Cache = {}
     negative: Cache = {}
 
@@ -54,8 +55,8 @@ def tda_loop(
     outputs = []
     for t, f in enumerate(features):
         # 1. Zero-shot logits, probabilities and their entropy.
-        z = scale * (anchors @ f) + bias
-        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale)
+        z = scale * (anchors @ f) + bias + shifts[t]
+        p = softmax(z) if most_confident is None else mean_probabilities(anchors, most_confident[t], scale, shifts[t])
         e, label = entropy(p), int(np.argmax(z))
         if order == "predict-first":
             outputs.append(score(z, f, t))

@@ -10,12 +10,11 @@ from pta.reproduction.declaration import TIMED_METRICS, Row
 from pta.reproduction.measure import Outcome
 from pta.reproduction.plan import Plan
 from pta.reproduction.table import Line, Table
-from pta.reproduction.world import kind_of
 
 
 def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:
     """The table of a plan whose jobs are done."""
-    experiment, absent = plan.experiment, dict[str, str]()
+    experiment, absent = plan.experiment, dict(plan.left_out)
     cells = {row.name: _cells(plan, row, outcomes, absent) for row in experiment.rows}
     headings = [column.heading for column in plan.columns]
     gains = {row.name: _gain(plan, row, cells) for row in experiment.rows}
@@ -25,8 +24,9 @@ def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], 
     lines = [
         Line(row, tuple(replace(one, digits=experiment.digits) for one in cells[row.name])) for row in experiment.rows
     ]
+    titles = plan.world.titles
     return Table(
-        experiment, tuple(headings), mark_best(lines), plan.world.comparable, dict(about), tuple(notes), absent
+        experiment, tuple(headings), mark_best(lines), plan.world.comparable, dict(about), tuple(notes), absent, titles
     )
 
 
@@ -55,8 +55,7 @@ def _measured(plan: Plan, row: Row, at: int, outcomes: Mapping[str, Outcome], ab
     for dataset, job in zip(column.datasets, plan.jobs[row.name, at], strict=True):
         outcome = outcomes[job.key]
         if outcome.why:
-            dataset_or_kind = kind_of(job.dataset) if job.absent else job.dataset
-            absent[dataset_or_kind if outcome.missing == NO_DATA else f"{row.name} on {job.dataset}"] = outcome.why
+            absent[job.dataset if outcome.missing == NO_DATA else f"{row.name} on {job.dataset}"] = outcome.why
         prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
         source = Source(plan.world.title(dataset), outcome.records, prompts, job.views or "")
         known = source.values(metric)

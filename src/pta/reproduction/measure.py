@@ -74,8 +74,6 @@ def _evaluate(job: Job, library: Library, store: ResultStore, on_run: Callable[[
 
 def _data_of(job: Job, library: Library) -> FeatureFile | Outcome:
     """The data of a job, or why there are none."""
-    if job.absent:
-        return Outcome(missing=NO_DATA, why=job.absent)
     try:
         if job.speed:  # what is encoded while the clock runs is not needed before
             return library.features(job.dataset, templates=job.templates)

@@ -30,7 +30,6 @@ class Job:
     stream: Stream
     seeds: tuple[int, ...]
     speed: bool  # whether the time of single images is measured, instead of accuracy
-    absent: str  # why there are no such data, if there can be none
 
     @cached_property
     def key(self) -> str:
@@ -64,6 +63,7 @@ class Plan:
     jobs: Mapping[tuple[str, int], tuple[Job, ...]]  # by the name of the row and the position of the column
     paper_columns: tuple[PlacedColumn, ...]  # as they are for the data of the printed numbers
     printed: Mapping[str, Mapping[str, float]]  # by the name of the row and the label of the column
+    left_out: Mapping[str, str]  # kinds of data whose rows and columns are left out, each with the reason
 
     @property
     def all_jobs(self) -> list[Job]:
@@ -82,6 +82,7 @@ def place(experiment: Experiment, world: World, papers: World | None = None) -> 
         papers = world = replace(world, comparable=True)
     papers = papers or load_world("paper")
     with naming(f"experiment {experiment.id}"):
+        experiment, left_out = _without_absent(experiment, world)
         columns, jobs = _place_columns(experiment, world), {}
         for row, (at, column) in product(experiment.rows, enumerate(columns)):
             with naming(row.name):
@@ -90,7 +91,19 @@ def place(experiment: Experiment, world: World, papers: World | None = None) -> 
         paper_columns = _place_columns(of_the_paper, papers)
         printed = {row.name: _printed(row, paper_columns) for row in experiment.rows}
         _check_named_columns(experiment, [column.label for column in paper_columns], printed)
-    return Plan(experiment, world, columns, jobs, paper_columns, printed)
+    return Plan(experiment, world, columns, jobs, paper_columns, printed, left_out)
+
+
+def _without_absent(experiment: Experiment, world: World) -> tuple[Experiment, dict[str, str]]:
+    """An experiment without rows and columns of data that the world cannot have, and the reason for each kind."""
+    rows = [(row, {kind_of(str(value)) for value in row.fill.values()}) for row in experiment.rows]
+    groups = [(column, world.members(column.datasets) if column.datasets else ()) for column in experiment.columns]
+    columns = [(column, {kind_of(id) for id in group}) for column, group in groups]
+    found = set().union(*(kinds for _, kinds in (*rows, *columns)))
+    left_out = {kind: why for kind, why in world.absent.items() if kind in found}
+    kept_rows = tuple(row for row, kinds in rows if kinds.isdisjoint(left_out))
+    kept_columns = tuple(column for column, kinds in columns if kinds.isdisjoint(left_out))
+    return replace(experiment, rows=kept_rows, columns=kept_columns), left_out
 
 
 def _place_columns(experiment: Experiment, world: World) -> tuple[PlacedColumn, ...]:
@@ -129,12 +142,11 @@ def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
     params = {**_preset_values(row, id), **row.params}
     _check(row.method, params)
     load_templates(row.templates)
-    absent = world.absent.get(kind_of(id), "")
     views = [mode for group, mode in row.views.items() if dataset in world.members(group)]
     made_of = (id, row.method, params, row.templates, row.descriptions, views[0] if views else None, row.stream)
     if metric in SPEED_METRICS:
-        return Job(*made_of, seeds=(1,), speed=True, absent=absent)
-    return Job(*made_of, row.seeds[: world.most_seeds], speed=False, absent=absent)
+        return Job(*made_of, seeds=(1,), speed=True)
+    return Job(*made_of, row.seeds[: world.most_seeds], speed=False)
 
 
 def _preset_values(row: Row, dataset: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class Table:
     about: dict[str, Any]  # what the numbers were made with, e.g. model and data, in words, by name
     notes: tuple[str, ...] = ()  # what is to be said of data and model, one sentence each
     absent: dict[str, str] = field(default_factory=dict)  # the datasets that were not there, each with the reason
+    titles: Mapping[str, str] = field(default_factory=dict)  # of sections that hold other data than the paper's
 
     @property
     def cells(self) -> list[Cell]:
@@ -53,8 +54,9 @@ class Table:
         """Every line with the heading above it, where another section begins."""
         before = ""
         for line in self.lines:
-            yield line.row.section if line.row.section != before else None, line
-            before = line.row.section
+            section = line.row.section
+            yield self.titles.get(section, section) if section != before else None, line
+            before = section
 
     @property
     def remarks(self) -> list[str]:

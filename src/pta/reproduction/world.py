@@ -19,8 +19,10 @@ class World:
 
     comparable: bool  # whether they are the paper's, so that its numbers may stand beside ours
     groups: Mapping[str, tuple[str, ...]]  # the ids of their datasets; names in braces are filled in by rows
-    titles: Mapping[str, str]  # of datasets, and of groups where they are not called as in the paper
-    absent: Mapping[str, str] = field(default_factory=dict)  # why it has no data of a kind
+    titles: Mapping[str, str]  # of datasets, and of groups and sections where they are not called as in the paper
+    absent: Mapping[str, str] = field(
+        default_factory=dict
+    )  # why it has no data of a kind, whose rows and columns are left out
     stand_ins: Mapping[str, str] = field(default_factory=dict)  # for datasets of a kind; {} is the rest of the id
     data: Mapping[str, str] = field(default_factory=dict)  # what data of a kind are, for a reader
     model: str = ""  # the model that goes with it, if not the user's
@@ -40,7 +42,7 @@ class World:
         """The dataset that is taken for one: itself, if no other is.
 
         >>> load_world("offline").stand_in("modelnet_c/rotate/2"), load_world("paper").stand_in("modelnet_c/rotate/2")
-        ('point_shapes/procedural/rotate/2/200', 'modelnet_c/rotate/2')
+        ('point_shapes/procedural/rotate/2/520', 'modelnet_c/rotate/2')
         """
         kind = kind_of(dataset)
         return self.stand_ins[kind].format(dataset.removeprefix(f"{kind}/")) if kind in self.stand_ins else dataset

@@ -1,0 +1,152 @@
+"""WPTA: what each of its parts is worth on real features, and what it costs beside PTA.
+
+    python benchmarks/wpta.py --features FOLDER      writes benchmarks/results/wpta-ablation.csv
+    OMP_NUM_THREADS=1 python benchmarks/wpta.py      writes benchmarks/results/wpta-cpu.csv
+
+Accuracies are those of seeds 1 and 2 without a prior. Durations are medians of turns that WPTA and PTA's engines take
+on the same synthetic batches, refreshes included: trust the ratios.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from engine import median_seconds, with_engine
+from result_file import RESULTS, Row, write
+from synthetic import clip_like
+from torch import Tensor
+
+from pta import PTA, WPTA, Adapter, Samples, ZeroShotClassifier
+from pta.datasets.features import FeatureFile, load_features
+from pta.engines.chunk import advance_by_chunk
+from pta.engines.numba_chunk import advance_by_numba
+from pta.engines.whitened import Texts
+from pta.evaluation.machine import hardware
+from pta.streams import iid
+
+FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")
+SEEDS = (1, 2)
+NEVER = 2**31
+CLASSES, DIM, BATCH, WARM_UP, VARIETY = 1000, 512, 256, 1024, 8
+
+
+class WithoutCentre(WPTA):
+    """Measures angles between features and texts as they are."""
+
+    name = "wpta-without-centre"
+
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        self._uncentre()
+
+    def refresh_state(self) -> None:
+        super().refresh_state()
+        self._uncentre()
+
+    @property
+    def _texts(self) -> Texts:
+        return Texts(self.classifier, torch.zeros_like(self.total), self.text_weight * self.classifier.anchors)
+
+    def _uncentre(self) -> None:
+        self.centre.zero_()
+        self._state_replaced()
+        for layer in self._layers:
+            layer.measure(self.centre, self._texts.part)
+
+
+class WithoutItself(WPTA):
+    """Scores a sample before it is learned."""
+
+    name = "wpta-without-itself"
+
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        self.at_once = 1
+
+    def _step(self, samples: Samples) -> Tensor:
+        z = self.zero_shot(samples).exact_logits
+        (layer,) = self._layers
+        nothing = torch.zeros_like(z)
+        cosines = layer.score(samples.features.double(), nothing, self.centre, self._texts.part, learn=False)
+        super()._step(samples)
+        return z + self.image_weight * self.classifier.scale * cosines
+
+
+PLAIN = partial(WPTA, prior="none")
+PARTS: dict[str, Callable[[ZeroShotClassifier], Adapter]] = {
+    "pta": PTA,
+    "wpta": PLAIN,
+    "no centring": partial(WithoutCentre, prior="none"),
+    "no whitening": partial(PLAIN, first_metric=NEVER),
+    "no text": partial(PLAIN, text_weight=0.0),
+    "own sample left out": partial(WithoutItself, prior="none"),
+    "refresh only by doubling": partial(PLAIN, refresh_every=NEVER),
+    "depth 2": partial(PLAIN, depth=2),
+}
+
+
+def accuracy(make: Callable[[ZeroShotClassifier], Adapter], data: FeatureFile, seed: int) -> float:
+    """Of a stream in the order of a seed, in percent."""
+    adapter, order = make(data.classifier), torch.from_numpy(iid(len(data.samples), seed))
+    found = torch.cat([adapter.step(data.samples[rows]).argmax(dim=1) for rows in order.split(BATCH)])
+    return 100 * float((found == torch.as_tensor(data.labels)[order]).double().mean())
+
+
+def ablation(folder: Path) -> Iterator[Row]:
+    """The mean over files and seeds, and each file's."""
+    files = {name: load_features(folder / f"{name}.npz") for name in FILES}
+    for part, make in PARTS.items():
+        own = {name: fmean(accuracy(make, data, seed) for seed in SEEDS) for name, data in files.items()}
+        each = {name: round(value, 2) for name, value in own.items()}
+        yield {"method": part, "accuracy": round(fmean(own.values()), 2), **each, "hardware": hardware()}
+
+
+def speed(turns: int) -> Iterator[Row]:
+    """Microseconds per sample."""
+    classifier, stream = clip_like(CLASSES, DIM, WARM_UP + VARIETY * BATCH)
+    warm, batches = stream[:WARM_UP], stream[WARM_UP:].split(BATCH)
+    implementations: dict[str, Callable[[Tensor], object]] = {
+        "zero-shot product": lambda f: f @ classifier.anchors.T,
+        "pta, chunk": with_engine(classifier, advance_by_chunk, 128),
+        "pta, chunk, compiled": with_engine(classifier, advance_by_numba, 256),
+        "wpta": PLAIN(classifier).step_unchecked,
+        "wpta with the prior": WPTA(classifier).step_unchecked,
+        "wpta, depth 2": PLAIN(classifier, depth=2).step_unchecked,
+    }
+    for run in implementations.values():
+        run(warm)
+    calls = {name: (lambda turn, run=run: run(batches[turn % VARIETY])) for name, run in implementations.items()}
+    seconds = median_seconds(calls, dict.fromkeys(calls, turns))
+    for name, duration in seconds.items():
+        yield {
+            "implementation": name,
+            "C": CLASSES,
+            "d": DIM,
+            "B": BATCH,
+            "us_per_sample": round(1e6 * duration / BATCH, 1),
+            "of_chunk": round(duration / seconds["pta, chunk"], 2),
+            "of_chunk_compiled": round(duration / seconds["pta, chunk, compiled"], 2),
+            "hardware": hardware(),
+        }
+
+
+def main() -> None:
+    """Write one of the two tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--features", type=Path, help="a folder of feature files, which are not distributed")
+    parser.add_argument("--turns", type=int, default=40)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        if arguments.features:
+            write(RESULTS / "wpta-ablation.csv", ablation(arguments.features))
+        else:
+            write(RESULTS / "wpta-cpu.csv", speed(arguments.turns))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The order-aware prior: which classes the next sample of an ordered stream is likely to be of.
+
+Kept, with C classes: two running means of the zero-shot probabilities s (rates 1/8 and 1/64), their mean over the whole
+stream (which 1/C counts ten samples in), and how well a sample agrees with the samples just before it: A as it is found
+to be, and B as it would be if the stream were shuffled. Both forget at the rate 1/256.
+
+For each sample, with t samples before it, u = (7/8)ᵗ, the running means e_f and e_s, and the mean m:
+1. A ← (1−1/256)·A + 8·(s·e_f − u/C); B ← (1−1/256)·B + 8·(1−u)·(s·m).
+2. r = (A+2)/(B+2) is about 1 for a shuffled stream, whatever its class frequencies, and larger for an ordered one. The
+   gate 1−ρ with ρ = 1/(1+(r/1.7)¹⁶) is closed below 1.7 and open above.
+3. The prior is added to the logits: ℓ = 1.5·(1−ρ)·log(C·(e_f+e_s)/4 + 1/2).
+4. The sample is counted in e_f, e_s and m.
+
+The rule and its constants are ours, chosen on development sets. All of it is linear in s but for step 3, so that a
+batch is a few products with triangular matrices. Nothing is read back from a GPU.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pta.classifier import ZeroShotClassifier
+
+_FAST, _SLOW, _FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
+_START = 10  # samples that 1/C counts in the mean over the stream
+_WEIGHT, _CAUTION = 8, 2  # of what A and B count, and of what both start with
+_OPEN, _SHARPNESS = 1.7, 16
+_STRENGTH = 1.5
+_ROWS = 64  # the products within a block grow with its square
+
+
+@dataclass(frozen=True)
+class LocalPrior:
+    """The state: e_f, e_s and m (C numbers each), A and B in float64, and how many samples were counted."""
+
+    fast: Tensor
+    slow: Tensor
+    mean: Tensor
+    found: Tensor
+    by_chance: Tensor
+    count: Tensor
+
+    @classmethod
+    def fresh(cls, classifier: ZeroShotClassifier) -> "LocalPrior":
+        """Before the first sample."""
+        even = torch.full_like(classifier.anchors[:, 0], 1 / classifier.classes, dtype=torch.float64)
+        none = even.new_zeros(())
+        return cls(even, even.clone(), even.clone(), none, none.clone(), none.long())
+
+    def predict(self, s: Tensor) -> Tensor:
+        """ℓ of B samples, each as if it were the next, B×C; `s` is B×C, in float64."""
+        started = _started(self.count)
+        found = (1 - _FORGET) * self.found + _agreement(s @ self.fast, started, s.shape[1])
+        by_chance = (1 - _FORGET) * self.by_chance + _WEIGHT * started * (s @ self.mean)
+        return torch.outer(_gate(found, by_chance), _log_frequency(self.fast + self.slow))
+
+    def learn(self, s: Tensor) -> Tensor:
+        """ℓ of B samples in order, each at its turn, B×C, which are then counted."""
+        return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
+
+    def _learn(self, s: Tensor) -> Tensor:
+        n, C = s.shape
+        age = torch.arange(n, dtype=s.dtype, device=s.device)
+        between = age[:, None] - age - 1  # samples after the one of the column and before the one of the row
+        alike, before = s @ s.T, between >= 0
+        fast, slow = (rate * torch.pow(1 - rate, between.clamp_min(0)) * before for rate in (_FAST, _SLOW))
+        of_fast, of_slow = (torch.pow(1 - rate, age) for rate in (_FAST, _SLOW))
+        weight = _START + self.count
+
+        started = _started(self.count + age)
+        with_recent = of_fast * (s @ self.fast) + (fast * alike).sum(dim=1)
+        with_mean = (weight * (s @ self.mean) + (alike * before).sum(dim=1)) / (weight + age)
+        kept = torch.pow(1 - _FORGET, (between + 1).clamp_min(0)) * (between >= -1)
+        of_state = torch.pow(1 - _FORGET, age + 1)
+        found = of_state * self.found + kept @ _agreement(with_recent, started, C)
+        by_chance = of_state * self.by_chance + kept @ (_WEIGHT * started * with_mean)
+        recent = ((fast + slow) @ s).addr_(of_fast, self.fast).addr_(of_slow, self.slow)
+        log_prior = _log_frequency(recent).mul_(_gate(found, by_chance)[:, None])
+
+        for running, rate in ((self.fast, _FAST), (self.slow, _SLOW)):
+            running.mul_((1 - rate) ** n).add_(rate * torch.pow(1 - rate, age.flip(0)) @ s)
+        self.mean.mul_(weight).add_(s.sum(dim=0)).div_(weight + n)
+        self.found.copy_(found[-1])
+        self.by_chance.copy_(by_chance[-1])
+        self.count.add_(n)
+        return log_prior
+
+
+def _started(count: Tensor) -> Tensor:
+    """1 − u: how much of e_f is samples."""
+    return 1 - torch.pow(1 - _FAST, count.double())
+
+
+def _agreement(with_recent: Tensor, started: Tensor, classes: int) -> Tensor:
+    return _WEIGHT * (with_recent - (1 - started) / classes)
+
+
+def _gate(found: Tensor, by_chance: Tensor) -> Tensor:
+    """1.5·(1−ρ)."""
+    odds = ((found + _CAUTION) / (by_chance + _CAUTION) / _OPEN) ** _SHARPNESS
+    return _STRENGTH * odds / (1 + odds)
+
+
+def _log_frequency(recent: Tensor) -> Tensor:
+    """log(C·(e_f+e_s)/4 + 1/2), in the place of e_f+e_s."""
+    return recent.mul_(recent.shape[-1] / 4).add_(0.5).log_()

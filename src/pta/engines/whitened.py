@@ -1,0 +1,131 @@
+"""Prototypes that are scored in a metric: a block of samples at once, and exactly what one at a time would give.
+
+While the centre m and the metric P stand still, sample j moves the prototype E_c by w_jc·y_j, where y = x − m. So what
+sample i meets at its turn follows from products with the prototypes before the block and within the block:
+
+    ⟨y_i, E_c⟩ = ⟨y_i, E_c before⟩ + Σ_{j≤i} ⟨y_i, y_j⟩·w_jc        ‖E_c‖² grows by w_ic·(2·⟨y_i, E_c⟩ − w_ic·‖y_i‖²)
+
+Differences to the centre are taken in float64: in a long stream of equal images they are small. Products are in the
+precision of the metric. Where numbers are host-readable, what is computed from the sums is kept and brought up to date
+by the classes that have changed; a recorded step that is replayed would change the sums without any call.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pta.classifier import ZeroShotClassifier
+from pta.engines.within_class import ClassScatter
+from pta.host_readable import is_host_readable
+
+_SHORTEST = 1e-20  # squared; what is shorter is mostly rounding, and counts as so long
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the anchors of a classifier give to the prototypes."""
+
+    classifier: ZeroShotClassifier
+    mean: Tensor  # t̄, d, float64
+    part: Tensor  # what the text of each class counts, C×d
+
+    @classmethod
+    def of(cls, classifier: ZeroShotClassifier, weight: float, dtype: torch.dtype) -> "Texts":
+        """Texts that count as so many samples, for products in a precision."""
+        anchors = classifier.anchors.double()
+        mean = anchors.mean(dim=0)
+        return cls(classifier, mean, (weight * (anchors - mean)).to(dtype))
+
+
+@dataclass
+class Kept:
+    """What the host keeps of a layer beside its state."""
+
+    prototypes: Tensor | None = None
+    scatter: ClassScatter = field(default_factory=ClassScatter)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is learned about the classes, and the metric that they are scored in."""
+
+    sums: Tensor  # M, C×d, float64: weighted sums of features
+    weights: Tensor  # n, C, float64: sums of the weights
+    metric: Tensor  # P, d×d
+    squares: Tensor  # C, float64: ‖E_c‖² in the metric
+    kept: Kept
+
+    def refresh(self, factor: Tensor, before: Tensor, centre: Tensor, texts: Tensor) -> None:
+        """Take another metric, given by L with L·Lᵀ = P⁻¹, and another centre than before."""
+        if self.kept.prototypes is None:
+            root = torch.linalg.solve_triangular(
+                factor, torch.eye(len(factor), dtype=factor.dtype, device=factor.device), upper=False
+            )
+            self.metric.copy_(root.T @ root)
+            self.measure(centre, texts)
+            return
+        self.metric.copy_(torch.cholesky_inverse(factor))  # which reads on the host whether it succeeded
+        self.kept.prototypes.addr_(self.weights.to(texts.dtype), (before - centre).to(texts.dtype))
+        whitened = torch.linalg.solve_triangular(factor, self.kept.prototypes.T, upper=False)
+        self.squares.copy_(whitened.square_().sum(dim=0))
+
+    def measure(self, centre: Tensor, texts: Tensor) -> None:
+        """Compute the squares from the rest of the state."""
+        prototypes = self._prototypes(centre, texts)
+        self.squares.copy_((prototypes @ self.metric).mul_(prototypes).sum(dim=1))
+
+    def score(self, x: Tensor, w: Tensor, centre: Tensor, texts: Tensor, *, learn: bool) -> Tensor:
+        """The cosine of each sample with each prototype, which holds the sample's own contribution, B×C.
+
+        Samples are B×d and their weights B×C, both float64; the centre is d, float64, and the texts' part C×d. With
+        `learn` samples are learned in order, and each meets those before it. Otherwise each is on its own.
+        """
+        y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)
+        turned = y @ self.metric
+        among = turned @ y.T
+        own, moved = among.diagonal()[:, None], _with_weight(w)
+        weights = w[:, moved].to(texts.dtype)
+        cosines = turned @ prototypes.T
+        products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
+        growth = (2 * products).addcmul_(own, weights, value=-1).mul_(weights)
+        squares = (growth.cumsum(dim=0) if learn else growth) + self.squares[moved].to(growth.dtype)
+        products.div_(_lengths(squares))
+        if isinstance(moved, slice):
+            cosines = products
+        else:
+            cosines.div_(_lengths(self.squares.to(cosines.dtype)))
+            cosines[:, moved] = products
+        if learn:
+            self.squares[moved] += growth.sum(dim=0)
+            self._add(x, y, w, moved)
+        return cosines.div_(_lengths(own))
+
+    def _prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
+        """E, C×d: the sums around the centre, and the texts' part."""
+        if self.kept.prototypes is not None:
+            return self.kept.prototypes
+        prototypes = torch.addr(self.sums, self.weights, centre, alpha=-1).to(texts.dtype).add_(texts)
+        if is_host_readable(prototypes):
+            self.kept.prototypes = prototypes
+        return prototypes
+
+    def _add(self, x: Tensor, y: Tensor, w: Tensor, moved: Tensor | slice) -> None:
+        self.weights.add_(w.sum(dim=0))
+        if self.kept.prototypes is None or isinstance(moved, slice):
+            self.sums.addmm_(w.T, x)
+            return
+        few = w[:, moved]
+        rows, columns = few.nonzero(as_tuple=True)
+        shares, classes = few[rows, columns, None], moved[columns]
+        self.sums.index_add_(0, classes, shares * x[rows])
+        self.kept.prototypes.index_add_(0, classes, shares.to(y.dtype) * y[rows])
+
+
+def _with_weight(w: Tensor) -> Tensor | slice:
+    """The classes to which any sample gives weight, where that can be read; all classes elsewhere."""
+    return (w > 0).any(dim=0).nonzero()[:, 0] if is_host_readable(w) else slice(None)
+
+
+def _lengths(squares: Tensor) -> Tensor:
+    return squares.clamp_min(_SHORTEST).sqrt_()

@@ -1,0 +1,80 @@
+"""WPTA as a loop: prototypes in the covariance of the images. The rule is this project's own."""
+
+import numpy as np
+
+from pta.reference.local_prior import local_prior_loop
+from pta.reference.numerics import Array, softmax
+
+SHORTEST = 1e-10
+
+
+def wpta_loop(
+    anchors: Array,
+    features: Array,
+    *,
+    scale: float = 100.0,
+    bias: float = 0.0,
+    min_probability: float = 0.1,
+    text_weight: float = 0.3,
+    image_weight: float = 0.4,
+    ridge: float = 4.0,
+    early_ridge: float = 64.0,
+    refresh_every: int = 128,
+    first_metric: int = 8,
+    least_spread: float = 1e-4,
+    depth: int = 1,
+    prior: str = "local",
+) -> Array:
+    """Logits N×C of a stream."""
+    T, (classes, d) = anchors, anchors.shape
+    V = T - T.mean(axis=0)
+    sx, G = np.zeros(d), np.zeros((d, d))
+    M, n = np.zeros((depth, classes, d)), np.zeros((depth, classes))
+    P = [np.eye(d)] * depth
+    zero_shot = scale * (features @ T.T) + bias
+    if prior == "local":
+        zero_shot = zero_shot + local_prior_loop(zero_shot)
+    outputs = []
+    for t, (x, z) in enumerate(zip(features, zero_shot, strict=True)):
+        # 1. Refresh the centre and the metric of each layer.
+        if t % refresh_every == 0 or (t < refresh_every and t & (t - 1) == 0):
+            m = (T.mean(axis=0) + sx) / (1 + t)
+            for layer in range(depth if t >= first_metric else 0):
+                S = within_class_covariance(t, sx, G, M[layer], n[layer])
+                spread = np.trace(S)
+                relative = ridge + early_ridge / t
+                enough = spread >= least_spread
+                P[layer] = np.linalg.inv(S / (spread / d) + relative * np.eye(d)) if enough else np.eye(d)
+        score = z
+        for layer in range(depth):
+            # 2. Classes that are probable enough learn.
+            s = softmax(score)
+            w = np.where(s >= min_probability, s, 0.0)
+            M[layer] += np.outer(w, x)
+            n[layer] += w
+            # 3. Prototypes around the centre, with the text as a part of a sample.
+            E = M[layer] - n[layer][:, None] * m + text_weight * V
+            # 4. Score.
+            score = z + image_weight * scale * cosines(x - m, E, P[layer])
+        outputs.append(score)
+        # 5. Sums over all samples.
+        sx = sx + x
+        G = G + np.outer(x, x)
+    return np.array(outputs)
+
+
+def within_class_covariance(t: int, sx: Array, G: Array, M: Array, n: Array) -> Array:
+    """The covariance of t samples less what lies between the classes."""
+    mu = sx / t
+    U = M - np.outer(n, mu)
+    return G / t - np.outer(mu, mu) - sum(np.outer(u, u) / (weight + 1) for u, weight in zip(U, n, strict=True)) / t
+
+
+def cosines(y: Array, E: Array, P: Array) -> Array:
+    """The cosine of y with each row of E in the metric P; 0 where either has length 0."""
+    return np.array([y @ P @ e / (length(y, P) * length(e, P)) for e in E])
+
+
+def length(v: Array, P: Array) -> float:
+    """The length of v in the metric P, and at least SHORTEST: what is shorter is rounding and has no direction."""
+    return max(float(v @ P @ v), SHORTEST**2) ** 0.5

@@ -1,0 +1,235 @@
+"""WPTA: batches across refreshes, shards that add, streams that degenerate, and states that were edited."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streams import clip_like_stream, cuts
+from torch.nn.functional import normalize
+
+import pta
+from pta import WPTA, Samples, ZeroShotClassifier
+from pta.errors import StateMismatch
+from pta.reference.wpta import wpta_loop
+
+COUNT = 300
+LONG = clip_like_stream(1, classes=9, dim=12, count=COUNT, scale=40.0)
+PLAIN = partial(WPTA, prior="none")
+LEARNED = ("total", "gram", "sums", "weights")
+
+
+def loop(stream, features, prior="none", **parameters):
+    wide = (one.double().numpy() for one in (stream.anchors, features))
+    return torch.from_numpy(wpta_loop(*wide, scale=stream.scale, prior=prior, **parameters))
+
+
+def stepped(adapter, features, parts):
+    return torch.cat([adapter.step(features[part]) for part in parts])
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@settings(max_examples=15)
+@given(parts=cuts(COUNT, max_cuts=12))
+def test_batches_are_cut_at_every_refresh(depth, parts):
+    logits = stepped(WPTA(LONG.classifier, depth=depth), LONG.features, parts)
+    torch.testing.assert_close(logits, loop(LONG, LONG.features, "local", depth=depth), atol=1e-9, rtol=0)
+
+
+def test_refreshes_are_due_after_powers_of_two_and_then_at_equal_distances():
+    adapter = WPTA(LONG.classifier)
+    found = [adapter.next_refresh(0)]
+    while found[-1] < 500:
+        found.append(adapter.next_refresh(found[-1]))
+    assert found == [1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512]
+    assert WPTA(LONG.classifier, refresh_every=5).next_refresh(4) == 5
+    assert adapter.refreshes_within(7) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_single_precision_is_within_two_thousandths_along_a_stream_of_clip_like_features(depth):
+    stream = clip_like_stream(3, classes=60, dim=64, count=700).to(torch.float32)
+    logits = stepped(WPTA(stream.classifier, depth=depth), stream.features, [slice(0, 333), slice(333, 700)])
+    torch.testing.assert_close(logits.double(), loop(stream, stream.features, "local", depth=depth), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("learned", [0, 1, 7, 8, 127, 128, 200])
+def test_predict_gives_what_a_clone_would_give_that_learns_the_sample(depth, learned):
+    adapter = WPTA(LONG.classifier, depth=depth)
+    if learned:
+        adapter.step(LONG.features[:learned])
+    rest = LONG.features[-5:]
+    each = torch.cat([adapter.clone().step(sample) for sample in rest.split(1)])
+    torch.testing.assert_close(adapter.predict(rest), each, atol=1e-9, rtol=0)
+
+
+def test_a_bias_is_added_once():
+    names = LONG.classifier.class_names
+    biased = WPTA(ZeroShotClassifier(LONG.anchors, names, LONG.scale, bias=-3.0)).step(LONG.features)
+    torch.testing.assert_close(biased, WPTA(LONG.classifier).step(LONG.features) - 3.0, atol=1e-9, rtol=0)
+    torch.testing.assert_close(biased, loop(LONG, LONG.features, "local", bias=-3.0), atol=1e-9, rtol=0)
+
+
+# -- shards -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15)
+@given(parts=cuts(COUNT), order=st.randoms(use_true_random=False))
+def test_sums_of_shards_add_up_to_those_of_the_stream_in_any_order(parts, order):
+    single = LONG.to(torch.float32)
+    whole, joined = PLAIN(single.classifier), PLAIN(single.classifier)
+    whole.step(single.features)
+    whole.refresh_state()
+    shards = [joined.summarise(single.features[part]) for part in parts]
+    order.shuffle(shards)
+    for shard in shards[1:]:
+        joined.apply(shard)
+    joined.apply(shards[0])
+    assert joined.position == COUNT
+    for name in LEARNED:
+        torch.testing.assert_close(joined.state()[name], whole.state()[name], atol=1e-11, rtol=1e-12)
+    probe = single.features[:20]
+    torch.testing.assert_close(joined.predict(probe), whole.predict(probe), atol=1e-4, rtol=0)
+
+
+def test_what_another_adapter_has_learned_can_be_added_and_sums_add_before():
+    first, second, third = (PLAIN(LONG.classifier) for _ in range(3))
+    for adapter, part in zip((first, second, third), LONG.features.split(100), strict=True):
+        adapter.step(part)
+    both = second.learned + third.learned
+    first.apply(both)
+    whole = PLAIN(LONG.classifier)
+    whole.step(LONG.features)
+    whole.refresh_state()
+    assert both.count == 200
+    torch.testing.assert_close(first.predict(LONG.features), whole.predict(LONG.features), atol=1e-9, rtol=0)
+
+
+def test_sums_of_another_classifier_depth_or_kind_are_refused_and_change_nothing():
+    adapter, other = PLAIN(LONG.classifier), clip_like_stream(2, classes=9, dim=12, count=5)
+    adapter.step(LONG.features[:50])
+    before = adapter.snapshot()
+    good = adapter.summarise(LONG.features[:3])
+    huge = replace(good, tensors={**good.tensors, "sums": good.tensors["sums"] + 1.0})
+    for wrong in (
+        None,
+        PLAIN(other.classifier).summarise(other.features),
+        PLAIN(LONG.classifier, depth=2).summarise(LONG.features[:3]),
+        huge,
+    ):
+        with pytest.raises(StateMismatch):
+            adapter.apply(wrong)
+        assert all(torch.equal(adapter.state()[name], one) for name, one in before.tensors.items())
+
+
+# -- streams that degenerate ------------------------------------------------------------------------------------------
+
+
+def test_one_image_again_and_again_is_scored_as_the_loop_scores_it():
+    repeated = LONG.to(torch.float32).features[:1].expand(COUNT, -1)
+    adapter = PLAIN(LONG.to(torch.float32).classifier)
+    logits = stepped(adapter, repeated, [slice(0, 130), slice(130, COUNT)])
+    torch.testing.assert_close(logits.double(), loop(LONG.to(torch.float32), repeated), atol=2e-3, rtol=0)
+    assert torch.equal(adapter.metric, torch.eye(12))  # they do not spread
+
+
+def test_a_sample_at_the_centre_gets_its_zero_shot_answer():
+    anchors = normalize(torch.tensor([[3.0, 1.0, 0.0], [3.0, -1.0, 0.0]], dtype=torch.float64))
+    classifier = ZeroShotClassifier(anchors, ["a", "b"], scale=20.0)
+    centre = Samples(anchors.mean(dim=0)[None])
+    torch.testing.assert_close(PLAIN(classifier).step(centre), classifier.logits(centre.features), atol=1e-4, rtol=0)
+
+
+def test_equal_anchors_give_all_classes_the_same_score():
+    classifier = ZeroShotClassifier(torch.ones(3, 7), list("abc"))
+    logits = PLAIN(classifier).step(LONG.features[:20, :7])
+    torch.testing.assert_close(logits, logits[:, :1].expand(-1, 3), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9])
+def test_two_classes_and_few_samples_are_scored_as_the_loop_scores_them(count):
+    stream = clip_like_stream(5, classes=2, dim=4, count=count)
+    logits = PLAIN(stream.classifier).step(stream.features)
+    torch.testing.assert_close(logits, loop(stream, stream.features), atol=1e-9, rtol=0)
+    assert torch.equal(PLAIN(stream.classifier).metric, torch.eye(4, dtype=torch.float64))
+
+
+# -- state ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_forgotten_class_loses_its_sums_and_nothing_else(depth):
+    adapter = PLAIN(LONG.classifier, depth=depth)
+    adapter.step(LONG.features[:150])
+    before = adapter.snapshot().tensors
+    adapter.reset(classes=[2])
+    for name, tensor in adapter.state().items():
+        if name.startswith(("sums", "weights")):
+            assert not tensor[2].any()
+            assert torch.equal(tensor[[0, 1, 3]], before[name][[0, 1, 3]])
+        elif not name.startswith("squares"):
+            assert torch.equal(tensor, before[name])
+    fresh = PLAIN(LONG.classifier, depth=depth)
+    fresh.restore(adapter.snapshot())
+    torch.testing.assert_close(fresh.step(LONG.features[150:]), adapter.step(LONG.features[150:]), atol=1e-9, rtol=0)
+
+
+def test_a_saved_state_goes_on_between_two_refreshes(tmp_path):
+    adapter = PLAIN(LONG.classifier)
+    adapter.step(LONG.features[:150])
+    adapter.save(tmp_path / "state.safetensors")
+    loaded = pta.load_adapter(tmp_path / "state.safetensors", LONG.classifier)
+    rest = LONG.features[150:]
+    torch.testing.assert_close(loaded.step(rest), adapter.step(rest), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "complaint"),
+    [
+        ("weights", lambda n: n + 100, "more samples than there were"),
+        ("weights", lambda n: n / 2, "longer than their weights"),
+        ("sums", lambda sums: -3 * sums, "longer than their weights"),
+        ("sums", lambda sums: sums.flip(0), "longer than their weights|more than all"),
+        ("total", lambda total: -total, "longer than their weights"),
+        ("gram", lambda gram: 2 * gram, "more samples than there were"),
+        ("gram", lambda gram: gram / 2, "more than all samples together"),
+        ("gram", lambda gram: gram.triu(), "symmetric"),
+        ("seen", lambda seen: seen - 40, "more samples than there were"),
+        ("squares", lambda squares: squares.flip(0), "not those of the prototypes"),
+        ("metric", lambda metric: -metric, "positive semidefinite"),
+        ("centre", lambda centre: 5 * centre, "rows at most"),
+    ],
+)
+def test_an_edited_state_is_refused(name, edit, complaint):
+    adapter = PLAIN(LONG.classifier)
+    adapter.step(LONG.features[:150])
+    snapshot = adapter.snapshot()
+    edited = replace(snapshot, tensors={**snapshot.tensors, name: edit(snapshot.tensors[name])})
+    with pytest.raises(StateMismatch, match=complaint):
+        adapter.restore(edited)
+    assert all(torch.equal(tensor, snapshot.tensors[one]) for one, tensor in adapter.state().items())
+
+
+def test_the_state_has_the_size_that_is_documented():
+    classes, dim = LONG.anchors.shape
+    kept = sum(tensor.numel() for name, tensor in PLAIN(LONG.classifier).state().items() if name != "seen")
+    assert kept == 2 * dim**2 + 2 * dim + classes * dim + 2 * classes
+
+
+def test_sums_stay_possible_for_any_weights():
+    """What `_contradiction` asks of sums holds for every stream, also one that was forgotten in part."""
+    random = np.random.default_rng(0)
+    for scale in (1.0, 10.0, 1000.0):
+        features = normalize(torch.from_numpy(random.normal(size=(60, 5))))
+        classifier = ZeroShotClassifier(random.normal(size=(4, 5)), list("abcd"), scale)
+        adapter = PLAIN(classifier, refresh_every=10)
+        for begin, end in pairwise([0, 1, 2, 20, 60]):
+            adapter.step(features[begin:end])
+            adapter.restore(adapter.snapshot())
+            adapter.reset(classes=[end % 4])
+            adapter.restore(adapter.snapshot())
