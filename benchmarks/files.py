@@ -286,7 +286,7 @@ def latency(model: RandomClip, folder: Path) -> Iterator[Row]:
                     begun = time.perf_counter()
                     classifier(content)
                     times.append(1e3 * (time.perf_counter() - begun))
-                p50, p99 = np.percentile(times[50:], [50, 99])
+                p50, p99 = map(float, np.percentile(times[50:], [50, 99]))
                 shown = {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2)}
                 yield {"way": way.name, "program": state, "first_row_s": round(first, 2), **shown, **about}
                 encoder_program.COMPILED_FROM = 0  # so that the next program is compiled at once
