@@ -41,8 +41,7 @@ def started():
     """Workers that have started; those that no test ends."""
     made = Workers(2, processes=True, low_priority=False)
     assert squares([1])[0] == made.submit(squares, [1]).result()[0]  # a thread, as long as there is no process
-    for one in made._started:
-        one.result(PATIENCE)
+    assert made.started.wait(PATIENCE)
     yield made
     made.close()
 
@@ -83,7 +82,7 @@ def test_an_error_in_a_process_is_the_error_of_the_call(started):
 
 def test_a_process_that_is_ended_is_noticed():
     made = Workers(1, processes=True, low_priority=True)
-    made._started[0].result(PATIENCE)
+    assert made.started.wait(PATIENCE)
     with pytest.raises(Exception, match="a process that prepared samples has ended"):
         made.submit(end, 1).result(PATIENCE)
     made.close()

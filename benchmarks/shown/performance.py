@@ -183,3 +183,28 @@ def decoders() -> Table:
     speeds = ["", "decoded/s", "megapixels/s", "resized/s", "both/s", "walk on the host, µs per file"]
     distances = ["mean distance of bytes", "largest", "share of equal bytes", "least cosine of features"]
     return [speeds + distances, *map(line, rows("decoders-gpu"))]
+
+
+def files() -> Table:
+    def line(first: dict[str, str]) -> list[str]:
+        of = {name: first[name] for name in ("model", "sizes", "way")}
+        by = {row["command"]: row for row in found("files-gpu", **of)}
+        cells = [f"{of['model']}, {of['sizes'].replace('x', '×')}", of["way"]]
+        for command in ("predict", "extract"):
+            speed, share = by[command]["images_per_second"], by[command]["share_of_model"]
+            cells.append(f"{written(speed, ',.0f')} ({written(share, '.0%')})")
+        predict = by["predict"]
+        share = written(predict["host_cpu_share"], ".0%")
+        return [*cells, written(predict["megapixels_per_second"], ",.0f"), share, predict["gpu_gib"]]
+
+    head = ["", "", "`predict`, images/s (of the model alone)", "`extract`", "megapixels/s", "of the host's cores"]
+    measured = [row for row in rows("files-gpu") if row["command"] == "predict"]
+    return [[*head, "GiB of the GPU"], *map(line, measured)]
+
+
+def files_latency() -> Table:
+    def line(row: dict[str, str]) -> list[str]:
+        return [f"{row['way']}, {row['program']}", row["p50_ms"], row["p99_ms"], row["first_row_s"]]
+
+    head = ["", "p50, ms", "p99, ms", "first row of `predict`, s"]
+    return [head, *map(line, rows("files-latency"))]

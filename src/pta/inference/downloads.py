@@ -12,7 +12,7 @@ class Download:
         if tensor.is_cuda:
             self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._copy.copy_(tensor, non_blocking=True)
-            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             self._done.record()
 
     @property

@@ -21,7 +21,7 @@ from pta.inference.encoder_program import EncoderProgram
 from pta.inference.feed import Prepared, prepare_in_batches
 from pta.inference.reading import Reading
 from pta.inference.stages import in_stages
-from pta.samples import Samples
+from pta.samples import SMALLEST_NORM, Samples
 
 OnError = Literal["stop", "skip"]
 
@@ -144,7 +144,9 @@ class _Begun(Generic[Reference]):
         """The batch, once it is complete and its features are known to be numbers."""
         if self.features is None:
             return self.encoded
-        features = self.encoder.require_finite(self.features.wait())
+        features = self.features.wait()
+        if not np.isfinite(features.numpy()).all():  # by numpy: torch would wake all its threads for it
+            self.encoder.require_finite(features)
         return replace(self.encoded, tensors={**self.encoded.tensors, "features": features})
 
 
@@ -221,5 +223,8 @@ def samples_of(tensors: Mapping[str, Any], on_device: Tensor | None = None) -> S
 
     They are looked at on the host; features that are on a GPU too are given from there.
     """
-    samples = Samples.of(**tensors)
-    return samples if on_device is None else Samples.unchecked(**{**samples.tensors(), "features": on_device})
+    if on_device is not None and tensors.keys() == {"features"}:
+        norms = np.linalg.norm(tensors["features"].numpy(), axis=1)  # by numpy, as above
+        if norms.min() >= SMALLEST_NORM:
+            return Samples.unchecked(on_device)
+    return Samples.of(**tensors)

@@ -114,7 +114,8 @@ class Classifier:
     def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> Answers:
         """The same as columns, for at least one sample; on a GPU they may still be under way."""
         known = self.adapter._checked(samples)
-        zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
+        classifier = self.adapter.classifier
+        zero_shot = classifier.logits(known.features.to(classifier.anchors))
         logits = (self.adapter.step if learn else self.adapter.predict)(known)
         probabilities = self.adapter.probabilities(logits, raw=self.raw_probability)
         return answers_from(logits, probabilities, zero_shot, self.classifier.class_names, top)
@@ -133,7 +134,7 @@ class Classifier:
         return reading.for_needs(adapter.needs_with(adapter.parameters), self.views)
 
     def _checked(self, adapter: Adapter) -> Adapter:
-        """The adapter, if samples can be given all that it needs."""
+        """The adapter, if samples can be given all that it needs; one that takes whole batches where the model is."""
         if adapter.wants_preview:
             raise InvalidParameter(
                 f"{adapter.name} with these parameters sees the whole stream before it answers; pta eval shows it that"
@@ -146,7 +147,9 @@ class Classifier:
             one = torch.eye(1, self.encoder.dim)
             some = {name: one.expand(1, count, -1) for name, count in counts.items()}
             adapter.require(Samples(one, **some))  # finds out now whether they are enough
-        return adapter
+        takes_batches = adapter.at_once != 1 and adapter.needs_with(adapter.parameters) == {"features"}
+        # One sample at a time, launching kernels would take longer than the host needs.
+        return adapter.to(self.encoder.device) if takes_batches and self.encoder.device.type == "cuda" else adapter
 
     def _encoded(self, given: Sequence[object]) -> Samples:
         reading = self.reading(self._usual)

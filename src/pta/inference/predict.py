@@ -103,6 +103,7 @@ def predict_stream(
 def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> Predicted:
     answers = Answers(torch.empty(0, 2 * top + 3), ())
     if part.samples:
-        answers = classifier.answers(samples_of(part.tensors, part.on_device), learn=learn, top=top)
+        on_device = part.on_device if classifier.adapter.classifier.anchors.is_cuda else None
+        answers = classifier.answers(samples_of(part.tensors, on_device), learn=learn, top=top)
     taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
     return Predicted(taken, answered, answers, [error for _, error in part.failures])

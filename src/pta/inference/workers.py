@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
@@ -32,6 +33,8 @@ Made = TypeVar("Made")
 _NICENESS = 19
 _SHARED = 2**31  # bytes of memory in which results lie; what was never used is not taken from the system
 _SLOTS = 256  # pieces of it, one for each call of which the results are still in use
+# Imported once, by a server from which all processes of this one and of later workers are forked.
+_PRELOADED = ["pta.inference.encoding"]
 _THREADS = 4  # that work until processes have started
 
 
@@ -43,15 +46,18 @@ class Workers:
         processes = processes and sys.platform == "linux"
         self._threads = ThreadPoolExecutor(min(count, _THREADS) if processes else count, "prepare", initializer=start)
         self._processes: ProcessPoolExecutor | None = None
+        self.started = threading.Event()  # whether calls go to processes
         if processes:
             self._memory = _SharedMemory()
             given: tuple[Any, bool] = (self._memory, low_priority)
-            self._processes = ProcessPoolExecutor(count, get_context("spawn"), _begin_process, given)
-            self._started = [self._processes.submit(os.getpid) for _ in range(count)]
+            context = get_context("forkserver")
+            context.set_forkserver_preload(_PRELOADED)
+            self._processes = ProcessPoolExecutor(count, context, _begin_process, given)
+            self._threads.submit(self._start, self._processes, count)
 
     def submit(self, call: Callable[[Given], Made], given: Given) -> "Future[Made]":
         """The result of a call to come."""
-        if self._processes is None or not any(one.done() for one in self._started):
+        if self._processes is None or not self.started.is_set():
             return self._threads.submit(call, given)
         done: Future[Made] = Future()
         slot = self._memory.take()
@@ -66,6 +72,12 @@ class Workers:
             done.set_exception(InvalidParameter(complaint))
         except BaseException as error:  # of the call
             done.set_exception(error)
+
+    def _start(self, processes: ProcessPoolExecutor, count: int) -> None:
+        with suppress(RuntimeError):  # closed meanwhile
+            for future in [processes.submit(os.getpid) for _ in range(count)]:
+                future.result()
+            self.started.set()
 
     def close(self) -> None:
         """Begin nothing more."""
