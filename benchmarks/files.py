@@ -14,6 +14,8 @@ import argparse
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +30,7 @@ import numpy as np
 import torch
 from encode import random_vit_b32
 from gpu import classes_around
-from PIL import Image
+from PIL import Image, ImageChops
 from random_clip import random_state
 from result_file import RESULTS, Row, write
 from torch import Tensor
@@ -57,7 +59,7 @@ SIZES = ("500x375", "mixed")
 COMMANDS = ("predict", "extract")
 SMALLEST, LARGEST, DISTINCT = 320, 4000, 1024  # longer sides, and how many pictures of mixed sizes there are
 SECONDS = 6.0  # that a way is measured for, about
-LEAST, BY_PILLOW = 2_048, {"500x375": 8_192, "mixed": 2_048}  # pictures of a way
+LEAST, BY_PILLOW = 2_048, {"500x375": 4_096, "mixed": 2_048}  # pictures of a way
 
 
 class RandomClip(ClipEncoder):
@@ -81,17 +83,18 @@ def random_model(name: str) -> RandomClip:
 
 def write_pictures(folder: Path, sizes: Sequence[tuple[int, int]]) -> list[Path]:
     """A JPEG file of each size, by all processors."""
-    noise = np.random.default_rng(0).normal(0, 6, (LARGEST + 64, LARGEST + 64, 1)).astype(np.float32)
+    side = max(map(max, sizes)) + 64
+    levels = np.random.default_rng(0).normal(128, 6, (side, side)).astype(np.uint8)
+    noise = Image.merge("RGB", [Image.fromarray(levels)] * 3)
     folder.mkdir()
 
     def one(number: int) -> Path:
         rng, (width, height) = np.random.default_rng(number), sizes[number]
         coarse = rng.integers(0, 256, (9, 12, 3), dtype=np.uint8)
-        smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), np.float32)
-        top, left = rng.integers(0, 64, 2)
-        picture = np.clip(smooth + noise[top : top + height, left : left + width], 0, 255).astype(np.uint8)
+        smooth = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+        left, top = map(int, rng.integers(0, 64, 2))
         path = folder / f"{number:05d}.jpg"
-        Image.fromarray(picture).save(path, quality=90)
+        ImageChops.add(smooth, noise.crop((left, top, left + width, top + height)), 1, -128).save(path, quality=90)
         return path
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -180,6 +183,12 @@ def run_extract(model: RandomClip, files: list[SampleFile], reading: Reading, pl
 RUNS: dict[str, Callable[..., Iterator[str]]] = {"predict": run_predict, "extract": run_extract}
 
 
+def processor_seconds() -> float:
+    """Of all processors of the machine, since it was started, in which they did something."""
+    user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:8])
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(model: RandomClip, paths: list[Path], way: Way, command: str, count: int) -> tuple[Row, float]:
     """One run over so many files: its numbers, and its speed."""
     files = [SampleFile(path, f"{number:06d}.jpg") for number, path in enumerate(islice(cycle(paths), count))]
@@ -187,15 +196,15 @@ def measure(model: RandomClip, paths: list[Path], way: Way, command: str, count:
     place = Path(tempfile.mkdtemp())
     try:
         with _only(way.decoder):
-            cpu, begun = time.process_time(), time.perf_counter()
+            busy, begun = processor_seconds(), time.perf_counter()
             (*_, said) = RUNS[command](model, files, way.reading, place)
             wall = time.perf_counter() - begun
-            cpu = time.process_time() - cpu
+            busy = processor_seconds() - busy
     finally:
         shutil.rmtree(place)
     free, total = torch.cuda.mem_get_info()
     speed = count / wall
-    row = {"images": count, "images_per_second": round(speed), "host_cpu_share": round(cpu / wall / os.cpu_count(), 3)}
+    row = {"images": count, "images_per_second": round(speed), "host_cpu_share": round(busy / wall / os.cpu_count(), 3)}
     return row | {"gpu_gib": round((total - free) / 2**30, 2), "decoded": said}, speed
 
 
@@ -229,14 +238,14 @@ def table(models: Sequence[str], kinds: Sequence[str], commands: Sequence[str], 
             length = statistics.mean(path.stat().st_size for path in files[kind]) / 1e3
             of = {"sizes": kind, "megapixels": round(pixels, 2), "kilobytes": round(length)}
             for way in ways():
-                count = BY_PILLOW[kind]
+                count = BY_PILLOW[kind] * (2 if way.reading.processes else 1)
                 try:
                     if way.decoder is not None:  # warms up, and tells how many to take
                         _, speed = measure(model, files[kind], way, commands[0], LEAST)
                         count = max(LEAST, int(speed * SECONDS) // BATCH * BATCH)
-                    for command in commands:
+                    far = {} if way.decoder is None else distances(model, files[kind], way)
+                    for command in commands if way.reading.compiled else commands[:1]:
                         row, speed = measure(model, files[kind], way, command, count)
-                        far = distances(model, files[kind], way)
                         row |= {
                             "share_of_model": round(speed / alone, 3),
                             "megapixels_per_second": round(speed * pixels),
@@ -267,19 +276,16 @@ def _row(**known: object) -> Row:
 
 def latency(model: RandomClip, folder: Path) -> Iterator[Row]:
     """The first row of `predict`, and one JPEG file at a time from bytes to label, by each decoder."""
-    paths = write_pictures(folder / "latency", [(500, 375)] * 256)
-    contents = [path.read_bytes() for path in paths]
+    contents = [path.read_bytes() for path in write_pictures(folder / "latency", [(500, 375)] * 256)]
     names = [f"class {n}" for n in range(CLASSES)]
     about = {"model": "ViT-B/16", "hardware": f"{hardware('cuda')}; {os.cpu_count()} cores"}
     pillow = Way("Pillow", Reading(BATCH, decode="pillow"))
     for way in [*(way for way in ways() if way.decoder is not None), pillow]:
         with _only(way.decoder):
-            files = [SampleFile(path, path.name) for path in islice(cycle(paths), 20_000)]
-            begun, place = time.perf_counter(), Path(tempfile.mkdtemp())
-            next(run_predict(model, files, way.reading, place))
-            first = time.perf_counter() - begun
-            shutil.rmtree(place)
             decode = "pillow" if way.decoder is None else "gpu"
+            command = [sys.executable, __file__, "--first-row", decode]
+            done = subprocess.run(command, capture_output=True, text=True)  # it ends while the model is compiled
+            first = float(done.stdout.split()[-1]) if done.stdout else float("nan")
             classifier = Classifier(model, names, templates=["{}"], cache=None, decode=decode)
             for state in ("plain", "compiled"):
                 times = []
@@ -289,11 +295,29 @@ def latency(model: RandomClip, folder: Path) -> Iterator[Row]:
                     times.append(1e3 * (time.perf_counter() - begun))
                 p50, p99 = map(float, np.percentile(times[50:], [50, 99]))
                 shown = {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2)}
-                yield {"way": way.name, "program": state, "first_row_s": round(first, 2), **shown, **about}
+                yield {
+                    "way": way.name,
+                    "program": state,
+                    "first_row_s": round(first, 2),
+                    **shown,
+                    "exit": done.returncode,
+                    **about,
+                }
                 encoder_program.COMPILED_FROM = 0  # so that the next program is compiled at once
                 classifier._programs[1] = EncoderProgram(model, 1, 1, whole=True)
                 encoder_program.COMPILED_FROM = 2_000
                 classifier(contents[0])
+
+
+def first_row(decode: str, folder: Path) -> float:
+    """Seconds from a model that is loaded to the first row of 20,000, in a new process."""
+    paths = write_pictures(folder / "first", [(500, 375)] * 64)
+    files = [SampleFile(path, path.name) for path in islice(cycle(paths), 20_000)]
+    model = random_model("ViT-B/16")
+    begun = time.perf_counter()
+    rows = run_predict(model, files, Reading(BATCH, decode=decode, processes=True), folder)
+    next(rows)
+    return time.perf_counter() - begun
 
 
 def main() -> None:
@@ -304,8 +328,12 @@ def main() -> None:
     parser.add_argument("--commands", nargs="*", choices=COMMANDS, default=COMMANDS)
     parser.add_argument("--no-latency", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--first-row", choices=("pillow", "gpu"), help="Print how long the first row takes, and end.")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
+        if arguments.first_row:
+            print(first_row(arguments.first_row, Path(place)), flush=True)
+            return
         if arguments.commands:
             rows = table(arguments.models, arguments.sizes, arguments.commands, Path(place))
             write(arguments.out / "files-gpu.csv", rows)

@@ -191,8 +191,9 @@ def files() -> Table:
         by = {row["command"]: row for row in found("files-gpu", **of)}
         cells = [f"{of['model']}, {of['sizes'].replace('x', '×')}", of["way"]]
         for command in ("predict", "extract"):
-            speed, share = by[command]["images_per_second"], by[command]["share_of_model"]
-            cells.append(f"{written(speed, ',.0f')} ({written(share, '.0%')})")
+            row = by.get(command)
+            speed = row and f"{written(row['images_per_second'], ',.0f')} ({written(row['share_of_model'], '.0%')})"
+            cells.append(speed or "")
         predict = by["predict"]
         share = written(predict["host_cpu_share"], ".0%")
         return [*cells, written(predict["megapixels_per_second"], ",.0f"), share, predict["gpu_gib"]]

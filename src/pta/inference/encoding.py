@@ -15,10 +15,10 @@ from pta.encoders.encoder import Prepare, Raw, by_shape
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
 from pta.images.baseline import BaselineJpeg
 from pta.images.batch_decoder import Prepared as Picture
-from pta.inference.decoding import Decoding, open_decoding
+from pta.inference.decoding import PILLOW, Decoding, open_decoding
 from pta.inference.downloads import Download
 from pta.inference.encoder_program import EncoderProgram
-from pta.inference.feed import Prepared, prepare_in_batches
+from pta.inference.feed import Prepared, default_workers, prepare_in_batches
 from pta.inference.reading import Reading
 from pta.inference.stages import in_stages
 from pta.samples import SMALLEST_NORM, Samples
@@ -68,14 +68,16 @@ def encode_files(
     encoder = program.encoder
     decoding = decoding or open_decoding(encoder, reading)
     prepare = _PrepareFile(decoding.prepare, encoder.preparer(limits=reading.limits), reading)
+    processes = reading.processes and isinstance(encoder, ImageEncoder)
+    workers = reading.workers or default_workers(processes and decoding.name == PILLOW)
     size = reading.samples_at_once
     first = max(1, size // _FIRST_SHARE) if quick_start else 0
     batches = prepare_in_batches(
-        *(numbered, prepare, size, reading.workers),
+        *(numbered, prepare, size, workers),
         ends=lambda item: (item[0] + 1 - first) % size == 0,
         size=_bytes,
         live=live,
-        processes=reading.processes and isinstance(encoder, ImageEncoder),
+        processes=processes,
         low_priority=encoder.device.type == "cpu",
         stopping=stopping,
     )
