@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 _Outcome = tuple[Result | None, PtaError | None]
 
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
-_MOST_AT_ONCE = 16  # items that a thread is given at once
+_MOST_AT_ONCE = 32  # items that a thread is given at once
 _MOST_BYTES = 2**30
 _MOST_PROCESSES = 60  # Windows waits for no more
 
@@ -75,7 +75,7 @@ def prepare_in_batches(
     """
     workers = workers or default_workers(processes)
     ahead = 2 * max(batch, workers)  # no worker is idle, however small the batches
-    at_once = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (2 * workers)))
+    at_once = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (workers if processes else 2 * workers)))
     waiting: queue.Queue[_Work[Item, Result] | _End] = queue.Queue(maxsize=max(1, ahead // at_once))
     held = _Held(size)
     stopped = threading.Event()
