@@ -15,7 +15,7 @@ from stand_in_decoder import LenientDecoder
 
 import pta
 from pta.adapters.state_file import read_stream
-from pta.datasets.features import read_about
+from pta.datasets.features import load_features, read_about
 from pta.datasets.open import open_samples
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
@@ -124,7 +124,7 @@ def test_features_name_their_decoder_and_are_not_mixed(encoder, tmp_path, by_gpu
     make = partial(extract, samples, encoder, classifier, out)
     done = make(Reading(batch=4))
     assert done.decoded == "decoded by stand-in 1.0: 12 pictures; by Pillow: 0"
-    assert read_about(out)["images"]["decoder"] == "stand-in 1.0"
+    assert read_about(out)["images"]["decoder"] == load_features(out).decoder == "stand-in 1.0"
     assert make(Reading(batch=4, decode="gpu")).encoded == 0
     with pytest.raises(StateMismatch, match=r"pictures that stand-in 1\.0 decoded, not pillow \(see --decode\)"):
         make(Reading(batch=4, decode="pillow"))
@@ -176,3 +176,15 @@ def test_a_state_of_another_decoder_is_gone_on_with_only_if_decode_says_so(pta, 
         assert (done.returncode, done.stdout) == (2, "")
         pta("predict", tmp_path / "photos", *fixed, "--decode", "pillow")
     assert read_stream(tmp_path / "state.safetensors")["decoder"] == "pillow and another 1.0"
+
+
+@pytest.mark.parametrize("command", ["predict", "extract"])
+def test_fast_decoding_and_a_gpu_are_refused_together(pta, tmp_path, command):
+    write_photos(tmp_path / "photos", 3)
+    fixed = ("--classes", "boot,bag", "--model", "embedded", "--device", "cpu", "--fast-decode", "--decode", "gpu")
+    done = pta(
+        command, tmp_path / "photos", *fixed, "--out", tmp_path / ("f.safetensors" if command == "extract" else "r.csv")
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--fast-decode" in done.stderr
+    assert "leave --decode gpu out" in done.stderr
