@@ -6,6 +6,7 @@ The decoder stands in for a GPU's and gives Pillow's pixels, so that nothing els
 import pickle
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from openai_checkpoints import random_state
@@ -83,6 +84,22 @@ def test_files_are_prepared_in_another_process_as_here(encoder, photos, by_gpu, 
     for item in enumerate(find_samples([photos])):
         outcomes = [feed._outcome(one, item) for one in (prepare, elsewhere)]
         assert str(outcomes[0]) == str(outcomes[1])
+
+
+def test_a_gpu_resizes_what_pillow_has_decoded_to_the_same_bytes(encoder, photos, monkeypatch):
+    monkeypatch.setattr(decoding, "_MOST_HANDED_ON", 96 * 80)
+    large = photos / "large.png"
+    Image.open(sorted(photos.rglob("*.jpg"))[0]).resize((200, 150)).save(large)
+    reading = Reading(batch=4)
+    there, here = decoding._ResizedOnGpu(encoder, reading), decoding._OnHost(encoder, reading)
+    given = [large, *sorted(photos.rglob("*.jpg"))[:3], Image.new("L", (40, 30), 7)]
+    (pixels, errors), (expected, _) = (
+        one.finish([one.prepare(each, "x", number) for number, each in enumerate(given)]) for one in (there, here)
+    )
+    assert (pixels.numpy() == np.stack(expected)).all()
+    assert errors == [None] * 5
+    with pytest.raises(UnreadableSample, match="no image that pta reads"):
+        there.prepare(b"no picture", "x", 0)
 
 
 def test_both_ways_give_out_what_came_before_a_bad_file_and_stop(encoder, photos, by_gpu):

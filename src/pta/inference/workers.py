@@ -31,7 +31,7 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 _NICENESS = 19
-_SHARED = 2**31  # bytes of memory in which results lie; what was never used is not taken from the system
+_SHARED = 2**32  # bytes of memory in which results lie; what was never used is not taken from the system
 _SLOTS = 256  # pieces of it, one for each call of which the results are still in use
 # Imported once, by a server from which all processes of this one and of later workers are forked.
 _PRELOADED = ["pta.inference.encoding"]
