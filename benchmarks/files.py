@@ -7,7 +7,8 @@ Weights are random, in half precision; 1000 classes lie around the features, as 
 noise, so that files are as long as those of photographs. Every path leads to one of a few hundred files, which the
 system keeps in memory: reading from a drive is not measured. Of mixed sizes, the longer side is log-uniform. A model is
 compiled before it is measured, and how long that takes is a row of its own. `predict` ends with the last row on the
-disk, `extract` with the last shard.
+disk, `extract` with the file. The start of a run is part of its speed: workers, plain code until the model is recorded.
+`second_half` is the speed without it.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -58,8 +59,7 @@ MODELS = ("ViT-B/16", "ViT-B/32")
 SIZES = ("500x375", "mixed")
 COMMANDS = ("predict", "extract")
 SMALLEST, LARGEST, DISTINCT = 320, 4000, 1024  # longer sides, and how many pictures of mixed sizes there are
-SECONDS = 6.0  # that a way is measured for, about
-LEAST, BY_PILLOW = 2_048, {"500x375": 4_096, "mixed": 2_048}  # pictures of a way
+COUNTS = {"500x375": (40_960, 20_480, 4_096), "mixed": (12_288, 4_096, 2_048)}  # by GPU, processes and threads
 
 
 class RandomClip(ClipEncoder):
@@ -153,34 +153,36 @@ def model_alone(model: ImageEncoder) -> float:
     return calls * BATCH / (time.perf_counter() - begun)
 
 
-def run_predict(model: RandomClip, files: list[SampleFile], reading: Reading, place: Path) -> Iterator[str]:
-    """What `pta predict --state S --out rows.jsonl` does; a step after the first row, and one at the end."""
+Seen = Callable[[int], None]  # is told how many samples are done
+
+
+def run_predict(model: RandomClip, files: list[SampleFile], reading: Reading, place: Path, seen: Seen) -> str:
+    """What `pta predict --state S --out rows.jsonl` does."""
     classifier = Classifier(model, [f"class {n}" for n in range(CLASSES)], templates=["{}"], cache=None)
     file = RowFile(place / "rows.jsonl", 1)
     rows, decoding = RowThread(file), open_decoding(model, reading)
+    progress = Progress()
     try:
-        with SavedStream(classifier, place / "state.safetensors", rows, Progress(), 30) as stream:
-            for number, part in enumerate(predict_stream(classifier, files, reading, decoding, total=len(files))):
+        with SavedStream(classifier, place / "state.safetensors", rows, progress, 30) as stream:
+            for part in predict_stream(classifier, files, reading, decoding, total=len(files)):
                 stream.add(part)
-                if number == 0:
-                    rows.mark()
-                    yield "first row"
+                seen(progress.taken)
     finally:
         rows.close()
         file.close()
-    yield decoding.sentence() or ""
+    return decoding.sentence() or ""
 
 
-def run_extract(model: RandomClip, files: list[SampleFile], reading: Reading, place: Path) -> Iterator[str]:
+def run_extract(model: RandomClip, files: list[SampleFile], reading: Reading, place: Path, seen: Seen) -> str:
     """What `pta extract` does, with its file."""
     names = tuple(f"class {n}" for n in range(CLASSES))
     classifier = Classifier(model, names, templates=["{}"], cache=None).classifier
     samples = SampleSet("pictures", names, tuple(files), None)
-    done = extract(samples, model, classifier, place / "features.safetensors", reading, shard=8192)
-    yield done.decoded or ""
+    out = place / "features.safetensors"
+    return extract(samples, model, classifier, out, reading, shard=8192, on_progress=seen).decoded or ""
 
 
-RUNS: dict[str, Callable[..., Iterator[str]]] = {"predict": run_predict, "extract": run_extract}
+RUNS: dict[str, Callable[..., str]] = {"predict": run_predict, "extract": run_extract}
 
 
 def processor_seconds() -> float:
@@ -194,17 +196,24 @@ def measure(model: RandomClip, paths: list[Path], way: Way, command: str, count:
     files = [SampleFile(path, f"{number:06d}.jpg") for number, path in enumerate(islice(cycle(paths), count))]
     torch.cuda.empty_cache()
     place = Path(tempfile.mkdtemp())
+    halfway: list[tuple[int, float]] = []
+
+    def seen(done: int) -> None:
+        if done >= count // 2 and not halfway:
+            halfway.append((done, time.perf_counter()))
+
     try:
         with _only(way.decoder):
             busy, begun = processor_seconds(), time.perf_counter()
-            (*_, said) = RUNS[command](model, files, way.reading, place)
-            wall = time.perf_counter() - begun
+            said = RUNS[command](model, files, way.reading, place, seen)
+            end = time.perf_counter()
             busy = processor_seconds() - busy
     finally:
         shutil.rmtree(place)
     free, total = torch.cuda.mem_get_info()
-    speed = count / wall
-    row = {"images": count, "images_per_second": round(speed), "host_cpu_share": round(busy / wall / os.cpu_count(), 3)}
+    speed, (before, middle) = count / (end - begun), halfway[0]
+    row = {"images": count, "images_per_second": round(speed), "second_half": round((count - before) / (end - middle))}
+    row["host_cpu_share"] = round(busy / (end - begun) / os.cpu_count(), 3)
     return row | {"gpu_gib": round((total - free) / 2**30, 2), "decoded": said}, speed
 
 
@@ -238,13 +247,10 @@ def table(models: Sequence[str], kinds: Sequence[str], commands: Sequence[str], 
             length = statistics.mean(path.stat().st_size for path in files[kind]) / 1e3
             of = {"sizes": kind, "megapixels": round(pixels, 2), "kilobytes": round(length)}
             for way in ways():
-                count = BY_PILLOW[kind] * (2 if way.reading.processes else 1)
+                count = COUNTS[kind][0 if way.decoder is not None else 1 if way.reading.processes else 2]
                 try:
-                    if way.decoder is not None:  # warms up, and tells how many to take
-                        _, speed = measure(model, files[kind], way, commands[0], LEAST)
-                        count = max(LEAST, int(speed * SECONDS) // BATCH * BATCH)
                     far = {} if way.decoder is None else distances(model, files[kind], way)
-                    for command in commands if way.reading.compiled else commands[:1]:
+                    for command in commands if way.reading.processes else commands[:1]:
                         row, speed = measure(model, files[kind], way, command, count)
                         row |= {
                             "share_of_model": round(speed / alone, 3),
@@ -256,7 +262,8 @@ def table(models: Sequence[str], kinds: Sequence[str], commands: Sequence[str], 
 
 
 COLUMNS = (
-    *("model", "sizes", "megapixels", "kilobytes", "command", "way", "images", "images_per_second", "share_of_model"),
+    *("model", "sizes", "megapixels", "kilobytes", "command", "way", "images"),
+    *("images_per_second", "second_half", "share_of_model"),
     *(
         "megapixels_per_second",
         "host_cpu_share",
@@ -314,10 +321,17 @@ def first_row(decode: str, folder: Path) -> float:
     paths = write_pictures(folder / "first", [(500, 375)] * 64)
     files = [SampleFile(path, path.name) for path in islice(cycle(paths), 20_000)]
     model = random_model("ViT-B/16")
-    begun = time.perf_counter()
-    rows = run_predict(model, files, Reading(BATCH, decode=decode, processes=True), folder)
-    next(rows)
-    return time.perf_counter() - begun
+    begun, found = time.perf_counter(), list[float]()
+
+    def seen(done: int) -> None:
+        while not (folder / "rows.jsonl").stat().st_size:
+            time.sleep(0.001)
+        found.append(time.perf_counter() - begun)
+        raise StopIteration
+
+    with suppress(StopIteration, RuntimeError):
+        run_predict(model, files, Reading(BATCH, decode=decode, processes=True), folder, seen)
+    return found[0]
 
 
 def main() -> None:
