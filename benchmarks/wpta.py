@@ -1,6 +1,6 @@
 """WPTA: what each of its parts is worth on real features, and what it costs beside PTA.
 
-    python benchmarks/wpta.py --features FOLDER      writes benchmarks/results/wpta-ablation.csv
+    python benchmarks/wpta.py --features FOLDER      writes benchmarks/results/wpta-ablation.csv and wpta-shards.csv
     OMP_NUM_THREADS=1 python benchmarks/wpta.py      writes benchmarks/results/wpta-cpu.csv
 
 Accuracies are those of seeds 1 and 2 without a prior. Durations are medians of turns that WPTA and PTA's engines take
@@ -10,6 +10,7 @@ on the same synthetic batches, refreshes included: trust the ratios.
 import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,6 +27,7 @@ from pta.engines.chunk import advance_by_chunk
 from pta.engines.numba_chunk import advance_by_numba
 from pta.engines.whitened import Texts
 from pta.evaluation.machine import hardware
+from pta.evaluation.stream import Stream
 from pta.streams import iid
 
 FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")
@@ -105,6 +107,30 @@ def ablation(folder: Path) -> Iterator[Row]:
         yield {"method": part, "accuracy": round(fmean(own.values()), 2), **each, "hardware": hardware()}
 
 
+def shards(folder: Path) -> Iterator[Row]:
+    """What an adapter has learned of whole streams, and of four parts apart whose sums were added.
+
+    Either is judged by answers to all samples that learn nothing and have no prior.
+    """
+    files = [load_features(folder / f"{name}.npz") for name in FILES]
+    for stream, prior in product((Stream(), Stream("separate")), ("none", "local")):
+        found: dict[str, list[float]] = {"whole": [], "shards": []}
+        for data, seed in product(files, SEEDS):
+            order = torch.from_numpy(stream.order(data, seed, BATCH))
+            new = partial(WPTA, data.classifier, prior=prior)
+            whole, joined = new(), new()
+            whole.step(data.samples[order])
+            for part in order.chunk(4):
+                joined.apply(joined.summarise(data.samples[part]))
+            for way, adapter in (("whole", whole), ("shards", joined)):
+                judge = PLAIN(data.classifier)
+                judge.apply(adapter.learned)
+                right = judge.predict(data.samples).argmax(dim=1) == torch.as_tensor(data.labels)
+                found[way].append(100 * float(right.double().mean()))
+        means = {way: round(fmean(one), 2) for way, one in found.items()}
+        yield {"stream": stream.kind, "prior": prior, **means, "hardware": hardware()}
+
+
 def speed(turns: int) -> Iterator[Row]:
     """Microseconds per sample."""
     classifier, stream = clip_like(CLASSES, DIM, WARM_UP + VARIETY * BATCH)
@@ -135,7 +161,7 @@ def speed(turns: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Write one of the two tables."""
+    """Write the tables of accuracies, or that of durations."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--features", type=Path, help="a folder of feature files, which are not distributed")
     parser.add_argument("--turns", type=int, default=40)
@@ -144,6 +170,7 @@ def main() -> None:
     with torch.inference_mode():
         if arguments.features:
             write(RESULTS / "wpta-ablation.csv", ablation(arguments.features))
+            write(RESULTS / "wpta-shards.csv", shards(arguments.features))
         else:
             write(RESULTS / "wpta-cpu.csv", speed(arguments.turns))
 

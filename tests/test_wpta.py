@@ -110,6 +110,12 @@ def test_what_another_adapter_has_learned_can_be_added_and_sums_add_before():
     torch.testing.assert_close(first.predict(LONG.features), whole.predict(LONG.features), atol=1e-9, rtol=0)
 
 
+def test_what_a_new_adapter_has_learned_adds_nothing():
+    adapter = PLAIN(LONG.classifier)
+    adapter.apply(PLAIN(LONG.classifier).learned)
+    torch.testing.assert_close(adapter.step(LONG.features), PLAIN(LONG.classifier).step(LONG.features))
+
+
 def test_sums_of_another_classifier_depth_or_kind_are_refused_and_change_nothing():
     adapter, other = PLAIN(LONG.classifier), clip_like_stream(2, classes=9, dim=12, count=5)
     adapter.step(LONG.features[:50])
@@ -177,6 +183,15 @@ def test_a_forgotten_class_loses_its_sums_and_nothing_else(depth):
     fresh = PLAIN(LONG.classifier, depth=depth)
     fresh.restore(adapter.snapshot())
     torch.testing.assert_close(fresh.step(LONG.features[150:]), adapter.step(LONG.features[150:]), atol=1e-9, rtol=0)
+
+
+def test_a_class_is_forgotten_below_another_method_too():
+    combined = pta.create_adapter("combined", LONG.classifier, base="wpta")
+    alone = combined.other.clone()
+    for adapter in (alone, combined):
+        adapter.step(LONG.features[:150])
+        adapter.reset(classes=iter([2]))
+    torch.testing.assert_close(combined.other.squares, alone.squares)
 
 
 def test_a_saved_state_goes_on_between_two_refreshes(tmp_path):

@@ -3,6 +3,7 @@
 import json
 from statistics import fmean
 
+from shown.results import FILES as OF_DATASET
 from shown.results import Table, found, one, rows, written
 
 FILES = {
@@ -122,6 +123,20 @@ def matched() -> Table:
 
     lines = [[f"`{one[0]}`, {one[1]}", *(cell(file, *one) for file in FILES.values())] for one in kinds]
     return [["method, stream", *FILES], *lines]
+
+
+def wpta_ablation() -> Table:
+    files = ("Caltech101", "Cars", "UCF101")
+    lines = [
+        [row["method"], *(row[OF_DATASET[name]] for name in files), row["accuracy"]] for row in rows("wpta-ablation")
+    ]
+    return [["", *files, "mean"], *lines]
+
+
+def wpta_speed() -> Table:
+    columns = ("implementation", "us_per_sample", "of_chunk", "of_chunk_compiled")
+    head = ["", "µs per sample", "of PTA's chunk", "of PTA's compiled chunk"]
+    return [head, *([row[column] for column in columns] for row in rows("wpta-cpu"))]
 
 
 def rounding() -> Table:

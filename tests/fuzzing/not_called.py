@@ -7,12 +7,14 @@ _REASONS = {
     ),
     "for the author of a method, or of a model": (
         "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.adapters:Origin "
+        "pta:Adapter.next_refresh pta:Adapter.refresh_state "
         "pta.adapters.adapter:full pta.adapters.gradient_method "
         "pta.encoders:EmbeddedConfig"
     ),
     "runs a program of the caller's, and says what is wrong with it": "pta:check_adapter pta.adapters.checks",
     "given what was computed or checked": (
-        "pta:Adapter.probabilities pta:Adapter.step_unchecked pta:ZeroShotClassifier.logits pta:Samples.to "
+        "pta:Adapter.probabilities pta:Adapter.step_unchecked pta:Adapter.step_before_refresh "
+        "pta:Adapter.refreshes_within pta:Adapter.count_on_host pta:ZeroShotClassifier.logits pta:Samples.to "
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
         "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit "

@@ -12,7 +12,7 @@ For each sample:
 Whether a class reaches min_probability is read from l as it comes; PTA alone takes a second look near the threshold.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -107,6 +107,12 @@ class Combined(PTA):
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(*self.other._answer(samples, learn=False))
+
+    def reset(self, classes: Iterable[int] | None = None) -> None:
+        """Forget everything, or some classes, in both methods."""
+        chosen = None if classes is None else self._class_rows(classes)
+        super().reset(chosen)
+        self.other.reset(chosen)
 
     def next_refresh(self, position: int) -> int:
         """When the other method is to be refreshed."""

@@ -135,7 +135,7 @@ class WPTA(Adapter):
             s = scores.softmax(dim=1)
             w = torch.where(s >= self.min_probability, s, 0.0)
             cosines = layer.score(x, w, self.centre, self._texts.part, learn=learn)
-            scores = z.add(cosines, alpha=self.image_weight * self.classifier.scale)
+            scores = z.to(cosines.dtype).add(cosines, alpha=self.image_weight * self.classifier.scale)
         if learn:
             self.total += x.sum(dim=0)
             self.gram.addmm_(x.T, x)
@@ -149,8 +149,8 @@ class WPTA(Adapter):
 
     def refresh_state(self) -> None:
         """Step 6."""
-        t, before, texts = self.seen.double(), self.centre.clone(), self._texts
-        self.centre.copy_((texts.mean + self.total) / (1 + t))
+        t, before, texts = self.seen.clamp_min(1).double(), self.centre.clone(), self._texts
+        self.centre.copy_((texts.mean + self.total) / (1 + self.seen))
         for layer in self._layers:
             dtype = layer.metric.dtype
             apart = layer.kept.scatter(layer.sums, layer.weights, dtype)

@@ -84,7 +84,9 @@ class Layer:
         y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)
         turned = y @ self.metric
         among = turned @ y.T
-        own, moved = among.diagonal()[:, None], _with_weight(w)
+        own, given = among.diagonal()[:, None], w.sum(dim=0)
+        # the classes that move, where that can be read
+        moved = given.nonzero()[:, 0] if is_host_readable(given) else slice(None)
         weights = w[:, moved].to(texts.dtype)
         cosines = turned @ prototypes.T
         products = cosines[:, moved] + (among.tril() @ weights if learn else own * weights)
@@ -98,6 +100,7 @@ class Layer:
             cosines[:, moved] = products
         if learn:
             self.squares[moved] += growth.sum(dim=0)
+            self.weights.add_(given)
             self._add(x, y, w, moved)
         return cosines.div_(_lengths(own))
 
@@ -111,7 +114,6 @@ class Layer:
         return prototypes
 
     def _add(self, x: Tensor, y: Tensor, w: Tensor, moved: Tensor | slice) -> None:
-        self.weights.add_(w.sum(dim=0))
         if self.kept.prototypes is None or isinstance(moved, slice):
             self.sums.addmm_(w.T, x)
             return
@@ -120,11 +122,6 @@ class Layer:
         shares, classes = few[rows, columns, None], moved[columns]
         self.sums.index_add_(0, classes, shares * x[rows])
         self.kept.prototypes.index_add_(0, classes, shares.to(y.dtype) * y[rows])
-
-
-def _with_weight(w: Tensor) -> Tensor | slice:
-    """The classes to which any sample gives weight, where that can be read; all classes elsewhere."""
-    return (w > 0).any(dim=0).nonzero()[:, 0] if is_host_readable(w) else slice(None)
 
 
 def _lengths(squares: Tensor) -> Tensor:
