@@ -129,9 +129,9 @@ def ways() -> list[Way]:
         Way("Pillow in 8 threads", replace(host, workers=8)),
         Way(f"Pillow in {cores} processes", replace(host, workers=cores, processes=True)),
     ]
-    gpu = Reading(BATCH, decode="gpu", processes=True)
+    gpu = Reading(BATCH, workers=4, decode="gpu", processes=True)
     installed = decoders.installed_decoders(torch.device("cuda"))
-    return [*(Way(decoder.name, gpu, type(decoder)) for decoder in installed), *found]
+    return [*(Way(f"{decoder.name}, 4 processes read", gpu, type(decoder)) for decoder in installed), *found]
 
 
 def _only(decoder: type | None) -> AbstractContextManager[object]:
