@@ -186,21 +186,23 @@ def decoders() -> Table:
 
 
 def files() -> Table:
-    def line(first: dict[str, str]) -> list[str]:
-        of = {name: first[name] for name in ("model", "sizes", "way")}
+    def line(predict: dict[str, str]) -> list[str]:
+        of = {name: predict[name] for name in ("model", "sizes", "way")}
         by = {row["command"]: row for row in found("files-gpu", **of)}
-        cells = [f"{of['model']}, {of['sizes'].replace('x', '×')}", of["way"]]
-        for command in ("predict", "extract"):
-            row = by.get(command)
-            speed = row and f"{written(row['images_per_second'], ',.0f')} ({written(row['share_of_model'], '.0%')})"
-            cells.append(speed or "")
-        predict = by["predict"]
-        share = written(predict["host_cpu_share"], ".0%")
-        return [*cells, written(predict["megapixels_per_second"], ",.0f"), share, predict["gpu_gib"]]
+        both = [by.get(command, {}) for command in ("predict", "extract")]
+        speeds = [
+            " / ".join(written(row[name], ",.0f") for name in ("images_per_second", "second_half") if row)
+            for row in both
+        ]
+        alone = one("files-gpu", model=of["model"], way="model alone, ready tensors")["images_per_second"]
+        share = written(float(predict["second_half"]) / float(alone), ".0%")
+        host = written(predict["host_cpu_share"], ".0%")
+        what = f"{of['model']}, {of['sizes'].replace('0x', '0×')}: {of['way']}"
+        return [what, *speeds, share, written(predict["megapixels_per_second"], ",.0f"), host, predict["gpu_gib"]]
 
-    head = ["", "", "`predict`, images/s (of the model alone)", "`extract`", "megapixels/s", "of the host's cores"]
+    head = ["", "`predict`, images/s: whole / second half", "`extract`", "second half, of the model alone"]
     measured = [row for row in rows("files-gpu") if row["command"] == "predict"]
-    return [[*head, "GiB of the GPU"], *map(line, measured)]
+    return [[*head, "megapixels/s", "of the host's cores", "GiB of the GPU"], *map(line, measured)]
 
 
 def files_latency() -> Table:
