@@ -130,9 +130,11 @@ def test_weights_that_were_moved_are_recorded_again(compiler):
     encoder = EmbeddedEncoder.load().ready("cuda" if HAS_GPU else "cpu")
     program = EncoderProgram(encoder, 4, expected=22, whole=True)
     program(PIXELS[:4])
+    kept = [weight.data for weight in encoder.parameters()]  # so that the new ones lie elsewhere
     encoder.double().float()
     assert_features(encoder, [program(PIXELS[:4])], PIXELS[:4])
     assert compiler.recorded == 2
+    assert kept
 
 
 def test_compiling_is_broken_off_when_the_interpreter_ends(encoder, compiler):
