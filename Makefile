@@ -10,7 +10,10 @@ else ifneq ($(TORCH),)
     $(error TORCH=$(TORCH) is not known; leave it out, or say TORCH=cpu)
 endif
 
-.PHONY: demo test test-fuzz test-kills test-settings mutants check format benchmark tables train-embedded train-embedded-points clean
+GPU_TESTS := $(wildcard tests/test_*gpu*.py) tests/test_triton.py tests/test_ragged.py tests/test_device_preprocessing.py \
+    tests/test_recordable.py tests/test_program.py tests/test_encoder_program.py
+
+.PHONY: demo test test-fuzz test-gpu test-kills test-settings mutants check format benchmark tables train-embedded train-embedded-points clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -21,6 +24,10 @@ test: .venv/installed-dev
 # The tests that numbers decide, as on other machines: threads, instructions, memory, without numba.
 test-settings: .venv/installed-dev
 	$(BIN)/python tests/other_machines.py
+
+# What only a GPU can show; elsewhere these tests are skipped.
+test-gpu: .venv/installed-dev
+	$(BIN)/pytest $(GPU_TESTS)
 
 test-kills: .venv/installed-dev
 	PTA_KILLS=200 $(BIN)/pytest tests/test_kills.py

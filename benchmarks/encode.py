@@ -29,7 +29,9 @@ from pta.encoders.state_dict_layouts import in_openai_layout
 from pta.evaluation.machine import hardware
 from pta.files import read_sample
 from pta.images import decode_image
-from pta.inference.encoding import Reading, encode_files
+from pta.inference.encoder_program import EncoderProgram
+from pta.inference.encoding import encode_files
+from pta.inference.reading import Reading
 
 BATCH = 64
 SIZE = (500, 375)  # of a usual photograph in ImageNet
@@ -67,7 +69,8 @@ def one_by_one(encoder: Encoder, paths: Iterable[Path]) -> torch.Tensor:
 def our_way(encoder: Encoder, paths: Iterable[Path], fast_decode: bool = False) -> torch.Tensor:
     """What `pta extract` and `pta predict` do."""
     images = enumerate(SampleFile(path, path.name) for path in paths)
-    return torch.cat([part.features for part in encode_files(encoder, images, Reading(BATCH, fast_decode=fast_decode))])
+    parts = encode_files(EncoderProgram(encoder, BATCH), images, Reading(BATCH, fast_decode=fast_decode))
+    return torch.cat([part.tensors["features"] for part in parts])
 
 
 def encoder_alone(encoder: Encoder, ready: torch.Tensor) -> torch.Tensor:

@@ -30,7 +30,7 @@ class InMargins:
         assert all(tensor.is_contiguous() for tensor in tensors), "kernels read rows one after the other"
         copies = {id(tensor): _inside_margins(tensor) for tensor in tensors}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(interpreter, "_interpreter", _Watched(copies.values()))
+            patch.setattr(interpreter, "_interpreter", Watched(copies.values()))
             patch.setattr(interpreter, "_patch_lang", cache(interpreter._patch_lang))  # slow, and needed once
             self._kernel[grid](*(copies.get(id(given), given) for given in arguments), **constants)
         for tensor in tensors:
@@ -50,7 +50,7 @@ def _margins_are_untouched(copy):
     return bool((buffer[:MARGIN] == 0xFF).all() and (buffer[-MARGIN:] == 0xFF).all())
 
 
-class _Watched:
+class Watched:
     """The interpreter's access to memory, for these tensors alone."""
 
     _native = interpreter._interpreter

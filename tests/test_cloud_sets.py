@@ -19,9 +19,9 @@ from pta.datasets.check import check
 from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, UnreadableSample
-from pta.inference.encoding import Reading
 from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading
 from pta.inference.sources import find_samples
 from pta.modality import CLOUDS
 from pta.points.h5 import StoredClouds, write_h5
@@ -116,7 +116,9 @@ def test_a_classifier_answers_folders_and_h5_files(encoder, tmp_path):
     write_clouds(tmp_path / "shapes.h5")
     classifier = pta.Classifier(encoder, SHAPES, templates=TEMPLATES, cache=None)
     files = find_samples([tmp_path / "shapes.h5", in_folders(tmp_path / "shapes")], CLOUDS)
-    answered = [pair for part in predict_stream(classifier, files) for pair in part.answers]
+    answered = [
+        pair for part in predict_stream(classifier, files) for pair in zip(part.answered, part.answers, strict=True)
+    ]
     assert [answer.label for _, answer in answered] == [*SHAPES] * 3 + [name for name in sorted(SHAPES) for _ in "abc"]
     assert [answer.label for answer in classifier([file.read() for file in files[:3]])] == [*SHAPES]
     assert refusal(classifier, [files[0].read(), b"1 2 3"]).startswith("sample 1: 1 points are too few")

@@ -17,8 +17,8 @@ from pta.datasets.open import open_samples
 from pta.encoders import EmbeddedEncoder
 from pta.errors import FileInUse, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.images import decode_image
-from pta.inference.encoding import Reading, Views
 from pta.inference.extract import extract
+from pta.inference.reading import Reading, Views
 from pta.prompts import build_classifier
 from pta.views import make_views
 
@@ -296,7 +296,8 @@ def test_an_extraction_that_has_finished_nothing_begins_anew(encoder, photos, ou
 
 def test_batches_lie_on_a_grid_of_sample_numbers(encoder, photos, out, monkeypatch):
     sizes = []
-    monkeypatch.setattr(encoder, "encode", lambda raw: sizes.append(len(raw)) or EmbeddedEncoder.encode(encoder, raw))
+    plain = EmbeddedEncoder.encode_unchecked
+    monkeypatch.setattr(encoder, "encode_unchecked", lambda raw: sizes.append(len(raw)) or plain(encoder, raw))
     how = {"reading": Reading(batch=6), "shard": 13}
     stop_at(22, encoder, photos, out, **how)
     sizes.clear()

@@ -15,8 +15,8 @@ from pta.datasets.open import open_samples
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.images import decode_image
-from pta.inference.encoding import Reading, Views
 from pta.inference.extract import extract
+from pta.inference.reading import Reading, Views
 from pta.limits import Limits
 from pta.prompts import build_classifier
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from photos import FASHION, write_classes, write_photos
@@ -27,7 +28,7 @@ from pta.errors import PtaError, UnreadableFile, naming
 from pta.evaluation.record_files import read_contenders
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.files import read_json, understanding
-from pta.inference.answers import Answer
+from pta.inference.answers import Answers
 from pta.inference.row_file import RowFile
 from pta.inference.rows import CsvRows, JsonLines, path_as_written
 from pta.prompts import build_classifier, load_descriptions, load_templates
@@ -258,13 +259,14 @@ def test_numbers_in_a_csv_stay_numbers():
 
 
 def test_rows_hold_no_formulas_and_no_control_characters():
-    answer = Answer("=cmd()", 0.5, "b\x1b[0m", 0.25, 0.1, (("=cmd()", 0.5), ("-x", 0.1)))
+    names = ("=cmd()", "b\x1b[0m", "-x")
+    answers = Answers(torch.tensor([[0, 2, 0.5, 0.1, 1, 0.25, 0.1]], dtype=torch.float64), names)
     file = io.StringIO()
-    CsvRows(file, 2).write("@x\udce9.jpg", answer)
+    CsvRows(file, 2).write(["@x\udce9.jpg"], answers)
     _, row = csv.reader(io.StringIO(file.getvalue()))
     assert row == ["'@x\\xe9.jpg", "'=cmd()", "0.5", "b\\x1b[0m", "0.25", "0.1", "'-x", "0.1"]
     file = io.StringIO()
-    JsonLines(file).write("@x\udce9\u202e.jpg", answer)
+    JsonLines(file).write(["@x\udce9\u202e.jpg"], answers)
     assert "\x1b" not in file.getvalue()
     assert json.loads(file.getvalue())["path"] == "@x\\xe9\u202e.jpg"
 
@@ -274,7 +276,7 @@ def test_a_stream_that_goes_on_knows_its_rows_whatever_their_names(tmp_path, end
     names = [EVIL, "=1.jpg", "-x", "'@", "caf\udce9.jpg", 'a"b,c.jpg', "中文.jpg", "7"]
     file = RowFile(tmp_path / f"rows{ending}", 1)
     start = file.mark()
-    file.write((name, Answer("x", 0.5, "y", 0.5, 0.1, (("x", 0.5),))) for name in names)
+    file.write(names, Answers(torch.tensor([[0, 0.5, 1, 0.5, 0.1]] * len(names)), ("x", "y")))
     file.close()
     assert start.keys_after(tmp_path / f"rows{ending}") == [path_as_written(name, ending) for name in names]
 
@@ -282,10 +284,9 @@ def test_a_stream_that_goes_on_knows_its_rows_whatever_their_names(tmp_path, end
 def test_a_list_that_predict_wrote_can_be_read_again(tmp_path):
     names = ["=a.png", "'=b.png", "-c.png", "d.png"]
     with (tmp_path / "rows.csv").open("w", newline="") as file:
-        rows = CsvRows(file, 1)
-        for name in names:
-            Image.new("L", (4, 4)).save(tmp_path / name)
-            rows.write(name, Answer("+x", 0.5, "y", 0.5, 0.1, (("+x", 0.5),)))
+        CsvRows(file, 1).write(names, Answers(torch.tensor([[0, 0.5, 1, 0.5, 0.1]] * len(names)), ("+x", "y")))
+    for name in names:
+        Image.new("L", (4, 4)).save(tmp_path / name)
     found = open_samples(tmp_path / "rows.csv")
     assert [sample.key for sample in found.samples] == names
     assert all(sample.read() for sample in found.samples)

@@ -21,7 +21,7 @@ from pta.errors import InvalidParameter, UnreadableSample
 from pta.images import decode_image
 from pta.images.bare import bare_image
 from pta.images.room import Room
-from pta.inference.encoding import Reading
+from pta.inference.reading import Reading
 from pta.limits import USUAL_LIMITS, Limits
 
 

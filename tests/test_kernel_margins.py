@@ -33,7 +33,7 @@ def is_noticed(reads, writes):
 @pytest.mark.parametrize("addresses_are_checked", [True, False])
 def test_one_number_beyond_a_tensor_is_noticed(monkeypatch, addresses_are_checked):
     if not addresses_are_checked:  # as on a GPU, where margins alone tell
-        monkeypatch.setattr(kernel_margins._Watched, "_check", lambda *access: None)
+        monkeypatch.setattr(kernel_margins.Watched, "_check", lambda *access: None)
     assert not is_noticed(reads=5, writes=5)
     assert is_noticed(reads=6, writes=5)
     assert is_noticed(reads=5, writes=6)

@@ -16,8 +16,8 @@ from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.files import load_tensors
 from pta.inference.answers import answers_from
-from pta.inference.encoding import Reading
 from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading
 from pta.inference.row_file import RowFile
 from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import find_samples
@@ -97,7 +97,7 @@ def test_answers_are_those_of_encoder_and_adapter_by_hand(samples, tmp_path, met
     other.load(tmp_path / "state.safetensors")  # of whichever method
     listed = [*first, *other(paths[count // 2 :])]
     batches = predict_stream(streamed, samples[:count], Reading(batch=7))
-    for answers in (listed, [answer for part in batches for _, answer in part.answers]):
+    for answers in (listed, [answer for part in batches for answer in part.answers]):
         for answer, (logits, zero_shot) in zip(answers, by_hand(paths, method, views), strict=True):
             probabilities = (logits.double() * (1.0 if raw else logit_factor)).softmax(0)
             assert answer.label == FASHION.class_names[int(logits.argmax())]

@@ -16,10 +16,10 @@ from pta.datasets import open_samples
 from pta.datasets.features import load_features
 from pta.encoders import EmbeddedEncoder, load_encoder
 from pta.errors import InvalidParameter, UnavailableModel, UnknownAdapter, UnreadableFile, UnreadableSample
-from pta.inference.encoding import Reading, Views
 from pta.inference.extract import extract
 from pta.inference.open_source import open_source
 from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading, Views
 from pta.inference.sources import find_samples
 from pta.prompts import build_classifier
 
@@ -113,7 +113,11 @@ def test_a_classifier_takes_paths_and_bytes_of_any_modality(encoder, folder):
     files = find_samples([folder], encoder.modality)
     one_by_one = [classifier(file.read() if at % 2 else file.path) for at, file in enumerate(files)]
     assert [answer.label for answer in one_by_one] == [file.path.parent.name for file in files]
-    streamed = [pair for part in predict_stream(stream, files, Reading(batch=5)) for pair in part.answers]
+    streamed = [
+        pair
+        for part in predict_stream(stream, files, Reading(batch=5))
+        for pair in zip(part.answered, part.answers, strict=True)
+    ]
     for answer, (key, expected) in zip(one_by_one, streamed, strict=True):
         assert (Path(key).parent.name, answer.label) == (expected.label, expected.label)
         assert answer.probability == pytest.approx(expected.probability, abs=1e-5)

@@ -235,8 +235,9 @@ def test_rows_that_do_not_fit_on_the_disk_are_kept_in_the_state_and_written_by_t
     assert len(said) == 2  # the other says what was done until then
     written = len(rows_of((tmp_path / "cut.jsonl").read_text()))
     assert written % 8 == 1  # whole batches, of which the first is small
-    assert about(tmp_path / "cut")["position"] == written + 8
-    assert "8 rows that could not be written before are written now" in run(*stream("cut"), "--resume")[1]
+    kept = about(tmp_path / "cut")["position"] - written
+    assert kept in (8, 16, 24, 32)  # the batch that did not fit, and those that were answered meanwhile
+    assert f"{kept} rows that could not be written before are written now" in run(*stream("cut"), "--resume")[1]
     run(*stream("whole"))
     assert_same(*(rows_of((tmp_path / f"{name}.jsonl").read_text()) for name in ("cut", "whole")))
     assert about(tmp_path / "cut")["position"] == 60

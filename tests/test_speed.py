@@ -7,7 +7,7 @@ from refusals import refusal
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
 from pta.images import decode_image
-from pta.inference.encoding import Views
+from pta.inference.reading import Views
 from pta.reproduction import speed
 from pta.reproduction.cell import CANNOT
 from pta.reproduction.declaration import parse_experiment

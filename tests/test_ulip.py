@@ -16,8 +16,8 @@ from pta.encoders.k_means import k_means
 from pta.encoders.ulip import load_ulip
 from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.evaluation.evaluate import evaluate
-from pta.inference.encoding import Reading
 from pta.inference.extract import extract
+from pta.inference.reading import Reading
 from pta.prompts import build_classifier, load_templates
 
 

@@ -14,9 +14,12 @@ from pta.engines import triton_kernels as kernels
 from pta.engines import triton_prior as prior
 from pta.engines import triton_touches as touches
 from pta.engines import triton_whitened as whitened
+from pta.images.ragged_kernel import resize_lines
 
 TYPES = {
     "rests": "*i32",
+    "fields": "*i64",
+    "first": "*i32",
     "lengths": "*fp64",
     "touched": "*i1",
     "resting": "*i1",
@@ -25,7 +28,7 @@ TYPES = {
         ("s", "fast", "slow", "mean", "found", "by_chance", "before", "recent", "parts", "log_prior"), "*fp64"
     ),
     **dict.fromkeys(("x", "centre", "sums", "weights", "squares"), "*fp64"),
-    **dict.fromkeys(("B", "C", "d", "blocks"), "i32"),
+    **dict.fromkeys(("B", "C", "d", "blocks", "size", "rows"), "i32"),
     **dict.fromkeys(("scale", "scale_rest", "bias", "bias_rest", "h", "w", "w_rest", "push"), "fp32"),
     **dict.fromkeys(("threshold", "doubt", "within"), "fp32"),
 }
@@ -50,6 +53,13 @@ def main(capability: int) -> None:
         compile_for(capability, touches._find_touches, {"BLOCK": 1024, "BLOCKS": blocks})
     compile_for(capability, touches._score_exactly, {}, TYPES | {"z": "*fp64"})
     compile_for(capability, touches._sum_blocks, {"BLOCK": 1024})
+    for near in (True, False):
+        compile_for(
+            capability,
+            resize_lines,
+            {"FIELDS": 12, "BITS": 22, "LINES": 16, "PIXELS": 64, "LINES_ARE_NEAR": near},
+            TYPES | {"weights": "*i32"},
+        )
     for onto in (True, False):
         compile_for(capability, kernels.score_rested, {"ONTO": onto, "ROWS": 32, "NUMBERS": 128})
     compile_for(capability, prior._follow, {"BLOCK": 32})

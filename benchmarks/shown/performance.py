@@ -188,3 +188,45 @@ def _closed_forms(name: str) -> Table:
 
 
 READY = "ready on the device"
+
+
+def decoders() -> Table:
+    def line(row: dict[str, str]) -> list[str]:
+        rates = ("decoded_per_second", "megapixels_per_second", "resized_per_second", "both_per_second")
+        return [
+            f"{row['decoder']}, {row['files']}",
+            *(written(row[rate], ",.0f") for rate in rates),
+            *(row[name] for name in ("prepare_us", "mean_distance", "largest_distance", "equal", "least_cosine")),
+        ]
+
+    speeds = ["", "decoded/s", "megapixels/s", "resized/s", "both/s", "walk on the host, µs per file"]
+    distances = ["mean distance of bytes", "largest", "share of equal bytes", "least cosine of features"]
+    return [speeds + distances, *map(line, rows("decoders-gpu"))]
+
+
+def files() -> Table:
+    def line(predict: dict[str, str]) -> list[str]:
+        of = {name: predict[name] for name in ("model", "sizes", "way")}
+        by = {row["command"]: row for row in found("files-gpu", **of)}
+        both = [by.get(command, {}) for command in ("predict", "extract")]
+        speeds = [
+            " / ".join(written(row[name], ",.0f") for name in ("images_per_second", "second_half") if row)
+            for row in both
+        ]
+        alone = one("files-gpu", model=of["model"], way="model alone, ready tensors")["images_per_second"]
+        share = written(float(predict["second_half"]) / float(alone), ".0%")
+        host = written(predict["host_cpu_share"], ".0%")
+        what = f"{of['model']}, {of['sizes'].replace('0x', '0×')}: {of['way']}"
+        return [what, *speeds, share, written(predict["megapixels_per_second"], ",.0f"), host, predict["gpu_gib"]]
+
+    head = ["", "`predict`, images/s: whole / second half", "`extract`", "second half, of the model alone"]
+    measured = [row for row in rows("files-gpu") if row["command"] == "predict"]
+    return [[*head, "megapixels/s", "of the host's cores", "GiB of the GPU"], *map(line, measured)]
+
+
+def files_latency() -> Table:
+    def line(row: dict[str, str]) -> list[str]:
+        return [f"{row['way']}, {row['program']}", row["p50_ms"], row["p99_ms"], row["first_row_s"]]
+
+    head = ["", "p50, ms", "p99, ms", "first row of `predict`, s"]
+    return [head, *map(line, rows("files-latency"))]

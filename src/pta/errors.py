@@ -117,7 +117,7 @@ def how_to_install(extra: str) -> str:
     return f"run pip install -e '.[{extra}]' in the clone of pta"
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error of a library says, short enough to be quoted.
 
     >>> first_line(OSError("no such file\\nand a page of advice"))

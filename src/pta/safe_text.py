@@ -8,6 +8,7 @@ from typing import Any
 # Control and format characters (escape sequences, changes of direction, no width), lone surrogates, line breaks.
 _UNSAFE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _FORMULA = re.compile(r"'*[=+\-@]")
+_ON_ONE_LINE = json.JSONEncoder(ensure_ascii=False)
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)")
 
 
@@ -28,7 +29,7 @@ def to_json(content: Any, indent: int | None = None) -> str:
     >>> print(to_json(["caf\\udce9", "\\u202e", "ünï"]))
     ["caf\\\\xe9", "\\u202e", "ünï"]
     """
-    text = json.dumps(content, ensure_ascii=False, indent=indent)
+    text = _ON_ONE_LINE.encode(content) if indent is None else json.dumps(content, ensure_ascii=False, indent=indent)
     return text if text.isprintable() else "".join(map(_escaped_in_json, text))
 
 

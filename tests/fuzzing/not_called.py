@@ -18,7 +18,8 @@ _REASONS = {
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
         "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit "
-        "pta.host_readable pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
+        "pta.host_readable pta.images.baseline pta.images.decoders pta.images.ragged pta.images.ragged_kernel "
+        "pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
     ),
     "through create_adapter, step and save": (
         "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.parameters "
@@ -47,10 +48,13 @@ _REASONS = {
     "through build_classifier, load_templates and load_descriptions": "pta.prompts",
     "through decode_image, make_views, compile and preprocess": (
         "pta.images.bare pta.images.jpeg pta.images.reading:load_image pta.images.reading:open_image "
+        "pta.images.reading:require_few_pixels pta.images.room:made_in_room pta.images.resize_weights "
         "pta.views.augmix pta.views.crops pta.images.preprocessing:require_bytes pta.inference.recordable"
     ),
     "through predict_stream, extract and their commands": (
         "pta.inference.encoding pta.inference.feed pta.inference.shards pta.inference.stream_progress "
+        "pta.inference.decoding pta.inference.stages pta.inference.encoder_program pta.inference.workers "
+        "pta.inference.live_classifier:Classifier.answers "
         "pta.inference.verify:verify pta.inference.rows:path_as_written pta.inference.rows:columns "
         "pta.inference.extract:require_modality"
     ),

@@ -24,8 +24,8 @@ from pta.evaluation.stream import Stream
 from pta.evaluation.sweep import Grid, sweep, sweep_csv
 from pta.images import CLIP_PREPROCESSING
 from pta.inference.answers import answers_from
-from pta.inference.encoding import Reading
 from pta.inference.predict import predict_stream
+from pta.inference.reading import Reading
 from pta.inference.rows import CsvRows, JsonLines
 from pta.inference.sources import find_samples
 
@@ -170,8 +170,7 @@ def write_rows(scene: Scene) -> None:
     logits = torch.randn(3, len(valid.NAMES), generator=torch.Generator().manual_seed(1))
     json_file, csv_file = io.StringIO(), io.StringIO()
     for rows in (JsonLines(json_file), CsvRows(csv_file, 2)):
-        for answer in answers_from(logits, logits.softmax(dim=1), logits, valid.NAMES, 2):
-            rows.write(path, answer)
+        rows.write([path] * 3, answers_from(logits, logits.softmax(dim=1), logits, valid.NAMES, 2))
     if not all(line.isprintable() for file in (json_file, csv_file) for line in file.getvalue().split("\n")):
         raise Broken("control characters in rows")
 

@@ -121,7 +121,7 @@ calls(
     "pta.inference.extract:extract",
     *(Call(_OPEN, file("classes")), lambda scene: valid.encoder(), lambda scene: valid.live().classifier),
     lambda scene: scene.around(scene.folder / "out.safetensors"),
-    Call("pta.inference.encoding:Reading", 2, 2, views=Call("pta.inference.encoding:Views", 2, "crops")),
+    Call("pta.inference.reading:Reading", 2, 2, views=Call("pta.inference.reading:Views", 2, "crops")),
     **{"about": {"model": "x"}, "shard": 2, "replace": False, "on_error": "skip", "weight": 6},
 )
 calls(

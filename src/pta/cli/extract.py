@@ -16,10 +16,10 @@ from pta.datasets.generated import USUAL_COUNT, find_generated
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
 from pta.errors import InvalidParameter
-from pta.inference.encoding import Reading, Views
 from pta.inference.extract import Extraction, require_feature_file, require_modality
 from pta.inference.extract import extract as extract_features
 from pta.inference.open_source import open_source
+from pta.inference.reading import Reading, Views
 from pta.limits import USUAL_LIMITS, Limits
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.views import Mode
@@ -64,10 +64,14 @@ def extract(
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a file that holds something else.")] = False,
     on_error: options.OnError = "stop",
     fast_decode: options.FastDecode = False,
+    decode: options.Decode = "auto",
+    decode_memory: options.DecodeMemory = options.USUAL_DECODE_MEMORY,
+    no_compile: options.NoCompile = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    processes: options.Processes = None,
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
     json: Annotated[Path | None, typer.Option(help="Write what was done as JSON; - for stdout.")] = None,
@@ -80,11 +84,14 @@ def extract(
     load_templates(templates)  # mistakes are found before the work begins
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
-    reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches)
+    how = options.decoding(decode, decode_memory, no_compile)
+    reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches, **how)
     encoder = load_encoder(model, device=device, dtype=dtype)
+    options.remark_on_precision(encoder)
     if patches:
         encoder.patch_count()  # refuses if it gives none
     images = _open(source, data, classes, encoder)
+    reading = dataclasses.replace(reading, processes=options.in_processes(processes, encoder, len(images)))
     if views_from is not None:
         reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated or USUAL_COUNT))
     prompts = load_templates(templates, images.prompts or encoder.modality.prompts)
@@ -125,6 +132,8 @@ def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> N
 def _report(done: Extraction, samples: str, json: Path | None) -> None:
     for line in done.skipped:
         say(f"skipped: {line}")
+    if done.decoded:
+        say(done.decoded)
     record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}
     if write_json(json, record):
         there = "all were there already" + (", text features renewed" if done.texts_renewed else "")

@@ -4,16 +4,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 import typer
 
+from pta.cli.messages import say
 from pta.datasets.features import FeatureFile, load_features
-from pta.encoders import find_device
+from pta.encoders import Encoder, find_device
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.evaluation.stream import KINDS
 from pta.files import read_text
+from pta.images.batch_decoder import DECODE_MEMORY
 from pta.inference import encoding
+from pta.inference import reading as reading_samples
+from pta.inference.encoder_program import COMPILED_FROM
 from pta.prompts import load_descriptions
 
 Model = Annotated[
@@ -37,9 +42,24 @@ Batch = Annotated[int, typer.Option(min=1, help="Samples encoded at once; change
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Threads that decode samples.", show_default="one per processor, at most 8")
 ]
+Processes = Annotated[
+    bool | None,
+    typer.Option(
+        "--processes/--threads",
+        help="What the workers are that decode with Pillow: processes start slowly and run faster.",
+        show_default="processes for 2,000 images or more and a model on a GPU",
+    ),
+]
 FastDecode = Annotated[
     bool,
     typer.Option("--fast-decode", help="Decode large JPEG files at a fraction of their size: nearly the same pixels."),
+]
+Decode = Annotated[
+    reading_samples.Decode, typer.Option(help="What decodes JPEG files: pillow, gpu, or auto for a GPU with a decoder.")
+]
+DecodeMemory = Annotated[float, typer.Option(min=0.001, help="GiB of decoded pixels on the GPU at once.")]
+NoCompile = Annotated[
+    bool, typer.Option("--no-compile", help="Run the model as it is on a GPU; else 2,000 samples or more compile it.")
 ]
 MaxPixels = Annotated[int, typer.Option(min=1, help="Images of more pixels are not decoded.")]
 MaxBytes = Annotated[int, typer.Option(min=1, help="Files and frames of more bytes are not read.")]
@@ -74,6 +94,8 @@ OnError = Annotated[
     encoding.OnError, typer.Option(help="At a sample that cannot be read: stop, or skip it and report.")
 ]
 
+
+USUAL_DECODE_MEMORY = DECODE_MEMORY / 2**30
 
 _SUFFIXES = (".npz", ".safetensors")
 _LARGEST = 16 * 2**20  # bytes of class names
@@ -115,6 +137,22 @@ def _is_file(given: str) -> bool:
         return Path(given).is_file()
     except OSError:  # too long to be one
         return False
+
+
+def decoding(decode: reading_samples.Decode, decode_memory: float, no_compile: bool) -> dict[str, Any]:
+    """What the options about decoding and compiling say, for `Reading`."""
+    return {"decode": decode, "decode_memory": int(decode_memory * 2**30), "compiled": not no_compile}
+
+
+def in_processes(chosen: bool | None, encoder: Encoder, samples: int | None) -> bool:
+    """Whether workers are processes: where it was not chosen, if they have enough to do."""
+    return (encoder.device.type == "cuda" and (samples or 0) >= COMPILED_FROM) if chosen is None else chosen
+
+
+def remark_on_precision(encoder: Encoder) -> None:
+    """Say once what half precision would gain."""
+    if encoder.device.type == "cuda" and encoder.dtype == torch.float32:
+        say("--dtype float16 encodes several times as fast on a GPU; features differ in the fourth digit")
 
 
 def require_folder(option: str, folder: Path | None) -> None:

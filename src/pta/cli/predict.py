@@ -15,13 +15,14 @@ from pta.cli import options
 from pta.cli.messages import say
 from pta.cli.method_choice import around, parse_setting
 from pta.cli.output import STDOUT, progress
-from pta.cli.resuming import Start, find_start, require_resumable
+from pta.cli.resuming import Start, find_start, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
 from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
-from pta.inference.encoding import Reading
+from pta.inference.decoding import Decoding, open_decoding
 from pta.inference.live_classifier import Classifier
 from pta.inference.predict import Tally, predict_stream
+from pta.inference.reading import Reading
 from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import open_places
 from pta.limits import USUAL_LIMITS, Limits
@@ -59,10 +60,14 @@ def predict(
     frames: Annotated[bool, typer.Option("--frames", help="Standard input holds pictures, not their paths.")] = False,
     on_error: options.OnError = "stop",
     fast_decode: options.FastDecode = False,
+    decode: options.Decode = "auto",
+    decode_memory: options.DecodeMemory = options.USUAL_DECODE_MEMORY,
+    no_compile: options.NoCompile = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    processes: options.Processes = None,
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
 ) -> None:
@@ -75,6 +80,7 @@ def predict(
     if resume:
         require_resumable(state, out, frames=frames, freeze=freeze)
     encoder = load_encoder(model, device=device, dtype=dtype)
+    options.remark_on_precision(encoder)
     source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
     parameters = around(prior, calibration) | _parameters(method or "pta", set_ or [])
     chosen = {"method": method or "pta", **parameters}
@@ -87,16 +93,28 @@ def predict(
         classifier = Classifier(encoder, names, expected=total or None, raw_probability=raw_probability, **chosen)
         if state is not None and state.exists():
             _load(classifier, state, method)
-        reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits))
+        how = options.decoding(decode, decode_memory, no_compile)
+        how["processes"] = options.in_processes(processes, encoder, total)
+        reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits, **how))
+        decoding = open_decoding(encoder, reading)
+        if state is not None and state.exists() and decode == "auto":
+            require_same_decoder(state, decoding.name)
         start = find_start(source, kept, out, resume=resume)
+        start.progress.decoded_by(decoding.name)
         with open_rows(out, csv, top, start.after) as rows:
             stream = SavedStream(classifier, kept, rows, start.progress, save_every)
             how = {"learn": not freeze, "top": top, "on_error": on_error, "live": total is None}
-            _label(classifier, start, total, reading, stream, **how)
+            _label(classifier, start, total, reading, decoding, stream, **how)
 
 
 def _label(
-    classifier: Classifier, start: Start, total: int | None, reading: Reading, stream: SavedStream, **how: Any
+    classifier: Classifier,
+    start: Start,
+    total: int | None,
+    reading: Reading,
+    decoding: Decoding,
+    stream: SavedStream,
+    **how: Any,
 ) -> None:
     """Answer the samples, and say what was done."""
     tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s")
@@ -111,8 +129,8 @@ def _label(
 
         try:
             with stream:
-                first = start.progress.taken
-                for part in predict_stream(classifier, start.samples, reading, first=first, stopping=stopping, **how):
+                how |= {"first": start.progress.taken, "total": total, "stopping": stopping}
+                for part in predict_stream(classifier, start.samples, reading, decoding, **how):
                     stream.add(part)
                     for failure in part.failures:
                         say(f"skipped: {failure}")
@@ -121,7 +139,7 @@ def _label(
         finally:
             number = interrupted()
             saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
-            for remark in classifier.adapter.remarks():
+            for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
                 say(remark)
             say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
         if number:

@@ -56,6 +56,8 @@ def reproduce(
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
     workers: options.Workers = None,
+    decode: options.Decode = "auto",
+    no_compile: options.NoCompile = False,
     on_error: options.OnError = "stop",
     json: Annotated[Path | None, typer.Option(help="Write every cell as JSON; - for stdout.")] = None,
 ) -> None:
@@ -83,6 +85,8 @@ def reproduce(
         dtype=dtype,
         batch=batch,
         workers=workers,
+        decode=decode,
+        compiled=not no_compile,
         on_error=on_error,
         views_of=world.views_of,
     )

@@ -1,7 +1,7 @@
 """Where `pta predict` starts: at the beginning of its samples, or after those that a state has seen."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ class Start:
     """The samples that are to be answered, how far the stream is before them, and where their rows go in the file."""
 
     samples: Iterable[SampleReference]
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress
     after: RowMark | None = None
 
 
@@ -35,6 +35,14 @@ def require_resumable(state: Path | None, out: Path, *, frames: bool, freeze: bo
         raise InvalidParameter("--resume goes on learning, and --freeze learns nothing; leave one of them out")
 
 
+def require_same_decoder(state: Path, decoder: str) -> None:
+    """Refuse to go on from a state that was learnt from pictures that another decoder has decoded."""
+    record = read_record(state)
+    if record is not None and record.decoder not in ("", decoder):
+        learnt = f"{state} was learnt from pictures that {record.decoder} has decoded, not {decoder}"
+        raise StateMismatch(f"{learnt}; say what is to decode these with --decode pillow or --decode gpu")
+
+
 def find_start(samples: Iterable[SampleReference], state: Path | None, out: Path, *, resume: bool) -> Start:
     """Where to start, said to the user where it is not simply the beginning."""
     record = read_record(state) if state is not None and state.exists() else None
@@ -42,12 +50,13 @@ def find_start(samples: Iterable[SampleReference], state: Path | None, out: Path
         return _after(samples, record, state, out)
     if resume and out.is_file() and out.stat().st_size:
         raise UnreadableFile(f"{out} holds rows, but there is no {state}; choose another --out, or leave --resume out")
+    progress = Progress("" if record is None else record.decoder)
     if record is None or record.rows is None or not record.rows.is_in(out):
-        return Start(samples)
+        return Start(samples, progress)
     if surplus := record.rows.keys_after(out):
         say(f"{out} has {len(surplus):,} rows that were written after {state} was saved; it has not learned from them")
-        return Start(samples)
-    return Start(samples, after=_with_unwritten(record.rows))
+        return Start(samples, progress)
+    return Start(samples, progress, _with_unwritten(record.rows))
 
 
 def _after(samples: Iterable[SampleReference], record: StreamRecord | None, state: Path, out: Path) -> Start:

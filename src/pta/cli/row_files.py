@@ -2,17 +2,17 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pta.cli.messages import writing_stdout
 from pta.cli.output import STDOUT
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.inference.answers import Answer
+from pta.inference.answers import Answers
 from pta.inference.row_file import RowFile, RowMark
+from pta.inference.row_thread import RowSink, RowThread
 from pta.inference.rows import CsvRows, JsonLines, columns
-from pta.inference.saved_stream import RowSink
 
 
 def require_row_file(out: Path, append: bool, csv: bool, top: int) -> None:
@@ -50,9 +50,11 @@ def open_rows(out: Path, csv: bool, top: int, after: RowMark | None = None) -> I
         yield _StandardOutput(CsvRows(sys.stdout, top) if csv else JsonLines(sys.stdout))
         return
     file = RowFile(out, top, after)
+    thread = RowThread(file)
     try:
-        yield file
+        yield thread
     finally:
+        thread.close()
         file.close()
 
 
@@ -62,10 +64,13 @@ class _StandardOutput:
     def __init__(self, rows: CsvRows | JsonLines) -> None:
         self._rows = rows
 
-    def write(self, answers: Iterable[tuple[str, Answer]]) -> None:
+    def write(self, paths: Sequence[str], answers: Answers) -> None:
         with writing_stdout():
-            for key, answer in answers:
-                self._rows.write(key, answer)
+            self._rows.write(paths, answers)
+
+    def finish(self) -> None:
+        with writing_stdout():
+            pass
 
     def mark(self) -> None:
         return None

@@ -11,7 +11,7 @@ from pta.cli.output import plain, progress, require_place, tables, write_json
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter
 from pta.files import make_folder
-from pta.inference.encoding import Reading
+from pta.inference.reading import Reading
 from pta.inference.verify import Verdict, find_reference
 from pta.inference.verify import verify as verify_model
 from pta.limits import USUAL_LIMITS, Limits
@@ -34,6 +34,9 @@ def verify(
     tolerance: Annotated[float, typer.Option(min=0, help="Points of difference that are still the same model.")] = 0.5,
     features: Annotated[Path, typer.Option(help="Folder to keep feature files in.")] = Path("features"),
     fast_decode: options.FastDecode = False,
+    decode: options.Decode = "auto",
+    decode_memory: options.DecodeMemory = options.USUAL_DECODE_MEMORY,
+    no_compile: options.NoCompile = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
@@ -49,13 +52,14 @@ def verify(
     reference = find_reference(architecture or encoder.architecture, templates)
     chosen = reference.choose(dataset)
     make_folder(features)
+    how = options.decoding(decode, decode_memory, no_compile)
     with progress() as bar:
         task = bar.add_task("")
 
         def move(name: str, total: int, done: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
-        reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels))
+        reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels), **how)
         given = (encoder, reference, data, features, chosen, reading)
         verdicts = list(verify_model(*given, descriptions=descriptions, on_progress=move))
     if write_json(json, [verdict.record() for verdict in verdicts]):

@@ -50,6 +50,7 @@ class FeatureFile:
     labels: NDArray[np.int64] | None  # N class numbers, if the file has them
     dataset: str = ""  # what its images were listed as when `pta extract` made it, otherwise the file's name, too
     architecture: str = ""  # of the model that made it, if `pta extract` did
+    decoder: str = ""  # that decoded its images, if it is known and not Pillow
 
     def __post_init__(self) -> None:
         if not self.dataset:
@@ -116,8 +117,8 @@ def load_features(path: str | Path) -> FeatureFile:
                 "both must come from the same model"
             )
         labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
-        dataset, architecture = _origin(read_about(path) or {}, path.stem)
-    return FeatureFile(path.stem, samples, classifier, labels, dataset, architecture)
+        origin = _origin(read_about(path) or {}, path.stem)
+    return FeatureFile(path.stem, samples, classifier, labels, *origin)
 
 
 def read_about(path: Path) -> dict[str, Any] | None:
@@ -183,10 +184,11 @@ def _number(name: str, given: object) -> float:
     return number
 
 
-def _origin(about: dict[str, Any], name: str) -> tuple[str, str]:
-    """What `pta extract` says of a file: what its images were listed as, and the architecture of the model."""
+def _origin(about: dict[str, Any], name: str) -> tuple[str, str, str]:
+    """What `pta extract` says of a file: what its images were listed as, the model's architecture, and the decoder."""
     dataset, images = about.get("dataset", name), about.get("images", {})
-    architecture = images.get("architecture", "") if isinstance(images, dict) else None
-    if not isinstance(dataset, str) or not isinstance(architecture, str):
-        raise UnreadableFile("its description does not say in words which dataset and architecture it is of")
-    return dataset, architecture
+    made: dict[str, Any] = images if isinstance(images, dict) else {"architecture": None}
+    origin = (dataset, made.get("architecture", ""), made.get("decoder", ""))
+    if not all(isinstance(one, str) for one in origin):
+        raise UnreadableFile("its description does not say in words which dataset, architecture and decoder it is of")
+    return origin

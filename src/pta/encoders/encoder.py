@@ -177,9 +177,10 @@ class Encoder(nn.Module, Model, ABC):
     @torch.no_grad()
     def encode(self, raw: Tensor) -> Tensor:
         """Raw samples to N×dim unit rows."""
-        return self._finite(self.encode_unchecked(_batch(raw)))
+        return self.require_finite(self.encode_unchecked(_batch(raw)))
 
-    def _finite(self, features: Tensor) -> Tensor:
+    def require_finite(self, features: Tensor) -> Tensor:
+        """The features, if they are numbers."""
         usable = features.isfinite().all(dim=1)
         if not usable.all():
             raise InvalidSamples(
@@ -203,7 +204,7 @@ class Encoder(nn.Module, Model, ABC):
         """What `encode` and `encode_tokens` give, at once where the model can."""
         parts = [self.features_with_patches(self._ready(part)) for part in torch.split(_batch(raw), _SAMPLES_AT_ONCE)]
         features, patches = zip(*parts, strict=True)
-        return self._finite(self._rows(features)), self._rows(patches)
+        return self.require_finite(self._rows(features)), self._rows(patches)
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:

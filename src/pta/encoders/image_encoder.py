@@ -1,19 +1,42 @@
 """ImageEncoder: an encoder whose samples are pictures."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pta.encoders.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
-from pta.errors import InvalidSamples, UnreadableSample, naming
-from pta.images import Preprocessing, as_picture, load_image, open_image
-from pta.images.room import ROOM
+from pta.errors import InvalidSamples, naming
+from pta.images import Preprocessing, as_picture, open_image
+from pta.images.room import made_in_room
 from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import IMAGES
 
 FAST_MARGIN = 2
 """Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""
+
+
+@dataclass(frozen=True)
+class PicturePreparer:
+    """Makes the pixels, or the normalised pixels of the views, of an image within the limits; see `open_image`."""
+
+    preprocess: Preprocessing
+    views: ViewMaker | None
+    limits: Limits
+    at_least: int | None
+
+    def __call__(self, given: object, key: str, number: int) -> Raw:
+        one, name = content_of(given, key, self.limits)
+        with naming(name):
+            if isinstance(one, bytes):
+                picture = open_image(one, limits=self.limits, at_least=self.at_least)
+            else:
+                picture = as_picture(one)
+            if self.views is None:
+                return made_in_room(picture, self.preprocess, self.preprocess.pixels)
+            views = self.views
+            return made_in_room(picture, self.preprocess, lambda one: views.of(one, number, self.preprocess))
 
 
 class ImageEncoder(Encoder):
@@ -30,25 +53,7 @@ class ImageEncoder(Encoder):
     ) -> Prepare:
         """What makes the pixels, or the normalised pixels of the views, of an image within the limits."""
         at_least = FAST_MARGIN * self.preprocess.size if fast_decode else None
-
-        def prepare(given: object, key: str, number: int) -> Raw:
-            one, name = content_of(given, key, limits)
-            with naming(name):
-                if isinstance(one, bytes):
-                    picture = open_image(one, limits=limits, at_least=at_least)
-                else:
-                    picture = as_picture(one)
-                (width, height), _ = self.preprocess.geometry(*picture.size)  # refuses what would be blown up too far
-                with ROOM.of(picture.width * picture.height + width * height):
-                    load_image(picture)
-                    try:
-                        if views is None:
-                            return self.preprocess.pixels(picture)
-                        return views.of(picture, number, self.preprocess)
-                    except MemoryError:
-                        raise UnreadableSample("it needs too much memory") from None
-
-        return prepare
+        return PicturePreparer(self.preprocess, views, limits, at_least)
 
     def prepare(self, content: bytes, key: str = "the image") -> Raw:
         """An encoded picture to pixels."""

@@ -54,8 +54,9 @@ def _learn(x, w, centre, texts, turned, sums, weights, squares, cosines, d, D: t
     growth = part * (2 * product - own * part)
     square = tl.load(squares + c)
     length = tl.sqrt(tl.maximum(square.to(text.dtype) + growth, _SHORTEST))
-    tl.store(cosines + c, product / length / tl.sqrt(tl.maximum(own, _SHORTEST)))
+    cosine = product / length / tl.sqrt(tl.maximum(own, _SHORTEST))
+    tl.store(cosines + c, tl.minimum(tl.maximum(cosine, -1.0), 1.0))
     if share > 0:
         tl.store(sums + here, M + share * feature, mask=at < d)
         tl.store(weights + c, n + share)
-        tl.store(squares + c, square + growth)
+        tl.store(squares + c, tl.maximum(square + growth, 0.0))

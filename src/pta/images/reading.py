@@ -35,20 +35,26 @@ def open_image(content: bytes, *, limits: Limits = USUAL_LIMITS, at_least: int |
             raise UnidentifiedImageError
         format, bare = found
         image = Image.open(io.BytesIO(bare.content), formats=[format])
-        size = f"{image.width}×{image.height} pixels"
-        pixels = max(max(image.width, _SHORTEST_ROW) * image.height, bare.pixels)
-        if pixels > limits.max_pixels:
-            thin = f", where a row counts as at least {_SHORTEST_ROW}" if image.width < _SHORTEST_ROW else ""
-            raise UnreadableSample(f"{size} are too many; at most {limits.max_pixels:,} are decoded{thin}")
+        pixels = require_few_pixels(*image.size, limits, decoded=bare.pixels)
         codecs = {tile[0] for tile in image.tile}
         if _TEXT_CODEC in codecs:
             raise UnreadableSample("its pixels are written as text, which is not read; save it as PNG")
         passes = _PASSES_IN_PYTHON if codecs & Image.DECODERS.keys() else bare.passes
         if passes > _USUAL_PASSES and passes * max(pixels, len(content)) > _USUAL_PASSES * limits.max_pixels:
-            raise UnreadableSample(f"{passes:,} passes over {size} are too slow to decode; save it anew, as PNG")
+            size = f"{image.width}×{image.height}"
+            raise UnreadableSample(f"{passes:,} passes over {size} pixels are too slow to decode; save it anew, as PNG")
         if at_least is not None:
             image.draft("RGB", (at_least, at_least))
         return image
+
+
+def require_few_pixels(width: int, height: int, limits: Limits, *, decoded: int = 0) -> int:
+    """How many pixels a picture counts as, which are at least the `decoded` ones; more than the limit are refused."""
+    pixels = max(max(width, _SHORTEST_ROW) * height, decoded)
+    if pixels > limits.max_pixels:
+        thin = f", where a row counts as at least {_SHORTEST_ROW}" if width < _SHORTEST_ROW else ""
+        raise UnreadableSample(f"{width}×{height} pixels are too many; at most {limits.max_pixels:,} are decoded{thin}")
+    return pixels
 
 
 def load_image(image: Image.Image) -> None:

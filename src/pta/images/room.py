@@ -1,8 +1,17 @@
 """Room: how many pixels are in work at once, over all threads of the process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Condition
+from typing import TypeVar
+
+from PIL import Image
+
+from pta.errors import UnreadableSample
+from pta.images.preprocessing import Preprocessing
+from pta.images.reading import load_image
+
+Made = TypeVar("Made")
 
 
 class Room:
@@ -32,3 +41,14 @@ class Room:
 
 ROOM = Room(89_478_485)
 """For every picture of the process. A pixel takes up to 24 bytes while it is decoded, so this is at most 2 GiB."""
+
+
+def made_in_room(picture: Image.Image, preprocess: Preprocessing, make: Callable[[Image.Image], Made]) -> Made:
+    """What is made of an open picture, which is decoded and resized once there is room for it."""
+    (width, height), _ = preprocess.geometry(*picture.size)  # refuses what would be blown up too far
+    with ROOM.of(picture.width * picture.height + width * height):
+        load_image(picture)
+        try:
+            return make(picture)
+        except MemoryError:
+            raise UnreadableSample("it needs too much memory") from None

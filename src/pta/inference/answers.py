@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
 
+import torch
 from torch import Tensor
 
 from pta.engines.zero_shot import entropy_of
+from pta.inference.downloads import Download
 
 
 @dataclass(frozen=True)
@@ -25,19 +29,88 @@ class Answer:
         return self.label != self.zero_shot_label
 
 
+class Answers(Sequence[Answer]):
+    """The answers to B samples, which may still be on their way from a GPU: whoever looks at one waits for them.
+
+    Args:
+        numbers: B×(2·k + 3), float64: the k best classes, their probabilities, the zero-shot class, its probability,
+            the entropy.
+    """
+
+    def __init__(self, numbers: Tensor, class_names: Sequence[str]) -> None:
+        self._count, self._top = len(numbers), (numbers.shape[1] - 3) // 2
+        self._download = Download(numbers)
+        self._class_names = class_names
+
+    @property
+    def arrived(self) -> bool:
+        """Whether nobody would have to wait for them."""
+        return self._download.arrived
+
+    @cached_property
+    def _columns(self) -> list[list[float]]:
+        return self._download.wait().T.tolist()
+
+    @cached_property
+    def labels(self) -> list[list[str]]:
+        """The names of the best classes, of the second best and so on, B each."""
+        return [self._names(column) for column in self._columns[: self._top]]
+
+    @property
+    def probabilities(self) -> list[list[float]]:
+        """Their probabilities, B each."""
+        return self._columns[self._top : 2 * self._top]
+
+    @cached_property
+    def zero_shot_labels(self) -> list[str]:
+        """What the model alone says."""
+        return self._names(self._columns[-3])
+
+    @property
+    def zero_shot_probabilities(self) -> list[float]:
+        """And how probable it says that is."""
+        return self._columns[-2]
+
+    @property
+    def entropies(self) -> list[float]:
+        """Of the probabilities after adaptation, in nats."""
+        return self._columns[-1]
+
+    @property
+    def changed(self) -> int:
+        """How many answers adaptation changed."""
+        return sum(map(str.__ne__, self.labels[0], self.zero_shot_labels))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, row: int) -> Answer: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Answer]: ...
+
+    def __getitem__(self, row: int | slice) -> Answer | list[Answer]:
+        if isinstance(row, slice):
+            return [self[number] for number in range(*row.indices(len(self)))]
+        ranked = tuple((names[row], values[row]) for names, values in zip(self.labels, self.probabilities, strict=True))
+        zero_shot = (self.zero_shot_labels[row], self.zero_shot_probabilities[row])
+        return Answer(*ranked[0], *zero_shot, self.entropies[row], ranked)
+
+    def _names(self, column: list[float]) -> list[str]:
+        return [self._class_names[int(number)] for number in column]
+
+
 def answers_from(
     logits: Tensor, probabilities: Tensor, zero_shot: Tensor, class_names: Sequence[str], top: int = 1
-) -> list[Answer]:
+) -> Answers:
     """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
 
-    Logits rank the classes, so that two probabilities that round to the same number change no label.
+    Logits rank the classes, so that two probabilities that round to the same number change no label. All is computed
+    where the logits are, and brought to the host in one piece.
     """
-    entropies = entropy_of(probabilities)
     best = logits.topk(min(top, len(class_names)), dim=1).indices
     alone = zero_shot.double().softmax(dim=1).max(dim=1)
-    columns = [one.tolist() for one in (best, probabilities.gather(1, best), alone.indices, alone.values, entropies)]
-    answers = []
-    for classes, values, zero_shot_class, zero_shot_value, entropy in zip(*columns, strict=True):
-        ranked = tuple((class_names[number], value) for number, value in zip(classes, values, strict=True))
-        answers.append(Answer(*ranked[0], class_names[zero_shot_class], zero_shot_value, entropy, ranked))
-    return answers
+    columns = (alone.indices, alone.values, entropy_of(probabilities))
+    parts = (best, probabilities.gather(1, best), *(column[:, None] for column in columns))
+    return Answers(torch.cat([part.double() for part in parts], dim=1), class_names)

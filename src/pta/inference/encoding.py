@@ -1,99 +1,37 @@
 """From samples that are still files to features, preparing and encoding at the same time."""
 
-import zlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from pta.datasets.generated import GeneratedPictures
 from pta.datasets.sample_set import SampleReference
-from pta.encoders import Encoder
-from pta.encoders.encoder import Raw, by_shape
-from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnreadableSample, naming, shown
-from pta.images import Preprocessing
-from pta.inference.feed import prepare_in_batches
-from pta.limits import USUAL_LIMITS, Limits
-from pta.parameters import require_choice, require_count, require_seed
-from pta.samples import Samples
-from pta.views import MODES, MOST_VIEWS, Mode, make_views
+from pta.encoders import Encoder, ImageEncoder
+from pta.encoders.encoder import Prepare, Raw, by_shape
+from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
+from pta.images.baseline import BaselineJpeg
+from pta.images.batch_decoder import Prepared as Picture
+from pta.inference.decoding import PILLOW, Decoding, open_decoding
+from pta.inference.downloads import Download
+from pta.inference.encoder_program import EncoderProgram
+from pta.inference.feed import Prepared, default_workers, prepare_in_batches
+from pta.inference.reading import Reading
+from pta.inference.stages import in_stages
+from pta.samples import SMALLEST_NORM, Samples
 
 OnError = Literal["stop", "skip"]
 
 _FIRST_SHARE = 8
-_LARGEST_BATCH, _MOST_WORKERS = 2**20, 1024
+_PROMPT = 1e-4  # seconds; Python's own 5e-3 is a quarter of what a GPU takes for a batch
 
 Reference = TypeVar("Reference", bound=SampleReference)
-
-
-@dataclass(frozen=True)
-class Views:
-    """How augmented views are drawn.
-
-    The views of image number i depend on (seed, i) alone; without a seed, on what the image shows, whenever it comes.
-    """
-
-    count: int
-    mode: Mode = "augmix"
-    seed: int | None = 1
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or not 2 <= self.count <= MOST_VIEWS:
-            raise InvalidParameter(f"from 2 to {MOST_VIEWS} views can be made of an image, not {shown(self.count)}")
-        require_choice("mode", self.mode, MODES)
-        if self.seed is not None:
-            require_seed(self.seed)
-
-    def of(self, picture: Image.Image, number: int, preprocess: Preprocessing) -> NDArray[np.float32]:
-        """The normalised pixels of the views of an image, count×channels×size×size."""
-        seed = (zlib.crc32(picture.tobytes()),) if self.seed is None else (self.seed, number)
-        return make_views(picture, preprocess, count=self.count, mode=self.mode, seed=seed).numpy()
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How samples are read."""
-
-    batch: int = 64  # samples, or views, encoded at once
-    workers: int | None = None  # threads that prepare them; see `pta.inference.feed.default_workers`
-    fast_decode: bool = False  # large JPEG files at a fraction of their size (`pta.encoders.image_encoder.FAST_MARGIN`)
-    views: Views | None = None  # augmented views of every sample, instead of the sample alone
-    raw: bool = False  # give out raw samples beside the features, for methods that look inside a tower
-    limits: Limits = USUAL_LIMITS  # what is larger cannot be read
-    patches: bool = False  # give out the features of the plain sample's patches, too
-    generated: GeneratedPictures | None = None  # encode these as well, each as a plain sample
-
-    def __post_init__(self) -> None:
-        require_count("batch", self.batch, 1, _LARGEST_BATCH)
-        if self.workers is not None:
-            require_count("workers", self.workers, 1, _MOST_WORKERS)
-        if self.fast_decode and self.views is not None:
-            raise InvalidParameter(
-                "views are cut out of the whole picture, so it cannot be decoded at a fraction of its size"
-            )
-        if self.raw and self.views is not None:
-            raise InvalidParameter("pixels are those of the plain image; they cannot be kept together with views")
-
-    @property
-    def samples_at_once(self) -> int:
-        """How many samples a batch holds."""
-        return max(1, self.batch // self.encoded_per_sample)
-
-    @property
-    def encoded_per_sample(self) -> int:
-        """How many raw samples are encoded for one: its views, or itself, and its generated pictures."""
-        return (self.views.count if self.views else 1) + (self.generated.count if self.generated else 0)
-
-    def for_needs(self, needs: frozenset[str], views: Views) -> "Reading":
-        """The same for a method that needs this; `views` says how they are drawn if it needs them."""
-        views_if_needed = views if "views" in needs else None
-        return replace(self, views=views_if_needed, raw="raw" in needs, patches="patches" in needs, generated=None)
+_Raws = tuple[Raw | Picture, Raw | None]  # of a sample, and of the pictures that were generated from it
 
 
 @dataclass(frozen=True)
@@ -105,12 +43,14 @@ class Encoded(Generic[Reference]):
     # `features` N×d, and `views` N×V×d, `raw`, `patches`, `generated` if asked for; on the CPU; none if N is 0
     tensors: dict[str, Tensor]
     failures: list[tuple[int, PtaError]]
+    on_device: Tensor | None = None  # the features where they were made, if that was a GPU
 
 
 def encode_files(
-    encoder: Encoder,
+    program: EncoderProgram,
     numbered: Iterable[tuple[int, Reference]],
     reading: Reading,
+    decoding: Decoding | None = None,
     *,
     on_error: OnError = "stop",
     quick_start: bool = False,
@@ -125,39 +65,125 @@ def encode_files(
 
     With `on_error="stop"`, everything before a sample that cannot be read is given out, then its error is raised; with
     `skip` it is among the failures of its batch.
+
+    On a GPU one batch is decoded and another encoded while a third is given out, unless the stream is live.
     """
-    preparer = partial(encoder.preparer, fast_decode=reading.fast_decode, limits=reading.limits)
-    prepare, prepare_plain = preparer(views=reading.views), preparer()
-    most = reading.limits.max_bytes
-
-    def prepare_item(item: tuple[int, Reference]) -> tuple[Raw, Raw | None]:
-        number, sample = item
-        own = prepare(sample.read(most), sample.key, number)
-        if reading.generated is None:
-            return own, None
-        with naming(f"generated from {sample.key}"):
-            return own, np.stack([prepare_plain(one.read(most), one.key, 0) for one in reading.generated.of(sample)])
-
+    encoder = program.encoder
+    decoding = decoding or open_decoding(encoder, reading)
+    prepare = _PrepareFile(decoding.prepare, encoder.preparer(limits=reading.limits), reading)
+    processes = reading.processes and isinstance(encoder, ImageEncoder)
+    workers = reading.workers or default_workers(processes and decoding.name == PILLOW)
     size = reading.samples_at_once
     first = max(1, size // _FIRST_SHARE) if quick_start else 0
-    for prepared in prepare_in_batches(
-        *(numbered, prepare_item, size, reading.workers),
+    batches = prepare_in_batches(
+        *(numbered, prepare, size, workers),
         ends=lambda item: (item[0] + 1 - first) % size == 0,
+        size=_bytes,
         live=live,
+        processes=processes,
         low_priority=encoder.device.type == "cpu",
         stopping=stopping,
-    ):
-        unread = next((i for i, one in enumerate(prepared) if one.error is not None), None)
-        stop = None if unread is None or on_error == "skip" else prepared[unread].error
-        done = prepared if stop is None else prepared[:unread]
-        good = [(one.item, one.result) for one in done if one.result is not None]
-        failures = [(one.item[0], one.error) for one in done if one.error is not None]
-        tensors = encode_prepared(encoder, [own for _, (own, _) in good], reading) if good else {}
-        if generated := [beside for _, (_, beside) in good if beside is not None]:
-            tensors["generated"] = _encode_each(encoder, generated)
-        yield Encoded([one.item for one in done], [item for item, _ in good], tensors, failures)
-        if stop is not None:
-            raise unless_skipped(str(stop))
+    )
+    decode, begin = partial(_decode, decoding), partial(_begin, program, reading, on_error)
+    ahead = 0 if live or encoder.device.type == "cpu" else 1
+    with _prompt_threads() if ahead else nullcontext():
+        for begun in in_stages(batches, decode, begin, ahead):
+            yield begun.wait()
+            if begun.stop is not None:
+                raise unless_skipped(str(begun.stop))
+
+
+@contextmanager
+def _prompt_threads() -> Iterator[None]:
+    """Let a thread that comes back from a GPU go on soon, whatever the others compute."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_PROMPT)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
+@dataclass(frozen=True)
+class _PrepareFile:
+    """Reads a numbered sample and prepares it; another process can do it too."""
+
+    prepare: Prepare
+    prepare_plain: Prepare
+    reading: Reading
+
+    def __call__(self, item: tuple[int, SampleReference]) -> _Raws:
+        number, sample = item
+        most, generated = self.reading.limits.max_bytes, self.reading.generated
+        own = self.prepare(sample.read(most), sample.key, number)
+        if generated is None:
+            return own, None
+        with naming(f"generated from {sample.key}"):
+            return own, np.stack([self.prepare_plain(one.read(most), one.key, 0) for one in generated.of(sample)])
+
+
+def _bytes(raws: _Raws) -> int:
+    own, generated = raws
+    held = len(own.content) if isinstance(own, BaselineJpeg) else own.nbytes
+    return held + (0 if generated is None else generated.nbytes)
+
+
+@dataclass(frozen=True)
+class _Decoded(Generic[Reference]):
+    """A batch of files, and the raw samples of those that could be read."""
+
+    files: list[Prepared[tuple[int, Reference], _Raws]]
+    raw: Sequence[Raw] | Tensor
+
+
+def _decode(decoding: Decoding, files: list[Prepared[tuple[int, Reference], _Raws]]) -> _Decoded[Reference]:
+    readable = [one for one in files if one.result is not None]
+    if not readable:
+        return _Decoded(files, [])
+    raw, errors = decoding.finish([one.result[0] for one in readable if one.result is not None])
+    for one, error in zip(readable, errors, strict=True):
+        if error is not None:
+            named = type(error)(f"{one.item[1].key}: {error}")
+            files[files.index(one)] = Prepared(one.item, None, named)
+    return _Decoded(files, raw)
+
+
+@dataclass(frozen=True)
+class _Begun(Generic[Reference]):
+    """A batch that a GPU may still be encoding."""
+
+    encoder: Encoder
+    encoded: Encoded[Reference]
+    features: Download | None  # None if no sample could be read
+    stop: PtaError | None  # what ends the stream after this batch
+
+    def wait(self) -> Encoded[Reference]:
+        """The batch, once it is complete and its features are known to be numbers."""
+        if self.features is None:
+            return self.encoded
+        features = self.features.wait()
+        if not np.isfinite(features.numpy()).all():  # by numpy: torch would wake all its threads for it
+            self.encoder.require_finite(features)
+        return replace(self.encoded, tensors={**self.encoded.tensors, "features": features})
+
+
+def _begin(
+    program: EncoderProgram, reading: Reading, on_error: OnError, batch: _Decoded[Reference]
+) -> _Begun[Reference]:
+    unread = next((i for i, one in enumerate(batch.files) if one.error is not None), None)
+    stop = None if unread is None or on_error == "skip" else batch.files[unread].error
+    done = batch.files if stop is None else batch.files[:unread]
+    taken, failures = [one.item for one in done], [(one.item[0], one.error) for one in done if one.error is not None]
+    samples = [one.item for one in done if one.error is None]
+    if not samples:
+        return _Begun(program.encoder, Encoded(taken, samples, {}, failures), None, stop)
+    tensors = encode_prepared(program, batch.raw[: len(samples)], reading)
+    if reading.generated is not None:
+        generated = [one.result[1] for one in done if one.result is not None and one.result[1] is not None]
+        tensors["generated"] = _encode_each(program.encoder.encode, generated)
+    features = tensors["features"]
+    encoded = Encoded(taken, samples, tensors, failures, features if features.is_cuda else None)
+    return _Begun(program.encoder, encoded, Download(features), stop)
 
 
 def unless_skipped(complaint: str) -> UnreadableSample:
@@ -165,41 +191,57 @@ def unless_skipped(complaint: str) -> UnreadableSample:
     return UnreadableSample(f"{complaint}; --on-error skip goes on without it")
 
 
-def encode_prepared(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
-    """The `Encoded.tensors` of several samples, at least one, as `Encoder.preparer` made them for this reading.
+def encode_prepared(program: EncoderProgram, prepared: Sequence[Raw] | Tensor, reading: Reading) -> dict[str, Tensor]:
+    """The tensors of several samples, at least one, as `Encoder.preparer` or a GPU made them for this reading.
 
-    Samples of one shape are encoded together.
+    Samples of one shape are encoded together. Features are where the encoder is, and were not looked at.
     """
+    if isinstance(prepared, Tensor):
+        if prepared.is_cuda:
+            prepared.record_stream(torch.cuda.current_stream(prepared.device))  # it was made on another
+        return _encode_plain(program, prepared, reading)
     alike, place = by_shape(prepared)
     if len(alike) > 1 and reading.raw:
         shapes = " and ".join("×".join(map(str, prepared[numbers[0]].shape)) for numbers in alike[:2])
         raise InvalidSamples(f"raw samples must have one shape, got {shapes}; give samples of one size")
-    parts = [_encode_alike(encoder, [prepared[number] for number in numbers], reading) for numbers in alike]
+    parts = [_encode_alike(program, [prepared[number] for number in numbers], reading) for numbers in alike]
     if len(parts) == 1:
         return parts[0]
     return {name: torch.cat([part[name] for part in parts])[place] for name in parts[0]}
 
 
-def _encode_alike(encoder: Encoder, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
+def _encode_alike(program: EncoderProgram, prepared: Sequence[Raw], reading: Reading) -> dict[str, Tensor]:
     # numpy stacks: torch would wake all its threads for it, which fight with those that decode
     plain = torch.from_numpy(np.stack([one if reading.views is None else one[0] for one in prepared]))
-    if reading.views is not None:
-        seen = _encode_each(encoder, prepared)
-        tensors = {"features": seen[:, 0], "views": seen}
-        return tensors | ({"patches": encoder.encode_tokens(plain).cpu()} if reading.patches else {})
+    if reading.views is None:
+        return _encode_plain(program, plain, reading)
+    seen = _encode_each(program, prepared)
+    program.encoder.require_finite(seen.flatten(0, 1))
+    tensors = {"features": seen[:, 0], "views": seen}
+    return tensors | ({"patches": program.encoder.encode_tokens(plain).cpu()} if reading.patches else {})
+
+
+def _encode_plain(program: EncoderProgram, plain: Tensor, reading: Reading) -> dict[str, Tensor]:
     if reading.patches:
-        features, patches = encoder.encode_with_tokens(plain)
-        tensors = {"features": features.cpu(), "patches": patches.cpu()}
+        features, patches = program.encoder.encode_with_tokens(plain)
+        tensors = {"features": features, "patches": patches.cpu()}
     else:
-        tensors = {"features": encoder.encode(plain).cpu()}
-    return tensors | ({"raw": plain} if reading.raw else {})
+        tensors = {"features": program(plain)}
+    return tensors | ({"raw": plain.cpu()} if reading.raw else {})
 
 
-def _encode_each(encoder: Encoder, several: Sequence[Raw]) -> Tensor:
+def _encode_each(encode: Callable[[Tensor], Tensor], several: Sequence[Raw]) -> Tensor:
     """Several raw samples for each of N, to N×n×d."""
-    return torch.stack([encoder.encode(torch.from_numpy(one)).cpu() for one in several])
+    return torch.stack([encode(torch.from_numpy(one)).cpu() for one in several])
 
 
-def samples_of(tensors: Mapping[str, Any]) -> Samples:
-    """What a method is given of encoded samples, of which there is at least one."""
+def samples_of(tensors: Mapping[str, Any], on_device: Tensor | None = None) -> Samples:
+    """What a method is given of encoded samples, of which there is at least one.
+
+    They are looked at on the host; features that are on a GPU too are given from there.
+    """
+    if on_device is not None and tensors.keys() == {"features"}:
+        norms = np.linalg.norm(tensors["features"].numpy(), axis=1)  # by numpy, as above
+        if norms.min() >= SMALLEST_NORM:
+            return Samples.unchecked(on_device)
     return Samples.of(**tensors)

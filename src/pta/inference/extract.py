@@ -25,10 +25,14 @@ from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
 from pta.files import as_path, join_tensors, require_writable
-from pta.inference.encoding import OnError, Reading, encode_files, unless_skipped
+from pta.inference.decoding import PILLOW, Decoding, open_decoding
+from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram, can_be_compiled
+from pta.inference.encoding import OnError, encode_files, unless_skipped
+from pta.inference.reading import Reading
 from pta.inference.shards import Shards, discard_shards, open_shards
 from pta.parameters import require_choice, require_count, require_mapping
 
+_MEANS = ("decoder", "compiled")  # inputs of which one may be chosen for the other
 _IN_HALF = ("views", "patches", "generated")  # of which only directions count
 _LARGEST_SHARD = 2**20
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
@@ -43,6 +47,7 @@ class Extraction:
     encoded: int  # now; 0 when all of them were there
     skipped: tuple[str, ...]  # what could not be read, in words
     texts_renewed: bool = False  # whether the samples were there, but other text features
+    decoded: str | None = None  # how many samples were decoded in which way, in words, where there is more than one
 
 
 def extract(
@@ -78,7 +83,7 @@ def extract(
         if known is not None and known["images"] == job.inputs:
             return job.renew(known)
         if out.exists() and not replace:
-            what = "no feature file of pta extract" if known is None else "features of other samples or by other means"
+            what = "no feature file of pta extract" if known is None else job.difference(known["images"])
             raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
@@ -130,11 +135,33 @@ class _Extractor:
             "fast_decode": self.reading.fast_decode,
             "views": None if views is None else asdict(views),
             # files without are as they were before there were any
+            **({"decoder": self.decoding.name} if self.decoding.name != PILLOW else {}),
+            **({"compiled": True} if self.compiled else {}),
             **({"pixels": True} if self.reading.raw else {}),
             **({"patches": True} if self.reading.patches else {}),
             **({"generated": {"count": generated.count, "listing": generated.fingerprint}} if generated else {}),
         }
         return json.loads(json.dumps(described))  # as it will be read back
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """What decodes the samples."""
+        return open_decoding(self.encoder, self.reading)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the model is compiled: for the whole file or for none of it."""
+        wanted = self.reading.compiled and not self.reading.patches and len(self.samples) >= COMPILED_FROM
+        return wanted and can_be_compiled(self.encoder)
+
+    def difference(self, images: Mapping[str, Any]) -> str:
+        """What is in a file that was made from other inputs, in words."""
+        if {**images, **dict.fromkeys(_MEANS)} != {**self.inputs, **dict.fromkeys(_MEANS)}:
+            return "features of other samples or by other means"
+        decoder = images.get("decoder", PILLOW)
+        if decoder != self.inputs.get("decoder", PILLOW):
+            return f"features of pictures that {decoder} decoded, not {self.decoding.name} (see --decode)"
+        return f"features of a model that was {'' if images.get('compiled') else 'not '}compiled (see --no-compile)"
 
     def renew(self, known: Mapping[str, Any]) -> Extraction:
         """The file whose samples are there already, with the classifier's anchors if it had others."""
@@ -159,7 +186,9 @@ class _Extractor:
         skipped: dict[int, str] = {}
         numbered = ((number, self.samples.samples[number]) for number in to_do)
         is_size_known = False
-        for part in encode_files(self.encoder, numbered, reading, on_error=self.on_error):
+        at_once, count = reading.encoded_at_once, len(self.samples)
+        program = EncoderProgram(self.encoder, at_once, count, whole=True, optimise=self.compiled)
+        for part in encode_files(program, numbered, reading, self.decoding, on_error=self.on_error):
             stored = _stored(part.tensors)
             for i, (number, _) in enumerate(part.samples):
                 rows[number] = {name: tensor[i] for name, tensor in stored.items()}
@@ -189,7 +218,7 @@ class _Extractor:
         made = {"count": len(kept), "skipped": skipped, "batch": shards.batch, "versions": _versions()}
         record = {"dataset": samples.name, "notes": samples.notes, "images": self.inputs, **self.about}
         self._write(parts, _described(samples, kept), {**made, **record})
-        return Extraction(self.out, len(kept), encoded, tuple(skipped))
+        return Extraction(self.out, len(kept), encoded, tuple(skipped), decoded=self.decoding.sentence())
 
     def _refuse_skipped(self, skipped: Sequence[str]) -> None:
         if skipped and self.on_error == "stop":

@@ -2,31 +2,30 @@
 
 import os
 import queue
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from pta.errors import PtaError
+from pta.inference.workers import Workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_Outcome = tuple[Result | None, PtaError | None]
 
-_NICENESS = 19
 _POLL = 0.1  # seconds between looks at `stopping` while nothing arrives
+_MOST_AT_ONCE = 32  # items that a thread is given at once
+_MOST_BYTES = 2**30
+_MOST_PROCESSES = 60  # Windows waits for no more
 
 
-def default_workers() -> int:
-    """One thread per processor, at most eight: beyond that they wait for each other."""
-    return min(8, os.cpu_count() or 1)
-
-
-def _lower_priority() -> None:
-    if sys.platform == "linux":  # where priorities belong to threads
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+def default_workers(processes: bool = False) -> int:
+    """One worker per processor, of threads at most eight: beyond that they wait for each other."""
+    return min(os.cpu_count() or 1, _MOST_PROCESSES if processes else 8)
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,9 @@ def prepare_in_batches(
     workers: int | None = None,
     *,
     ends: Callable[[Item], bool] = lambda item: False,
+    size: Callable[[Result], int] = lambda result: 0,
     live: bool = False,
+    processes: bool = False,
     low_priority: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[Prepared[Item, Result]]]:
@@ -64,30 +65,39 @@ def prepare_in_batches(
     Args:
         prepare: called in worker threads; a `PtaError` becomes the item's `error`.
         ends: whether a batch ends with this item, although it is not full.
+        size: the bytes that a result holds; while results hold more than a gibibyte, only one batch is prepared ahead.
         live: give what has arrived instead of waiting for a full batch.
+        processes: the workers are processes as soon as they have started; `prepare` and items are sent to them.
         low_priority: prepare at the lowest priority, for a caller that computes on the same processors: all its threads
             wait for the one that is disturbed.
         stopping: called between batches and while waiting; True ends the stream, and a batch that is not full is left
             out unless the stream is live.
     """
-    threads = workers or default_workers()
-    ahead = 2 * max(batch, threads)  # no thread is idle, however small the batches
-    waiting: queue.Queue[tuple[Item, Future[Result]] | _End] = queue.Queue(maxsize=ahead)
+    workers = workers or default_workers(processes)
+    ahead = 2 * max(batch, workers)  # no worker is idle, however small the batches
+    at_once = 1 if live else min(_MOST_AT_ONCE, max(1, batch // (workers if processes else 2 * workers)))
+    waiting: queue.Queue[_Work[Item, Result] | _End] = queue.Queue(maxsize=max(1, ahead // at_once))
+    held = _Held(size)
     stopped = threading.Event()
-    pool = ThreadPoolExecutor(threads, "prepare", initializer=_lower_priority if low_priority else None)
+    pool = Workers(workers, processes=processes, low_priority=low_priority)
 
-    def put(entry: tuple[Item, Future[Result]] | _End) -> None:
+    def put(entry: "_Work[Item, Result] | _End") -> None:
         while not stopped.is_set():
             with suppress(queue.Full):
+                if held.bytes > _MOST_BYTES and waiting.qsize() * at_once >= batch:
+                    stopped.wait(_POLL)
+                    continue
                 waiting.put(entry, timeout=_POLL)
                 return
 
     def produce() -> None:
         try:
-            for item in items:
+            for several in _in_groups(items, at_once, batch, ends):
                 if stopped.is_set():
                     return
-                put((item, pool.submit(prepare, item)))
+                future = pool.submit(partial(_prepare_all, prepare), several)
+                future.add_done_callback(held.add)
+                put(_Work(several, ends(several[-1]), future))
             put(_End())
         except BaseException as error:  # whatever the source raises belongs to the one who reads the batches
             put(_End(error))
@@ -97,28 +107,77 @@ def prepare_in_batches(
     try:
         end = None
         while end is None and not stopping():
-            entries, end = _collect(waiting, batch, ends, live, stopping)
+            entries, end = _collect(waiting, batch, live, stopping)
             if entries:
-                yield [_finish(item, future) for item, future in entries]
+                yield [one for entry in entries for one in entry.wait()]
+                for entry in entries:
+                    held.remove(entry.future)
         if end is not None and end.error is not None:
             raise end.error
     finally:
         stopped.set()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.close()
         if producer is not threading.current_thread():  # which may collect a stream that was forgotten
             producer.join(2 * _POLL)  # a thread that wakes while the interpreter ends can abort the process
 
 
+@dataclass(frozen=True)
+class _Work(Generic[Item, Result]):
+    """A few items of one batch that a thread prepares: a future for each would cost more than to read a file."""
+
+    items: list[Item]
+    ends: bool  # whether the batch does
+    future: Future[list[_Outcome[Result]]]
+
+    def wait(self) -> list[Prepared[Item, Result]]:
+        return [Prepared(item, *outcome) for item, outcome in zip(self.items, self.future.result(), strict=True)]
+
+
+class _Held(Generic[Result]):
+    """How many bytes are held by results that were not given out yet."""
+
+    def __init__(self, size: Callable[[Result], int]) -> None:
+        self.bytes, self._size, self._lock = 0, size, threading.Lock()
+
+    def add(self, done: Future[list[_Outcome[Result]]]) -> None:
+        self._change(1, done)
+
+    def remove(self, done: Future[list[_Outcome[Result]]]) -> None:
+        self._change(-1, done)
+
+    def _change(self, sign: int, done: Future[list[_Outcome[Result]]]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        total = sum(self._size(result) for result, _ in done.result() if result is not None)
+        with self._lock:
+            self.bytes += sign * total
+
+
+def _in_groups(items: Iterable[Item], most: int, batch: int, ends: Callable[[Item], bool]) -> Iterator[list[Item]]:
+    """The items, a few at a time and none of two batches together; what came before an error of the source, too."""
+    group: list[Item] = []
+    in_batch = 0
+    try:
+        for item in items:
+            group.append(item)
+            in_batch = 0 if ends(item) else (in_batch + 1) % batch
+            if len(group) == most or in_batch == 0:
+                yield group
+                group = []
+    except Exception:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
 def _collect(
-    waiting: "queue.Queue[tuple[Item, Future[Result]] | _End]",
-    batch: int,
-    ends: Callable[[Item], bool],
-    live: bool,
-    stopping: Callable[[], bool],
-) -> tuple[list[tuple[Item, Future[Result]]], _End | None]:
-    """The next entries in order, and the end if it was among them."""
-    entries: list[tuple[Item, Future[Result]]] = []
-    while len(entries) < batch:
+    waiting: "queue.Queue[_Work[Item, Result] | _End]", batch: int, live: bool, stopping: Callable[[], bool]
+) -> tuple[list[_Work[Item, Result]], _End | None]:
+    """The next work in order, and the end if it was among it."""
+    entries: list[_Work[Item, Result]] = []
+    while sum(len(entry.items) for entry in entries) < batch:
         try:
             entry = waiting.get(block=not (live and entries), timeout=_POLL)
         except queue.Empty:
@@ -130,13 +189,17 @@ def _collect(
         if isinstance(entry, _End):
             return entries, entry
         entries.append(entry)
-        if ends(entry[0]):
+        if entry.ends:
             break
     return entries, None
 
 
-def _finish(item: Item, future: "Future[Result]") -> Prepared[Item, Result]:
+def _prepare_all(prepare: Callable[[Item], Result], several: list[Item]) -> list[_Outcome[Result]]:
+    return [_outcome(prepare, item) for item in several]
+
+
+def _outcome(prepare: Callable[[Item], Result], item: Item) -> _Outcome[Result]:
     try:
-        return Prepared(item, future.result(), None)
+        return prepare(item), None
     except PtaError as error:
-        return Prepared(item, None, error)
+        return None, error

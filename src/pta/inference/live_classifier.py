@@ -11,8 +11,11 @@ from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
 from pta.errors import InvalidParameter
 from pta.files import as_path
-from pta.inference.answers import Answer, answers_from
-from pta.inference.encoding import Reading, Views, encode_prepared, samples_of
+from pta.inference.answers import Answer, Answers, answers_from
+from pta.inference.decoding import Decoding, open_decoding
+from pta.inference.encoder_program import EncoderProgram
+from pta.inference.encoding import encode_prepared, samples_of
+from pta.inference.reading import Decode, Reading, Views
 from pta.limits import USUAL_LIMITS, Limits
 from pta.parameters import require_count, require_switch
 from pta.prompts import build_classifier, default_cache, load_templates
@@ -35,6 +38,8 @@ class Classifier:
         expected: how many samples will come, for a method that must know it.
         raw_probability: give the softmax of the method's logits as they are (see `Adapter.logit_factor`).
         limits: how large a sample may be; what is larger is refused before it is decoded.
+        decode: what decodes image files, "pillow", "gpu", or "auto" for a GPU where there is one with a decoder.
+        compiled: on a GPU, compile the model in the background once 2,000 samples have come.
 
     >>> from PIL import Image
     >>> from pta.datasets.fashion import load_fashion_test
@@ -62,6 +67,8 @@ class Classifier:
         expected: int | None = None,
         raw_probability: bool = False,
         limits: Limits = USUAL_LIMITS,
+        decode: Decode = "auto",
+        compiled: bool = True,
         **parameters: Any,
     ) -> None:
         self.encoder = model if isinstance(model, Encoder) else load_encoder(model, device=device, dtype=dtype)
@@ -72,7 +79,10 @@ class Classifier:
         folder = None if cache is None else as_path(cache)
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         self.raw_probability = require_switch("raw_probability", raw_probability)
-        self.views, self.limits = Views(views, "crops", seed=None), limits
+        self.views, self._usual = Views(views, "crops", seed=None), Reading(limits=limits, decode=decode)
+        self._optimise = require_switch("compiled", compiled)
+        self._programs: dict[int, EncoderProgram] = {}
+        self._decodings: dict[Reading, Decoding] = {}
         adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
         self.adapter = self._checked(adapter)
 
@@ -99,10 +109,13 @@ class Classifier:
         """
         require_count("top", top, 1, MOST_ANSWERS)
         require_switch("learn", learn)
-        if _is_empty(samples):
-            return []
+        return [] if _is_empty(samples) else list(self.answers(samples, learn=learn, top=top))
+
+    def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> Answers:
+        """The same as columns, for at least one sample; on a GPU they may still be under way."""
         known = self.adapter._checked(samples)
-        zero_shot = self.classifier.logits(known.features.to(self.classifier.anchors))
+        classifier = self.adapter.classifier
+        zero_shot = classifier.logits(known.features.to(classifier.anchors))
         logits = (self.adapter.step if learn else self.adapter.predict)(known)
         probabilities = self.adapter.probabilities(logits, raw=self.raw_probability)
         return answers_from(logits, probabilities, zero_shot, self.classifier.class_names, top)
@@ -121,7 +134,7 @@ class Classifier:
         return reading.for_needs(adapter.needs_with(adapter.parameters), self.views)
 
     def _checked(self, adapter: Adapter) -> Adapter:
-        """The adapter, if samples can be given all that it needs."""
+        """The adapter, if samples can be given all that it needs; one that takes whole batches where the model is."""
         if adapter.wants_preview:
             raise InvalidParameter(
                 f"{adapter.name} with these parameters sees the whole stream before it answers; pta eval shows it that"
@@ -134,18 +147,38 @@ class Classifier:
             one = torch.eye(1, self.encoder.dim)
             some = {name: one.expand(1, count, -1) for name, count in counts.items()}
             adapter.require(Samples(one, **some))  # finds out now whether they are enough
-        return adapter
+        takes_batches = adapter.at_once != 1 and adapter.needs_with(adapter.parameters) == {"features"}
+        # One sample at a time, launching kernels would take longer than the host needs.
+        return adapter.to(self.encoder.device) if takes_batches and self.encoder.device.type == "cuda" else adapter
 
     def _encoded(self, given: Sequence[object]) -> Samples:
-        reading = self.reading(Reading())
-        prepare = self.encoder.preparer(views=reading.views, limits=self.limits)
-        name = "the sample" if len(given) == 1 else "sample {}"
-        prepared = (prepare(one, name.format(number), number) for number, one in enumerate(given))
+        reading = self.reading(self._usual)
+        decoding = self._decoding(reading)
+        names = ["the sample"] if len(given) == 1 else [f"sample {number}" for number in range(len(given))]
+        prepared = (decoding.prepare(one, name, n) for n, (one, name) in enumerate(zip(given, names, strict=True)))
+        program = self._program(reading.encoded_at_once if len(given) > 1 or reading.views else 1)
         if reading.views is None:
-            return samples_of(encode_prepared(self.encoder, list(prepared), reading))
-        # one by one: the views of many samples are much to hold
-        parts = [encode_prepared(self.encoder, [views], reading) for views in prepared]
-        return samples_of({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+            raw, errors = decoding.finish(list(prepared))
+            for name, error in zip(names, errors, strict=True):
+                if error is not None:
+                    raise type(error)(f"{name}: {error}")
+            parts = [encode_prepared(program, raw, reading)]
+        else:  # one by one: the views of many samples are much to hold
+            parts = [encode_prepared(program, [views], reading) for views in prepared]
+        tensors = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        self.encoder.require_finite(tensors["features"])
+        return samples_of(tensors)
+
+    def _decoding(self, reading: Reading) -> Decoding:
+        if reading not in self._decodings:
+            self._decodings = {reading: open_decoding(self.encoder, reading)}
+        return self._decodings[reading]
+
+    def _program(self, batch: int) -> EncoderProgram:
+        """The model for so many raw samples at once."""
+        if batch not in self._programs:
+            self._programs[batch] = EncoderProgram(self.encoder, batch, optimise=self._optimise)
+        return self._programs[batch]
 
     def pipeline(self, *, top_k: int = 5) -> Callable[..., Any]:
         """This classifier as a callable of the shape that `transformers` gives its image pipelines.

@@ -1,15 +1,21 @@
 """A stream of samples to a stream of answers, learning on the way."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import get_args
 
+import torch
+
 from pta.datasets.sample_set import SampleReference
 from pta.errors import PtaError
-from pta.inference.answers import Answer
-from pta.inference.encoding import Encoded, OnError, Reading, encode_files, samples_of
+from pta.inference.answers import Answers
+from pta.inference.decoding import Decoding
+from pta.inference.encoder_program import EncoderProgram
+from pta.inference.encoding import Encoded, OnError, encode_files, samples_of
 from pta.inference.live_classifier import MOST_ANSWERS, Classifier
+from pta.inference.reading import Reading
 from pta.parameters import require_choice, require_count
 
 
@@ -18,7 +24,8 @@ class Predicted:
     """A batch of answers by the keys of their samples, and the samples that could not be read."""
 
     keys: list[str]  # of all samples of the batch, in order
-    answers: list[tuple[str, Answer]]
+    answered: list[str]  # those that could be read
+    answers: Answers
     failures: list[PtaError]
 
 
@@ -33,18 +40,21 @@ class Tally:
     method: str
     what: str = "images"
     samples: int = 0
-    changed: int = 0
+    changed: int = 0  # among the answers that have arrived
     skipped: int = 0
     began: float = field(default_factory=time.perf_counter)
+    _coming: deque[Answers] = field(default_factory=deque)
 
     def add(self, part: Predicted) -> None:
         """Count a batch."""
         self.samples += len(part.answers)
-        self.changed += sum(answer.changed for _, answer in part.answers)
         self.skipped += len(part.failures)
+        self._coming.append(part.answers)
 
     def sentence(self) -> str:
         """The counts, the speed since the beginning, and how many answers are other than zero-shot's."""
+        while self._coming and self._coming[0].arrived:
+            self.changed += self._coming.popleft().changed
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
@@ -58,8 +68,10 @@ def predict_stream(
     classifier: Classifier,
     samples: Iterable[SampleReference],
     reading: Reading | None = None,
+    decoding: Decoding | None = None,
     *,
     first: int = 0,
+    total: int | None = None,
     learn: bool = True,
     top: int = 1,
     on_error: OnError = "stop",
@@ -68,14 +80,18 @@ def predict_stream(
 ) -> Iterator[Predicted]:
     """Batches of answers in the order of the samples, of which `first` is the number of the first.
 
+    `total` is the number of samples if it is known: on a GPU the model is compiled for many.
+
     When a batch is given out, the classifier has learned exactly what was given out so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
     require_count("top", top, 1, MOST_ANSWERS)
     require_choice("on_error", on_error, get_args(OnError))
     reading = classifier.reading(reading or Reading())
+    expected = None if total is None else total - first
+    program = EncoderProgram(classifier.encoder, reading.encoded_at_once, expected, optimise=reading.compiled)
     parts = encode_files(
-        *(classifier.encoder, enumerate(samples, first), reading),
+        *(program, enumerate(samples, first), reading, decoding),
         on_error=on_error,
         quick_start=True,
         live=live,
@@ -85,7 +101,9 @@ def predict_stream(
 
 
 def _predicted(classifier: Classifier, part: Encoded[SampleReference], learn: bool, top: int) -> Predicted:
-    answers = classifier.answer(samples_of(part.tensors), learn=learn, top=top) if part.samples else []
-    keys = [sample.key for _, sample in part.samples]
-    answered = list(zip(keys, answers, strict=True))
-    return Predicted([sample.key for _, sample in part.taken], answered, [error for _, error in part.failures])
+    answers = Answers(torch.empty(0, 2 * top + 3), ())
+    if part.samples:
+        on_device = part.on_device if classifier.adapter.classifier.anchors.is_cuda else None
+        answers = classifier.answers(samples_of(part.tensors, on_device), learn=learn, top=top)
+    taken, answered = ([sample.key for _, sample in samples] for samples in (part.taken, part.samples))
+    return Predicted(taken, answered, answers, [error for _, error in part.failures])

@@ -21,6 +21,7 @@ from pta.encoders import ImageEncoder
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.images import DevicePreprocessing
 from pta.images.preprocessing import require_bytes
+from pta.inference.downloads import Download
 from pta.inference.recordable import is_recordable
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
@@ -242,16 +243,11 @@ class PendingPredictions:
     """Predictions on their way to the host."""
 
     def __init__(self, predictions: Predictions) -> None:
-        self._pinned = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in predictions]
-        for here, there in zip(self._pinned, predictions, strict=True):
-            here.copy_(there, non_blocking=True)
-        self._here = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._here.record()
+        self._downloads = [Download(one) for one in predictions]
 
     def wait(self) -> Predictions:
         """Wait for them."""
-        self._here.synchronize()
-        return Predictions(*(one.clone() for one in self._pinned))
+        return Predictions(*(one.wait().clone() for one in self._downloads))
 
 
 def _checked_frame(frame: object) -> tuple[int, int]:

@@ -5,14 +5,14 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from pta.errors import UnreadableFile, reason
-from pta.inference.answers import Answer
+from pta.inference.answers import Answers
 from pta.inference.rows import CsvRows, JsonLines
 
 _TAIL = 4096  # bytes before a mark that are compared
@@ -77,13 +77,17 @@ class RowFile:
         header = not self._size
         self._rows = CsvRows(self._pending, top, header=header) if path.suffix == ".csv" else JsonLines(self._pending)
 
-    def write(self, answers: Iterable[tuple[str, Answer]]) -> None:
-        """Add the rows of a batch; of an empty one, at least the header."""
-        for key, answer in answers:
-            self._rows.write(key, answer)
-        text = self._pending.getvalue()
-        self._pending.seek(0)
-        self._pending.truncate()
+    def write(self, paths: Sequence[str], answers: Answers) -> None:
+        """Add the rows of a batch; after a failure they are only kept, to be written in order one day."""
+        self._rows.write(paths, answers)
+        if self._unwritten:
+            self._unwritten += self._take_pending()
+        else:
+            self.finish()
+
+    def finish(self) -> None:
+        """Write at least the header."""
+        text = self._take_pending()
         try:
             self._append(text)
         except OSError as error:
@@ -103,6 +107,12 @@ class RowFile:
     def close(self) -> None:
         """Close the file; what was written is in it."""
         self._file.close()
+
+    def _take_pending(self) -> str:
+        text = self._pending.getvalue()
+        self._pending.seek(0)
+        self._pending.truncate()
+        return text
 
     def _append(self, text: str) -> None:
         rest = memoryview(_encoded(text))

@@ -1,30 +1,18 @@
 """SavedStream: the rows of a stream and the state learned from it, kept in step."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from pta.errors import PtaError, UnreadableFile
-from pta.inference.answers import Answer
 from pta.inference.live_classifier import Classifier
 from pta.inference.predict import Predicted
-from pta.inference.row_file import RowMark
+from pta.inference.row_thread import RowSink
 from pta.inference.stream_progress import Progress
 
 _TIMES_AS_LONG = 20  # as a save took, the next one waits at least
-
-
-class RowSink(Protocol):
-    """Where rows go."""
-
-    def write(self, answers: Iterable[tuple[str, Answer]]) -> None:
-        """Add the rows of a batch."""
-
-    def mark(self) -> RowMark | None:
-        """Where the rows end, once they are safe; None if they cannot be found again."""
 
 
 class SavedStream:
@@ -54,7 +42,7 @@ class SavedStream:
     def add(self, part: Predicted) -> None:
         """Write the rows of a batch that the classifier has learned."""
         self._progress.add(part.keys)
-        self._rows.write(part.answers)
+        self._rows.write(part.answered, part.answers)
 
     def save_if_due(self) -> None:
         """Save the state if it is time to, and if there is something new."""
@@ -68,7 +56,14 @@ class SavedStream:
             return  # told to stop at once
         try:
             if error is None:
-                self._rows.write([])
+                self._rows.finish()
+        except PtaError as failure:
+            self._save_after(failure)
+            raise
+        self._save_after(error)
+
+    def _save_after(self, error: BaseException | None) -> None:
+        try:
             self._save()
         except PtaError as failure:
             if isinstance(error, PtaError) and str(error) != str(failure):

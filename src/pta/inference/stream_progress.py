@@ -12,8 +12,10 @@ from typing import TypeVar
 from pta.adapters.state_file import read_stream
 from pta.datasets.sample_set import SampleReference
 from pta.errors import StateMismatch
+from pta.inference.decoding import PILLOW
 from pta.inference.row_file import RowMark
 
+_AND = " and "
 Reference = TypeVar("Reference", bound=SampleReference)
 
 
@@ -25,9 +27,10 @@ class StreamRecord:
     last: str | None  # key of the last of them
     keys: str  # sha256 of all their keys, in order
     rows: RowMark | None  # where their rows end; None if rows are not kept in a file
+    decoder: str = PILLOW  # what decoded them
 
     def __post_init__(self) -> None:
-        texts = isinstance(self.keys, str) and isinstance(self.last, str | None)
+        texts = isinstance(self.keys, str) and isinstance(self.decoder, str) and isinstance(self.last, str | None)
         if not texts or not isinstance(self.taken, int) or not 0 <= self.taken <= sys.maxsize:
             raise TypeError("not a place in a stream")
 
@@ -47,10 +50,15 @@ def read_record(state: Path) -> StreamRecord | None:
 class Progress:
     """How many samples of a stream were taken, and which."""
 
-    def __init__(self) -> None:
-        self.taken = 0
+    def __init__(self, decoder: str = "") -> None:
+        self.taken, self.decoder = 0, decoder
         self.last: str | None = None
         self._keys = hashlib.sha256()
+
+    def decoded_by(self, name: str) -> None:
+        """Record what decodes the samples, beside what did so before."""
+        if name not in self.decoder.split(_AND):
+            self.decoder = _AND.join(filter(None, (self.decoder, name)))
 
     def add(self, keys: Iterable[str]) -> None:
         """Count samples that were taken, in order."""
@@ -61,12 +69,12 @@ class Progress:
 
     def record(self, rows: RowMark | None) -> StreamRecord:
         """The place that the stream has reached, with the end of its rows."""
-        return StreamRecord(self.taken, self.last, self._keys.hexdigest(), rows)
+        return StreamRecord(self.taken, self.last, self._keys.hexdigest(), rows, self.decoder)
 
 
 def skip_taken(samples: Iterable[Reference], record: StreamRecord, state: Path) -> tuple[Iterator[Reference], Progress]:
     """The samples after those of a record, and how far that is; refused if those before are others than recorded."""
-    rest, progress = iter(samples), Progress()
+    rest, progress = iter(samples), Progress(record.decoder)
     progress.add(sample.key for sample in islice(rest, record.taken))
     if progress.record(record.rows) == record:
         return rest, progress

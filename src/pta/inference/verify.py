@@ -10,8 +10,8 @@ from pta.datasets.open import open_samples
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError, nearest
 from pta.files import packaged_json
-from pta.inference.encoding import Reading
 from pta.inference.extract import extract
+from pta.inference.reading import Reading
 from pta.parameters import require_text
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 

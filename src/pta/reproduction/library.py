@@ -14,9 +14,10 @@ from pta.encoders import Encoder, find_device, load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.files import make_folder
 from pta.inference import point_shapes
-from pta.inference.encoding import OnError, Reading, Views
+from pta.inference.encoding import OnError
 from pta.inference.extract import extract
 from pta.inference.open_source import open_source
+from pta.inference.reading import Decode, Reading, Views
 from pta.modality import CLOUDS
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.reproduction.world import kind_of
@@ -40,6 +41,8 @@ class Library:
     dtype: str = "float32"  # of the model only
     batch: int = 64
     workers: int | None = None
+    decode: Decode = "auto"  # of plain images; views are cut out by Pillow
+    compiled: bool = True
     on_error: OnError = "stop"  # what happens at an image that cannot be read
     views_of: Sequence[str] | None = None  # the datasets that augmented views are made of, if not all
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None  # told of what is being extracted
@@ -156,7 +159,8 @@ class Library:
         if out not in self._stored:
             make_folder(self.folder)
             raw, patches = kept == "pixels", kept == "patches"
-            reading = Reading(self.batch, self.workers, views=views, raw=raw, patches=patches)
+            how: dict[str, Any] = {"decode": "pillow" if views else self.decode, "compiled": self.compiled}
+            reading = Reading(self.batch, self.workers, views=views, raw=raw, patches=patches, **how)
             done = extract(
                 *(images, encoder, self._classifier(images, "clip", False), out, reading),
                 about={"model": self.model_of(images.name)},

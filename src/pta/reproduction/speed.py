@@ -25,7 +25,7 @@ from pta.encoders import Encoder
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Record
 from pta.evaluation.stream import Stream
-from pta.inference.encoding import Views
+from pta.inference.reading import Views
 from pta.samples import Samples
 
 ROUNDS, TIMED = 5, 100  # images in all rounds together

@@ -1,0 +1,184 @@
+"""From files to raw samples: by the model's own way on the host, or decoded and resized a batch at a time on a GPU."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pta.encoders import Encoder, ImageEncoder
+from pta.encoders.encoder import Prepare, Raw, content_of
+from pta.errors import InvalidParameter, PtaError, naming
+from pta.images import Preprocessing, as_picture, open_image
+from pta.images.baseline import BaselineJpeg
+from pta.images.batch_decoder import BatchDecoder, PrepareFile
+from pta.images.batch_decoder import Prepared as Picture
+from pta.images.decoders import available_decoder
+from pta.images.ragged import resize_ragged
+from pta.images.room import made_in_room
+from pta.inference.encoder_program import ON_DEVICE
+from pta.inference.reading import Reading
+from pta.limits import Limits
+
+PILLOW = "pillow"
+_MOST_HANDED_ON = 2**20  # pixels
+
+
+class Decoding(Protocol):
+    """How what is given of samples becomes raw samples: first one by one in many threads, then a batch at a time."""
+
+    name: str
+    """Of the decoder: part of what features, and states learned from them, were made with."""
+
+    prepare: Prepare
+    """Does what can be done for a sample alone; other processes can do it, too."""
+
+    def finish(self, prepared: Sequence[Any]) -> tuple[Sequence[Raw] | Tensor, list[PtaError | None]]:
+        """Do the rest for a batch, in one thread: the raw samples without the bad ones, and what is wrong with each."""
+
+    def sentence(self) -> str | None:
+        """How many samples went which way, where there is more than one."""
+
+
+def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
+    """The way that samples are to be read; `auto` is a GPU where there is one with a decoder."""
+    if reading.decode == "pillow" or (reading.decode == "auto" and reading.host_only):
+        return _by_pillow(encoder, reading)
+    decoder = available_decoder(encoder.device) if isinstance(encoder, ImageEncoder) else None
+    if isinstance(encoder, ImageEncoder) and decoder is not None:
+        return OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, encoder.device, **reading.bounds))
+    if reading.decode == "auto":
+        return _by_pillow(encoder, reading)
+    if not isinstance(encoder, ImageEncoder) or encoder.device.type != "cuda":
+        found = f"this one reads {encoder.modality.name}s on {encoder.device}"
+        raise InvalidParameter(f"--decode gpu is for a model of images on a GPU; {found}")
+    packages = "torchcodec, nvidia-nvimgcodec or torchvision, built for CUDA"
+    raise InvalidParameter(f"--decode gpu needs a package that decodes JPEG files on a GPU: {packages}")
+
+
+def _by_pillow(encoder: Encoder, reading: Reading) -> Decoding:
+    on_gpu = encoder.device.type == "cuda" and find_spec("triton") is not None
+    if isinstance(encoder, ImageEncoder) and on_gpu and not reading.host_only:
+        return _ResizedOnGpu(encoder, reading)
+    return _OnHost(encoder, reading)
+
+
+class _OnHost:
+    name = PILLOW
+
+    def __init__(self, encoder: Encoder, reading: Reading) -> None:
+        self.prepare: Prepare = encoder.preparer(
+            fast_decode=reading.fast_decode, views=reading.views, limits=reading.limits
+        )
+
+    def finish(self, prepared: Sequence[Raw]) -> tuple[Sequence[Raw], list[PtaError | None]]:
+        return prepared, [None] * len(prepared)
+
+    def sentence(self) -> str | None:
+        return None
+
+
+@dataclass(frozen=True)
+class _DecodeWhole:
+    """A picture as Pillow decodes it, 1×height×width×channels, if it is small enough to hand on; else its pixels."""
+
+    preprocess: Preprocessing
+    limits: Limits
+
+    def __call__(self, given: object, key: str, number: int) -> Raw:
+        one, name = content_of(given, key, self.limits)
+        with naming(name):
+            picture = open_image(one, limits=self.limits) if isinstance(one, bytes) else as_picture(one)
+            small = picture.width * picture.height <= _MOST_HANDED_ON
+            return made_in_room(picture, self.preprocess, self._whole if small else self.preprocess.pixels)
+
+    def _whole(self, picture: Image.Image) -> Raw:
+        coloured = self.preprocess.coloured(picture)
+        return np.array(coloured).reshape(1, picture.height, picture.width, -1)
+
+
+class _ResizedOnGpu:
+    """Pictures that Pillow decodes and a GPU resizes, to the same bytes: that is half of the work."""
+
+    name = PILLOW
+
+    def __init__(self, encoder: ImageEncoder, reading: Reading) -> None:
+        self._preprocess, self._device = encoder.preprocess, encoder.device
+        self.prepare: Prepare = _DecodeWhole(encoder.preprocess, reading.limits)
+        self._stream = _own_stream(encoder.device)
+
+    def finish(self, prepared: Sequence[Raw]) -> tuple[Tensor, list[PtaError | None]]:
+        size = self._preprocess.size
+        whole = [number for number, one in enumerate(prepared) if one.ndim == 4]
+        ready = [number for number, one in enumerate(prepared) if one.ndim == 3]
+        with ON_DEVICE, _on(self._stream):
+            shape = (len(prepared), len(self._preprocess.mean), size, size)
+            pixels = torch.empty(shape, dtype=torch.uint8, device=self._device)
+            if whole:
+                pictures = [torch.from_numpy(prepared[number][0]).to(self._device).permute(2, 0, 1) for number in whole]
+                pixels[whole] = resize_ragged(pictures, self._preprocess)
+            if ready:
+                pixels[ready] = torch.from_numpy(np.stack([prepared[number] for number in ready])).to(self._device)
+            _wait(self._stream)
+        return pixels, [None] * len(prepared)
+
+    def sentence(self) -> str | None:
+        return None
+
+
+@dataclass(frozen=True)
+class _PrepareForGpu:
+    """Prepares the content of a file for a GPU, and an object in memory as on the host."""
+
+    file: PrepareFile
+    other: Prepare
+    limits: Limits
+
+    def __call__(self, given: object, key: str, number: int) -> Any:
+        one, name = content_of(given, key, self.limits)
+        if not isinstance(one, bytes):
+            return self.other(one, key, number)
+        with naming(name):
+            prepared = self.file(one)
+        if isinstance(prepared, BaselineJpeg):  # as an array, which processes can share
+            return prepared._replace(content=np.frombuffer(prepared.content, np.uint8))
+        return prepared
+
+
+class OnGpu:
+    """JPEG files decoded on a GPU, on a CUDA stream of its own; what is unusual goes through Pillow."""
+
+    def __init__(self, encoder: Encoder, reading: Reading, decoder: BatchDecoder) -> None:
+        self.name, self._decoder = decoder.name, decoder
+        self.prepare: Prepare = _PrepareForGpu(decoder.prepare, encoder.preparer(limits=reading.limits), reading.limits)
+        self._stream = _own_stream(decoder.device)
+
+    def finish(self, prepared: Sequence[Picture]) -> tuple[Tensor, list[PtaError | None]]:
+        with ON_DEVICE, _on(self._stream):
+            done = self._decoder.decode(prepared)
+            good = [number for number, error in enumerate(done.errors) if error is None]
+            pixels = done.pixels if len(good) == len(prepared) else done.pixels[good]
+            _wait(self._stream)
+        return pixels, list(done.errors)
+
+    def sentence(self) -> str | None:
+        by_gpu, by_pillow = (f"{self._decoder.counts[way]:,}" for way in ("gpu", "pillow"))
+        return f"decoded by {self.name}: {by_gpu} pictures; by Pillow: {by_pillow}"
+
+
+def _own_stream(device: torch.device) -> torch.cuda.Stream | None:
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+
+def _on(stream: torch.cuda.Stream | None) -> AbstractContextManager[object]:
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
+
+
+def _wait(stream: torch.cuda.Stream | None) -> None:
+    if stream is not None:
+        stream.synchronize()

@@ -1,0 +1,148 @@
+"""EncoderProgram: a model for batches of one size, on a GPU compiled, recorded once and replayed.
+
+Compiling takes as long as encoding tens of thousands of images. So it is done in the background while the model runs as
+it is, or not at all. It is recorded between two batches: what another thread allocates meanwhile would break that.
+"""
+
+import atexit
+import ctypes
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pta.encoders import Encoder, ImageEncoder
+from pta.errors import InvalidParameter, first_line
+from pta.inference.recording import Recording
+from pta.inference.uploads import Uploads
+
+COMPILED_FROM = 2_000
+"""Samples from which on a model is compiled."""
+
+ON_DEVICE = threading.Lock()
+"""Held by a thread that uses the GPU beside the one that encodes, and while a recording is made."""
+
+
+class EncoderProgram:
+    """`encode_unchecked` of an encoder for up to `batch` raw samples of one shape; a batch that is not full is padded.
+
+    Args:
+        expected: how many samples will come, if it is known; of at least `COMPILED_FROM`, compiling begins at once, and
+            otherwise after so many.
+        whole: compile before the first batch, so that all features are made by one program; a failure is an error.
+        optimise: if False, the encoder is never compiled.
+    """
+
+    def __init__(
+        self, encoder: Encoder, batch: int, expected: int | None = None, *, whole: bool = False, optimise: bool = True
+    ) -> None:
+        self.encoder, self._batch, self._whole = encoder, batch, whole
+        self._plain_until = 0 if expected is not None and expected >= COMPILED_FROM else COMPILED_FROM
+        self._optimise = optimise and can_be_compiled(encoder)
+        self._done = 0
+        self._compiling: _Compiling | None = None
+        self._recording: Recording | None = None
+        self._raw, self._weights = torch.empty(0), 0
+
+    @torch.no_grad()
+    def __call__(self, raw: Tensor) -> Tensor:
+        """Raw samples to unit rows on the encoder's device; on a GPU they may still be under way."""
+        with on(self.encoder.device):
+            if self._recording is not None and self._weights != _place(self.encoder):
+                self._recording = None  # they were moved or converted
+            if self._optimise and self._recording is None:
+                self._advance(raw)
+            self._done += len(raw)
+            if self._recording is None or raw.shape[1:] != self._raw.shape[1:] or raw.dtype != self._raw.dtype:
+                return self.encoder.encode_unchecked(raw)
+            return torch.cat([self._replay(part) for part in torch.split(raw, self._batch)])
+
+    def _advance(self, raw: Tensor) -> None:
+        """Begin to compile if it is time to; record what was compiled."""
+        if self._compiling is None and self._done >= self._plain_until:
+            self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
+            self._compiling = _Compiling(self.encoder, self._raw)
+        if self._compiling is None or not (self._whole or self._compiling.finished):
+            return
+        encode = self._compiling.wait(must_succeed=self._whole)
+        with ON_DEVICE:
+            self._recording = Recording(lambda: (encode(self._raw),), (), self._stream)
+            self._weights = _place(self.encoder)
+
+    def _replay(self, raw: Tensor) -> Tensor:
+        assert self._recording is not None
+        if raw.device.type == "cpu":
+            self._uploads.send(raw, self._raw)
+        else:
+            self._raw[: len(raw)].copy_(raw)
+        return self._recording.replay()[0][: len(raw)]
+
+    @cached_property
+    def _uploads(self) -> Uploads:
+        return Uploads(self._raw)
+
+    @cached_property
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+def on(device: torch.device) -> AbstractContextManager[object]:
+    """A GPU as the current one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def can_be_compiled(encoder: Encoder) -> bool:
+    """Whether it pays: raw samples must have one shape, as pictures have, and there must be a GPU."""
+    return isinstance(encoder, ImageEncoder) and encoder.device.type == "cuda"
+
+
+def _place(encoder: Encoder) -> int:
+    """Where the weights lie, which a recording reads."""
+    return next(encoder.parameters()).data_ptr()
+
+
+class _Compiling:
+    """The encoder on its way to be compiled for batches like one, in a thread of its own."""
+
+    def __init__(self, encoder: Encoder, like: Tensor) -> None:
+        self._encoder, self._like = encoder, like
+        self._encode: Callable[[Tensor], Tensor] = encoder.encode_unchecked
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="compile", daemon=True)
+        atexit.register(self._break_off)
+        self._thread.start()
+
+    @property
+    def finished(self) -> bool:
+        return not self._thread.is_alive()
+
+    def wait(self, must_succeed: bool) -> Callable[[Tensor], Tensor]:
+        """The compiled encoder; if that failed, the encoder as it is, with a warning."""
+        self._thread.join()
+        if self._failure is not None:
+            complaint = f"torch.compile failed for {self._encoder.architecture}: {first_line(self._failure)}"
+            if must_succeed:
+                raise InvalidParameter(f"{complaint}; --no-compile (compiled=False) does without it")
+            warnings.warn(f"{complaint}; it runs as it is", stacklevel=3)
+        return self._encode
+
+    def _run(self) -> None:
+        compiled = torch.compile(self._encoder.encode_unchecked, dynamic=False)
+        try:
+            with on(self._like.device):
+                compiled(self._like)
+            self._encode = compiled
+        except (Exception, SystemExit) as error:  # whatever a compiler may say: the model runs without it
+            self._failure = error
+        finally:
+            atexit.unregister(self._break_off)
+
+    def _break_off(self) -> None:
+        """Stop when the interpreter ends, which a thread that is still in a compiler would abort."""
+        ident = ctypes.c_ulong(self._thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+        self._thread.join()

@@ -1,0 +1,174 @@
+"""Workers that prepare samples: threads, and processes beside them that do not queue for one interpreter.
+
+Processes take seconds to start, so threads work until they have. What processes make lies in memory that they share
+with this one: only a few bytes per sample go through a pipe. The memory has no name, so a kill leaves nothing behind.
+"""
+
+import mmap
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from multiprocessing.reduction import DupFd
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pta.errors import InvalidParameter
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+_NICENESS = 19
+_SHARED = 2**32  # bytes of memory in which results lie; what was never used is not taken from the system
+_SLOTS = 256  # pieces of it, one for each call of which the results are still in use
+# Imported once, by a server from which all processes of this one and of later workers are forked.
+_PRELOADED = ["pta.inference.encoding"]
+_THREADS = 4  # that work until processes have started
+
+
+class Workers:
+    """Calls functions in threads or, if `processes`, in processes as soon as these have started."""
+
+    def __init__(self, count: int, *, processes: bool, low_priority: bool) -> None:
+        start = _lower_priority if low_priority else None
+        processes = processes and sys.platform == "linux"
+        self._threads = ThreadPoolExecutor(min(count, _THREADS) if processes else count, "prepare", initializer=start)
+        self._processes: ProcessPoolExecutor | None = None
+        self.started = threading.Event()  # whether calls go to processes
+        if processes:
+            self._memory = _SharedMemory()
+            given: tuple[Any, bool] = (self._memory, low_priority)
+            context = get_context("forkserver")
+            context.set_forkserver_preload(_PRELOADED)
+            self._processes = ProcessPoolExecutor(count, context, _begin_process, given)
+            self._threads.submit(self._start, self._processes, count)
+
+    def submit(self, call: Callable[[Given], Made], given: Given) -> "Future[Made]":
+        """The result of a call to come."""
+        if self._processes is None or not self.started.is_set():
+            return self._threads.submit(call, given)
+        done: Future[Made] = Future()
+        slot = self._memory.take()
+        self._processes.submit(_call, call, given, slot).add_done_callback(partial(self._settle, done, slot))
+        return done
+
+    def _settle(self, done: "Future[Made]", slot: int | None, packed: "Future[tuple[bytes, list[int]]]") -> None:
+        try:
+            done.set_result(self._memory.unpacked(slot, *packed.result()))
+        except BrokenProcessPool:
+            complaint = "a process that prepared samples has ended, perhaps for lack of memory"
+            done.set_exception(InvalidParameter(complaint))
+        except BaseException as error:  # of the call
+            done.set_exception(error)
+
+    def _start(self, processes: ProcessPoolExecutor, count: int) -> None:
+        with suppress(RuntimeError):  # closed meanwhile
+            for future in [processes.submit(os.getpid) for _ in range(count)]:
+                future.result()
+            self.started.set()
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        for pool in (self._threads, self._processes):
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _SharedMemory:
+    """Memory without a name in slots of one size. A slot is free again when nothing looks into it any more."""
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("pta")
+        weakref.finalize(self, os.close, self._file)
+        os.ftruncate(self._file, _SHARED)
+        self._mapped, self._free = mmap.mmap(self._file, _SHARED), queue.SimpleQueue[int]()
+        for slot in range(_SLOTS):
+            self._free.put(slot)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As a process that is just being started gets it."""
+        return _mapped_again, (DupFd(self._file),)
+
+    def take(self) -> int | None:
+        """A slot that nobody uses, if there is one."""
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:
+            return None
+
+    def unpacked(self, slot: int | None, head: bytes, lengths: list[int]) -> Any:
+        """What was packed into a slot; its arrays lie there."""
+        buffers: list[npt.NDArray[np.uint8]] = []
+        if slot is not None:
+            place = _place(self._mapped, slot)
+            weakref.finalize(place, self._free.put, slot)
+            buffers = [place[end - length : end] for length, end in zip(lengths, np.cumsum(lengths), strict=True)]
+        return pickle.loads(head, buffers=buffers)
+
+
+def _place(mapped: mmap.mmap, slot: int) -> npt.NDArray[np.uint8]:
+    size = _SHARED // _SLOTS
+    return np.frombuffer(mapped, np.uint8, size, slot * size)
+
+
+# -- in a process ------------------------------------------------------------------------------------------------------
+
+_shared: mmap.mmap
+
+
+def _mapped_again(handle: Any) -> mmap.mmap:
+    file = handle.detach()
+    try:
+        return mmap.mmap(file, _SHARED)
+    finally:
+        os.close(file)
+
+
+def _begin_process(shared: mmap.mmap, low_priority: bool) -> None:
+    """Leave signals to the process that the user has started, and end with it."""
+    global _shared
+    _shared = shared
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if low_priority:
+        _lower_priority()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _lower_priority() -> None:
+    if sys.platform == "linux":  # where priorities belong to threads
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def _call(call: Callable[[Given], Any], given: Given, slot: int | None) -> tuple[bytes, list[int]]:
+    """The result of a call without the contents of its arrays, which are in a slot if they fit, and their lengths."""
+    result = call(given)
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(result, 5, buffer_callback=buffers.append)
+    contents = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+    if slot is None or sum(map(len, contents)) > _SHARED // _SLOTS:
+        return pickle.dumps(result, 5), []
+    place, start = _place(_shared, slot), 0
+    for content in contents:
+        place[start : start + len(content)] = content
+        start += len(content)
+    return head, list(map(len, contents))

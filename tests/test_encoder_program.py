@@ -1,0 +1,158 @@
+"""A model that is compiled while it works: what it gives, and when it is compiled, recorded and replayed.
+
+On a GPU the same claims are tested with the real compiler; elsewhere with one that changes nothing.
+"""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from processes import PATIENCE
+
+from pta.datasets.fashion import load_fashion_test
+from pta.encoders import EmbeddedEncoder
+from pta.errors import InvalidParameter
+from pta.inference import encoder_program
+from pta.inference.encoder_program import EncoderProgram, can_be_compiled
+
+HAS_GPU = torch.cuda.is_available()
+PIXELS = torch.from_numpy(load_fashion_test().images[:22, None].copy())
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return EmbeddedEncoder.load().ready("cuda" if HAS_GPU else "cpu")
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """How often something was compiled, recorded and replayed; the compiler waits until it may go on."""
+    happened = SimpleNamespace(compiled=0, recorded=0, replayed=0, may_go_on=threading.Event(), failure=None)
+    happened.may_go_on.set()
+
+    def compile(plain, dynamic):
+        def compiled(raw):
+            if threading.current_thread().name == "compile":
+                happened.may_go_on.wait(PATIENCE)
+                happened.compiled += 1
+                if happened.failure:
+                    raise happened.failure
+            return plain(raw)
+
+        return compiled
+
+    class Recording:
+        def __init__(self, work, state, stream):
+            self.work = work
+            happened.recorded += 1
+
+        def replay(self):
+            happened.replayed += 1
+            return tuple(one.clone() for one in self.work())
+
+    if not HAS_GPU:
+        monkeypatch.setattr(encoder_program, "can_be_compiled", lambda encoder: True)
+        monkeypatch.setattr(torch.cuda, "Stream", lambda: None)
+        uploads = SimpleNamespace(send=lambda given, into: into[: len(given)].copy_(given))
+        monkeypatch.setattr(EncoderProgram, "_uploads", uploads)
+    monkeypatch.setattr(torch, "compile", compile)
+    monkeypatch.setattr(encoder_program, "Recording", Recording)
+    monkeypatch.setattr(encoder_program, "COMPILED_FROM", 8)
+    return happened
+
+
+def assert_features(encoder, given, pixels=PIXELS):
+    torch.testing.assert_close(torch.cat(given).cpu(), encoder.encode(pixels).cpu(), atol=1e-5, rtol=0)
+
+
+def test_without_a_gpu_nothing_is_compiled(encoder):
+    assert can_be_compiled(encoder) == HAS_GPU
+
+
+def test_it_begins_as_it_is_and_goes_on_compiled(encoder, compiler):
+    compiler.may_go_on.clear()
+    program = EncoderProgram(encoder, 4, expected=22)
+    given = [program(PIXELS[:4]), program(PIXELS[4:8])]
+    assert (compiler.recorded, compiler.replayed) == (0, 0)
+    compiler.may_go_on.set()
+    program._compiling._thread.join()
+    given += [program(part) for part in PIXELS[8:].split(4)]  # the last is no full batch
+    assert (compiler.compiled, compiler.recorded, compiler.replayed) == (1, 1, 4)
+    assert_features(encoder, given)
+
+
+@pytest.mark.parametrize("expected", [None, 7])
+def test_a_short_job_is_not_compiled(encoder, compiler, expected):
+    program = EncoderProgram(encoder, 4, expected)
+    assert_features(encoder, [program(PIXELS[:4]), program(PIXELS[4:7])], PIXELS[:7])
+    assert program._compiling is None
+
+
+def test_one_of_unknown_length_is_compiled_when_it_has_become_long(encoder, compiler):
+    program = EncoderProgram(encoder, 4)
+    for part in PIXELS.split(4)[:2]:
+        program(part)
+    assert program._compiling is None
+    program(PIXELS[8:12])
+    assert program._compiling is not None
+
+
+def test_features_of_one_file_are_all_made_by_one_program(encoder, compiler):
+    program = EncoderProgram(encoder, 4, expected=22, whole=True)
+    assert_features(encoder, [program(part) for part in PIXELS.split(4)])
+    assert (compiler.compiled, compiler.recorded, compiler.replayed) == (1, 1, 6)
+
+
+def test_a_compiler_that_fails_leaves_the_model_as_it_is_but_does_not_make_half_a_file(encoder, compiler):
+    compiler.failure = RuntimeError("no such instruction\nand more")
+    compiler.may_go_on.clear()
+    program = EncoderProgram(encoder, 4, expected=22)
+    given = [program(PIXELS[:4])]
+    compiler.may_go_on.set()
+    program._compiling._thread.join()
+    with pytest.warns(UserWarning, match=r"torch.compile failed for .*: no such instruction; it runs as it is"):
+        given += [program(PIXELS[4:8])]
+    assert_features(encoder, given, PIXELS[:8])
+    with pytest.raises(InvalidParameter, match="no such instruction; --no-compile"):
+        EncoderProgram(encoder, 4, expected=22, whole=True)(PIXELS[:4])
+
+
+def test_more_than_a_batch_and_another_shape_are_taken_too(encoder, compiler):
+    program = EncoderProgram(encoder, 4, expected=22, whole=True)
+    assert_features(encoder, [program(PIXELS)])
+    ready = encoder.preprocess.normalise(PIXELS)
+    assert_features(encoder, [program(ready)])
+    assert compiler.replayed == 6
+
+
+def test_weights_that_were_moved_are_recorded_again(compiler):
+    encoder = EmbeddedEncoder.load().ready("cuda" if HAS_GPU else "cpu")
+    program = EncoderProgram(encoder, 4, expected=22, whole=True)
+    program(PIXELS[:4])
+    kept = [weight.data for weight in encoder.parameters()]  # so that the new ones lie elsewhere
+    encoder.double().float()
+    assert_features(encoder, [program(PIXELS[:4])], PIXELS[:4])
+    assert compiler.recorded == 2
+    assert kept
+
+
+def test_compiling_is_broken_off_when_the_interpreter_ends(encoder, compiler):
+    compiler.may_go_on.clear()
+    program = EncoderProgram(encoder, 4, expected=22)
+    program(PIXELS[:4])
+    threading.Timer(0.1, compiler.may_go_on.set).start()
+    program._compiling._break_off()
+    assert program._compiling.finished
+
+
+@pytest.mark.skipif(not HAS_GPU, reason="no GPU")
+@pytest.mark.parametrize("whole", [False, True])
+def test_on_a_gpu_the_compiled_model_gives_what_the_model_gives(encoder, monkeypatch, whole):
+    monkeypatch.setattr(encoder_program, "COMPILED_FROM", 8)
+    program = EncoderProgram(encoder, 4, expected=22, whole=whole)
+    given = [program(PIXELS[:4])]
+    program._compiling._thread.join()
+    given += [program(part) for part in PIXELS[4:].split(4)]
+    assert program._recording is not None
+    torch.testing.assert_close(torch.cat(given).cpu(), encoder.encode(PIXELS).cpu(), atol=1e-3, rtol=0)
