@@ -8,7 +8,7 @@ noise, so that files are as long as those of photographs. Every path leads to on
 system keeps in memory: reading from a drive is not measured. Of mixed sizes, the longer side is log-uniform. A model is
 compiled before it is measured, and how long that takes is a row of its own. `predict` ends with the last row on the
 disk, `extract` with the file. The start of a run is part of its speed: workers, plain code until the model is recorded.
-`second_half` is the speed without it.
+`second_half` is the speed without it; of runs that are too short to say, it is left out.
 """
 
 import argparse
@@ -58,6 +58,7 @@ BATCH, CLASSES = 256, 1000
 MODELS = ("ViT-B/16", "ViT-B/32")
 SIZES = ("500x375", "mixed")
 COMMANDS = ("predict", "extract")
+LONG = 10_000  # pictures; much of a shorter run was read ahead in its first half
 SMALLEST, LARGEST, DISTINCT = 320, 4000, 1024  # longer sides, and how many pictures of mixed sizes there are
 COUNTS = {"500x375": (40_960, 16_384, 3_072), "mixed": (12_288, 3_072, 1_024)}  # by GPU, processes and threads
 
@@ -212,7 +213,8 @@ def measure(model: RandomClip, paths: list[Path], way: Way, command: str, count:
         shutil.rmtree(place)
     free, total = torch.cuda.mem_get_info()
     speed, (before, middle) = count / (end - begun), halfway[0]
-    row = {"images": count, "images_per_second": round(speed), "second_half": round((count - before) / (end - middle))}
+    steady = round((count - before) / (end - middle)) if count >= LONG else ""
+    row = {"images": count, "images_per_second": round(speed), "second_half": steady}
     row["host_cpu_share"] = round(busy / (end - begun) / os.cpu_count(), 3)
     return row | {"gpu_gib": round((total - free) / 2**30, 2), "decoded": said}, speed
 

@@ -210,16 +210,16 @@ def files() -> Table:
         by = {row["command"]: row for row in found("files-gpu", **of)}
         both = [by.get(command, {}) for command in ("predict", "extract")]
         speeds = [
-            " / ".join(written(row[name], ",.0f") for name in ("images_per_second", "second_half") if row)
+            " / ".join(written(row[name], ",.0f") for name in ("images_per_second", "second_half") if row and row[name])
             for row in both
         ]
         alone = one("files-gpu", model=of["model"], way="model alone, ready tensors")["images_per_second"]
-        share = written(float(predict["second_half"]) / float(alone), ".0%")
+        share = written(float(predict["second_half"] or predict["images_per_second"]) / float(alone), ".0%")
         host = written(predict["host_cpu_share"], ".0%")
         what = f"{of['model']}, {of['sizes'].replace('0x', '0×')}: {of['way']}"
         return [what, *speeds, share, written(predict["megapixels_per_second"], ",.0f"), host, predict["gpu_gib"]]
 
-    head = ["", "`predict`, images/s: whole / second half", "`extract`", "second half, of the model alone"]
+    head = ["", "`predict`, images/s: whole / second half", "`extract`", "of the model alone"]
     measured = [row for row in rows("files-gpu") if row["command"] == "predict"]
     return [[*head, "megapixels/s", "of the host's cores", "GiB of the GPU"], *map(line, measured)]
 
