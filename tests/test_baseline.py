@@ -30,6 +30,7 @@ PLAIN = USUAL["4:2:0"]
 FRAME = PLAIN.index(b"\xff\xc0")
 SCAN = PLAIN.index(b"\xff\xda")
 TABLES = PLAIN.index(b"\xff\xc4")
+TOO_MANY_CODES = b"\xff\xc4\x01\x14\x13" + bytes(14) + b"\x02\xff" + bytes(257)
 
 
 def changed(place, by, content=PLAIN):
@@ -50,6 +51,7 @@ UNUSUAL = {
     "two frames": PLAIN[:FRAME] + PLAIN[FRAME : FRAME + 19] + PLAIN[FRAME:],
     "no Huffman tables": PLAIN[:TABLES] + PLAIN[SCAN:],
     "a table that no code has room for": changed(TABLES + 5, b"\x03"),
+    "a table of more codes than bytes": PLAIN[:SCAN] + TOO_MANY_CODES + PLAIN[SCAN:],
     "a scan of one component": PLAIN[:SCAN] + b"\xff\xda\0\x08\x01\x01\0\0\x3f\0" + PLAIN[SCAN + 14 :],
     "part of the coefficients": changed(SCAN + 12, b"\x05"),
     "Adobe's red, green, blue": PLAIN[:2] + b"\xff\xee\0\x0eAdobe\0d\0\0\0\0\0" + PLAIN[2:],

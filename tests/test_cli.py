@@ -189,6 +189,7 @@ EVAL = ("eval", "--features", "PETS")
         (["evaluate"], "No such command 'evaluate'. Did you mean 'eval'?"),
         (["demo", "--shift", "blurr"], "did you mean 'blur'?"),
         (["demo", "--severity", "6"], "severity"),
+        (["predict", "photos", "--decode-memory", "inf"], "'--decode-memory'"),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_exit_code_2(pta, pets, arguments, complaint):

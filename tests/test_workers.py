@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 import time
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from processes import PATIENCE
 
-from pta.errors import UnreadableSample
+from pta.errors import InvalidParameter, UnreadableSample
 from pta.inference import workers
 from pta.inference.feed import prepare_in_batches
 from pta.inference.workers import Workers
@@ -30,6 +31,11 @@ def large(number):
 
 def refuse(number):
     raise UnreadableSample(f"{number} is bad")
+
+
+def blocked(number):
+    """The signals that a process leaves to others, as the server does that it was forked from."""
+    return signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def end(number):
@@ -80,11 +86,16 @@ def test_an_error_in_a_process_is_the_error_of_the_call(started):
         started.submit(refuse, 7).result(PATIENCE)
 
 
+def test_ctrl_c_does_not_reach_processes_nor_the_server_that_imports_for_them(started):
+    assert {signal.SIGINT, signal.SIGTERM} <= started.submit(blocked, 0).result(PATIENCE)
+
+
 def test_a_process_that_is_ended_is_noticed():
     made = Workers(1, processes=True, low_priority=True)
     assert made.started.wait(PATIENCE)
-    with pytest.raises(Exception, match="a process that prepared samples has ended"):
-        made.submit(end, 1).result(PATIENCE)
+    for call in (end, square):  # when the process ends, and afterwards
+        with pytest.raises(InvalidParameter, match="a process that prepared samples has ended"):
+            made.submit(call, 1).result(PATIENCE)
     made.close()
 
 

@@ -57,7 +57,7 @@ FastDecode = Annotated[
 Decode = Annotated[
     reading_samples.Decode, typer.Option(help="What decodes JPEG files: pillow, gpu, or auto for a GPU with a decoder.")
 ]
-DecodeMemory = Annotated[float, typer.Option(min=0.001, help="GiB of decoded pixels on the GPU at once.")]
+DecodeMemory = Annotated[float, typer.Option(min=0.001, max=1024, help="GiB of decoded pixels on the GPU at once.")]
 NoCompile = Annotated[
     bool, typer.Option("--no-compile", help="Run the model as it is on a GPU; else 2,000 samples or more compile it.")
 ]

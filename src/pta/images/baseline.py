@@ -24,6 +24,7 @@ _WHOLE = b"\0\x3f\0"  # all coefficients, with all their bits
 _FROM = 256  # the numbers of quantisation tables, to tell them from Huffman tables
 # Of luminance, where both chrominances have 1×1: what nvJPEG decodes.
 _SAMPLINGS = frozenset(((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (4, 2)))
+_MOST_CODES = 256  # of a Huffman table
 _FEWEST_BITS = 2  # of a block of 8×8: one for its mean, one for its end
 
 
@@ -97,7 +98,9 @@ def _tables(marker: int, body: bytes) -> frozenset[int]:
             counts = body[at + 1 : at + 17]
             size = 16 + sum(counts)
             # The code of all ones must be free, and a mean differs from the last one by at most 15 bits.
-            _require(0 < sum(count << (15 - bits) for bits, count in enumerate(counts)) < 2**16)
+            _require(
+                size <= 16 + _MOST_CODES and 0 < sum(count << (15 - bits) for bits, count in enumerate(counts)) < 2**16
+            )
             _require(number & ~0x13 == 0 and (number >= 16 or max(body[at + 17 : at + 1 + size]) <= 15))
             found.add(number)
         at += 1 + size

@@ -35,7 +35,10 @@ _SHARED = 2**32  # bytes of memory in which results lie; what was never used is 
 _SLOTS = 256  # pieces of it, one for each call of which the results are still in use
 # Imported once, by a server from which all processes of this one and of later workers are forked.
 _PRELOADED = ["pta.inference.encoding"]
+_ENDED = "a process that prepared samples has ended, perhaps for lack of memory"
 _THREADS = 4  # that work until processes have started
+# Left to the process that the user has started; a terminal and a service manager send them to all.
+_ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 
 
 class Workers:
@@ -61,19 +64,24 @@ class Workers:
             return self._threads.submit(call, given)
         done: Future[Made] = Future()
         slot = self._memory.take()
-        self._processes.submit(_call, call, given, slot).add_done_callback(partial(self._settle, done, slot))
+        try:
+            packed = self._processes.submit(_call, call, given, slot)
+        except BrokenProcessPool:  # while nobody waited for a result
+            done.set_exception(InvalidParameter(_ENDED))
+        else:
+            packed.add_done_callback(partial(self._settle, done, slot))
         return done
 
     def _settle(self, done: "Future[Made]", slot: int | None, packed: "Future[tuple[bytes, list[int]]]") -> None:
         try:
             done.set_result(self._memory.unpacked(slot, *packed.result()))
         except BrokenProcessPool:
-            complaint = "a process that prepared samples has ended, perhaps for lack of memory"
-            done.set_exception(InvalidParameter(complaint))
+            done.set_exception(InvalidParameter(_ENDED))
         except BaseException as error:  # of the call
             done.set_exception(error)
 
     def _start(self, processes: ProcessPoolExecutor, count: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # for the server, which inherits it while it imports
         with suppress(RuntimeError):  # closed meanwhile
             for future in [processes.submit(os.getpid) for _ in range(count)]:
                 future.result()
@@ -140,7 +148,7 @@ def _begin_process(shared: mmap.mmap, low_priority: bool) -> None:
     """Leave signals to the process that the user has started, and end with it."""
     global _shared
     _shared = shared
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if low_priority:
