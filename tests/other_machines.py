@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 FILES = ("adapters", "checks", "engines", "features", "pta", "reference", "segments", "transduction", "zero_shot")
-FILES += ("compiled_step",)  # skipped without numba
+FILES += ("calibration", "compiled_step", "local_prior", "wpta")  # the second is skipped without numba
 
 # Of torch, of oneDNN and of MKL: how far they may go. MKL decides by itself on processors that are not Intel's.
 _AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
