@@ -208,6 +208,18 @@ def ratio(clip: list[float], method: list[float]) -> float:
     return round(median(one / other for one, other in zip(clip, method, strict=True)), 4)
 
 
+def beside_clip(name: str, batch: int, method: str, times: dict[str, list[float]]) -> Row:
+    """A method for a thousand classes, as a share of CLIP, given the milliseconds that batches of both took."""
+    return {
+        "model": f"{name}, random weights",
+        "classes": 1000,
+        "batch": batch,
+        "method": method,
+        "images_per_second": round(batch / median(times[method]) * 1e3, 1),
+        "of_clip": ratio(times["clip"], times[method]),
+    }
+
+
 def others(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
     """The other methods that answer from features, for a thousand classes."""
     classifier, _ = classes_around(encoder.encode(pool), 1000)
@@ -215,15 +227,8 @@ def others(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
         clip = ours(encoder, classifier, "clip", pool, batch)
         for method in OTHERS:
             times = turns({"clip": clip, method: ours(encoder, classifier, method, pool, batch)}, 1, 8)
-            yield {
-                "model": f"{name}, random weights",
-                "classes": 1000,
-                "batch": batch,
-                "method": method,
-                "images_per_second": round(batch / median(times[method]) * 1e3, 1),
-                "of_clip": ratio(times["clip"], times[method]),
-                "state_mib": round(adapter_for(method, classifier).state_bytes / 2**20, 1),
-            }
+            kept = {"state_mib": round(adapter_for(method, classifier).state_bytes / 2**20, 1)}
+            yield beside_clip(name, batch, method, times) | kept
 
 
 def whitened(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
@@ -252,13 +257,7 @@ def whitened(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
             step = recorded(partial(adapter.step_before_refresh, part))
             alone = {"step": step} | ({"refresh": recorded(adapter.refresh_state)} if adapter.longest_stretch else {})
             took = {work: median(found) for work, found in turns(alone, 1, 20).items()}
-            yield {
-                "model": f"{name}, random weights",
-                "classes": 1000,
-                "batch": batch,
-                "method": title,
-                "images_per_second": round(batch / median(times[title]) * 1e3, 1),
-                "of_clip": ratio(times["clip"], times[title]),
+            yield beside_clip(name, batch, title, times) | {
                 "step_us": round(1e3 * took["step"], 1),
                 "refresh_us": round(1e3 * took["refresh"], 1) if "refresh" in took else "",
             }

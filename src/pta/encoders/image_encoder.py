@@ -1,9 +1,11 @@
 """ImageEncoder: an encoder whose samples are pictures."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from pta.encoders.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
@@ -33,10 +35,14 @@ class PicturePreparer:
                 picture = open_image(one, limits=self.limits, at_least=self.at_least)
             else:
                 picture = as_picture(one)
-            if self.views is None:
-                return made_in_room(picture, self.preprocess, self.preprocess.pixels)
-            views = self.views
-            return made_in_room(picture, self.preprocess, lambda one: views.of(one, number, self.preprocess))
+            return made_in_room(picture, self.preprocess, self._maker(picture, number))
+
+    def _maker(self, picture: Image.Image, number: int) -> Callable[[Image.Image], Raw]:
+        """What makes the raw sample of a picture, which is open but not decoded."""
+        if self.views is None:
+            return self.preprocess.pixels
+        views = self.views
+        return lambda one: views.of(one, number, self.preprocess)
 
 
 class ImageEncoder(Encoder):

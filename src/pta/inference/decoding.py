@@ -1,6 +1,6 @@
 """From files to raw samples: by the model's own way on the host, or decoded and resized a batch at a time on a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,14 +13,13 @@ from torch import Tensor
 
 from pta.encoders import Encoder, ImageEncoder
 from pta.encoders.encoder import Prepare, Raw, content_of
+from pta.encoders.image_encoder import PicturePreparer
 from pta.errors import InvalidParameter, PtaError, naming
-from pta.images import Preprocessing, as_picture, open_image
 from pta.images.baseline import BaselineJpeg
 from pta.images.batch_decoder import BatchDecoder, PrepareFile
 from pta.images.batch_decoder import Prepared as Picture
 from pta.images.decoders import available_decoder
 from pta.images.ragged import resize_ragged
-from pta.images.room import made_in_room
 from pta.inference.encoder_program import ON_DEVICE
 from pta.inference.reading import Reading
 from pta.limits import Limits
@@ -83,19 +82,12 @@ class _OnHost:
         return None
 
 
-@dataclass(frozen=True)
-class _DecodeWhole:
+class _DecodeWhole(PicturePreparer):
     """A picture as Pillow decodes it, 1×height×width×channels, if it is small enough to hand on; else its pixels."""
 
-    preprocess: Preprocessing
-    limits: Limits
-
-    def __call__(self, given: object, key: str, number: int) -> Raw:
-        one, name = content_of(given, key, self.limits)
-        with naming(name):
-            picture = open_image(one, limits=self.limits) if isinstance(one, bytes) else as_picture(one)
-            small = picture.width * picture.height <= _MOST_HANDED_ON
-            return made_in_room(picture, self.preprocess, self._whole if small else self.preprocess.pixels)
+    def _maker(self, picture: Image.Image, number: int) -> Callable[[Image.Image], Raw]:
+        small = picture.width * picture.height <= _MOST_HANDED_ON
+        return self._whole if small else super()._maker(picture, number)
 
     def _whole(self, picture: Image.Image) -> Raw:
         coloured = self.preprocess.coloured(picture)
@@ -109,7 +101,7 @@ class _ResizedOnGpu:
 
     def __init__(self, encoder: ImageEncoder, reading: Reading) -> None:
         self._preprocess, self._device = encoder.preprocess, encoder.device
-        self.prepare: Prepare = _DecodeWhole(encoder.preprocess, reading.limits)
+        self.prepare: Prepare = _DecodeWhole(encoder.preprocess, None, reading.limits, None)
         self._stream = _own_stream(encoder.device)
 
     def finish(self, prepared: Sequence[Raw]) -> tuple[Tensor, list[PtaError | None]]:
