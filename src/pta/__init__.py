@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Adapter": "pta.adapters",
     "Classifier": "pta.inference.live_classifier",
+    "PTAClassifier": "pta.inference.estimator",
     "PtaError": "pta.errors",
     "Samples": "pta.samples",
     "Segment": "pta.engines.segment",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from pta.engines.segment import Segment as Segment
     from pta.engines.segment import compose as compose
     from pta.errors import PtaError as PtaError
+    from pta.inference.estimator import PTAClassifier as PTAClassifier
     from pta.inference.live_classifier import Classifier as Classifier
     from pta.inference.program import compile as compile
     from pta.samples import Samples as Samples
