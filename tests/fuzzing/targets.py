@@ -134,7 +134,7 @@ calls("pta.reproduction.declaration:load_experiments", lambda scene: [str(scene.
 calls("pta.evaluation.bits:read_bits", "kA==", 4, weight=4)
 calls("pta.reproduction.declaration:parse_experiment", "mine", valid.EXPERIMENT, weight=6)
 _OPTIONS = {"templates": "clip", "descriptions": None, "method": "pta", "device": "cpu", "dtype": "float32"}
-_OPTIONS |= {"cache": None, "views": 4, "expected": 10}
+_OPTIONS |= {"cache": None, "views": 4, "expected": 10, "reject_below": 0.5}
 calls("pta:Classifier", lambda scene: valid.encoder(), list(valid.CLOTHES), **_OPTIONS, weight=16)
 calls("pta.inference.extract:require_feature_file", lambda scene: scene.around(scene.folder / "x.safetensors"))
 calls("pta.inference.open_source:open_source", "fashion/blur/2/5", root=None, class_names=_FASHION, weight=1)
@@ -159,6 +159,7 @@ for _line in """\
 4 predict {picture.png} --classes coat,bag,sneaker --model embedded --out {rows.jsonl} --append
   --state {live.safetensors} --workers 1
 4 predict - --frames --classes coat,bag --model embedded --out - --csv --device cpu --on-error skip --workers 1
+  --reject-below 0.5
   < frames.bin
 3 predict - --classes {names.txt} --model embedded --descriptions {descriptions.json} --on-error skip --workers 1
   < paths.txt

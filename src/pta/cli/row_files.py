@@ -14,7 +14,6 @@ from pta.inference.row_file import RowFile, RowMark
 from pta.inference.row_thread import RowSink, RowThread
 from pta.inference.rows import CsvRows, JsonLines, columns
 
-
 _REJECTS = ('"rejected": true}', '"rejected": false}')  # how a row ends
 
 
@@ -44,7 +43,7 @@ def _require_same_rows(out: Path, top: int, rejects: bool) -> None:
         raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
     if out.suffix == ".jsonl" and first and not first.startswith("{"):
         raise UnreadableFile(f"{out} does not hold JSON lines; choose another --out")
-    if out.suffix == ".jsonl" and first and first.endswith(_REJECTS) != rejects:
+    if out.suffix == ".jsonl" and first.endswith("}") and first.endswith(_REJECTS) != rejects:
         raise UnreadableFile(
             f"{out} was written with{'out' * rejects} --reject-below; do the same, or choose another --out"
         )
