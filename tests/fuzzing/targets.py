@@ -44,6 +44,16 @@ calls(
     *("pta:PointCache.preview", lambda scene: create_adapter("point-cache", valid.classifier(), prefill=True)),
     lambda scene: valid.samples()[:6],
 )
+# what was learned
+_LEARNT, _OURS = (lambda scene: valid.learnt("pta").clone()), (lambda scene: valid.classifier())
+calls("pta.adapters.class_table:class_table", _LEARNT)
+calls("pta.adapters.class_table:class_prototypes", _LEARNT)
+calls("pta.adapters.growing:add_class", _LEARNT, "a newt", valid.ANCHORS[0], weight=6)
+calls("pta.adapters.growing:anchor_from", _OURS, valid.NAMES[0], _OURS)
+calls(
+    "pta.adapters.merging:merge", lambda scene: scene.around([valid.learnt("pta").clone(), valid.segment()]), weight=4
+)
+calls("pta.adapters.merging:load_part", file("segment.safetensors"), weight=4)
 # from pictures and texts to features
 calls("pta.encoders:load_encoder", "embedded", device="cpu", dtype="float32")
 calls("pta.encoders:find_device", "cpu")
@@ -167,6 +177,10 @@ for _line in """\
   --on-error skip --templates {templates.txt} --json - --workers 2
 2 extract {classes} --out f.safetensors --model embedded --views-from {generated} --generated 2 --on-error skip
 3 extract {shard.tar} --out f.safetensors --model embedded --classes a,b,c --pixels
+2 state show {state-wpta.safetensors} --json -
+3 state merge {segment.safetensors} {segment.safetensors} --out merged.safetensors
+3 state add-class {live.safetensors} boot --model embedded
+2 state export {state-pta.safetensors} --out prototypes.npz
 1 corrupt-points {clouds.h5} out --seed 1 --points 520 --json -
 3 datasets check dtd --data {datasets} --json -
 1 datasets --json list.json

@@ -56,7 +56,9 @@ def predict(
     ] = False,
     reject_below: Annotated[
         float | None,
-        typer.Option(metavar="P", min=0, max=1, help="Mark rows of a lower probability as rejected: perhaps none of the classes."),
+        typer.Option(
+            metavar="P", min=0, max=1, help="Mark rows of a lower probability as rejected: perhaps none of the classes."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where rows go: a .jsonl or .csv file, or - for stdout.")] = Path(STDOUT),
     append: Annotated[bool, typer.Option("--append", help="Add rows to a file that exists.")] = False,
