@@ -57,7 +57,7 @@ def anchor_from(source: ZeroShotClassifier, name: str, classifier: ZeroShotClass
     Both must have a class in common, by whose anchors this is recognised.
     """
     rows = {one: number for number, one in enumerate(source.class_names)}
-    if name not in rows:
+    if require_text("the name of a class", name) not in rows:
         raise InvalidParameter(f"no text feature for {shown(name)}; {nearest(name, rows)}")
     if source.dim != classifier.dim:
         raise StateMismatch(f"the text feature has {source.dim} dimensions, those of the state have {classifier.dim}")

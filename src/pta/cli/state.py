@@ -29,10 +29,15 @@ from pta.prompts import build_classifier, default_cache, load_templates
 state = typer.Typer(
     name="state",
     help="Look at a state: its classes and prototypes. Merge states, add a class, export prototypes.",
-    no_args_is_help=True,
     add_completion=False,
 )
 File = Annotated[Path, typer.Argument(metavar="STATE", help="A file that pta predict --state or Adapter.save wrote.")]
+
+
+@state.callback(invoke_without_command=True)
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print_lines(context.get_help())
 
 
 @state.command()
