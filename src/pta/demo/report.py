@@ -147,8 +147,7 @@ def _provenance(result: DemoResult) -> str:
     exhibit = result.exhibit
     prompts = " · ".join(f"“{template.format('[class]')}”" for template in exhibit.templates)
     told = {
-        "Shift": f"{result.shift}, severity {result.severity} {exhibit.severities}; made by program, not met in the "
-        "world",
+        "Shift": f"{result.shift}, severity {result.severity} {exhibit.severities}; synthetic",
         exhibit.things.capitalize(): exhibit.origin.format(f"{len(result):,}"),
         "Model": exhibit.model,
         "Fingerprint": result.model_fingerprint,
