@@ -1,6 +1,6 @@
 """The site: pages link to each other as they do in the repository, and files that they name are part of the site.
 
-README.md becomes the first page. A linked file outside docs gets the address repository/PATH; a linked folder stays text.
+README.md becomes the first page. A linked file outside docs gets the address repository/PATH. Links to folders go.
 """
 
 import os
