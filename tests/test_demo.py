@@ -5,6 +5,7 @@ import json
 import os
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_the_numbers_equal_an_independent_recount(result):
     assert result.zero_shot.order.tolist() == result.pta.order.tolist() == order
     assert int(result.learned.seen) == LIMIT
     ends = [0, 63, 126, 188, LIMIT]  # 250 images in four parts, the longer ones first
-    quarters = [100 * np.mean(both[start:end], axis=0) for start, end in zip(ends, ends[1:], strict=False)]
+    quarters = [100 * np.mean(both[start:end], axis=0) for start, end in pairwise(ends)]
     assert np.array([(q["zero_shot"], q["pta"]) for q in told["quarters"]]) == pytest.approx(np.array(quarters))
     assert (told["fixed"], told["broken"]) == (fixed, broken)
     assert told["methods"][1]["gain_points"] == 100 * (fixed - broken) / LIMIT
