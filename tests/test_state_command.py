@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from photos import FASHION, write_classes, write_photos
 from rich.console import Console
 
 import pta
-from pta.adapters import create_adapter, list_adapters, load_adapter
+from pta.adapters import Adapter, adapter_class, create_adapter, list_adapters, load_adapter
 from pta.adapters.class_table import class_prototypes, class_table
 from pta.adapters.growing import add_class, anchor_from
 from pta.adapters.merging import merge
@@ -74,6 +76,16 @@ def test_what_methods_declare_per_class_exists(animals, method):
     for declared, shape in ((adapter.prototypes_in, (4, 16)), (adapter.counts_in, (4,))):
         assert not declared or adapter.state()[declared].shape == shape
     assert not any(row.learned for row in class_table(adapter))
+
+
+def test_the_document_says_to_which_methods_a_class_can_be_added():
+    page = (Path(__file__).parents[1] / "docs" / "states.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    said = {name: says for names, says in rows for name in re.findall(r"`([\w-]+)`", names)}
+    for name in list_adapters():
+        reason = adapter_class(name).fixed_classes
+        if reason != Adapter.fixed_classes:  # it has a state per class
+            assert said[name] == f"no: {reason}" if reason else said[name].startswith(("yes", "if"))
 
 
 def test_an_added_class_is_recognised_and_the_others_answer_as_before(animals):
