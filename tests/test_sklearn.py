@@ -102,14 +102,9 @@ def test_without_anchors_the_means_of_labelled_rows_are_the_anchors(animals):
     np.testing.assert_allclose(fitted.decision_function(X), 100 * unit @ means.T, rtol=1e-4, atol=1e-3)
 
 
-def test_the_example_of_the_document_runs(pets, monkeypatch):
-    page = Path(__file__).parents[1] / "docs" / "scikit-learn.md"
-    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    monkeypatch.chdir(pets.parent)
-    names = {}
-    exec(example, names)
-    assert names["clf"].adapter_.position == 600
-    assert all(f"`{check}`" in page.read_text(encoding="utf-8") for check in EXPECTED_FAILURES)
+def test_the_document_names_what_is_expected_to_fail():
+    page = (Path(__file__).parents[1] / "docs" / "scikit-learn.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(check_estimators_\w+)`", page)) == set(EXPECTED_FAILURES)
 
 
 def test_mistakes_are_named(animals, estimator):
