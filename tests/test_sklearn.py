@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pta
 from pta.datasets.features import load_features
-from pta.errors import InvalidClassifier, InvalidParameter, InvalidSamples, UnknownAdapter
+from pta.errors import InvalidClassifier, InvalidParameter, InvalidSamples, MissingPackage, UnknownAdapter
 
 EXPECTED_FAILURES = {
     "check_estimators_dtypes": "its integer data has rows of zeros, which have no direction and are refused",
@@ -105,6 +106,13 @@ def test_without_anchors_the_means_of_labelled_rows_are_the_anchors(animals):
 def test_the_document_names_what_is_expected_to_fail():
     page = (Path(__file__).parents[1] / "docs" / "scikit-learn.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(check_estimators_\w+)`", page)) == set(EXPECTED_FAILURES)
+
+
+def test_without_scikit_learn_it_is_said_how_to_install_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "pta.inference.estimator")
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    with pytest.raises(MissingPackage, match=r"needs scikit-learn .*; run pip install -e '.\[sklearn\]'"):
+        pta.PTAClassifier  # noqa: B018 (importing it is what is tried)
 
 
 def test_mistakes_are_named(animals, estimator):
