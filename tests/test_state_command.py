@@ -310,7 +310,7 @@ def test_mistakes_are_refused_in_one_line_and_change_nothing(refused, pets):
         (["merge", "pta.safetensors", "pta.safetensors", "--out", "x"], "cannot be merged"),
         (
             ["merge", "wpta-0.safetensors", "wpta-1.safetensors", "--out", "wpta-1.safetensors"],
-            "exists; choose another",
+            "exists; --replace overwrites it",
         ),
         (["export", "pta.safetensors", "--out", "x.csv"], "ends in .npz or .safetensors"),
     ):

@@ -77,7 +77,8 @@ class OnZeta(Adapter):
         length = origin.length if given.get("length") is None else given["length"]
         if length is None:
             raise InvalidParameter(
-                "onzeta must know the length of the stream; give length=…, or the samples: create_adapter(…, source=…)"
+                "onzeta must know how many samples will come; give length=1000 (--set onzeta.length=1000), or samples "
+                "that can be counted (a folder in the place of -, create_adapter(…, source=…))"
             )
         return super().complete({**given, "length": length}, origin)
 

@@ -6,6 +6,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from pta.cli.message_options import add_message_options
+
 COMMANDS = {
     "demo": "Label images or clouds under a shift by zero-shot, PTA and other methods, and write a report.",
     "eval": "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
@@ -46,12 +48,13 @@ def module_of(name: str) -> str:
 def load_command(name: str) -> Any:
     """A command of the table with its options."""
     module = module_of(name)
-    found = getattr(import_module(f"pta.cli.{module}"), module)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
-    app = typer.Typer(add_completion=False)
-    app.command(name)(found)
-    return typer.main.get_command(app)
+    app = getattr(import_module(f"pta.cli.{module}"), module)
+    if not isinstance(app, typer.Typer):
+        function, app = app, typer.Typer(add_completion=False)
+        app.command(name)(function)
+    command = typer.main.get_command(app)
+    add_message_options(command)
+    return command
 
 
 def register(app: typer.Typer) -> None:

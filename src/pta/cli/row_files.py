@@ -17,7 +17,7 @@ from pta.inference.rows import CsvRows, JsonLines, columns
 _REJECTS = ('"rejected": true}', '"rejected": false}')  # how a row ends
 
 
-def require_row_file(out: Path, append: bool, csv: bool, top: int, *, rejects: bool = False) -> None:
+def require_row_file(out: Path, append: bool, replace: bool, csv: bool, top: int, *, rejects: bool = False) -> None:
     """Refuse a place that rows cannot be written to, before any work is done for them."""
     if str(out) == STDOUT:
         if append or sys.stdout is None:
@@ -27,12 +27,15 @@ def require_row_file(out: Path, append: bool, csv: bool, top: int, *, rejects: b
         raise InvalidParameter("--csv is for standard output; the format of a file follows from its name")
     if out.suffix not in (".jsonl", ".csv"):
         raise UnreadableFile(f"--out {out}: rows go to a file that ends in .jsonl or .csv")
+    if append and replace:
+        raise InvalidParameter("--append keeps the rows of a file, and --replace does not; leave one of them out")
     if out.is_file():
-        if not append:
-            raise UnreadableFile(f"{out} exists; --append adds to it, or choose another --out")
+        if not append and not replace:
+            raise UnreadableFile(f"{out} exists; --append adds to it, --replace overwrites it, or choose another --out")
         if not os.access(out, os.R_OK | os.W_OK):
             raise UnreadableFile(f"cannot write {out}: permission denied")
-        _require_same_rows(out, top, rejects)
+        if append:
+            _require_same_rows(out, top, rejects)
 
 
 def _require_same_rows(out: Path, top: int, rejects: bool) -> None:

@@ -18,12 +18,13 @@ from pta.adapters.state_file import read_stream
 from pta.claims import sole_writer
 from pta.classifier import ZeroShotClassifier
 from pta.cli import options
+from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
-from pta.cli.output import plain, print_lines, require_place, tables, write_json
+from pta.cli.output import plain, print_lines, require_place, write_json
 from pta.datasets.features import load_features
 from pta.encoders import Encoder, load_encoder
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.files import exists, save_tensors, write_atomically
+from pta.files import save_tensors, write_atomically
 from pta.prompts import build_classifier, default_cache, load_templates
 
 state = typer.Typer(
@@ -59,13 +60,14 @@ def merge_files(
     files: Annotated[
         list[Path], typer.Argument(metavar="A B…", help="States or segments, in the order of the stream.")
     ],
-    out: Annotated[Path, typer.Option(help="The file to write; it must not exist.")],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    replace: options.Replace = False,
 ) -> None:
     """Merge what was learned apart: pta's segments, a state and segments after it, or states of wpta."""
     if len(files) < 2:
         raise InvalidParameter("give two or more files to merge")
     with sole_writer(out):
-        _require_new(out)
+        require_place(out, replace=replace)
         merged = merge(list(map(load_part, files)))
         merged.part.save(out)
     print_lines(f"{out}: {merged.note}")
@@ -80,9 +82,8 @@ def add_class_to_file(
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model that the state was learned with.")] = None,
     templates: options.Templates = "clip",
-    out: Annotated[
-        Path | None, typer.Option(help="The file to write; it must not exist.", show_default="STATE")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write.", show_default="STATE")] = None,
+    replace: options.Replace = False,
 ) -> None:
     """Add a class, which starts at its text; the others keep what they have learned."""
     if (features is None) == (model is None):
@@ -90,7 +91,7 @@ def add_class_to_file(
     target = out or file
     with sole_writer(target):
         if os.path.realpath(target) != os.path.realpath(file):
-            _require_new(target)
+            require_place(target, replace=replace)
         encoder = _encoder(model)
         before = load_adapter(file, model=encoder)
         if encoder is None:
@@ -107,13 +108,14 @@ def add_class_to_file(
 @state.command()
 def export(
     file: File,
-    out: Annotated[Path, typer.Option(help="A .npz or .safetensors file; it must not exist.")],
+    out: Annotated[Path, typer.Option(help="The .npz or .safetensors file to write.")],
+    replace: options.Replace = False,
 ) -> None:
     """Export the prototypes at unit length, with text features, class names, scale and bias."""
     if out.suffix not in (".npz", ".safetensors"):
         raise UnreadableFile(f"--out {out}: prototypes go to a file that ends in .npz or .safetensors")
     with sole_writer(out):
-        _require_new(out)
+        require_place(out, replace=replace)
         adapter = load_adapter(file)
         classifier = adapter.classifier
         tensors = {"prototypes": class_prototypes(adapter), "text_features": classifier.anchors}
@@ -125,11 +127,6 @@ def export(
         else:
             about = {"kind": "prototypes", "method": adapter.name, "class_names": classifier.class_names}
             save_tensors(out, tensors, about | {"scale": classifier.scale, "bias": classifier.bias})
-
-
-def _require_new(out: Path) -> None:
-    if exists(out):
-        raise UnreadableFile(f"{out} exists; choose another --out")
 
 
 def _encoder(model: str | None) -> Encoder | None:
@@ -162,7 +159,7 @@ def _print(adapter: Adapter, rows: Sequence[ClassRow]) -> None:
         f"{adapter.name}: {adapter.position:,} samples, {learned:,} of {len(rows):,} classes have learned",
         f"anchors of {classifier.dim} dimensions, scale {classifier.scale:g}, bias {classifier.bias:g}; {parameters}",
     )
-    tables().print(state_table(adapter, rows))
+    print_table(state_table(adapter, rows))
 
 
 def state_table(adapter: Adapter, rows: Sequence[ClassRow]) -> Table:

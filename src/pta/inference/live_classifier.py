@@ -18,6 +18,7 @@ from pta.inference.encoding import encode_prepared, samples_of
 from pta.inference.reading import Decode, Reading, Views
 from pta.limits import USUAL_LIMITS, Limits
 from pta.parameters import require_count, require_number, require_switch, require_texts
+from pta.plain import plain_list
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
 
@@ -113,7 +114,7 @@ class Classifier:
     def __call__(self, given: object, *, learn: bool = True, top: int = 1) -> Answer | list[Answer]:
         """What a sample is, or each of several in a list; each is learned from in turn, unless `learn` is False."""
         require_count("top", top, 1, MOST_ANSWERS)
-        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray | memoryview):
             return self.answer(self._encoded([given]), learn=learn, top=top)[0]
         return self.answer(self._encoded(given), learn=learn, top=top) if given else []
 
@@ -206,8 +207,10 @@ class Classifier:
             self._programs[batch] = EncoderProgram(self.encoder, batch, optimise=self._optimise)
         return self._programs[batch]
 
-    def pipeline(self, *, top_k: int = 5) -> Callable[..., Any]:
+    def pipeline(self, *, top_k: int = 5, candidate_labels: Sequence[str] | None = None) -> Callable[..., Any]:
         """This classifier as a callable of the shape that `transformers` gives its image pipelines.
+
+        What was learned belongs to the classes of the classifier, so other `candidate_labels` are refused.
 
         >>> from PIL import Image
         >>> from pta.datasets.fashion import load_fashion_test
@@ -217,16 +220,25 @@ class Classifier:
         ['ankle boot', 'sneaker']
         """
         require_count("top_k", top_k, 1, MOST_ANSWERS)
+        self._require_own_classes(candidate_labels)
 
         def scores(answer: Answer) -> list[dict[str, Any]]:
             return [{"label": label, "score": value} for label, value in answer.top]
 
-        def classify(given: object, *, top_k: int = top_k) -> Any:
+        def classify(given: object, *, top_k: int = top_k, candidate_labels: Sequence[str] | None = None) -> Any:
             """A list of {label, score}, best first, for one sample; a list of such lists for several."""
+            self._require_own_classes(candidate_labels)
             answers = self(given, top=top_k)
             return scores(answers) if isinstance(answers, Answer) else list(map(scores, answers))
 
         return classify
+
+    def _require_own_classes(self, labels: object) -> None:
+        if labels is not None and set(plain_list(labels) or ()) != set(self.classifier.class_names):
+            raise InvalidParameter(
+                "the classes are those of the classifier; for other candidate_labels make "
+                f"pta.Classifier(…, classes={shown(labels)})"
+            )
 
 
 def _is_empty(samples: object) -> bool:
