@@ -28,7 +28,7 @@ def evaluate(pta, pets):
     """`pta eval` on a feature file, which succeeds: its records, and what it prints beside them."""
 
     def evaluate(*options, features=pets):
-        done = pta("eval", "--features", features, *options, "--json", "records.json")
+        done = pta("eval", "--features", features, *options, "--json", "records.json", "--replace")
         assert done.returncode == 0, done.stderr
         return json.loads(Path("records.json").read_text()), done
 
@@ -69,6 +69,11 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, 
     expected = PTA(classifier, h=50.0).step(data["image_features"][order]).argmax(dim=1).tolist()
     found = columns(tmp_path / "predictions" / "pta-2.csv", "index", "label", "prediction")
     assert found == [order.tolist(), labels.tolist(), expected]
+    rows = list(csv.DictReader((tmp_path / "predictions" / "pta-2.csv").open()))
+    names = data["classnames"].tolist()
+    assert [row["true_class"] for row in rows] == [names[label] for label in labels]
+    assert [row["predicted_class"] for row in rows] == [names[label] for label in expected]
+    assert all(0 < float(row["probability"]) <= 1 for row in rows)
     assert records[3]["accuracy"] == pytest.approx(100 * np.mean(expected == labels))
 
 

@@ -401,7 +401,7 @@ def test_one_process_writes_a_state_and_one_a_file_of_rows(run, refused, tmp_pat
         (["photos", "--classes", "cat"], "no such file of class names: cat"),
         (["photos", "--classes", "x" * 5000], "no such file of class names"),
         (["photos", "--classes", "cat,"], "at least two"),
-        (["photos", "--classes", "one-line.txt"], "stand one a line"),
+        (["photos", "--classes", "one-line.txt"], "stand one per line"),
         (["", "photos"], "none of them empty"),
         (["photos", "--csv", "--out", "rows.csv"], "--csv is for standard output"),
         (["photos", "--append"], "--append adds to a file"),

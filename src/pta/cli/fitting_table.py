@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import TextType
 
 from pta.cli.output import tables
 
@@ -26,10 +27,11 @@ def print_table(table: Table, keys: int = 1) -> None:
         for column, cells in zip(table.columns, columns, strict=True)
     ]
     room = console.width - 1 - sum(width + _BORDER for width in least[:keys])
-    for block in blocks(least[keys:], room):
+    for number, block in enumerate(blocks(least[keys:], room)):
         chosen = [*range(keys), *(at + keys for at in block)]
         free = console.width - 1 - sum(least[at] + _BORDER for at in chosen)
-        console.print(_part(table, chosen, spread([least[at] for at in chosen], [most[at] for at in chosen], free)))
+        widths = spread([least[at] for at in chosen], [most[at] for at in chosen], free)
+        console.print(_part(table, chosen, widths, "" if number else table.title))
 
 
 def blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
@@ -62,8 +64,8 @@ def spread(least: Sequence[int], most: Sequence[int], free: int) -> list[int]:
     return widths
 
 
-def _part(table: Table, chosen: Sequence[int], widths: Sequence[int]) -> Table:
-    part = Table(title=table.title, title_justify="left", show_lines=table.show_lines)
+def _part(table: Table, chosen: Sequence[int], widths: Sequence[int], title: TextType | None) -> Table:
+    part = Table(title=title, title_justify="left", show_lines=table.show_lines)
     for at, width in zip(chosen, widths, strict=True):
         column = table.columns[at]
         part.add_column(column.header, justify=column.justify, width=width, overflow="fold")

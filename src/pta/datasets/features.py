@@ -131,7 +131,7 @@ def _held(path: Path) -> str:
                 names = [name.removesuffix(".npy") for name in archive.namelist()]
         else:
             names = tensor_names(path)
-    return shown(", ".join(sorted(names)) or "nothing", 400)
+    return ", ".join(sorted(names))[:400] or "nothing"
 
 
 def read_about(path: Path) -> dict[str, Any] | None:
