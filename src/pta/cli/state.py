@@ -82,6 +82,7 @@ def add_class_to_file(
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model that the state was learned with.")] = None,
     templates: options.Templates = "clip",
+    descriptions: options.Descriptions = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.", show_default="STATE")] = None,
     replace: options.Replace = False,
 ) -> None:
@@ -98,7 +99,7 @@ def add_class_to_file(
             assert features is not None
             source = load_features(features).classifier
         else:
-            source = _texts(encoder, [*before.classifier.class_names, name], templates)
+            source = _texts(encoder, [*before.classifier.class_names, name], templates, descriptions)
         after = add_class(before, name, anchor_from(source, name, before.classifier))
         after.save(target, stream=read_stream(file))
     count = after.classifier.classes
@@ -133,9 +134,9 @@ def _encoder(model: str | None) -> Encoder | None:
     return None if model is None else load_encoder(model, device="cpu", dtype="float32")
 
 
-def _texts(encoder: Encoder, names: Sequence[str], templates: str) -> ZeroShotClassifier:
-    prompts = load_templates(templates, encoder.modality.prompts)
-    return build_classifier(encoder, names, prompts, cache=default_cache())
+def _texts(encoder: Encoder, names: Sequence[str], templates: str, descriptions: Path | None) -> ZeroShotClassifier:
+    prompts, sentences = load_templates(templates, encoder.modality.prompts), options.read_descriptions(descriptions)
+    return build_classifier(encoder, names, prompts, descriptions=sentences, cache=default_cache())
 
 
 def _record(adapter: Adapter, rows: Sequence[ClassRow]) -> dict[str, Any]:
