@@ -41,7 +41,7 @@ _REASONS = {
         "pta.datasets.shapes.seats pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.points.solids "
         "pta.datasets.furniture:as_stored pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
     ),
-    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:ClassScore pta.corruptions",
+    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.corruptions",
     "through load_encoder, with mutated files, and the methods of the encoder": (
         "pta.encoders pta.encoders:EmbeddedEncoder"
     ),
