@@ -85,7 +85,7 @@ def collapse() -> Table:
 
 def one_class() -> Table:
     columns = ("dataset", "printed", "first_class", "classes_of_the_printed_share", "classes")
-    head = ["test split", "printed for raw s", "share of the first class", "classes with the printed share", "all classes"]
+    head = ["split", "printed for raw s", "share of the first class", "classes with the printed share", "classes"]
     return [head, *([row[column] for column in columns] for row in rows("findings-one-class"))]
 
 

@@ -68,8 +68,8 @@ class TDA(Adapter):
     min_entropy: float = number(0.2, 0.0, 1.0, "lower bound (share of the logarithm of C) for the negative cache")
     max_entropy: float = number(0.5, 0.0, 1.0, "upper bound (share of the logarithm of C) for the negative cache")
     entropy_base: EntropyBase = choice("log2", EntropyBase, "the logarithm of C; log2 is the released program's")
-    min_probability: float = number(0.03, 0.0, 1.0, "lower bound on probabilities of classes a negative sample lowers")
-    max_probability: float = number(1.0, 0.0, 1.0, "upper bound on probabilities of classes a negative sample lowers")
+    min_probability: float = number(0.03, 0.0, 1.0, "lower bound on probabilities that a negative sample lowers")
+    max_probability: float = number(1.0, 0.0, 1.0, "upper bound on probabilities that a negative sample lowers")
     order: Order = learning_order("update-first")
     prior: Prior = prior_in_front()
 
