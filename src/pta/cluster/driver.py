@@ -7,6 +7,7 @@ from typing import Any
 
 from pta.adapters.adapter import Adapter
 from pta.cluster.block import Block, require_whole_stream
+from pta.cluster.prototype_blocks import Knowledge
 from pta.cluster.repair import EPSILON, mismatches, repair_block
 from pta.cluster.replay import Answers, replay_block
 from pta.cluster.scanning import GROUP, Before, across, boundary, require_summable, scan, start_of, summarise_block
@@ -36,8 +37,8 @@ class Run:
         if self.rounds <= max(_USUAL_ROUNDS, blocks // 2):
             return None
         return (
-            f"{self.rounds} rounds of repair for {blocks} blocks: with these parameters R hardly forgets, so this rule is "
-            "sequential by nature; a smaller w or h, or one stream per key (--by), runs in parallel"
+            f"{self.rounds} rounds of repair for {blocks} blocks: with these parameters R hardly forgets, so this rule "
+            "is sequential by nature; a smaller w or h, or one stream per key (--by), runs in parallel"
         )
 
 
@@ -93,4 +94,4 @@ def scan_in_groups(adapter: Adapter, summaries: Sequence[Summary], each: Each = 
 
 def end_state(learned: Before, end: State) -> State:
     """The state after the stream: R of the last block, and P of the scan, which is exact."""
-    return {**end, "knowledge": learned.knowledge.to(end["knowledge"])} if "knowledge" in end else end
+    return {**end, "knowledge": learned.knowledge.to(end["knowledge"])} if isinstance(learned, Knowledge) else end
