@@ -42,7 +42,7 @@ def mismatches(end: State, start: State, epsilon: float = EPSILON) -> Tensor:
 
 def apart(one: State, other: State) -> Tensor:
     """How far the R of two states are from each other in each class, C, float64; in length as well, if it matters."""
-    distance = torch.linalg.vector_norm(one["anchored"].double() - other["anchored"].double(), dim=1)
+    distance = torch.linalg.vector_norm(one["anchored"] - other["anchored"], dim=1, dtype=torch.float64)
     longest = torch.maximum(one["length"], other["length"]).clamp_min(torch.finfo(torch.float64).tiny)
     return distance.maximum((one["length"] - other["length"]).abs() / longest)
 
