@@ -26,7 +26,7 @@ _REASONS = {
         "pta.adapters.adapter:require_classifier pta:Adapter.require pta.adapters.state_file "
         "pta.adapters.state_bounds"
     ),
-    "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for",
+    "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (
         "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
         "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees "
