@@ -26,6 +26,10 @@ _REASONS = {
         "pta.adapters.adapter:require_classifier pta:Adapter.require pta.adapters.state_file "
         "pta.adapters.state_bounds"
     ),
+    "through run_blocks": (
+        "pta.cluster.bound pta.cluster.driver pta.cluster.repair pta.cluster.replay pta.cluster.scanning "
+        "pta.cluster.block:require_whole_stream pta.cluster:Group"
+    ),
     "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (
         "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "

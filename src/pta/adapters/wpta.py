@@ -70,6 +70,12 @@ class Sums:
             raise StateMismatch(f"only Sums can be added, as `summarise` gives them, not {type(other).__name__}")
         if (other.fingerprint, other.rule) != (self.fingerprint, self.rule):
             raise StateMismatch("the sums are of an adapter with another classifier or other parameters")
+        if _forms(other.tensors) != _forms(self.tensors):
+            raise StateMismatch("the sums have other tensors than such an adapter has; they are damaged")
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 class WPTA(Adapter):

@@ -42,7 +42,7 @@ def cut(numbers: object, features: object, size: int = USUAL_SIZE, failed: Seque
     """Blocks of at most `size` numbers, of a whole stream that is numbered from 0 and is in memory."""
     if type(size) is not int or size < 1:
         raise InvalidSamples(f"a block has 1 sample or more, not {shown(size)}")
-    total = len(plain_tensor("numbers", numbers, InvalidSamples)) + len(failed)
+    total = len(_whole_numbers(numbers)) + len(_whole_numbers(failed))
     given, rows = _in_order(0, total, numbers, features, failed)
     blocks = []
     for start in range(0, total, size):

@@ -53,6 +53,7 @@ def run_blocks(adapter: Adapter, blocks: Iterable[Block], epsilon: float = EPSIL
     Numbers that are missing or come twice are refused. The adapter is as at the start of the stream, and stays so.
     """
     require_summable(adapter)
+    mismatches({}, {}, epsilon)  # refuses an epsilon that is none before any work
     ordered = sorted(blocks, key=lambda block: block.start)
     require_whole_stream((block.start, block.count) for block in ordered)
     failed = accumulate((block.count - len(block) for block in ordered), initial=0)
