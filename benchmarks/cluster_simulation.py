@@ -2,7 +2,7 @@
 
 GPUs take blocks in the order of their numbers. A machine has 8 of them, 16 cores for each, and one link to the network.
 Summaries and replays take a core per block; what a block needs from others passes the link of its machine. With
-`overlap` a pass begins for a block as soon as what it needs is there; without, when the pass before is done for all. The
+`overlap` a pass begins for a block as soon as what it needs is there; without, when the one before is done for all. The
 scan is by groups, or in the driver alone, with or without the tails replayed there as well.
 """
 
@@ -21,7 +21,7 @@ LINK = 1.25e9  # bytes per second: 10 Gbit/s
 CLASSES, DIM, TAIL = 1000, 512, 41
 SEGMENT, KNOWLEDGE, ANCHORED = 4 * DIM * (CLASSES + TAIL), 8 * DIM * CLASSES, 4 * DIM * CLASSES  # bytes
 GROUP, REPAIRED = 256, 256
-MEASURED = "cluster-scaling-16"
+MEASURED = "cluster-scaling"
 
 
 @dataclass(frozen=True)
