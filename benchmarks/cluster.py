@@ -40,16 +40,16 @@ RULES: dict[str, dict[str, Any]] = {
     "fixed anchor": {"anchor": "fixed"},
     "not renormalised": {"renormalise": False},
 }
-TAILS = (16, 64, 256)
+TAILS = dict.fromkeys(("defaults", "h = 1000", "w = 0.3", "w = 0.9"), (16, 64, 256))  # one of 64 for the others
 
 
-def exact(samples: int) -> Iterator[Row]:
+def exact(samples: int, rules: Sequence[str]) -> Iterator[Row]:
     """How far blocks are from the stream, rule by rule and tail by tail."""
     classifier, features = clip_like(CLASSES, DIM, samples)
     blocks = cut(range(samples), features, samples // BLOCKS)
-    for name, parameters in RULES.items():
-        adapter = PTA(classifier, **parameters)
-        for tail in TAILS:
+    for name in rules:
+        adapter = PTA(classifier, **RULES[name])
+        for tail in TAILS.get(name, (64,)):
             with patch.object(Rule, "tail", tail):
                 run = run_blocks(adapter, blocks)
             stream = adapter.clone()
@@ -197,11 +197,12 @@ def main() -> None:
     parser.add_argument("what", choices=["exact", "scaling", "simulated"])
     parser.add_argument("--samples", type=int)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=[*RULES])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.what == "exact":
-        write(given.out or RESULTS / "segments-exact.csv", exact(given.samples or 2**15))
+        write(given.out or RESULTS / "segments-exact.csv", exact(given.samples or 2**15, given.rules))
     elif given.what == "scaling":
         write(given.out or RESULTS / "cluster-scaling.csv", scaling(given.samples or 2**20, given.processes))
     else:

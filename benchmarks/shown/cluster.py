@@ -4,8 +4,8 @@ from shown.results import Table, rows, written
 
 
 def exact() -> Table:
-    columns = ("rule", "L", "rounds", "rows_repaired", "delta_R", "delta_logit", "changed")
-    head = ["rule", "tail L", "rounds", "rows repaired", "largest ΔR", "largest Δlogit", "labels changed"]
+    columns = ("rule", "samples", "L", "rounds", "rows_repaired", "delta_R", "delta_logit", "changed")
+    head = ["rule", "samples", "tail L", "rounds", "rows repaired", "largest ΔR", "largest Δlogit", "labels changed"]
     return [head, *([row[name].replace("-", "−") for name in columns] for row in rows("segments-exact"))]
 
 
