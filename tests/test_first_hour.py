@@ -21,6 +21,11 @@ def commands():
     return [line[1:] for line in lines if line[0] == "pta"]
 
 
+def read(path):
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def run_snippet(number, capsys):
     exec(compile([block for kind, block in BLOCKS if kind][number], "first-hour.md", "exec"), {})
     return capsys.readouterr().out
@@ -35,11 +40,9 @@ def test_the_page_leads_from_pictures_to_an_answer(commands, pta, monkeypatch, t
     for command in commands:
         done[command[0]] = pta(*command)
         assert done[command[0]].returncode == 0, done[command[0]].stderr
-    with open("labels.csv", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 400
+    assert len(read("labels.csv")) == 400
     assert "pta 400" in run_snippet(1, capsys)
-    with open("answers/pta-1.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read("answers/pta-1.csv")
     assert all(Path("labelled", row["path"]).is_file() for row in rows)
     assert all(row["path"].startswith(f"{row['true_class']}/") for row in rows)
     assert {row["predicted_class"] for row in rows} <= set(FASHION.class_names)
