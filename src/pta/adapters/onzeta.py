@@ -52,6 +52,8 @@ class OnZeta(Adapter):
 
     name = "onzeta"
     may_fail = False
+    prototypes_in = "proxies"
+    fixed_classes = ""
     at_once = 1024
     length: int = count(None, 1, _LONGEST, "n, how many samples the stream has; that of `source` if not given")
     temperature: float = number(0.04, 1e-4, 1e4, "temperature of the vision labels")

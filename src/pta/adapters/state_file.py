@@ -17,7 +17,7 @@ from pta.towers import Model
 _VERSION = 4
 _WITHOUT_CLASSIFIER = 3  # the version before, whose anchors are float16: enough to recognise a classifier by
 _ANCHORS = "classifier.anchors"
-_SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
+SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
 
 
 @dataclass(frozen=True)
@@ -123,4 +123,4 @@ def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about
         if not isinstance(value, float) or not math.isclose(value, getattr(classifier, name), rel_tol=1e-3):
             return False
     saved = torch.nn.functional.normalize(anchors.to(classifier.anchors), dim=1)
-    return bool(((saved * classifier.anchors).sum(dim=1) > _SAME_DIRECTION).all())
+    return bool(((saved * classifier.anchors).sum(dim=1) > SAME_DIRECTION).all())

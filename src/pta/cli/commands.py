@@ -20,6 +20,7 @@ COMMANDS = {
     ),
     "methods": "List the methods: what each is, what it needs, and its parameters with their defaults.",
     "predict": "Label images or point clouds and learn from them on the way; rows are written as each batch is done.",
+    "state": "Look at a state: its classes and prototypes. Merge states, add a class, export prototypes.",
     "extract": "Turn images or point clouds into a feature file for pta eval. Resumes, and does nothing twice.",
     "verify": (
         "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."

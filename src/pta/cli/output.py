@@ -104,9 +104,9 @@ def plain(text: str) -> str:
 def require_place(path: Path | None, *, replace: bool = True) -> None:
     """Refuse a place for output that cannot be written to, or holds a file that is to stay, before any work is done."""
     if path is not None and str(path) != STDOUT:
+        require_writable(path)  # first, as it refuses what is no path of this system
         if path.is_file() and not replace:
             raise UnreadableFile(f"{path} exists; --replace overwrites it, or choose another file")
-        require_writable(path)
 
 
 def write_json(path: Path | None, content: Any) -> bool:

@@ -54,6 +54,12 @@ def predict(
     raw_probability: Annotated[
         bool, typer.Option("--raw-probability", help="Give the softmax of the method's logits as they are.")
     ] = False,
+    reject_below: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", min=0, max=1, help="Mark rows of a lower probability as rejected: perhaps none of the classes."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where rows go: a .jsonl or .csv file, or - for stdout.")] = Path(STDOUT),
     append: Annotated[bool, typer.Option("--append", help="Add rows to a file that exists.")] = False,
     replace: options.Replace = False,
@@ -90,9 +96,10 @@ def predict(
         _require_state(state, out, freeze, bool(parameters))
     kept = None if freeze else state
     with sole_writers(kept, None if str(out) == STDOUT else out):
-        require_row_file(out, append or resume, replace, csv, top)
+        require_row_file(out, append or resume, replace, csv, top, rejects=reject_below is not None)
         chosen |= {"templates": templates, "descriptions": options.read_descriptions(descriptions), "views": views}
-        classifier = Classifier(encoder, names, expected=total or None, raw_probability=raw_probability, **chosen)
+        chosen |= {"raw_probability": raw_probability, "reject_below": reject_below}
+        classifier = Classifier(encoder, names, expected=total or None, **chosen)
         if state is not None and state.exists():
             _load(classifier, state, method)
         how = options.decoding(decode, decode_memory, no_compile)
@@ -105,7 +112,7 @@ def predict(
             os.truncate(out, 0)
         start = find_start(source, kept, out, resume=resume)
         start.progress.decoded_by(decoding.name)
-        with open_rows(out, csv, top, start.after) as rows:
+        with open_rows(out, csv, top, start.after, rejects=reject_below is not None) as rows:
             stream = SavedStream(classifier, kept, rows, start.progress, save_every)
             how = {"learn": not freeze, "top": top, "on_error": on_error, "live": total is None}
             _label(classifier, start, total, reading, decoding, stream, **how)
