@@ -22,7 +22,7 @@ from pta.errors import first_line, nearest, shown
 from pta.samples import LARGEST_NORM, SMALLEST_NORM
 from pta.serve.refusals import Refused
 from pta.serve.requests import Learn, Reply, Request
-from pta.serve.service import Shape
+from pta.serve.served import Shape
 
 VERSION = "1"
 DEFAULT_STREAM = "default"
@@ -56,9 +56,9 @@ class Wanted:
     binary: Mapping[str, bool]
 
 
-def metadata(name: str, shape: Shape) -> dict[str, Any]:
+def metadata(shape: Shape) -> dict[str, Any]:
     """What the protocol tells of a model."""
-    columns = {"top_label": -1, "top_probability": -1, "logits": len(shape.class_names)}
+    columns = {"top_label": -1, "top_probability": -1, "logits": shape.classes}
     inputs = [{"name": "features", "datatype": "FP32", "shape": [-1, shape.dim]}]
     if shape.takes_pictures:
         inputs.append({"name": "image", "datatype": "BYTES", "shape": [-1]})
@@ -66,7 +66,7 @@ def metadata(name: str, shape: Shape) -> dict[str, Any]:
         {"name": one, "datatype": datatype, "shape": [-1, columns[one]] if one in columns else [-1]}
         for one, datatype in OUTPUTS.items()
     ]
-    return {"name": name, "versions": [VERSION], "platform": "pta", "inputs": inputs, "outputs": outputs}
+    return {"name": shape.name, "versions": [VERSION], "platform": "pta", "inputs": inputs, "outputs": outputs}
 
 
 def require_stream_name(name: object) -> str:
@@ -88,7 +88,7 @@ def read_request(body: bytes, json_length: str | None, shape: Shape) -> tuple[Re
         raise Refused(422, "inputs must be a list of one tensor, features or image")
     tensor = _of_type(dict, "inputs[0]", inputs[0])
     features, pictures = _read_input(tensor, memoryview(body)[end:], shape)
-    top, wanted = _read_outputs(head.get("outputs"), parameters, len(shape.class_names))
+    top, wanted = _read_outputs(head.get("outputs"), parameters, shape.classes)
     learn, source = _learn(parameters.get("learn", "try")), _text("source", parameters.get("source"))
     request = Request(
         stream=require_stream_name(parameters.get("stream", DEFAULT_STREAM)),
@@ -243,7 +243,7 @@ def _rows(tensor: Mapping[str, Any], name: str, trailing: Sequence[int], most: i
 
 
 def _features(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> NDArray[np.float32]:
-    rows, datatype = _rows(tensor, "features", (shape.dim,), shape.max_batch), tensor.get("datatype")
+    rows, datatype = _rows(tensor, "features", (shape.dim,), shape.batch), tensor.get("datatype")
     if datatype not in (_FLOATS if raw is not None else ("FP32",)):
         raise Refused(422, f"features must be FP32, or FP16 as a binary input, got {shown(datatype)}")
     if raw is None:
@@ -280,7 +280,7 @@ def _numbers(data: object, rows: int, dim: int) -> NDArray[np.float32]:
 
 
 def _pictures(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> tuple[bytes, ...]:
-    rows, datatype = _rows(tensor, "image", (), shape.max_batch), tensor.get("datatype")
+    rows, datatype = _rows(tensor, "image", (), shape.batch), tensor.get("datatype")
     if datatype != "BYTES":
         raise Refused(422, f"image must be BYTES, got {shown(datatype)}")
     pictures = _from_base64(tensor.get("data")) if raw is None else _elements(raw)
