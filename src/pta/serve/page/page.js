@@ -18,8 +18,8 @@ let chosen = null; // sequence number to rewind to; null is now
 const known = (value) => value !== null && value !== undefined;
 const count = (value) => (known(value) ? value.toLocaleString("en") : "–");
 const decimal = (value, digits) => (known(value) ? value.toFixed(digits) : "–");
-const share = (value) => (known(value) ? `${(100 * value).toFixed(1)} %` : "–");
-const milliseconds = (value) => (known(value) ? `${value.toFixed(value < 10 ? 1 : 0)} ms` : "–");
+const share = (value) => (known(value) ? `${(100 * value).toFixed(1)}\u00a0%` : "–");
+const milliseconds = (value) => (known(value) ? `${value.toFixed(value < 10 ? 1 : 0)}\u00a0ms` : "–");
 const samples = (number) => `${count(number)} ${number === 1 ? "sample" : "samples"}`;
 
 function when(seconds) {
@@ -31,9 +31,9 @@ function when(seconds) {
 
 function described({ kind, argument }) {
   const given = argument || {};
-  if (kind === "rewind") return `Rewind to ${known(given.sequence) ? count(given.sequence) : when(given.time)}`;
+  if (kind === "rewind") return `Rewind to ${count(given.to)}`;
   if (kind === "unlearn") return `${given.erase ? "Erase" : "Un-learn"} ${given.source}`;
-  if (kind === "reset" && given.classes) return `Reset ${given.classes.join(", ")}`;
+  if (kind === "reset" && given.classes) return `Reset ${given.classes.map((number) => summary.classes[number].name).join(", ")}`;
   return kind[0].toUpperCase() + kind.slice(1);
 }
 
@@ -283,6 +283,7 @@ function open(name) {
   opened.onopen = () => show("connection", "live");
   opened.onerror = () => show("connection", "connection lost; trying again");
   opened.onmessage = (event) => opened === events && hear(JSON.parse(event.data));
+  opened.addEventListener("gone", () => opened === events && begin());
   events = opened;
 }
 
@@ -305,7 +306,7 @@ async function refresh() {
 
 async function list() {
   const told = await ask("streams");
-  const names = (told.streams || told).map((stream) => stream.name);
+  const names = told.streams.map((stream) => stream.name);
   const choice = $("streams");
   if (names.join("\n") !== [...choice.options].map((option) => option.value).join("\n")) {
     const before = choice.value;
