@@ -26,9 +26,9 @@ from pta.serve.served import Shape
 
 VERSION = "1"
 DEFAULT_STREAM = "default"
-JSON_LENGTH = "inference-header-content-length"
+JSON_LENGTH = b"inference-header-content-length"
 
-_STREAM_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+STREAM_NAME = r"[A-Za-z0-9._-]{1,64}"
 _LONGEST_TEXT = 128  # bytes of an id or a source
 _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
@@ -71,12 +71,12 @@ def metadata(shape: Shape) -> dict[str, Any]:
 
 def require_stream_name(name: object) -> str:
     """A name that a stream can have."""
-    if not isinstance(name, str) or not _STREAM_NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(STREAM_NAME, name):
         raise Refused(422, f"{shown(name)} is no name of a stream: 1 to 64 letters, digits, dots, hyphens, underscores")
     return name
 
 
-def read_request(body: bytes, json_length: str | None, shape: Shape) -> tuple[Request, Wanted]:
+def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[Request, Wanted]:
     """What an infer request asks for; `json_length` is the header that a request with a binary input has."""
     end = _json_end(json_length, len(body))
     head = _of_type(dict, "the body", _parsed(memoryview(body)[:end]))
@@ -120,32 +120,35 @@ def write_reply(reply: Reply, wanted: Wanted, model: str) -> tuple[bytes, int | 
         known["top_probability"] = reply.top_probabilities.shape, reply.top_probabilities
     if reply.logits is not None:
         known["logits"] = reply.logits.shape, reply.logits
-    outputs, raw = [], []
+    outputs: list[dict[str, Any]] = []
+    raw: list[bytes] = []
     for name, binary in wanted.binary.items():
         if name not in known:  # a repeated answer has no top_… and no logits
             continue
         shape, data = known[name]
-        output = {"name": name, "datatype": OUTPUTS[name], "shape": shape}
+        output: dict[str, Any] = {"name": name, "datatype": OUTPUTS[name], "shape": shape}
         if binary:
             raw.append(_as_bytes(data, OUTPUTS[name]))
             output["parameters"] = {"binary_data_size": len(raw[-1])}
         else:
             output["data"] = data if isinstance(data, list) else _contiguous(data, OUTPUTS[name])
         outputs.append(output)
-    parameters = {"stream": reply.stream, "learned": reply.learned, "repeated": reply.repeated}
+    parameters: dict[str, Any] = {"stream": reply.stream, "learned": reply.learned, "repeated": reply.repeated}
     if reply.reason is not None:
         parameters["reason"] = reply.reason
-    answer = {"model_name": model, "model_version": VERSION, "id": reply.id}
+    answer: dict[str, Any] = {"model_name": model, "model_version": VERSION, "id": reply.id}
     answer |= {"parameters": parameters, "outputs": outputs}
     text = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
     return (b"".join((text, *raw)), len(text)) if raw else (text, None)
 
 
-def _json_end(given: str | None, length: int) -> int:
+def _json_end(given: bytes | None, length: int) -> int:
     if given is None:
         return length
-    if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= length):
-        raise Refused(422, f"{JSON_LENGTH} is {shown(given)}, but the body has {length:,} bytes")
+    if not (given.isdigit() and len(given) < 20 and int(given) <= length):
+        raise Refused(
+            422, f"{JSON_LENGTH.decode()} is {shown(given.decode('latin-1'))}, but the body has {length:,} bytes"
+        )
     return int(given)
 
 
@@ -244,7 +247,7 @@ def _rows(tensor: Mapping[str, Any], name: str, trailing: Sequence[int], most: i
 
 def _features(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> NDArray[np.float32]:
     rows, datatype = _rows(tensor, "features", (shape.dim,), shape.batch), tensor.get("datatype")
-    if datatype not in (_FLOATS if raw is not None else ("FP32",)):
+    if not isinstance(datatype, str) or datatype not in (_FLOATS if raw is not None else ("FP32",)):
         raise Refused(422, f"features must be FP32, or FP16 as a binary input, got {shown(datatype)}")
     if raw is None:
         flat = _numbers(tensor.get("data"), rows, shape.dim)
@@ -301,14 +304,17 @@ def _from_base64(data: object) -> tuple[bytes, ...]:
             pictures.append(base64.b64decode(text, validate=True))
         except (binascii.Error, ValueError):
             if _ADDRESS.match(text[:16].encode()):
-                raise Refused(422, f"image[{number}] is an address; send the picture itself, nothing is fetched") from None
+                raise Refused(
+                    422, f"image[{number}] is an address; send the picture itself, nothing is fetched"
+                ) from None
             raise Refused(422, f"image[{number}] is not base64") from None
     return tuple(pictures)
 
 
 def _elements(raw: memoryview) -> tuple[bytes, ...]:
     """The elements of a binary BYTES tensor: each has its length, four bytes, in front."""
-    elements, at = [], 0
+    elements: list[bytes] = []
+    at = 0
     while at < len(raw):
         start = at + 4
         size = int.from_bytes(raw[at:start], "little")

@@ -22,7 +22,8 @@ HEADERS = (
     (b"cache-control", b"no-store"),
 )
 
-_PAGE = frozenset(("/", "/page.js", "/page.css"))
+PAGE = {"/": "page.html", "/page.js": "page.js", "/page.css": "page.css", "/page.svg": "page.svg"}
+"""The files of the page by path. They reveal nothing, so they need no token."""
 _HEALTH = frozenset(("/v2/health/live", "/v2/health/ready"))
 _READING = frozenset(("GET", "HEAD"))
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -38,7 +39,7 @@ class Guard:
         self.cookie = blake2b(b"login", key=blake2b(self._token).digest(), digest_size=32).hexdigest()
         self._cookie = self.cookie.encode()
         self._hosts = frozenset(host.lower().encode() for host in (*_LOCAL, *hosts))
-        self._open = _PAGE | (_HEALTH if open_health else frozenset())
+        self._open = PAGE.keys() | (_HEALTH if open_health else frozenset())
 
     def is_token(self, given: str) -> bool:
         """Whether it is the token, found out in a time that does not depend on where they differ."""
@@ -72,7 +73,7 @@ def read_token(path: Path) -> str:
 def own_token(path: Path) -> str:
     """The token of a data folder, made at the first start; only the owner may read the file."""
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(f"{new_token()}\n")
     except FileExistsError:
         if os.name == "posix" and path.stat().st_mode & 0o077:
