@@ -30,16 +30,21 @@ class Scored:
 
     def of(self, rows: slice) -> "Scored":
         """Some of the samples."""
-        return Scored(*(column[rows] for column in vars(self).values()))
+        columns = self.features[rows], self.labels[rows], self.probabilities[rows], self.entropies[rows]
+        return Scored(*columns, self.touches[rows])
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
         """Several as one."""
         if len(parts) == 1:
             return parts[0]
-        names = ("features", "labels", "probabilities", "entropies")
-        columns = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-        return Scored(*columns, [touch for part in parts for touch in part.touches])
+        return Scored(
+            np.concatenate([part.features for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate([part.probabilities for part in parts]),
+            np.concatenate([part.entropies for part in parts]),
+            [touch for part in parts for touch in part.touches],
+        )
 
 
 @dataclass(frozen=True)
@@ -55,16 +60,10 @@ class Answered:
 
     def stored(self) -> NDArray[np.void]:
         """What the journal keeps of the answers."""
-        alone = self.scored.labels, self.scored.probabilities, self.scored.entropies
         rows = np.empty(len(self.labels), ANSWER)
-        for name, alone_name, column, of_zero_shot in zip(
-            ("label", "probability", "entropy"),
-            ("zero_shot_label", "zero_shot_probability", "zero_shot_entropy"),
-            (self.labels, self.probabilities, self.entropies),
-            alone,
-            strict=True,
-        ):
-            rows[name], rows[alone_name] = column, of_zero_shot
+        for prefix, part in (("", self), ("zero_shot_", self.scored)):
+            rows[f"{prefix}label"], rows[f"{prefix}entropy"] = part.labels, part.entropies
+            rows[f"{prefix}probability"] = part.probabilities
         return rows
 
 

@@ -1,7 +1,7 @@
 """Operating: what changes the history of a stream, prepared beside the running stream and swapped in under one row."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,7 +39,7 @@ class Operating:
         """Stop learning, or begin again."""
         return self._operate(stream, "freeze" if frozen else "thaw", {}, _keep_state, dry_run)
 
-    def reset(self, stream: LiveStream, classes: list[int] | None, dry_run: bool) -> dict[str, Any]:
+    def reset(self, stream: LiveStream, classes: Sequence[int] | None, dry_run: bool) -> dict[str, Any]:
         """Forget everything, or what was learned about some classes."""
         argument = {} if classes is None else {"classes": stream.state.adapter._class_rows(classes)}
         return self._operate(stream, "reset", argument, _reset_state, dry_run)

@@ -43,8 +43,8 @@ class PictureEncoder:
         for pictures in requests:
             own = prepared[start : start + len(pictures)]
             start += len(pictures)
-            features = [one if isinstance(one, PtaError) else next(rows) for one in own]
-            wrong = next((one for one in features if isinstance(one, PtaError)), None)
+            features = [next(rows) for one in own if not isinstance(one, PtaError)]
+            wrong = next((one for one in own if isinstance(one, PtaError)), None)
             outcomes.append(np.stack(features) if wrong is None else wrong)
         return outcomes
 

@@ -14,7 +14,8 @@ from pta.errors import PtaError
 from pta.serve.admission import Admission, Job, require_same
 from pta.serve.answering import Answered, Scored, answer, rounded, score
 from pta.serve.journal import Journal
-from pta.serve.journal_rows import Found, JournalFailed, NewRequest, StoredAnswers
+from pta.serve.journal_rows import Found, JournalFailed, NewRequest
+from pta.serve.last_answers import LastAnswers
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
 from pta.serve.picture_encoder import PictureEncoder
@@ -68,7 +69,7 @@ class Pipeline:
         self._classifier, self._rule = adapter.classifier, rule_of(adapter)
         self._names = served.classifier.class_names
         self._pictures = None if served.encoder is None else PictureEncoder(served.encoder, settings.limits)
-        self._unstored: dict[int, tuple[StoredAnswers, dict[int, int]]] = {}  # by group, with its first rows
+        self.last_answers = LastAnswers()
         threads = torch.get_num_threads()
         self.beside = ThreadPoolExecutor(1, "replay", initializer=torch.set_num_threads, initargs=(1,))
         self._stages: list[Stage[Any]] = []
@@ -87,7 +88,7 @@ class Pipeline:
         self.beside.shutdown()
         if self._pictures is not None:
             self._pictures.close()
-        while self._unstored and self._journal.read_only is None:
+        while self.last_answers and self._journal.read_only is None:
             self._commit([])
 
     def _hand_to(
@@ -98,7 +99,7 @@ class Pipeline:
             return work
         stage: Stage[Any] = Stage(work.__name__.strip("_"), work, self._fail, threads)
         self._stages.append(stage)
-        return lambda items: [stage.put(item) for item in items] and None
+        return stage.put
 
     def _fail(self, items: Sequence[Job | Change | Group], error: Exception) -> None:
         for item in items:
@@ -150,23 +151,12 @@ class Pipeline:
         except Refused as refused:
             self._admission.finish(job, refused)
             return True
-        answers = self._answers_of(stream, found)
+        answers = self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
         if answers is not None:
             self._admission.finish(job, self._repeated(job, found, answers))
         else:
             self.beside.submit(self._recall, job, stream, found)
         return True
-
-    def _answers_of(self, stream: LiveStream, found: Found) -> NDArray[np.void] | None:
-        if found.answers is not None:
-            return found.answers
-        first = int(found.sequences[0])
-        for stored, firsts in list(self._unstored.values()):
-            rows = stored.answers.get(stream.number)
-            if rows is not None and 0 <= first - firsts[stream.number] < len(rows):
-                start = first - firsts[stream.number]
-                return rows[start : start + len(found.sequences)]
-        return None
 
     def _recall(self, job: Job, stream: LiveStream, found: Found) -> None:
         """Answer a request whose answers a killed process did not write."""
@@ -179,8 +169,10 @@ class Pipeline:
 
     def _repeated(self, job: Job, found: Found, answers: NDArray[np.void]) -> Reply:
         labels, alone = ([self._names[n] for n in answers[name].tolist()] for name in ("label", "zero_shot_label"))
-        numbers = (answers[name] for name in ("probability", "zero_shot_probability", "entropy"))
-        return Reply(job.id, job.request.stream, True, True, None, labels, alone, *numbers, found.sequences)
+        return Reply(
+            *(job.id, job.request.stream, True, True, None, labels, alone),
+            *(answers["probability"], answers["zero_shot_probability"], answers["entropy"], found.sequences),
+        )
 
     # -- write ------------------------------------------------------------------------------------------------------
 
@@ -225,11 +217,9 @@ class Pipeline:
 
     def _commit(self, learning: list[Job]) -> tuple[int, float, tuple[int, ...]]:
         """One transaction, with the oldest answers that are not written yet."""
-        oldest = next(iter(self._unstored), None)
-        answers = None if oldest is None else self._unstored[oldest][0]
+        answers = self.last_answers.oldest()
         committed = self._journal.commit([_row(job) for job in learning], answers)
-        if oldest is not None:
-            del self._unstored[oldest]
+        self.last_answers.written(answers)
         return committed.group, committed.time, committed.firsts
 
     def _decide(self, job: Job) -> None:
@@ -269,7 +259,7 @@ class Pipeline:
 
     def _learn_group(self, group: Group) -> None:
         """One batch per stream; the answers are kept until the next commit."""
-        stored, firsts, replies = {}, {}, []
+        stored, replies = {}, []
         streams: dict[LiveStream, list[Job]] = {}
         for job in group.jobs:
             assert job.stream is not None  # as `_decide` found it
@@ -282,8 +272,7 @@ class Pipeline:
                         continue
                     answered = self._answer(stream, some, learn)
                     if learn:
-                        stored[stream.number] = answered.stored()
-                        firsts[stream.number] = int(_rows(some[0])[0])
+                        stored[stream.number] = int(_rows(some[0])[0]), answered.stored()
                         stream.time = group.time
                         stream.since_snapshot += len(answered.labels)
                     replies += [(job, self._reply(job, answered, rows)) for job, rows in _slices(some)]
@@ -291,7 +280,7 @@ class Pipeline:
                     stream.statistics.add(answered, learn, [now - job.began for job in some])
                 stream.version += 1
         if stored:
-            self._unstored[group.number] = StoredAnswers(group.number, stored), firsts
+            self.last_answers.add(group.number, stored)
         for job, reply in replies:
             self._admission.finish(job, reply)
         for stream in streams:

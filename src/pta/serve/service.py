@@ -117,6 +117,7 @@ class Service:
         if not dry_run:
             with stream.changing:
                 self._write(lambda: self._streams.forget(stream))
+                self._pipeline.last_answers.forget(stream.number)
                 self._write(lambda: self._streams.erase(stream))
         return done
 

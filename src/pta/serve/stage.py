@@ -1,7 +1,7 @@
 """Stage: a thread that takes whatever waits, up to a group, and works on it."""
 
 import logging
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Generic, TypeVar
@@ -35,9 +35,10 @@ class Stage(Generic[Item]):
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, item: Item) -> None:
-        """Queue an item."""
-        self._queue.put(item)
+    def put(self, items: Iterable[Item]) -> None:
+        """Queue items."""
+        for item in items:
+            self._queue.put(item)
 
     def close(self) -> None:
         """Finish what is queued and end."""
@@ -58,7 +59,7 @@ class Stage(Generic[Item]):
 
     def _take(self) -> tuple[list[Item], bool]:
         """What waits, up to a group of samples, and whether there will be more."""
-        item, self._held = self._held or self._queue.get(), None
+        item, self._held = self._queue.get() if self._held is None else self._held, None
         items: list[Item] = []
         count = 0
         while item is not None:

@@ -25,6 +25,7 @@ class StreamSet:
     def __init__(self, served: Served, journal: Journal | NoJournal, folder: Path | None, auto_create: int) -> None:
         self._served, self._journal, self._folder, self._auto_create = served, journal, folder, auto_create
         self._by_name: dict[str, LiveStream] = {}
+        self._leaving: set[str] = set()
         if isinstance(journal, Journal):
             for name, number in journal.streams().items():
                 self._by_name[name] = self._recovered(journal, name, number)
@@ -55,6 +56,8 @@ class StreamSet:
     def create(self, name: str) -> LiveStream:
         """A stream, made unless it is there."""
         require_name(name)
+        if name in self._leaving:
+            raise Refused(409, f"stream {name} is being deleted; try again soon")
         if name not in self._by_name:
             number = self._journal.create(name)
             past = self._past(number)
@@ -63,15 +66,18 @@ class StreamSet:
 
     def forget(self, stream: LiveStream) -> None:
         """Let nothing more come to a stream; the default one is there again, empty."""
+        if self.get(stream.name) is not stream:
+            raise Refused(404, f"stream {stream.name} was deleted")
         stream.gone = True
-        if self._by_name.get(stream.name) is stream:
-            del self._by_name[stream.name]
+        self._leaving.add(stream.name)
+        del self._by_name[stream.name]
 
     def erase(self, stream: LiveStream) -> None:
         """Remove the rows and files of a stream that was forgotten."""
         self._journal.delete(stream.number)
         if stream.past is not None:
             shutil.rmtree(stream.past.folder, ignore_errors=True)
+        self._leaving.remove(stream.name)
         if stream.name == DEFAULT:
             self.create(DEFAULT)
 

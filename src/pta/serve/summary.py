@@ -58,7 +58,7 @@ def full_summary(stream: LiveStream, journal: Journal | NoJournal) -> dict[str, 
 def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
     """Operations and snapshots, the newest last."""
     history = stream.history
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "sequence": row.sequence,
             "time": row.time,
