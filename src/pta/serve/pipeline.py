@@ -305,12 +305,18 @@ class Pipeline:
         labels, alone = ([self._names[n] for n in one.tolist()] for one in (answered.labels[rows], scored.labels))
         sequences = np.full(len(job), -1) if job.sequences is None else job.sequences
         numbers = answered.probabilities[rows], scored.probabilities, answered.entropies[rows]
-        best = answered.logits[rows].topk(min(request.top, len(self._names)), dim=1).indices if request.top else None
+        best = (
+            answered.logits[rows].topk(min(request.top, len(self._names)), dim=1).indices.numpy()
+            if request.top
+            else None
+        )
         return Reply(
             *(job.id, request.stream, job.sequences is not None, False, job.reason, labels, alone),
             *(*numbers, sequences),
             top_labels=None if best is None else [[self._names[n] for n in row] for row in best.tolist()],
-            top_probabilities=None if best is None else answered.spread[rows].gather(1, best).float().numpy(),
+            top_probabilities=None
+            if best is None
+            else np.take_along_axis(answered.spread[rows], best, axis=1).astype(np.float32),
             logits=answered.logits[rows].float().numpy() if request.logits else None,
         )
 
