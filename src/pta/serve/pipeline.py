@@ -22,7 +22,7 @@ from pta.serve.picture_encoder import PictureEncoder
 from pta.serve.refusals import Refused
 from pta.serve.requests import Reply
 from pta.serve.served import Served, ServiceSettings, rule_of
-from pta.serve.stage import Stage
+from pta.serve.stage import Stage, use_threads
 from pta.serve.stream_set import StreamSet
 
 
@@ -72,7 +72,7 @@ class Pipeline:
         self._pictures = None if served.encoder is None else PictureEncoder(served.encoder, settings.limits)
         self.last_answers = LastAnswers()
         threads = torch.get_num_threads()
-        self.beside = ThreadPoolExecutor(1, "replay", initializer=torch.set_num_threads, initargs=(1,))
+        self.beside = ThreadPoolExecutor(1, "replay", initializer=use_threads, initargs=(1,))
         self._stages: list[Stage[Any]] = []
         self._hand_to_learning = self._hand_to(self._learn, 1, own_thread=isinstance(journal, Journal))
         self._hand_to_writing = self._hand_to(self._write, 1, own_thread=bool(self._stages or self._pictures))
