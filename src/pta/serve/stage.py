@@ -17,7 +17,7 @@ Item = TypeVar("Item", bound=Sized)
 def use_threads(count: int) -> None:
     """Let torch use so many threads in this thread.
 
-    At its first look a thread takes the number that was set last in any thread, so it has to look before it sets its own.
+    At its first look a thread takes the number that was set last in any thread, so it looks before it sets its own.
     """
     torch.get_num_threads()
     torch.set_num_threads(count)
