@@ -1,4 +1,4 @@
-"""A service: named streams of samples in, answers out; what is acknowledged is kept, learned once and undoable."""
+"""A service: named streams of samples in, answers out; what is acknowledged is kept, learned once and can be undone."""
 
 from pta.serve.client import Client
 from pta.serve.refusals import Refused

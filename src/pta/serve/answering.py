@@ -1,6 +1,8 @@
 """From features to what is known without a state, and from logits to answers: columns of B samples, on the host."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -10,10 +12,10 @@ from torch import Tensor
 from pta.adapters import Adapter
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Rule
-from pta.engines.touches import find_touches
+from pta.engines.touches import Touches, find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.samples import Samples
-from pta.serve.touch_table import TouchTable
+from pta.serve.journal_rows import ANSWER
 
 
 @dataclass(frozen=True)
@@ -24,22 +26,25 @@ class Scored:
     labels: NDArray[np.int64]
     probabilities: NDArray[np.float32]
     entropies: NDArray[np.float32]
-    touches: TouchTable
+    touches: list[bytes]  # per sample the numbers of the classes it touches
 
     def of(self, rows: slice) -> "Scored":
         """Some of the samples."""
-        columns = self.features, self.labels, self.probabilities, self.entropies
-        return Scored(*(column[rows] for column in columns), self.touches.of(rows))
+        columns = self.features[rows], self.labels[rows], self.probabilities[rows], self.entropies[rows]
+        return Scored(*columns, self.touches[rows])
 
     @staticmethod
-    def joined(parts: "list[Scored]") -> "Scored":
+    def joined(parts: "Sequence[Scored]") -> "Scored":
         """Several as one."""
         if len(parts) == 1:
             return parts[0]
-        names = ("features", "labels", "probabilities", "entropies")
-        columns = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-        counts, classes = (np.concatenate([getattr(p.touches, name) for p in parts]) for name in ("counts", "classes"))
-        return Scored(*columns, TouchTable(counts, classes))
+        return Scored(
+            np.concatenate([part.features for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate([part.probabilities for part in parts]),
+            np.concatenate([part.entropies for part in parts]),
+            [touch for part in parts for touch in part.touches],
+        )
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,13 @@ class Answered:
     probabilities: NDArray[np.float32]
     entropies: NDArray[np.float32]
 
-    @property
-    def total(self) -> NDArray[np.float64]:
-        """The sum of the probabilities over the samples, C."""
-        return self.spread.sum(dim=0).numpy()
+    def stored(self) -> NDArray[np.void]:
+        """What the journal keeps of the answers."""
+        rows = np.empty(len(self.labels), ANSWER)
+        for prefix, part in (("", self), ("zero_shot_", self.scored)):
+            rows[f"{prefix}label"], rows[f"{prefix}entropy"] = part.labels, part.entropies
+            rows[f"{prefix}probability"] = part.probabilities
+        return rows
 
 
 def rounded(features: NDArray[np.float32]) -> NDArray[np.float16]:
@@ -75,7 +83,7 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     zero_shot = ZeroShot(classifier, samples_from(features).to(classifier.anchors))
     spread = zero_shot.logits.softmax(dim=1)
     best = spread.max(dim=1)
-    touches = TouchTable.none(len(features)) if rule is None else TouchTable.from_touches(find_touches(zero_shot, rule))
+    touches = [b""] * len(features) if rule is None else _per_sample(find_touches(zero_shot, rule))
     entropies = entropy_of(spread).float().numpy()
     return Scored(features, best.indices.numpy(), best.values.float().numpy(), entropies, touches)
 
@@ -92,3 +100,15 @@ def answered(adapter: Adapter, scored: Scored, logits: Tensor) -> Answered:
     labels = logits.argmax(dim=1)
     chosen = spread.gather(1, labels[:, None])[:, 0].float().numpy()
     return Answered(scored, logits, spread, labels.numpy(), chosen, entropy_of(spread).float().numpy())
+
+
+def add_touches(counts: NDArray[np.int64], touches: Sequence[bytes]) -> None:
+    """Count the touches of samples per class."""
+    np.add.at(counts, np.frombuffer(b"".join(touches), "<u4"), 1)
+
+
+def _per_sample(touches: Touches) -> list[bytes]:
+    order = np.argsort(touches.samples, kind="stable")
+    packed = touches.classes[order].astype("<u4").tobytes()
+    ends = 4 * np.searchsorted(touches.samples[order], np.arange(touches.count + 1))
+    return [packed[start:end] for start, end in pairwise(ends.tolist())]

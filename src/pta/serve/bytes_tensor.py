@@ -1,4 +1,4 @@
-"""Binary tensors of BYTES, as Open Inference Protocol has them: the length of every element, four bytes, then the element."""
+"""Binary tensors of BYTES, as the protocol has them: the length of every element in four bytes, then the element."""
 
 from collections.abc import Iterable
 

@@ -1,0 +1,126 @@
+"""Repair: what is whole up to the first damage goes into a new file, and the damaged one is kept beside it."""
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pta.errors import UnreadableFile
+from pta.serve.journal_check import damage, damage_of_rows
+from pta.serve.journal_schema import (
+    INSERT_BATCH,
+    INSERT_SAMPLE,
+    Batch,
+    connect,
+    is_empty,
+    make_tables,
+    read_batches,
+    require_format,
+    seal,
+    unreadable,
+    value,
+)
+
+
+def repair_journal(path: Path) -> None:
+    """Cut a damaged journal after its last whole group; leave a whole one as it is."""
+    new = path.with_name(f"{path.name}.repaired")
+    new.unlink(missing_ok=True)
+    with closing(connect(path)) as old:  # SQLite itself cuts the log before the first damage
+        if is_empty(old):
+            return
+        require_format(old, path)
+        if not _is_damaged(old):
+            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return
+        with closing(connect(new)) as into:
+            into.execute("BEGIN")
+            make_tables(into)
+            _copy_small_tables(old, into, path)
+            _copy_groups(old, into)
+            into.execute("COMMIT")
+    os.replace(path, path.with_name(f"{path.name}.damaged"))
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    os.replace(new, path)
+
+
+def _is_damaged(connection: sqlite3.Connection) -> bool:
+    try:
+        return next(damage(connection), None) is not None
+    except sqlite3.Error:
+        return True
+
+
+def _copy_small_tables(old: sqlite3.Connection, into: sqlite3.Connection, path: Path) -> None:
+    """Without these the samples mean nothing, so that all of it must be whole."""
+    for table in ("about", "streams", "sources"):
+        try:
+            problem = next(damage_of_rows(old, table), None)
+            rows = old.execute(f"SELECT * FROM {table}").fetchall()
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from None
+        if problem is not None:
+            raise UnreadableFile(f"{path} cannot be repaired: {problem}; restore a backup")
+        for row in rows:
+            into.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+
+
+def _copy_groups(old: sqlite3.Connection, into: sqlite3.Connection) -> None:
+    operations, end = _whole_operations(old)
+    kept = 0  # the last operation before the last group that is kept
+    for group in _whole_groups(old, end):
+        if group is None:
+            end = kept + 1
+        else:
+            _copy(group, old, into)
+            kept = group[-1].operation if group else 0
+    for row in operations:
+        if row[0] < end:
+            into.execute("INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _whole_groups(connection: sqlite3.Connection, end: int) -> Iterator[list[Batch] | None]:
+    """The groups before the first damage, and before an operation; None after them if there are more."""
+    group: list[Batch] = []
+    try:
+        for batch in read_batches(connection, "1 ORDER BY id"):
+            if not batch.is_whole() or batch.operation >= end:
+                break
+            if group and batch.group != group[0].group:
+                yield group
+                group = []
+            group.append(batch)
+        else:
+            yield group
+            return
+    except sqlite3.Error:
+        pass
+    if group and not group[-1].rest:  # the damage is in another group
+        yield group
+    yield None
+
+
+def _whole_operations(connection: sqlite3.Connection) -> tuple[list[tuple[Any, ...]], int]:
+    """The operations before the first damaged one, and the number of that."""
+    rows: list[tuple[Any, ...]] = []
+    try:
+        for row in connection.execute("SELECT * FROM operations ORDER BY id"):
+            if seal(*row[:-1]) != row[-1]:
+                return rows, row[0]
+            rows.append(row)
+    except sqlite3.Error:
+        return rows, rows[-1][0] + 1 if rows else 0
+    return rows, sys.maxsize
+
+
+def _copy(group: list[Batch], old: sqlite3.Connection, into: sqlite3.Connection) -> None:
+    for batch in group:
+        into.executemany(INSERT_SAMPLE, batch.rows)
+        into.execute(INSERT_BATCH, batch.columns())
+        answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
+        if answers is not None and answers[-8:] == seal(batch.id, answers[:-8]):
+            into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))

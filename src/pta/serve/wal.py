@@ -1,0 +1,59 @@
+"""Damage in the middle of a write-ahead log, after which SQLite would silently ignore acknowledged groups.
+
+SQLite reads a log up to the first frame whose checksum is wrong, because that is how the last transaction looks after a
+power failure. A transaction is written only after the one before it has reached the disk. So a wrong frame that is followed by
+the end of one transaction and a part of another is no torn write, but damage. A wrong frame in the last transaction
+cannot be told from a torn write. See https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
+"""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+_HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, two salts, two sums
+_FRAME = struct.Struct(">6I")  # page, size of the database if a transaction ends here, two salts, two sums
+_MAGIC = 0x377F0682  # its last bit says that the words are big-endian
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a log has transactions that SQLite would not reach."""
+    log = path.read_bytes() if path.exists() else b""
+    if len(log) <= _HEADER.size:
+        return False
+    magic, _, page, _, *salts_and_sums = _HEADER.unpack_from(log)
+    salts, stored = salts_and_sums[:2], salts_and_sums[2:]
+    words: np.dtype[np.uint32] = np.dtype("<u4" if magic == _MAGIC else ">u4")
+    if magic | 1 != _MAGIC | 1 or _sums(np.frombuffer(log[:24], words)[None], [0, 0])[0] != stored:
+        return True  # frames are written only after the header has reached the disk
+    step = _FRAME.size + page
+    count = (len(log) - _HEADER.size) // step
+    frames = np.frombuffer(log, np.uint8, count * step, _HEADER.size).reshape(count, step)
+    heads = [_FRAME.unpack(head) for head in map(bytes, frames[:, : _FRAME.size])]
+    is_ours = [list(head[2:4]) == salts for head in heads]
+    summed = np.concatenate([frames[:, :8], frames[:, _FRAME.size :]], axis=1).view(words)
+    sums = _sums(summed, stored)
+    whole = next((i for i in range(count) if not is_ours[i] or sums[i] != list(heads[i][4:])), count)
+    ends = [i for i in range(whole, count) if is_ours[i] and heads[i][1]]
+    return bool(ends) and any(is_ours[ends[0] + 1 :])
+
+
+def _sums(rows: NDArray[np.uint32], start: list[int]) -> list[list[int]]:
+    """The running checksum after each row of words.
+
+    One step is s0 += a + s1; s1 += b + s0 for two words a and b. It is linear modulo 2³², so that a row adds a
+    product of its words with fixed coefficients.
+    """
+    power = np.array([[1, 0], [0, 1]], np.uint32)
+    once, entry = np.array([[1, 1], [1, 2]], np.uint32), np.array([[1, 0], [1, 1]], np.uint32)
+    coefficients = []
+    for _ in range(rows.shape[1] // 2):
+        coefficients.append(power @ entry)
+        power = power @ once
+    added = rows.astype(np.uint32) @ np.concatenate(coefficients[::-1], axis=1).T
+    sums, state = [], np.array(start, np.uint32)
+    for row in added:
+        state = power @ state + row
+        sums.append(state.tolist())
+    return sums
