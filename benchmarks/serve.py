@@ -56,7 +56,7 @@ class Benchmark:
         self.classifier = load_features(file).classifier
         self.serve_features = ("--features-only", str(file))
 
-    # -- answers --------------------------------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------------------------------
 
     def latency(self) -> Iterator[Row]:
         """The rows of serve-latency.csv."""
@@ -111,7 +111,7 @@ class Benchmark:
         yield _row("pictures", "off", PICTURE_CLIENTS, plain, "clip")
         yield _row("pictures", "on", PICTURE_CLIENTS, adapted) | _of(ratios, GOALS["pictures"])
 
-    # -- the journal ----------------------------------------------------------------------------------------------------
+    # -- the journal ---------------------------------------------------------------------------------------------------
 
     def journal(self) -> Iterator[Row]:
         """The rows of serve-journal.csv."""
