@@ -154,7 +154,7 @@ def test_a_rewind_takes_samples_back_and_undo_brings_them_again(page, server, st
     expect(page.locator("#position")).to_have_text("12")
     expect(page.locator("#history tbody th")).to_contain_text(["Undo", "Rewind to 5 (lifted)"])
     page.get_by_role("button", name="Undo…").click()
-    expect(page.get_by_role("status").last).to_contain_text("nothing")
+    expect(page.locator("#notice")).to_contain_text("nothing")
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert len(page.errors) == 1  # the refusal, which a browser writes to its console
     page.errors.clear()
