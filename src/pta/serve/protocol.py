@@ -27,7 +27,6 @@ VERSION = "1"
 DEFAULT_STREAM = "default"
 JSON_LENGTH = b"inference-header-content-length"
 
-STREAM_NAME = r"[A-Za-z0-9._-]{1,64}"
 _LONGEST_TEXT = 128  # bytes of an id or a source
 _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
@@ -68,13 +67,6 @@ def metadata(shape: Shape) -> dict[str, Any]:
     return {"name": shape.name, "versions": [VERSION], "platform": "pta", "inputs": inputs, "outputs": outputs}
 
 
-def require_stream_name(name: object) -> str:
-    """A name that a stream can have."""
-    if not isinstance(name, str) or not re.fullmatch(STREAM_NAME, name):
-        raise Refused(422, f"{shown(name)} is no name of a stream: 1 to 64 letters, digits, dots, hyphens, underscores")
-    return name
-
-
 def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[Request, Wanted]:
     """What an infer request asks for; `json_length` is the header that a request with a binary input has."""
     end = _json_end(json_length, len(body))
@@ -90,7 +82,7 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     top, wanted = _read_outputs(head.get("outputs"), parameters, shape.classes)
     learn, source = _learn(parameters.get("learn", "try")), _text("source", parameters.get("source"))
     request = Request(
-        stream=require_stream_name(parameters.get("stream", DEFAULT_STREAM)),
+        stream=_text("stream", parameters.get("stream")) or DEFAULT_STREAM,
         id=_text("id", head.get("id") or None),
         digest=_digest(features, pictures, learn, source),
         learn=learn,
