@@ -74,3 +74,8 @@ def test_the_demo_of_clouds_in_its_document_is_what_the_table_measured():
     measured = (json.loads(one("table3", row=row, **column)["per_seed"])["Jitter"]["1"] for row in ("PTA", "ULIP"))
     right = "{:.2f} % of 179 clouds right, against {:.2f} % by zero-shot".format(*measured)
     assert right in (ROOT / "docs" / "points.md").read_text(encoding="utf-8")
+
+
+def test_the_manifest_in_the_document_is_the_file():
+    manifest = (ROOT / "deploy" / "serve.yaml").read_text(encoding="utf-8")
+    assert f"```yaml\n{manifest}```" in (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")

@@ -5,13 +5,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
 from pta.safe_text import printable
+from pta.serve.http_settings import LogFormat
 
-LogFormat = Literal["json", "text"]
 _LONGEST_PATH = 200
 
 

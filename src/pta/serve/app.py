@@ -24,14 +24,15 @@ from pta.serve.http_settings import HttpSettings
 from pta.serve.inference import Inference
 from pta.serve.metrics import Metrics
 from pta.serve.openapi import Login, Operation, Reset, Rewind, Unlearn
-from pta.serve.protocol import STREAM_NAME, VERSION, metadata
+from pta.serve.protocol import VERSION, metadata
 from pta.serve.refusals import Refused
+from pta.serve.requests import NAME
 from pta.serve.security import COOKIE, PAGE, Guard
 from pta.serve.service import Service
 
 _MEDIA_TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
-StreamName = Annotated[str, Path(pattern=f"^{STREAM_NAME}$")]
+StreamName = Annotated[str, Path(pattern=f"^{NAME}$")]
 DryRun = Annotated[bool, Query(description="Only count the samples concerned.")]
 
 

@@ -1,8 +1,9 @@
 """How the service is reached."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from pta.serve.access_log import LogFormat
+LogFormat = Literal["text", "json"]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,7 @@ the JSON ends. Everything that can be known without the model and the state is c
 """
 
 import base64
-import binascii
 import re
-import struct
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 
 from pta.errors import first_line, nearest, shown
 from pta.samples import LARGEST_NORM, SMALLEST_NORM
+from pta.serve.bytes_tensor import join_elements, split_elements
 from pta.serve.refusals import Refused
 from pta.serve.requests import Learn, Reply, Request
 from pta.serve.served import Shape
@@ -28,7 +27,6 @@ VERSION = "1"
 DEFAULT_STREAM = "default"
 JSON_LENGTH = b"inference-header-content-length"
 
-STREAM_NAME = r"[A-Za-z0-9._-]{1,64}"
 _LONGEST_TEXT = 128  # bytes of an id or a source
 _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
@@ -69,13 +67,6 @@ def metadata(shape: Shape) -> dict[str, Any]:
     return {"name": shape.name, "versions": [VERSION], "platform": "pta", "inputs": inputs, "outputs": outputs}
 
 
-def require_stream_name(name: object) -> str:
-    """A name that a stream can have."""
-    if not isinstance(name, str) or not re.fullmatch(STREAM_NAME, name):
-        raise Refused(422, f"{shown(name)} is no name of a stream: 1 to 64 letters, digits, dots, hyphens, underscores")
-    return name
-
-
 def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[Request, Wanted]:
     """What an infer request asks for; `json_length` is the header that a request with a binary input has."""
     end = _json_end(json_length, len(body))
@@ -91,7 +82,7 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     top, wanted = _read_outputs(head.get("outputs"), parameters, shape.classes)
     learn, source = _learn(parameters.get("learn", "try")), _text("source", parameters.get("source"))
     request = Request(
-        stream=require_stream_name(parameters.get("stream", DEFAULT_STREAM)),
+        stream=_text("stream", parameters.get("stream")) or DEFAULT_STREAM,
         id=_text("id", head.get("id") or None),
         digest=_digest(features, pictures, learn, source),
         learn=learn,
@@ -286,12 +277,19 @@ def _pictures(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -
     rows, datatype = _rows(tensor, "image", (), shape.batch), tensor.get("datatype")
     if datatype != "BYTES":
         raise Refused(422, f"image must be BYTES, got {shown(datatype)}")
-    pictures = _from_base64(tensor.get("data")) if raw is None else _elements(raw)
+    pictures = _from_base64(tensor.get("data")) if raw is None else _from_binary(raw)
     if len(pictures) != rows:
         raise Refused(422, f"image: the shape says {rows}, but there are {len(pictures)}")
+    return pictures
+
+
+def _from_binary(raw: memoryview) -> tuple[bytes, ...]:
+    try:
+        pictures = tuple(split_elements(raw))
+    except ValueError as error:
+        raise Refused(422, f"image: {error}") from None
     for number, picture in enumerate(pictures):
-        if _ADDRESS.match(picture):
-            raise Refused(422, f"image[{number}] is an address; send the picture itself, nothing is fetched")
+        _require_no_address(number, picture)
     return pictures
 
 
@@ -300,29 +298,17 @@ def _from_base64(data: object) -> tuple[bytes, ...]:
     for number, text in enumerate(_of_type(list, "image: data", data)):
         if not isinstance(text, str):
             raise Refused(422, f"image[{number}] must be a text in base64, got {shown(text)}")
+        _require_no_address(number, text[:16].encode())
         try:
             pictures.append(base64.b64decode(text, validate=True))
-        except (binascii.Error, ValueError):
-            if _ADDRESS.match(text[:16].encode()):
-                raise Refused(
-                    422, f"image[{number}] is an address; send the picture itself, nothing is fetched"
-                ) from None
+        except ValueError:
             raise Refused(422, f"image[{number}] is not base64") from None
     return tuple(pictures)
 
 
-def _elements(raw: memoryview) -> tuple[bytes, ...]:
-    """The elements of a binary BYTES tensor: each has its length, four bytes, in front."""
-    elements: list[bytes] = []
-    at = 0
-    while at < len(raw):
-        start = at + 4
-        size = int.from_bytes(raw[at:start], "little")
-        at = start + size
-        if at > len(raw):
-            raise Refused(422, f"image[{len(elements)}] is longer than what follows the JSON")
-        elements.append(bytes(raw[start:at]))
-    return tuple(elements)
+def _require_no_address(number: int, start: bytes) -> None:
+    if _ADDRESS.match(start):
+        raise Refused(422, f"image[{number}] is an address; send the picture itself, nothing is fetched")
 
 
 def _digest(
@@ -338,8 +324,7 @@ def _digest(
 
 def _as_bytes(data: Any, datatype: str) -> bytes:
     if datatype == "BYTES":
-        encoded = [text.encode() for text in data]
-        return b"".join(part for one in encoded for part in (struct.pack("<I", len(one)), one))
+        return join_elements(text.encode() for text in data)
     return _contiguous(data, datatype).tobytes()
 
 

@@ -6,6 +6,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+NAME = r"[A-Za-z0-9._-]{1,64}"
+"""What streams and models can be called."""
+
 Learn = Literal["true", "false", "try"]
 """Learned or an error; not learned; learned if possible, else answered with the reason why not."""
 

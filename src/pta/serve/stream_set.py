@@ -11,11 +11,11 @@ from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
 from pta.serve.past import Past
 from pta.serve.refusals import Refused
+from pta.serve.requests import NAME
 from pta.serve.served import Served
 from pta.serve.stream_state import StreamState
 
 DEFAULT = "default"
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class StreamSet:
@@ -103,5 +103,5 @@ class StreamSet:
 
 def require_name(name: str) -> None:
     """Refuse a name that no stream can have."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise Refused(422, "a stream's name has 1 to 64 letters, digits, dots, hyphens and underscores")

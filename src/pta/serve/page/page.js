@@ -251,7 +251,7 @@ function renderHistory() {
     const what = cell(row, "th", described(entry));
     what.scope = "row";
     const figures = [0, 1, 2].map(() => cell(row, "td"));
-    const label = `Rewind to sequence ${count(entry.sequence)}, ${described(entry)}…`;
+    const label = `Rewind here: sequence ${count(entry.sequence)}, ${described(entry)}`;
     const rewind = button(row, "Rewind here…", label, () => change("rewind", { sequence: entry.sequence }));
     return (now) => {
       const lifted = now.kind !== "snapshot" && !now.in_force;
