@@ -89,7 +89,7 @@ class History:
 
     def spans(self, after: int, until: int) -> list[Span]:
         """The rows after one and up to another that are in force, but for un-learned sources."""
-        return list(_without((after + 1, until), self._excluded))
+        return list(_without(_joined([(after + 1, until)]), self._excluded))
 
     def fingerprint(self, until: int) -> str:
         """A text that two histories share only if the same samples and events up to a sequence number are in force.
