@@ -11,8 +11,8 @@ from http.client import HTTPConnection
 import numpy as np
 import pytest
 from fastapi.routing import APIRoute
+from http_serving import INFER, TOKEN, binary, features, serving
 from processes import PATIENCE
-from serving import INFER, TOKEN, binary, features, serving
 
 from pta.datasets.features import load_features
 from pta.serve.security import PAGE

@@ -7,9 +7,9 @@ import re
 
 import numpy as np
 import pytest
+from http_serving import binary, features, pictures
 from hypothesis import given
 from hypothesis import strategies as st
-from serving import binary, features, pictures
 
 from pta.serve.protocol import OUTPUTS, metadata, read_request, write_reply
 from pta.serve.refusals import Refused

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pta.serve.history import History
 from pta.serve.journal import Journal
-from pta.serve.journal_rows import Operation
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
 from pta.serve.past import Past
@@ -60,8 +59,9 @@ class StreamSet:
             raise Refused(409, f"stream {name} is being deleted; try again soon")
         if name not in self._by_name:
             number = self._journal.create(name)
-            past = self._past(number)
-            self._by_name[name] = LiveStream(name, number, StreamState.fresh(self._served), past=past)
+            state = StreamState.fresh(self._served)
+            state.sequence = self._journal.last(number)[0]  # of a deleted stream of this name
+            self._by_name[name] = LiveStream(name, number, state, past=self._past(number))
         return self._by_name[name]
 
     def forget(self, stream: LiveStream) -> None:
@@ -93,19 +93,12 @@ class StreamSet:
         last, when = journal.last(number)
         operations = journal.operations(number)
         past.snapshots.remove(last + 1, 2**63)  # of rows that a repair cut off
-        finish_erasing(journal, number, past, operations)
+        for row in operations:
+            if row.argument.get("erase"):  # a killed process may have left them
+                past.snapshots.remove(row.argument["first"], row.sequence - 1)
         stream = LiveStream(name, number, past.state_at(History.of(operations), last), operations, past)
         stream.time = when
         return stream
-
-
-def finish_erasing(journal: Journal, number: int, past: Past, operations: list[Operation]) -> None:
-    """Remove what erasing operations concern from the files, as far as a killed process left it there."""
-    for row in operations:
-        if row.kind == "unlearn" and row.argument.get("erase"):
-            past.snapshots.remove(row.argument["first"], row.sequence - 1)
-            if journal.count(number, source=row.argument["source"], until=row.sequence):
-                journal.erase(number, row.argument["source"], row.sequence)
 
 
 def require_name(name: str) -> None:
