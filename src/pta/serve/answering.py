@@ -16,6 +16,7 @@ from pta.engines.touches import Touches, find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.samples import Samples
 from pta.serve.journal_rows import ANSWER
+from pta.serve.served import rule_of
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,14 @@ def answered(adapter: Adapter, scored: Scored, logits: Tensor) -> Answered:
     labels = logits.argmax(dim=1)
     chosen = spread.gather(1, labels[:, None])[:, 0].float().numpy()
     return Answered(scored, logits, spread, labels.numpy(), chosen, entropy_of(spread).float().numpy())
+
+
+def warm_up(adapter: Adapter) -> None:
+    """Compile what is compiled at the first sample and at the first batch, so that no request waits for it."""
+    anchors = adapter.classifier.anchors[:2].float().numpy()
+    for count in (1, 2):
+        answer(adapter, score(rounded(anchors[:count]), adapter.classifier, rule_of(adapter)), learn=True)
+    adapter.reset()
 
 
 def add_touches(counts: NDArray[np.int64], touches: Sequence[bytes]) -> None:

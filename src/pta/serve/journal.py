@@ -214,7 +214,8 @@ class Journal:
             if name in self.streams():
                 raise InvalidParameter(f"there is a stream named {shown(name)} already")
             known = next((stream for stream in self._streams.values() if stream.name == name), None)
-            stream = replace(known, is_deleted=0) if known else _Stream(max(self._streams, default=0) + 1, name)
+            number = max(self._streams, default=0) + 1
+            stream = replace(known, is_deleted=0, dropped=0, dropped_time=0.0) if known else _Stream(number, name)
             with self._transaction():
                 self._write_stream(stream)
             self._streams[stream.id] = stream

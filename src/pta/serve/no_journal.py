@@ -22,6 +22,10 @@ class NoJournal:
         self._last[number] = 0
         return number
 
+    def last(self, stream: int) -> tuple[int, float]:
+        """Sequence number of the last row of a stream, and the time."""
+        return self._last[stream], time.time()
+
     def delete(self, stream: int) -> None:
         """There is nothing to erase."""
 

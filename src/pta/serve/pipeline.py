@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pta.errors import PtaError
 from pta.serve.admission import Admission, Job, require_same
-from pta.serve.answering import Answered, Scored, answer, rounded, score
+from pta.serve.answering import Answered, Scored, answer, rounded, score, warm_up
 from pta.serve.journal import Journal
 from pta.serve.journal_rows import Found, JournalFailed, NewRequest
 from pta.serve.last_answers import LastAnswers
@@ -66,6 +66,7 @@ class Pipeline:
         self._journal, self._admission, self._quota = journal, admission, settings.quota
         self._streams, self._after_group = streams, after_group
         adapter = served.fresh()
+        warm_up(adapter)
         self._classifier, self._rule = adapter.classifier, rule_of(adapter)
         self._names = served.classifier.class_names
         self._pictures = None if served.encoder is None else PictureEncoder(served.encoder, settings.limits)
@@ -277,7 +278,9 @@ class Pipeline:
                         stream.since_snapshot += len(answered.labels)
                     replies += [(job, self._reply(job, answered, rows)) for job, rows in _slices(some)]
                     now = time.perf_counter()
-                    stream.statistics.add(answered, learn, [now - job.began for job in some])
+                    stream.statistics.add(
+                        answered, len(answered.labels) if learn else 0, [now - job.began for job in some]
+                    )
                 stream.version += 1
         if stored:
             self.last_answers.add(group.number, stored)

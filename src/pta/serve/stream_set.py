@@ -60,8 +60,9 @@ class StreamSet:
             raise Refused(409, f"stream {name} is being deleted; try again soon")
         if name not in self._by_name:
             number = self._journal.create(name)
-            past = self._past(number)
-            self._by_name[name] = LiveStream(name, number, StreamState.fresh(self._served), past=past)
+            state = StreamState.fresh(self._served)
+            state.sequence = self._journal.last(number)[0]  # of a deleted stream of this name
+            self._by_name[name] = LiveStream(name, number, state, past=self._past(number))
         return self._by_name[name]
 
     def forget(self, stream: LiveStream) -> None:
