@@ -41,7 +41,7 @@ def triton(server):
 
 @pytest.fixture(scope="module")
 def samples(pets):
-    return load_features(pets).samples.features.numpy()
+    return load_features(pets).samples.features.numpy().astype(np.float32)
 
 
 def feature_input(array, *, is_binary, datatype="FP32"):
