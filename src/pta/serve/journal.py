@@ -206,7 +206,6 @@ class Journal(JournalWriter):
                 self._writer.execute(f"DELETE FROM samples WHERE id IN ({ids})", (stream, end))
                 self._writer.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream, end))
                 self._writer.execute(INSERT_STREAM, new.columns())
-                self._writer.execute("PRAGMA incremental_vacuum").fetchall()
             self._streams = {**self._streams, stream: new}
             self._counts.subtract(dropped)
             self._empty_log("PASSIVE")

@@ -197,9 +197,12 @@ class JournalWriter(JournalReader):
             self._empty_log("TRUNCATE")
 
     def _empty_log(self, mode: str) -> None:
-        """What is in the log is safe, so that a failure here ends writing, but refuses nothing that is written."""
+        """Give free pages back and move the log into the database.
+
+        What is in the log is safe, so that a failure here ends writing, but refuses nothing that is written.
+        """
         try:
-            self._writer.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+            self._writer.executescript(f"PRAGMA incremental_vacuum; PRAGMA wal_checkpoint({mode});")
             self._pages = 0
         except sqlite3.Error as error:
             self.read_only = first_line(error)
