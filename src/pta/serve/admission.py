@@ -77,9 +77,9 @@ class Admission:
                 future.set_exception(outcome)
             return
         job.future.set_result(outcome)
-        again = {"repeated": outcome.learned, "top_labels": None, "top_probabilities": None, "logits": None}
+        again = replace(outcome, repeated=outcome.learned, top_labels=None, top_probabilities=None, logits=None)
         for future in job.same:
-            future.set_result(replace(outcome, **again))
+            future.set_result(again)
 
     def wait_until_empty(self, seconds: float) -> bool:
         """Whether everything was answered within so many seconds."""
