@@ -66,12 +66,13 @@ _REASONS = {
         "pta.evaluation.compare:bootstrap_means pta.evaluation.contenders:as_given pta.evaluation.sweep_figure"
     ),
     "through load_experiments, place and the command": "pta.reproduction",
-    "through every reader, writer and message": "pta.files pta.claims pta.plain pta.safe_text pta.cli",
+    "through every reader, writer and message": "pta.files pta.claims pta.locks pta.plain pta.safe_text pta.cli",
     "takes nothing of a user's": (
         "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
         "pta.plugins pta:Adapter.remarks"
     ),
     "refuses whatever it is given": "pta:Adapter.preview",
+    "through random requests to the service (tests/test_serve_http_fuzz.py)": "pta.serve",
     "loops to be read, which tests call": "pta.reference",
 }
 NOT_CALLED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
