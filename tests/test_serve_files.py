@@ -80,6 +80,7 @@ def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(t
     with open_service(tmp_path, snapshot_samples=5, journal_max=1) as service:
         for seed in range(30):
             ask(service, seed)
+        service.create("another")  # which comes after everything that is learned
         service._saving.thread.submit(lambda: None).result()
         dropped = service.summary("default")["oldest"]["sequence"]
         assert dropped
