@@ -7,7 +7,7 @@ import typer
 
 from pta.cli.messages import say
 from pta.cli.output import print_lines, require_place, write_json
-from pta.serve.journal import back_up
+from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import check_folder
 
 journal = typer.Typer(name="journal", help="Check or back up the journal of a data folder.", add_completion=False)

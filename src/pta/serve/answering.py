@@ -12,11 +12,13 @@ from torch import Tensor
 from pta.adapters import Adapter
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Rule
-from pta.engines.touches import Touches, find_touches
-from pta.engines.zero_shot import ZeroShot, entropy_of
+from pta.engines.touches import DOUBT, find_touches
+from pta.engines.zero_shot import ZeroShot
 from pta.samples import Samples
 from pta.serve.journal_rows import ANSWER
 from pta.serve.served import rule_of
+
+_LEAST = 1e-300  # the logarithm of no probability is less
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Answered:
 
     scored: Scored
     logits: Tensor  # B×C
-    spread: Tensor  # B×C probabilities, float64
+    spread: NDArray[np.float64]  # B×C probabilities
     labels: NDArray[np.int64]
     probabilities: NDArray[np.float32]
     entropies: NDArray[np.float32]
@@ -70,37 +72,38 @@ class Answered:
 
 def rounded(features: NDArray[np.float32]) -> NDArray[np.float16]:
     """Features at unit length in the precision of the journal, so that what is learned is what is written."""
-    return (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float16)
+    return _at_unit_length(features).astype(np.float16)
 
 
 def samples_from(features: NDArray[np.float16]) -> Samples:
-    """The samples that a method learns from what is written."""
-    return Samples.of(torch.from_numpy(features.astype(np.float32)))
+    """The samples that a method learns from what is written; in torch's memory, whose alignment decides last bits."""
+    return Samples.unchecked(torch.from_numpy(_at_unit_length(features.astype(np.float32))).clone())
 
 
 @torch.no_grad()
 def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: Rule | None) -> Scored:
     """Zero-shot answers and touches of samples, which need no state."""
     zero_shot = ZeroShot(classifier, samples_from(features).to(classifier.anchors))
-    spread = zero_shot.logits.softmax(dim=1)
-    best = spread.max(dim=1)
-    touches = [b""] * len(features) if rule is None else _per_sample(find_touches(zero_shot, rule))
-    entropies = entropy_of(spread).float().numpy()
-    return Scored(features, best.indices.numpy(), best.values.float().numpy(), entropies, touches)
+    z = zero_shot.logits.float().numpy()
+    labels = z.argmax(axis=1)
+    z = z - z.max(axis=1, keepdims=True)
+    spread = np.exp(z)
+    total = spread.sum(axis=1, keepdims=True)
+    spread /= total
+    entropies = np.log(total[:, 0]) - np.einsum("bc,bc->b", spread, z)
+    probabilities = spread[np.arange(len(spread)), labels]
+    touches = [b""] * len(features) if rule is None else _touches(zero_shot, spread, rule)
+    return Scored(features, labels, probabilities, entropies, touches)
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     """The method's answers; `learn` from all samples, in order, or from none."""
     logits = (adapter.step if learn else adapter.predict)(samples_from(scored.features))
-    return answered(adapter, scored, logits)
-
-
-def answered(adapter: Adapter, scored: Scored, logits: Tensor) -> Answered:
-    """The answers that logits are."""
-    spread = adapter.probabilities(logits)
-    labels = logits.argmax(dim=1)
-    chosen = spread.gather(1, labels[:, None])[:, 0].float().numpy()
-    return Answered(scored, logits, spread, labels.numpy(), chosen, entropy_of(spread).float().numpy())
+    spread = adapter.probabilities(logits).numpy()
+    labels = logits.numpy().argmax(axis=1)
+    probabilities = spread[np.arange(len(spread)), labels].astype(np.float32)
+    entropies = -np.einsum("bc,bc->b", spread, np.log(np.maximum(spread, _LEAST)))
+    return Answered(scored, logits, spread, labels, probabilities, entropies.astype(np.float32))
 
 
 def warm_up(adapter: Adapter) -> None:
@@ -116,8 +119,19 @@ def add_touches(counts: NDArray[np.int64], touches: Sequence[bytes]) -> None:
     np.add.at(counts, np.frombuffer(b"".join(touches), "<u4"), 1)
 
 
-def _per_sample(touches: Touches) -> list[bytes]:
-    order = np.argsort(touches.samples, kind="stable")
-    packed = touches.classes[order].astype("<u4").tobytes()
-    ends = 4 * np.searchsorted(touches.samples[order], np.arange(touches.count + 1))
-    return [packed[start:end] for start, end in pairwise(ends.tolist())]
+def _at_unit_length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return rows / np.sqrt(np.einsum("bd,bd->b", rows, rows))[:, None]
+
+
+def _touches(zero_shot: ZeroShot, spread: NDArray[np.float32], rule: Rule) -> list[bytes]:
+    """The numbers of the classes that each sample touches; float64 decides where float32 cannot."""
+    high = spread >= np.float32(rule.threshold * (1 - DOUBT))
+    if (spread[high] <= rule.threshold * (1 + DOUBT)).any():
+        found = find_touches(zero_shot, rule)
+        order = np.argsort(found.samples, kind="stable")
+        samples, classes = found.samples[order], found.classes[order]
+    else:
+        samples, classes = high.nonzero()
+    packed = classes.astype("<u4").tobytes()
+    ends = (4 * np.searchsorted(samples, np.arange(len(spread) + 1))).tolist()
+    return [packed[start:end] for start, end in pairwise(ends)]

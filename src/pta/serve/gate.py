@@ -24,8 +24,8 @@ _CLIENT_LEFT = 499  # as nginx logs it; nobody receives it
 class Gate:
     """The outermost part of the application, plain ASGI because every request pays for it.
 
-    Routes find the number of a request in `scope["pta.number"]` and leave the name of the stream in
-    `scope["pta.stream"]`.
+    Routes find the number of a request in `scope["pta.number"]` and leave the name of the stream in the path
+    parameters.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Gate:
                 self._infer.paths[0] if path in self._infer.paths else getattr(scope.get("route"), "path", ""),
             )
             self._metrics.request(route, status, seconds)
-            self._log.request(number, scope["method"], path, scope.get("pta.stream"), status, seconds)
+            self._log.request(number, scope["method"], path, scope.get("path_params", {}).get("name"), status, seconds)
 
 
 def as_refused(error: Exception) -> Refused:

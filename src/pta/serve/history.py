@@ -1,9 +1,9 @@
 """Which rows of a stream are in force: what resets, rewinds, un-learning, imports and undo mean.
 
-The state of a stream is the replay, group by group in order of sequence numbers, of the samples that no operation in force
-excludes.
+The state of a stream is the replay, group by group in order of sequence numbers, of the samples that no operation in
+force excludes.
 
-* A *reset* or an *import* at o excludes all samples before o. A reset of some classes is an event at o and excludes none.
+* *Reset* or *import* at o excludes all samples before o. A reset of some classes is an event at o and excludes none.
 * *Unlearn* of a source at o excludes its samples before o.
 * *Rewind* to t at o excludes the samples after t and before o, and lifts resets, imports and rewinds between them. What
   those had lifted is in force again. Un-learning stays in force.
@@ -12,6 +12,7 @@ excludes.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -54,10 +55,11 @@ class History:
         start = starts[-1].sequence if starts else 0
         rewinds = [(one.argument["to"] + 1, one.sequence - 1) for one in in_force if one.kind == "rewind"]
         excluded = _joined([(1, start - 1), *rewinds])
-        of_sources: dict[str, Span] = {}
+        of_sources: dict[str, list[Span]] = {}
         for one in in_force:
             if one.kind == "unlearn":
-                of_sources[one.argument["source"]] = one.argument.get("first") or 1, one.sequence - 1
+                span = one.argument.get("first", 1), one.sequence - 1
+                of_sources.setdefault(one.argument["source"], []).append(span)
         freezing = [one.kind for one in operations if one.kind in ("freeze", "thaw")]
         return cls(
             in_force=in_force,
@@ -69,7 +71,7 @@ class History:
             ),
             frozen=freezing[-1:] == ["freeze"],
             _excluded=excluded,
-            _excluded_of={source: _without(span, excluded) for source, span in of_sources.items()},
+            _excluded_of={source: _without(_joined(spans), excluded) for source, spans in of_sources.items()},
             _without_samples=tuple(one.sequence for one in operations),
         )
 
@@ -87,7 +89,7 @@ class History:
 
     def spans(self, after: int, until: int) -> list[Span]:
         """The rows after one and up to another that are in force, but for un-learned sources."""
-        return list(_without((after + 1, until), self._excluded))
+        return list(_without(_joined([(after + 1, until)]), self._excluded))
 
     def fingerprint(self, until: int) -> str:
         """A text that two histories share only if the same samples and events up to a sequence number are in force.
@@ -149,15 +151,15 @@ def _cut(spans: Iterable[Span], to: Span) -> tuple[Span, ...]:
     return _joined((max(first, to[0]), min(last, to[1])) for first, last in spans)
 
 
-def _without(span: Span, spans: Sequence[Span]) -> tuple[Span, ...]:
-    """What of a span lies in none of the others, which are joined.
+def _without(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
+    """What of some spans lies in none of the others; both are joined.
 
-    >>> _without((2, 10), ((1, 3), (6, 7)))
+    >>> _without([(2, 10)], [(1, 3), (6, 7)])
     ((4, 5), (8, 10))
     """
-    starts = [1, *(last + 1 for _, last in spans)]
-    ends = [*(first - 1 for first, _ in spans), span[1]]
-    return _cut(zip(starts, ends, strict=True), span)
+    starts = [1, *(last + 1 for _, last in others)]
+    ends = [*(first - 1 for first, _ in others), sys.maxsize]
+    return _joined(piece for gap in zip(starts, ends, strict=True) for piece in _cut(spans, gap))
 
 
 def _within(numbers: NDArray[np.int64], spans: Iterable[Span]) -> NDArray[np.bool_]:

@@ -10,7 +10,6 @@ from pta.serve.journal_schema import (
     FILE_NAME,
     connect,
     read_batches,
-    require_format,
     seal,
     unreadable,
 )
@@ -28,7 +27,6 @@ def check_folder(folder: Path) -> list[str]:
         return [f"{path}-wal is damaged: groups after the damage would be lost"]
     try:
         with closing(connect(path)) as connection:
-            require_format(connection, path)
             return list(damage(connection))
     except sqlite3.Error as error:
         return [str(unreadable(path, error))]
@@ -38,13 +36,10 @@ def damage(connection: sqlite3.Connection) -> Iterator[str]:
     """What is wrong with the tables, one line each, the oldest rows first."""
     for table in _SEALED:
         yield from damage_of_rows(connection, table)
-    names = dict(connection.execute("SELECT id, name FROM streams"))
+    names = dict(connection.execute("SELECT id, name FROM streams").fetchall())
     for batch in read_batches(connection, "1 ORDER BY id"):
         if not batch.is_whole():
-            yield (
-                f"stream {names.get(batch.stream, batch.stream)}, sequences {batch.first} to "
-                f"{batch.first + batch.span - 1} (group {batch.group}): a sample is not as it was written"
-            )
+            yield f"{batch.place(names.get(batch.stream, '?'))}: a sample is not as it was written"
     for id, answers in connection.execute("SELECT id, answers FROM batches WHERE answers IS NOT NULL"):
         if answers[-8:] != seal(id, answers[:-8]):
             yield f"group of row {id}: the stored answers are not as they were written"

@@ -1,6 +1,5 @@
 """Repair: what is whole up to the first damage goes into a new file, and the damaged one is kept beside it."""
 
-import os
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -12,13 +11,13 @@ from pta.errors import UnreadableFile
 from pta.serve.journal_check import damage, damage_of_rows
 from pta.serve.journal_schema import (
     INSERT_BATCH,
+    INSERT_OPERATION,
     INSERT_SAMPLE,
     Batch,
     connect,
     is_empty,
     make_tables,
     read_batches,
-    require_format,
     seal,
     unreadable,
     value,
@@ -32,7 +31,6 @@ def repair_journal(path: Path) -> None:
     with closing(connect(path)) as old:  # SQLite itself cuts the log before the first damage
         if is_empty(old):
             return
-        require_format(old, path)
         if not _is_damaged(old):
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return
@@ -42,10 +40,10 @@ def repair_journal(path: Path) -> None:
             _copy_small_tables(old, into, path)
             _copy_groups(old, into)
             into.execute("COMMIT")
-    os.replace(path, path.with_name(f"{path.name}.damaged"))
+    path.replace(path.with_name(f"{path.name}.damaged"))
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    os.replace(new, path)
+    new.replace(path)
 
 
 def _is_damaged(connection: sqlite3.Connection) -> bool:
@@ -80,7 +78,7 @@ def _copy_groups(old: sqlite3.Connection, into: sqlite3.Connection) -> None:
             kept = group[-1].operation if group else 0
     for row in operations:
         if row[0] < end:
-            into.execute("INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            into.execute(INSERT_OPERATION, row)
 
 
 def _whole_groups(connection: sqlite3.Connection, end: int) -> Iterator[list[Batch] | None]:

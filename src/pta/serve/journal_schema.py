@@ -1,8 +1,8 @@
 """The tables of a journal, and the seals by which a flipped byte is noticed.
 
-A *batch* is what one stream has in one group. Its rows lie side by side in `samples`, from the row whose number is the batch's id. So
-a sample needs no column for its sequence number, group or time, and all tables only grow at their end. One row per sample, not
-one per request, because a page of 16 KiB would be half empty with requests of 8 kB.
+A *batch* is what one stream has in one group. Its rows lie side by side in `samples`, from the row whose number is the
+id of the batch. So a sample needs no column for its sequence number, group or time, and all tables grow at their end.
+There is one row per sample, not one per request: pages of 16 KiB would be half empty with requests of 9 kB.
 """
 
 import sqlite3
@@ -35,7 +35,9 @@ CREATE TABLE streams (
     seal BLOB NOT NULL
 );
 CREATE TABLE sources (
-    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, name TEXT NOT NULL, seal BLOB NOT NULL, UNIQUE (stream, name)
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, name TEXT NOT NULL,
+    first INTEGER NOT NULL,         -- sequence number, also where that sample was dropped for room
+    seal BLOB NOT NULL, UNIQUE (stream, name)
 );
 CREATE TABLE batches (
     id INTEGER PRIMARY KEY, stream INTEGER NOT NULL,
@@ -61,6 +63,40 @@ CREATE TABLE operations (
     kind TEXT NOT NULL, argument TEXT NOT NULL, seal BLOB NOT NULL, UNIQUE (stream, sequence)
 );
 """
+
+
+@dataclass(frozen=True)
+class StreamRow:
+    """A row of `streams`, without its seal."""
+
+    id: int
+    name: str
+    is_deleted: int = 0
+    last: int = 0
+    time: float = 0.0
+    row: int = 0
+    dropped: int = 0
+    dropped_time: float = 0.0
+
+    def columns(self) -> tuple[Any, ...]:
+        """The row with its seal."""
+        values = tuple(vars(self).values())
+        return (*values, seal(*values))
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A row of `sources`, without its seal."""
+
+    id: int
+    stream: int
+    name: str
+    first: int
+
+    def columns(self) -> tuple[Any, ...]:
+        """The row with its seal."""
+        values = tuple(vars(self).values())
+        return (*values, seal(*values))
 
 
 class SampleRow(NamedTuple):
@@ -92,6 +128,14 @@ class Batch:
     seal: bytes
     rows: list[SampleRow]
 
+    def sequence(self, row: SampleRow) -> int:
+        """The sequence number of one of its samples."""
+        return self.first + row.id - self.id
+
+    def place(self, name: str) -> str:
+        """Where it is in the stream of that name, for a message."""
+        return f"stream {name}, sequences {self.first} to {self.first + self.span - 1} (group {self.group})"
+
     def is_whole(self) -> bool:
         """Whether everything is as it was written."""
         return self.seal == self.sealed().seal
@@ -108,6 +152,9 @@ class Batch:
         return tuple(vars(self).values())[:-2]
 
 
+INSERT_STREAM = "REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_SOURCE = "REPLACE INTO sources VALUES (?, ?, ?, ?, ?)"
+INSERT_OPERATION = "INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?)"
 INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
@@ -129,8 +176,10 @@ def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to a journal, or to a new and empty one."""
+    """A connection to a journal, or to a new and empty one; a file that is no journal is left as it is."""
     connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+    if not is_empty(connection):
+        _require_format(connection, path)
     for setting in (
         f"page_size = {PAGE}",
         "auto_vacuum = INCREMENTAL",
@@ -156,8 +205,7 @@ def is_empty(connection: sqlite3.Connection) -> bool:
     return value(connection, "SELECT count(*) FROM sqlite_schema") == 0
 
 
-def require_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is no journal, or one of a format that is not known here."""
+def _require_format(connection: sqlite3.Connection, path: Path) -> None:
     if value(connection, "PRAGMA application_id") != _APPLICATION:
         raise UnreadableFile(f"{path} is no journal of pta; choose another data folder")
     if (found := value(connection, "PRAGMA user_version")) != FORMAT:
@@ -184,7 +232,9 @@ def read_batches(connection: sqlite3.Connection, where: str, *parameters: object
 
 def _batch(rows: Iterable[tuple[Any, ...]]) -> Batch:
     rows = list(rows)
-    return Batch(*rows[0][:10], [SampleRow._make(row[10:]) for row in rows if row[10] is not None])
+    id, stream, first, span, erased, time, group, rest, operation, seal = rows[0][:10]
+    samples = [SampleRow._make(row[10:]) for row in rows if row[10] is not None]
+    return Batch(id, stream, first, span, erased, time, group, rest, operation, seal, samples)
 
 
 def unreadable(path: Path, error: sqlite3.Error) -> UnreadableFile:

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from pta.serve.journal_rows import ANSWER, StoredAnswers
 
-
 _NONE: NDArray[np.void] = np.empty(0, ANSWER)
 
 

@@ -22,7 +22,7 @@ from pta.serve.picture_encoder import PictureEncoder
 from pta.serve.refusals import Refused
 from pta.serve.requests import Reply
 from pta.serve.served import Served, ServiceSettings, rule_of
-from pta.serve.stage import Stage
+from pta.serve.stage import Stage, use_threads
 from pta.serve.stream_set import StreamSet
 
 
@@ -72,7 +72,7 @@ class Pipeline:
         self._pictures = None if served.encoder is None else PictureEncoder(served.encoder, settings.limits)
         self.last_answers = LastAnswers()
         threads = torch.get_num_threads()
-        self.beside = ThreadPoolExecutor(1, "replay", initializer=torch.set_num_threads, initargs=(1,))
+        self.beside = ThreadPoolExecutor(1, "replay", initializer=use_threads, initargs=(1,))
         self._stages: list[Stage[Any]] = []
         self._hand_to_learning = self._hand_to(self._learn, 1, own_thread=isinstance(journal, Journal))
         self._hand_to_writing = self._hand_to(self._write, 1, own_thread=bool(self._stages or self._pictures))
@@ -305,12 +305,18 @@ class Pipeline:
         labels, alone = ([self._names[n] for n in one.tolist()] for one in (answered.labels[rows], scored.labels))
         sequences = np.full(len(job), -1) if job.sequences is None else job.sequences
         numbers = answered.probabilities[rows], scored.probabilities, answered.entropies[rows]
-        best = answered.logits[rows].topk(min(request.top, len(self._names)), dim=1).indices if request.top else None
+        best = (
+            answered.logits[rows].topk(min(request.top, len(self._names)), dim=1).indices.numpy()
+            if request.top
+            else None
+        )
         return Reply(
             *(job.id, request.stream, job.sequences is not None, False, job.reason, labels, alone),
             *(*numbers, sequences),
             top_labels=None if best is None else [[self._names[n] for n in row] for row in best.tolist()],
-            top_probabilities=None if best is None else answered.spread[rows].gather(1, best).float().numpy(),
+            top_probabilities=None
+            if best is None
+            else np.take_along_axis(answered.spread[rows], best, axis=1).astype(np.float32),
             logits=answered.logits[rows].float().numpy() if request.logits else None,
         )
 

@@ -27,7 +27,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 def run(app: Gate, service: Service, on: socket.socket, *, drain: float, forwarded_allow_ips: str) -> None:
     """Serve until a signal comes; then answer what is queued within `drain` seconds. A second signal ends at once."""
-    config = uvicorn.Config(
+    _Server(configured(app, forwarded_allow_ips), service, drain).run(sockets=[on])
+
+
+def configured(app: Gate, forwarded_allow_ips: str = "") -> uvicorn.Config:
+    """How uvicorn runs the application; it logs errors of its own alone."""
+    return uvicorn.Config(
         app,
         log_config=None,
         log_level="error",
@@ -40,7 +45,6 @@ def run(app: Gate, service: Service, on: socket.socket, *, drain: float, forward
         lifespan="off",
         timeout_graceful_shutdown=_SECONDS_TO_HANG_UP,
     )
-    _Server(config, service, drain).run(sockets=[on])
 
 
 class _Server(uvicorn.Server):

@@ -14,11 +14,20 @@ _log = logging.getLogger("pta.serve")
 Item = TypeVar("Item", bound=Sized)
 
 
+def use_threads(count: int) -> None:
+    """Let torch use so many threads in this thread.
+
+    At its first look a thread takes the number that was set last in any thread, so it looks before it sets its own.
+    """
+    torch.get_num_threads()
+    torch.set_num_threads(count)
+
+
 class Stage(Generic[Item]):
     """Works on items in order; those that came during the work before are taken together.
 
     Args:
-        threads: of torch. A thread inherits the number that was set last in any thread, so each sets its own.
+        threads: of torch.
         fail: told of items whose work raised what it must not raise.
     """
 
@@ -46,7 +55,7 @@ class Stage(Generic[Item]):
         self._thread.join()
 
     def _run(self) -> None:
-        torch.set_num_threads(self._torch_threads)
+        use_threads(self._torch_threads)
         going_on = True
         while going_on:
             items, going_on = self._take()

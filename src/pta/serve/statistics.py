@@ -35,7 +35,7 @@ class StreamStatistics:
         self.learned += learned
         self._changed += int(changed.sum())
         np.add.at(self.answers, given.labels, 1)
-        self._prediction += given.spread.sum(dim=0).numpy()
+        self._prediction += given.spread.sum(axis=0)
         for latency in latencies:
             self._latencies[self._requests % _RECENT] = latency
             self._requests += 1

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pta.serve.history import History
 from pta.serve.journal import Journal
-from pta.serve.journal_rows import Operation
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
 from pta.serve.past import Past
@@ -94,19 +93,12 @@ class StreamSet:
         last, when = journal.last(number)
         operations = journal.operations(number)
         past.snapshots.remove(last + 1, 2**63)  # of rows that a repair cut off
-        finish_erasing(journal, number, past, operations)
+        for row in operations:
+            if row.argument.get("erase"):  # a killed process may have left them
+                past.snapshots.remove(row.argument["first"], row.sequence - 1)
         stream = LiveStream(name, number, past.state_at(History.of(operations), last), operations, past)
         stream.time = when
         return stream
-
-
-def finish_erasing(journal: Journal, number: int, past: Past, operations: list[Operation]) -> None:
-    """Remove what erasing operations concern from the files, as far as a killed process left it there."""
-    for row in operations:
-        if row.kind == "unlearn" and row.argument.get("erase"):
-            past.snapshots.remove(row.argument["first"], row.sequence - 1)
-            if journal.count(number, source=row.argument["source"], until=row.sequence):
-                journal.erase(number, row.argument["source"], row.sequence)
 
 
 def require_name(name: str) -> None:

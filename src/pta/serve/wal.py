@@ -1,9 +1,9 @@
 """Damage in the middle of a write-ahead log, after which SQLite would silently ignore acknowledged groups.
 
 SQLite reads a log up to the first frame whose checksum is wrong, because that is how the last transaction looks after a
-power failure. A transaction is written only after the one before it has reached the disk. So a wrong frame that is followed by
-the end of one transaction and a part of another is no torn write, but damage. A wrong frame in the last transaction
-cannot be told from a torn write. See https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
+power failure. A transaction is written only after the one before it has reached the disk. So a wrong frame is no torn
+write but damage if the end of one transaction and a part of another come after it. In the last transaction damage
+cannot be told from a torn write. The format: https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
 """
 
 import struct
