@@ -22,7 +22,7 @@ class Job:
     """A request on its way through the service."""
 
     def __init__(self, request: Request) -> None:
-        self.request = request
+        self.request, self.count = request, len(request)
         self.id = secrets.token_hex(16) if request.id is None else request.id
         self.id_hash = hashlib.blake2b(self.id.encode(), digest_size=16).digest()
         self.began = time.perf_counter()
@@ -35,7 +35,7 @@ class Job:
         self.reason: str | None = None  # why it is not learned
 
     def __len__(self) -> int:
-        return len(self.request)
+        return self.count
 
 
 class Admission:

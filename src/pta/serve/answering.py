@@ -25,7 +25,8 @@ _LEAST = 1e-300  # the logarithm of no probability is less
 class Scored:
     """What the classifier alone says of B samples."""
 
-    features: NDArray[np.float16]  # B×d, of unit length before they were rounded
+    features: NDArray[np.float16]  # B×d, as they are written
+    unit: NDArray[np.float32]  # B×d, the same at unit length
     labels: NDArray[np.int64]
     probabilities: NDArray[np.float32]
     entropies: NDArray[np.float32]
@@ -33,8 +34,8 @@ class Scored:
 
     def of(self, rows: slice) -> "Scored":
         """Some of the samples."""
-        columns = self.features[rows], self.labels[rows], self.probabilities[rows], self.entropies[rows]
-        return Scored(*columns, self.touches[rows])
+        columns = self.labels[rows], self.probabilities[rows], self.entropies[rows]
+        return Scored(self.features[rows], self.unit[rows], *columns, self.touches[rows])
 
     @staticmethod
     def joined(parts: "Sequence[Scored]") -> "Scored":
@@ -43,6 +44,7 @@ class Scored:
             return parts[0]
         return Scored(
             np.concatenate([part.features for part in parts]),
+            np.concatenate([part.unit for part in parts]),
             np.concatenate([part.labels for part in parts]),
             np.concatenate([part.probabilities for part in parts]),
             np.concatenate([part.entropies for part in parts]),
@@ -76,14 +78,15 @@ def rounded(features: NDArray[np.float32]) -> NDArray[np.float16]:
 
 
 def samples_from(features: NDArray[np.float16]) -> Samples:
-    """The samples that a method learns from what is written; in torch's memory, whose alignment decides last bits."""
-    return Samples.unchecked(torch.from_numpy(_at_unit_length(features.astype(np.float32))).clone())
+    """The samples that a method learns from what is written."""
+    return _samples(_at_unit_length(features.astype(np.float32)))
 
 
 @torch.no_grad()
 def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: Rule | None) -> Scored:
     """Zero-shot answers and touches of samples, which need no state."""
-    zero_shot = ZeroShot(classifier, samples_from(features).to(classifier.anchors))
+    unit = _at_unit_length(features.astype(np.float32))
+    zero_shot = ZeroShot(classifier, Samples.unchecked(torch.from_numpy(unit).to(classifier.anchors)))
     z = zero_shot.logits.float().numpy()
     labels = z.argmax(axis=1)
     z = z - z.max(axis=1, keepdims=True)
@@ -93,12 +96,12 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     entropies = np.log(total[:, 0]) - np.einsum("bc,bc->b", spread, z)
     probabilities = spread[np.arange(len(spread)), labels]
     touches = [b""] * len(features) if rule is None else _touches(zero_shot, spread, rule)
-    return Scored(features, labels, probabilities, entropies, touches)
+    return Scored(features, unit, labels, probabilities, entropies, touches)
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     """The method's answers; `learn` from all samples, in order, or from none."""
-    logits = (adapter.step if learn else adapter.predict)(samples_from(scored.features))
+    logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
     spread = adapter.probabilities(logits).numpy()
     labels = logits.numpy().argmax(axis=1)
     probabilities = spread[np.arange(len(spread)), labels].astype(np.float32)
@@ -117,6 +120,10 @@ def warm_up(adapter: Adapter) -> None:
 def add_touches(counts: NDArray[np.int64], touches: Sequence[bytes]) -> None:
     """Count the touches of samples per class."""
     np.add.at(counts, np.frombuffer(b"".join(touches), "<u4"), 1)
+
+
+def _samples(unit: NDArray[np.float32]) -> Samples:
+    return Samples.unchecked(torch.from_numpy(unit).clone())  # into torch's memory, whose alignment decides last bits
 
 
 def _at_unit_length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
