@@ -127,7 +127,9 @@ calls(
 calls(
     "pta.reproduction.plan:place",
     Call("pta.reproduction.declaration:load_experiment", file("mine.toml")),
-    Call("pta.reproduction.world:world_with", lambda scene: [valid.data()], offline=lambda scene: True, most_seeds=2),
+    Call(
+        "pta.reproduction.profile:profile_with", lambda scene: [valid.data()], offline=lambda scene: True, most_seeds=2
+    ),
     **{"then": lambda plan: list(plan.all_jobs), "weight": 16},
 )
 calls("pta.reproduction.declaration:load_experiments", lambda scene: [str(scene.file("mine.toml"))], weight=2)

@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 COMMANDS = {
-    "demo": "Try it: images or clouds under a shift, labelled by zero-shot and by PTA side by side, and a report.",
+    "demo": "Label images or clouds under a shift by zero-shot, PTA and other methods, and write a report.",
     "eval": "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
     "compare": (
         "Compare two results on the same samples: the difference, its interval, and whether that is more than noise."

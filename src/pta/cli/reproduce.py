@@ -19,10 +19,10 @@ from pta.reproduction.data_files import to_json
 from pta.reproduction.declaration import load_experiments
 from pta.reproduction.library import Library
 from pta.reproduction.plan import Job, place
+from pta.reproduction.profile import profile_with
 from pta.reproduction.reproduce import list_experiments
 from pta.reproduction.reproduce import reproduce as reproduce_plans
 from pta.reproduction.table_files import write_results
-from pta.reproduction.world import world_with
 
 
 def reproduce(
@@ -72,13 +72,13 @@ def reproduce(
         raise InvalidParameter("nothing to run on: --data ROOT for the paper's datasets, --features FILE, or --offline")
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
-    world = world_with(own, offline=offline, most_seeds=seeds)
-    plans = [place(experiment, world) for experiment in chosen]
+    profile = profile_with(own, offline=offline, most_seeds=seeds)
+    plans = [place(experiment, profile) for experiment in chosen]
     library = Library(
         out / "features",
         root=data,
-        model=model or world.model or DEFAULT_MODEL,
-        models={} if model else world.models,
+        model=model or profile.model or DEFAULT_MODEL,
+        models={} if model else profile.models,
         own={one.name if offline else one.dataset: one for one in own},
         descriptions=descriptions,
         device=device,
@@ -88,7 +88,7 @@ def reproduce(
         decode=decode,
         compiled=not no_compile,
         on_error=on_error,
-        views_of=world.views_of,
+        views_of=profile.views_of,
     )
     if data is not None or offline:
         _ = library.encoder  # a model that cannot be had is found before anything is made
