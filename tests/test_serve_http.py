@@ -366,6 +366,7 @@ def test_events_end_with_their_stream(server):
 
 
 def test_metrics_have_their_documented_names_and_no_stream(server):
+    server.ask("GET", "/streams/nobody")
     text = server.ask("GET", "/metrics").body.decode()
     for name in (
         *('pta_requests_total{route="/v2/models/pta/infer",status="200"}', 'pta_samples_total{outcome="learned"}'),
@@ -413,6 +414,13 @@ def test_a_failure_inside_is_told_by_its_number_alone(server, monkeypatch, capfd
     assert (failure["failure"], line["status"]) == ("RuntimeError", 500)
     assert "test_serve_http.py" in failure["at"]
     assert "cat's features" not in json.dumps(failure)
+
+
+def test_a_service_without_a_journal_says_that_nothing_is_durable(server, pets):
+    assert json.loads(server.ask("GET", "/v2").body)["durable"]
+    with serving(pets, None) as forgetful:
+        assert not json.loads(forgetful.ask("GET", "/v2").body)["durable"]
+        assert json.loads(forgetful.infer(good(server)).body)["parameters"]["learned"]
 
 
 def test_openapi_describes_every_route(server):

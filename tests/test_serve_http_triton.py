@@ -89,6 +89,7 @@ def test_without_a_list_of_outputs_all_usual_ones_come_in_binary(triton, samples
     ]
     assert result.as_numpy("label").dtype == np.object_
     assert result.get_response()["parameters"]["learned"]
+    assert result.get_response()["id"]  # made by the service
 
 
 def test_half_precision_is_learned_as_it_is(triton, samples):
