@@ -3,6 +3,7 @@
 const SHOWN = 20; // rows of a long table
 const SPAN = 600; // seconds of the curves
 const STALE = 4000; // milliseconds without an event after which the summary is asked for
+const CAN_BE_LIFTED = new Set(["reset", "rewind", "unlearn", "import"]);
 
 const $ = (id) => document.getElementById(id);
 const watch = $("watch");
@@ -36,6 +37,8 @@ function described({ kind, argument }) {
   if (kind === "reset" && given.classes) return `Reset ${given.classes.map((number) => summary.classes[number].name).join(", ")}`;
   return kind[0].toUpperCase() + kind.slice(1);
 }
+
+const lifted = (entry) => CAN_BE_LIFTED.has(entry.kind) && !entry.in_force;
 
 function show(id, text) {
   const element = $(id);
@@ -161,7 +164,7 @@ function remember() {
 function render() {
   show("name", summary.name);
   document.title = `${summary.name} · pta serve`;
-  const learning = summary.read_only ? "Read-only: it answers and learns nothing." : summary.frozen ? "Frozen: it answers and learns nothing." : "Learning.";
+  const learning = summary.read_only ? `Read-only: it answers and learns nothing. ${summary.read_only}.` : summary.frozen ? "Frozen: it answers and learns nothing." : "Learning.";
   show("state", `${learning} Sequence ${count(summary.sequence)}, last change ${when(summary.time)}.`);
   show("freeze", summary.frozen ? "Thaw…" : "Freeze…");
   show("rate", decimal(summary.rate, 1));
@@ -234,8 +237,7 @@ function renderHistory() {
   const marks = newestFirst.map((entry) => {
     const x = last > first ? (100 * (entry.sequence - first)) / (last - first) : 100;
     if (entry.kind === "snapshot") return drawn("circle", { class: "snapshot", cx: `${x}%`, cy: "50%", r: 4 });
-    const lifted = entry.in_force ? "operation" : "operation lifted";
-    return drawn("rect", { class: lifted, x: `${x}%`, y: "50%", width: 8, height: 8, transform: "translate(-4 -4)" });
+    return drawn("rect", { class: lifted(entry) ? "operation lifted" : "operation", x: `${x}%`, y: "50%", width: 8, height: 8, transform: "translate(-4 -4)" });
   });
   $("timeline").replaceChildren(drawn("line", { x2: "100%", y1: "50%", y2: "50%" }), ...marks.reverse());
   show("oldest", count(first));
@@ -254,10 +256,9 @@ function renderHistory() {
     const label = `Rewind here: sequence ${count(entry.sequence)}, ${described(entry)}`;
     const rewind = button(row, "Rewind here…", label, () => change("rewind", { sequence: entry.sequence }));
     return (now) => {
-      const lifted = now.kind !== "snapshot" && !now.in_force;
-      row.classList.toggle("lifted", lifted);
-      what.textContent = described(now) + (lifted ? " (lifted)" : "");
-      [when(now.time), count(now.sequence), known(now.samples) ? count(now.samples) : ""].forEach((text, i) => (figures[i].textContent = text));
+      row.classList.toggle("lifted", lifted(now));
+      what.textContent = described(now) + (lifted(now) ? " (lifted)" : "");
+      [when(now.time), count(now.sequence), now.samples ? count(now.samples) : ""].forEach((text, i) => (figures[i].textContent = text));
       rewind.disabled = now.sequence >= summary.sequence || now.sequence < first;
     };
   });
