@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import groupby
 from typing import Any
@@ -23,7 +23,7 @@ from pta.serve.picture_encoder import PictureEncoder
 from pta.serve.refusals import Refused
 from pta.serve.replying import Replies
 from pta.serve.served import Served, ServiceSettings, rule_of
-from pta.serve.stage import Stage, use_threads
+from pta.serve.stage import Stage, one_thread
 from pta.serve.stream_set import StreamSet
 
 
@@ -73,7 +73,7 @@ class Pipeline:
         self._pictures = None if served.encoder is None else PictureEncoder(served.encoder, settings.limits)
         self.last_answers = LastAnswers()
         threads = torch.get_num_threads()
-        self.beside = ThreadPoolExecutor(1, "replay", initializer=use_threads, initargs=(1,))
+        self.beside = one_thread("replay")
         self._stages: list[Stage[Any]] = []
         self._hand_to_learning = self._hand_to(self._learn, 1, own_thread=isinstance(journal, Journal))
         self._hand_to_writing = self._hand_to(self._write, 1, own_thread=bool(self._stages or self._pictures))
