@@ -138,7 +138,7 @@ class Batch:
 
     def is_whole(self) -> bool:
         """Whether everything is as it was written."""
-        return self.seal == self.sealed().seal
+        return self.seal == _seal_of_batch(self._head(), self.rows)
 
     def sealed(self) -> "Batch":
         """The same with the seal that belongs to it."""
