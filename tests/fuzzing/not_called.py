@@ -41,7 +41,7 @@ _REASONS = {
         "pta.datasets.shapes.seats pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.points.solids "
         "pta.datasets.furniture:as_stored pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
     ),
-    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:ClassScore pta.corruptions",
+    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.corruptions",
     "through load_encoder, with mutated files, and the methods of the encoder": (
         "pta.encoders pta.encoders:EmbeddedEncoder"
     ),
@@ -73,6 +73,7 @@ _REASONS = {
     ),
     "refuses whatever it is given": "pta:Adapter.preview",
     "through random requests to the service (tests/test_serve_http_fuzz.py)": "pta.serve",
+    "refuses what scikit-learn refuses, whose own checks call it": "pta:PTAClassifier",
     "loops to be read, which tests call": "pta.reference",
 }
 NOT_CALLED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
