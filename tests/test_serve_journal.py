@@ -347,6 +347,7 @@ def test_an_erased_source_may_come_again(journal, stream):
 def test_what_an_ended_process_was_to_erase_is_erased_at_the_next_start(journal, stream):
     gone, later = request(stream, 1, "door", d=512), request(stream, 2, "door", d=512)
     journal.commit([gone])
+    (journal.path.parent / f"{FILE}.damaged").write_bytes(gone.features.tobytes())  # which a repair has kept
     journal.operate(stream, "unlearn", {"source": "door", "erase": True})
     journal.commit([later])
     with reopened(journal) as journal:

@@ -158,7 +158,7 @@ class Journal(JournalWriter):
             self._scrub()
 
     def _scrub(self) -> None:
-        """Write the file anew without what was deleted, and empty the log.
+        """Write the file anew without what was deleted, empty the log, and remove what a repair has left.
 
         `secure_delete` alone is not enough: where SQLite moves rows between pages, it can leave a copy in the unused
         part of a page, which it no longer knows of when the row is deleted later.
@@ -167,7 +167,9 @@ class Journal(JournalWriter):
             self._writer.execute("VACUUM")
             with self._reading:
                 is_busy = value(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
+            for left in self.path.parent.glob(f"{FILE_NAME}.*"):
+                left.unlink()
+        except (sqlite3.Error, OSError) as error:
             self.read_only = first_line(error)
             raise JournalFailed(
                 f"the rows are deleted, but their bytes may still be in {self.path} ({self.read_only}); "
