@@ -132,7 +132,7 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
         assert reason in table["absent"].pop(f"{name} on eurosat")
     assert set(table["absent"]) == set(CROSS_DOMAIN) - {"dtd", "eurosat"}
     assert table["comparable"] is True
-    assert "At most 1 seeds a row, of 3." in table["notes"]
+    assert "At most 1 seeds per row, of 3." in table["notes"]
     assert "Made with embedded; the paper's numbers are those of ViT-B/16." in table["notes"]
     # every format and the report are written, and nothing else is left
     names = {path.name for path in out.iterdir()}

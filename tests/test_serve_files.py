@@ -1,5 +1,6 @@
 """What the service keeps on the disk: snapshots, imports, erased samples, room for the journal."""
 
+import json
 import logging
 import threading
 
@@ -54,15 +55,16 @@ def test_rewinding_beside_a_stream_that_learns_gives_the_state_of_a_restart(tmp_
 
 def spoil(path, where):
     content = bytearray(path.read_bytes())
+    header = int.from_bytes(content[:8], "little")
+    begin = json.loads(content[8 : 8 + header])["knowledge"]["data_offsets"][0]
     if where == "truncated":
         del content[len(content) // 2 :]
     else:
-        place = {"description": 40, "state": content.find(b"\0" * 8) + 500, "end": len(content) - 3}[where]
-        content[place] ^= 4
+        content[{"description": 40, "state": 8 + header + begin}[where]] ^= 4
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("where", ["truncated", "description", "state", "end"])
+@pytest.mark.parametrize("where", ["truncated", "description", "state"])
 def test_a_damaged_snapshot_is_noticed_and_an_older_one_is_taken(tmp_path, where, caplog):
     with open_service(tmp_path, snapshot_samples=5) as service:
         for seed in range(12):
@@ -73,13 +75,14 @@ def test_a_damaged_snapshot_is_noticed_and_an_older_one_is_taken(tmp_path, where
         spoil(path, where)
     with caplog.at_level(logging.WARNING, "pta.serve"), open_service(tmp_path) as service:
         assert same_bits(live, state_of(service))
-    assert where == "end" or caplog.records
+    assert caplog.records
 
 
 def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(tmp_path):
     with open_service(tmp_path, snapshot_samples=5, journal_max=1) as service:
         for seed in range(30):
             ask(service, seed)
+        service.create("another")  # which comes after everything that is learned
         service._saving.thread.submit(lambda: None).result()
         dropped = service.summary("default")["oldest"]["sequence"]
         assert dropped

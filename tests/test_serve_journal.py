@@ -276,42 +276,45 @@ def test_a_backup_is_the_journal_at_one_moment_while_it_is_written(journal, stre
         back_up(tmp_path / "nowhere", tmp_path / "more")
 
 
-def files_with(folder, *pieces):
-    return [path.name for path in folder.iterdir() if any(piece in path.read_bytes() for piece in pieces)]
-
-
-def pieces(*requests):
-    """Parts of features, and whole touches, by which their bytes would be found also if they were cut in two."""
-    rows = [row.tobytes() for given in requests for row in given.features]
-    return [row[start : start + 16] for row in rows for start in range(0, len(row) - 16, 256)]
+def files_with(folder, *requests):
+    """The files that hold some eight bytes of a feature of one of these requests, wherever they lie."""
+    sought = np.concatenate([one.features.reshape(-1).view("<u8")[::32] for one in requests])
+    held = {path.name: path.read_bytes() for path in folder.iterdir()}
+    windows = {
+        name: [np.frombuffer(content[start : start + (len(content) - start) // 8 * 8], "<u8") for start in range(8)]
+        for name, content in held.items()
+    }
+    return [name for name, found in windows.items() if np.isin(np.concatenate(found), sought).any()]
 
 
 def test_erased_features_are_in_no_file(journal, stream):
-    """One source after the other is erased, because SQLite moves the rows that stay from page to page."""
-    folder, kept = journal.path.parent, {}
-    for group in range(40):
-        requests = [request(stream, 100 * group + i, f"source {(group + i) % 10}", 2, d=512) for i in range(10)]
+    """One source after the other is erased, because SQLite leaves copies of rows that it moves from page to page."""
+    chosen = np.random.default_rng(2).integers(0, 20, (25, 40))
+    kept = {}
+    for group, sources in enumerate(chosen):
+        requests = [request(stream, 100 * group + i, f"source {source}", d=512) for i, source in enumerate(sources)]
         committed = journal.commit(requests)
-        journal.commit([], StoredAnswers(committed.group, {stream: answers(*range(1, 21))}))
+        journal.commit([], StoredAnswers(committed.group, {stream: answers(*range(40))}))
         for one in requests:
             kept.setdefault(one.source, []).append(one)
-    for source in sorted(kept)[:-1]:
-        gone = kept.pop(source)
-        assert files_with(folder, *pieces(*gone))
-        assert journal.erase(stream, source, 10**6) == 80
-        assert files_with(folder, *pieces(*gone)) == []
-        assert journal.find(stream, gone[0].id_hash) is None
+    assert files_with(journal.path.parent, *kept["source 0"]) != []
+    gone = []
+    while len(kept) > 1:
+        erased = kept.pop(min(kept))
+        assert journal.erase(stream, erased[0].source, 10**6) == len(erased)
+        gone += erased
+        assert files_with(journal.path.parent, *gone) == []
+        assert journal.find(stream, erased[0].id_hash) is None
     assert journal.check() == []
     (left,) = kept.values()
-    assert b"".join(rows.features.tobytes() for rows in journal.groups(stream)) == b"".join(
-        one.features.tobytes() for one in left
-    )
+    features = b"".join(rows.features.tobytes() for rows in journal.groups(stream))
+    assert features == b"".join(one.features.tobytes() for one in left)
     found = journal.find(stream, left[3].id_hash)
-    assert found.answers["label"].tolist() == [(n - 1) % 20 + 1 for n in found.sequences.tolist()]
-    assert journal.sources(stream) == {left[0].source: 80}
-    assert journal.count(stream) == 80
+    assert found.answers["label"].tolist() == [(n - 1) % 40 for n in found.sequences.tolist()]
+    assert journal.sources(stream) == {left[0].source: len(left)}
+    assert journal.count(stream) == len(left)
     with reopened(journal) as journal:
-        assert journal.count(stream, after=400) == 40
+        assert journal.count(stream, after=600) == sum(chosen[15:].ravel() == int(left[0].source.split()[1]))
 
 
 def test_an_erased_source_may_come_again(journal, stream):
@@ -331,8 +334,8 @@ def test_what_an_ended_process_was_to_erase_is_erased_at_the_next_start(journal,
     journal.operate(stream, "unlearn", {"source": "door", "erase": True})
     journal.commit([later])
     with reopened(journal) as journal:
-        assert files_with(journal.path.parent, *pieces(gone)) == []
-        assert files_with(journal.path.parent, *pieces(later)) == [FILE]
+        assert files_with(journal.path.parent, gone) == []
+        assert files_with(journal.path.parent, later) == [FILE]
         assert journal.sources(stream) == {"door": 1}
 
 
@@ -343,7 +346,7 @@ def test_a_deleted_stream_is_in_no_file_and_the_others_are_as_they_were(journal,
         journal.commit([one, request(other, 100 + n, "yard", d=512)])
     before = contents(journal, other)
     journal.delete(stream)
-    assert files_with(journal.path.parent, *pieces(*gone)) == []
+    assert files_with(journal.path.parent, *gone) == []
     assert contents(journal, other) == before
     with pytest.raises(InvalidParameter):
         journal.last(stream)

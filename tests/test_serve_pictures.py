@@ -12,10 +12,12 @@ from pta.datasets.fashion import load_fashion_test
 from pta.encoders import load_encoder
 from pta.limits import Limits
 from pta.prompts import build_classifier, load_templates
+from pta.serve import picture_encoder
 from pta.serve.refusals import Refused
 from pta.serve.requests import Request
 from pta.serve.served import Served, ServiceSettings
 from pta.serve.service import Service
+from pta.serve.stream_state import StreamState
 
 FASHION = load_fashion_test()
 
@@ -27,12 +29,15 @@ def png(picture):
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory):
+def served():
     encoder = load_encoder("embedded", device="cpu")
     classifier = build_classifier(encoder, FASHION.class_names, load_templates("clip", encoder.modality.prompts))
-    served = Served(classifier, encoder=encoder)
-    settings = ServiceSettings(limits=Limits(max_pixels=10_000))
-    with Service.open(served, tmp_path_factory.mktemp("data"), settings) as service:
+    return Served(classifier, encoder=encoder)
+
+
+@pytest.fixture
+def service(served, tmp_path):
+    with Service.open(served, tmp_path, ServiceSettings(limits=Limits(max_pixels=10_000))) as service:
         yield service
 
 
@@ -73,3 +78,36 @@ def test_a_service_of_features_refuses_pictures():
     with Service.open(Served(classifier), None) as service, pytest.raises(Refused) as refusal:
         submit(service, b"a picture")
     assert refusal.value.status == 422
+
+
+@pytest.fixture
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_learning_and_replaying_use_one_thread_and_encoding_uses_all(served, tmp_path, monkeypatch, three_threads):
+    used = {}
+
+    def record(owner, name):
+        work = getattr(owner, name)
+
+        def recorded(*arguments, **named):
+            used[name] = torch.get_num_threads()
+            return work(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, recorded)
+
+    record(picture_encoder, "encode_prepared")
+    record(StreamState, "learn")
+    record(StreamState, "learn_again")
+    with Service.open(served, tmp_path) as service:
+        assert submit(service, png(FASHION.images[0])).result().learned
+        assert used == {"encode_prepared": 3, "learn": 1}
+        service.rewind("default", to_sequence=1)
+        assert used.pop("learn_again") == 1
+        service._saving.save = lambda stream: None
+    with Service.open(served, tmp_path):
+        assert used["learn_again"] == 1

@@ -115,6 +115,7 @@ def names(tmp_path, monkeypatch):
     return {
         **{"pta": pta, "pictures": pictures, "camera": pictures, "picture": pictures[0]},
         **{"text_features": anchors, "anchors": anchors, "class_names": classifier.class_names},
+        "labels": ["apple", "pear", "apple", "pear", "plum"],
         **{"classifier": classifier, "features": features, "samples": features, "stream": features.split(2)},
         **{"pixels": torch.zeros(2, 3, 64, 64), "ids": torch.tensor([[1, 2, 3]]), "mask": torch.ones(1, 3).bool()},
     }

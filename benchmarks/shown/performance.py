@@ -43,7 +43,7 @@ def classes() -> Table:
         steps = (written(row["step_us"], ".1f") for row in (clip, pta))
         return [f"{int(count):,}", batch, written(pta["of_clip"], ".1%"), *steps, pta["touches"], memory]
 
-    head = ["classes", "batch", "of CLIP's speed", "zero-shot, µs a batch", "PTA's step, µs a batch"]
+    head = ["classes", "batch", "of CLIP's speed", "zero-shot, µs per batch", "PTA's step, µs per batch"]
     lines = [line(count, batch) for batch in ("1", "256") for count in ("10", "100", "1000", "21841")]
     return [[*head, "classes touched by a sample", "MiB beside CLIP's"], *lines]
 

@@ -41,7 +41,7 @@ _REASONS = {
         "pta.datasets.shapes.seats pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.points.solids "
         "pta.datasets.furniture:as_stored pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
     ),
-    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:ClassScore pta.corruptions",
+    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.corruptions",
     "through load_encoder, with mutated files, and the methods of the encoder": (
         "pta.encoders pta.encoders:EmbeddedEncoder"
     ),
@@ -66,12 +66,14 @@ _REASONS = {
         "pta.evaluation.compare:bootstrap_means pta.evaluation.contenders:as_given pta.evaluation.sweep_figure"
     ),
     "through load_experiments, place and the command": "pta.reproduction",
-    "through every reader, writer and message": "pta.files pta.claims pta.plain pta.safe_text pta.cli",
+    "through every reader, writer and message": "pta.files pta.claims pta.locks pta.plain pta.safe_text pta.cli",
     "takes nothing of a user's": (
         "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
         "pta.plugins pta:Adapter.remarks"
     ),
     "refuses whatever it is given": "pta:Adapter.preview",
+    "through random requests to the service (tests/test_serve_http_fuzz.py)": "pta.serve",
+    "refuses what scikit-learn refuses, whose own checks call it": "pta:PTAClassifier",
     "loops to be read, which tests call": "pta.reference",
 }
 NOT_CALLED = {name: reason for reason, names in _REASONS.items() for name in names.split()}

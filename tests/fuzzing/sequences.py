@@ -77,7 +77,8 @@ def create(scene: Scene, method: str) -> Any:
 
 def load_state(scene: Scene, method: str) -> Any:
     """The file of a method's state, and answers from it."""
-    adapter = load_adapter(scene.file(f"state-{method}.safetensors"), valid.classifier(), model=valid.toy())
+    classifier = scene.one_of(valid.classifier(), None)
+    adapter = load_adapter(scene.file(f"state-{method}.safetensors"), classifier, model=valid.toy())
     for name, tensor in adapter.state().items():
         if bool(torch.isnan(tensor).any()):
             raise Broken(f"a loaded state holds NaN in {name}")

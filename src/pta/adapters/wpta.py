@@ -85,6 +85,8 @@ class WPTA(Adapter):
 
     name = "wpta"
     may_fail = False
+    prototypes_in, counts_in = "sums", "weights"
+    fixed_classes = ""
     min_probability: float = number(0.1, 1e-6, 1.0, f"the least probability that teaches a class {_OURS}")
     text_weight: float = number(0.3, 0.0, 1e6, f"how many samples the text of a class counts for {_OURS}")
     image_weight: float = number(

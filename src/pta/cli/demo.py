@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pta.cli.fitting_table import print_table
 from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.corruptions.shifts import SHIFTS
 from pta.demo import DemoResult, render_report, run_cloud_demo, run_demo
@@ -73,7 +74,7 @@ def demo(
         return
     if console.is_interactive:
         _replay(console, result)
-    console.print(_table(result))
+    print_table(_table(result))
     print_lines(
         *(_highlights(result), f"{result.verdict} {result.caveat}".strip(), _over_orders(result)),
         f"Report: {report}",

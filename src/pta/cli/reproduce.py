@@ -1,5 +1,6 @@
 """`pta reproduce`: every table and figure of the paper, ours beside the paper's."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +9,10 @@ from rich.table import Table as Screen
 
 from pta.cli import options
 from pta.cli.filled_table import show
+from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.options import open_features
-from pta.cli.output import progress, require_place, tables, write_json
+from pta.cli.output import progress, require_place, write_json
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
@@ -41,7 +43,11 @@ def reproduce(
         list[Path] | None, typer.Option(help="A feature file, or a folder of them; may be repeated.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="As for pta extract.", show_default=f"{DEFAULT_MODEL}; offline: embedded ones")
+        str | None,
+        typer.Option(
+            help=f"As for pta extract; without it {options.MODEL_VARIABLE}, except offline.",
+            show_default=f"{DEFAULT_MODEL}; offline: embedded ones",
+        ),
     ] = None,
     descriptions: Annotated[
         Path | None, typer.Option(help="A folder with sentences for each class, DATASET.json, for the GPT rows.")
@@ -77,7 +83,7 @@ def reproduce(
     library = Library(
         out / "features",
         root=data,
-        model=model or profile.model or DEFAULT_MODEL,
+        model=model or profile.model or os.environ.get(options.MODEL_VARIABLE) or DEFAULT_MODEL,
         models={} if model else profile.models,
         own={one.name if offline else one.dataset: one for one in own},
         descriptions=descriptions,
@@ -124,4 +130,4 @@ def _list(json: Path | None) -> None:
         table = Screen("experiment", "in the paper", "what it shows", "rows", title_justify="left")
         for row in rows:
             table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows")))
-        tables().print(table)
+        print_table(table)

@@ -67,7 +67,7 @@ def _notes(plan: Plan, library: Library) -> list[str]:
             notes.append(f"{count:,} pictures of {name} could not be read.")
     most = max(len(row.seeds) for row in experiment.rows)
     if profile.most_seeds is not None and profile.most_seeds < most:
-        notes.append(f"At most {profile.most_seeds} seeds a row, of {most}.")
+        notes.append(f"At most {profile.most_seeds} seeds per row, of {most}.")
     return [note for note in notes if note]
 
 

@@ -77,8 +77,9 @@ class Admission:
                 future.set_exception(outcome)
             return
         job.future.set_result(outcome)
+        again = replace(outcome, repeated=outcome.learned, top_labels=None, top_probabilities=None, logits=None)
         for future in job.same:
-            future.set_result(replace(outcome, repeated=True, top_labels=None, top_probabilities=None, logits=None))
+            future.set_result(again)
 
     def wait_until_empty(self, seconds: float) -> bool:
         """Whether everything was answered within so many seconds."""

@@ -178,16 +178,17 @@ def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
 def connect(path: Path) -> sqlite3.Connection:
     """A connection to a journal, or to a new and empty one; a file that is no journal is left as it is."""
     connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-    if not is_empty(connection):
-        _require_format(connection, path)
-    for setting in (
-        f"page_size = {PAGE}",
-        "auto_vacuum = INCREMENTAL",
+    settings = [
         "journal_mode = WAL",
         "synchronous = FULL",
         "secure_delete = ON",
         "wal_autocheckpoint = 0",  # a failed checkpoint would look like a failed commit
-    ):
+    ]
+    if is_empty(connection):
+        settings = [f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", *settings]
+    else:
+        _require_format(connection, path)
+    for setting in settings:
         connection.execute(f"PRAGMA {setting}")
     return connection
 

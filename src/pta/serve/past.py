@@ -63,7 +63,7 @@ class Past:
         """What rows of one request were answered: they are learned again from the state before them."""
         first, last = int(sequences[0]), int(sequences[-1])
         state = self.state_at(History.of(one for one in operations if one.sequence < first), first - 1)
-        group = next(self._journal.groups(self._number, first - 1, last))
+        (group,) = self._journal.groups(self._number, first - 1, last)
         return state.learn(score(group.features, state.adapter.classifier, None), last).stored()
 
     def keep_import(self, content: bytes) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -20,9 +21,9 @@ from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
 from pta.serve.picture_encoder import PictureEncoder
 from pta.serve.refusals import Refused
-from pta.serve.requests import Reply
+from pta.serve.replying import Replies
 from pta.serve.served import Served, ServiceSettings, rule_of
-from pta.serve.stage import Stage, use_threads
+from pta.serve.stage import Stage, one_thread
 from pta.serve.stream_set import StreamSet
 
 
@@ -68,11 +69,11 @@ class Pipeline:
         adapter = served.fresh()
         warm_up(adapter)
         self._classifier, self._rule = adapter.classifier, rule_of(adapter)
-        self._names = served.classifier.class_names
+        self._replies = Replies(served.classifier.class_names)
         self._pictures = None if served.encoder is None else PictureEncoder(served.encoder, settings.limits)
         self.last_answers = LastAnswers()
         threads = torch.get_num_threads()
-        self.beside = ThreadPoolExecutor(1, "replay", initializer=use_threads, initargs=(1,))
+        self.beside = one_thread("replay")
         self._stages: list[Stage[Any]] = []
         self._hand_to_learning = self._hand_to(self._learn, 1, own_thread=isinstance(journal, Journal))
         self._hand_to_writing = self._hand_to(self._write, 1, own_thread=bool(self._stages or self._pictures))
@@ -89,8 +90,9 @@ class Pipeline:
         self.beside.shutdown()
         if self._pictures is not None:
             self._pictures.close()
-        while self.last_answers and self._journal.read_only is None:
-            self._commit([])
+        with suppress(JournalFailed):  # they are computed again when somebody asks
+            while self.last_answers:
+                self._commit([])
 
     def _hand_to(
         self, work: Callable[[Sequence[Any]], None], threads: int, *, own_thread: bool
@@ -128,8 +130,7 @@ class Pipeline:
         with_pictures = [job for job in jobs if job.request.pictures is not None]
         encoded: dict[Job, NDArray[np.float32] | PtaError] = {}
         if with_pictures:
-            if self._pictures is None:
-                raise Refused(422, "this service has no model of pictures; send features")
+            assert self._pictures is not None  # as `Service.submit` refuses them otherwise
             outcomes = self._pictures.encode([job.request.pictures or () for job in with_pictures])
             encoded = dict(zip(with_pictures, outcomes, strict=True))
         for job in jobs:
@@ -154,7 +155,7 @@ class Pipeline:
             return True
         answers = self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
         if answers is not None:
-            self._admission.finish(job, self._repeated(job, found, answers))
+            self._admission.finish(job, self._replies.repeated(job, found, answers))
         else:
             self.beside.submit(self._recall, job, stream, found)
         return True
@@ -164,16 +165,9 @@ class Pipeline:
         assert stream.past is not None  # as something was found
         try:
             answers = stream.past.answers_of(stream.operations, found.sequences)
-            self._admission.finish(job, self._repeated(job, found, answers))
+            self._admission.finish(job, self._replies.repeated(job, found, answers))
         except Exception as error:
             self._admission.finish(job, error)
-
-    def _repeated(self, job: Job, found: Found, answers: NDArray[np.void]) -> Reply:
-        labels, alone = ([self._names[n] for n in answers[name].tolist()] for name in ("label", "zero_shot_label"))
-        return Reply(
-            *(job.id, job.request.stream, True, True, None, labels, alone),
-            *(answers["probability"], answers["zero_shot_probability"], answers["entropy"], found.sequences),
-        )
 
     # -- write ------------------------------------------------------------------------------------------------------
 
@@ -276,11 +270,9 @@ class Pipeline:
                         stored[stream.number] = int(_rows(some[0])[0]), answered.stored()
                         stream.time = group.time
                         stream.since_snapshot += len(answered.labels)
-                    replies += [(job, self._reply(job, answered, rows)) for job, rows in _slices(some)]
+                    replies += [(job, self._replies.first(job, answered, rows)) for job, rows in _slices(some)]
                     now = time.perf_counter()
-                    stream.statistics.add(
-                        answered, len(answered.labels) if learn else 0, [now - job.began for job in some]
-                    )
+                    stream.statistics.add(answered, learn, [now - job.began for job in some])
                 stream.version += 1
         if stored:
             self.last_answers.add(group.number, stored)
@@ -298,27 +290,6 @@ class Pipeline:
         except Exception as error:
             stream.failed = f"stream {stream.name} could not learn what is in the journal: {error}"
             raise
-
-    def _reply(self, job: Job, answered: Answered, rows: slice) -> Reply:
-        request, scored = job.request, job.scored
-        assert scored is not None  # as it was answered
-        labels, alone = ([self._names[n] for n in one.tolist()] for one in (answered.labels[rows], scored.labels))
-        sequences = np.full(len(job), -1) if job.sequences is None else job.sequences
-        numbers = answered.probabilities[rows], scored.probabilities, answered.entropies[rows]
-        best = (
-            answered.logits[rows].topk(min(request.top, len(self._names)), dim=1).indices.numpy()
-            if request.top
-            else None
-        )
-        return Reply(
-            *(job.id, request.stream, job.sequences is not None, False, job.reason, labels, alone),
-            *(*numbers, sequences),
-            top_labels=None if best is None else [[self._names[n] for n in row] for row in best.tolist()],
-            top_probabilities=None
-            if best is None
-            else np.take_along_axis(answered.spread[rows], best, axis=1).astype(np.float32),
-            logits=answered.logits[rows].float().numpy() if request.logits else None,
-        )
 
 
 def _slices(jobs: Sequence[Job]) -> Iterator[tuple[Job, slice]]:

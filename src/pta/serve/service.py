@@ -21,6 +21,7 @@ from pta.serve.refusals import Refused
 from pta.serve.requests import Reply, Request
 from pta.serve.saving import Saving
 from pta.serve.served import Served, ServiceSettings, Shape
+from pta.serve.stage import one_thread
 from pta.serve.stream_set import StreamSet
 from pta.serve.summary import brief_summary, full_summary
 
@@ -40,7 +41,8 @@ class Service:
         self.shape = Shape(served.classifier.dim, names, *fixed)
         self._journal, self._draining = journal, False
         self._admission = Admission(settings.queue)
-        self._streams = StreamSet(served, journal, folder, settings.auto_create)
+        with one_thread("recover") as alone:  # a replay has the bits of what was learned on one thread
+            self._streams = alone.submit(StreamSet, served, journal, folder, settings.auto_create).result()
         self._saving: Saving | None = None
         self._pipeline = Pipeline(served, settings, journal, self._admission, self._streams, self._save_if_due)
         if isinstance(journal, Journal):

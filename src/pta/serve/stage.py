@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Generic, TypeVar
@@ -21,6 +22,11 @@ def use_threads(count: int) -> None:
     """
     torch.get_num_threads()
     torch.set_num_threads(count)
+
+
+def one_thread(name: str) -> ThreadPoolExecutor:
+    """A thread in which torch uses no other."""
+    return ThreadPoolExecutor(1, name, initializer=use_threads, initargs=(1,))
 
 
 class Stage(Generic[Item]):

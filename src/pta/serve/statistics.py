@@ -24,15 +24,15 @@ class StreamStatistics:
         self._requests = 0
         self._per_second = np.zeros((2, _SECONDS + 2), np.int64)  # the second, the answers in it
 
-    def add(self, given: Answered, learned: int, latencies: list[float]) -> None:
-        """Count the answers of a group."""
+    def add(self, given: Answered, learned: bool, latencies: list[float]) -> None:
+        """Count the answers of a group, which were learned or not, with the seconds that each request took."""
         count, changed = len(given.labels), given.labels != given.scored.labels
         kept = min(count, _RECENT)
         places = np.arange(self.answered + count - kept, self.answered + count) % _RECENT
         for row, values in zip(self._last, (changed, given.entropies, given.scored.entropies), strict=True):
             row[places] = values[-kept:]
         self.answered += count
-        self.learned += learned
+        self.learned += count if learned else 0
         self._changed += int(changed.sum())
         np.add.at(self.answers, given.labels, 1)
         self._prediction += given.spread.sum(axis=0)

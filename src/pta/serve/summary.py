@@ -58,6 +58,7 @@ def full_summary(stream: LiveStream, journal: Journal | NoJournal) -> dict[str, 
 def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
     """Operations and snapshots, the newest last."""
     history = stream.history
+    in_force = {row.sequence for row in history.in_force}
     rows: list[dict[str, Any]] = [
         {
             "sequence": row.sequence,
@@ -65,11 +66,11 @@ def _timeline(stream: LiveStream) -> list[dict[str, Any]]:
             "kind": row.kind,
             "argument": {name: value for name, value in row.argument.items() if name != "samples"},
             "samples": row.argument.get("samples"),
-            "in_force": row in history.in_force,
+            "in_force": row.sequence in in_force,
         }
-        for row in stream.operations
+        for row in stream.operations[-_MOST_ROWS:]
     ]
-    for one in stream.past.snapshots.saved if stream.past else ():
+    for one in stream.past.snapshots.saved[-_MOST_ROWS:] if stream.past else ():
         agrees = one.fingerprint == history.fingerprint(one.sequence)
         kind: dict[str, Any] = {"kind": "snapshot", "argument": {}, "samples": None, "in_force": agrees}
         rows.append({"sequence": one.sequence, "time": one.time, **kind})
