@@ -237,6 +237,29 @@ def test_streams_come_on_first_use_up_to_a_number(server):
     assert server.ask("DELETE", "/streams/first").status == 200
 
 
+def test_a_service_at_its_limits_says_when_to_come_back(pets, tmp_path):
+    sample = features(load_features(pets).samples.features.numpy()[:1])
+    with serving(pets, tmp_path / "state", quota=1, queue=1) as server:
+        statuses = [server.infer(sample, parameters={"learn": True}) for _ in range(2)]
+        assert [answer.status for answer in statuses] == [200, 429]
+        assert int(statuses[1].headers["retry-after"]) > 0
+        assert not json.loads(server.infer(sample).body)["parameters"]["learned"]
+        full = server.infer(features(load_features(pets).samples.features.numpy()[:2]))
+        assert (full.status, "retry-after" in full.headers) == (429, True)
+
+        before = server.state()
+        server.service.drain(PATIENCE)
+        assert server.ask("GET", "/v2/health/live").status == 200
+        for answer in (
+            server.infer(sample),
+            server.ask("GET", "/v2/health/ready"),
+            server.ask("GET", "/v2/models/pta/ready"),
+        ):
+            assert answer.status == 503
+            assert "shutting down" in error_of(answer)
+        assert server.state() == before
+
+
 # -- bodies ---------------------------------------------------------------------------------------------------------
 
 

@@ -121,9 +121,8 @@ def test_errors_are_told_in_words(triton, samples):
             triton.infer("pta", feature_input(np.ascontiguousarray(given), is_binary=True), **more)
     with pytest.raises(utils.InferenceServerException, match="Not Found"):
         triton.get_model_metadata("other")
-    triton.headers = {}
     with pytest.raises(utils.InferenceServerException, match="a token is needed"):
-        triton.get_server_metadata()
+        triton.client.get_server_metadata()
 
 
 def test_a_second_process_cannot_have_the_data_folder(server, pets, pta):
