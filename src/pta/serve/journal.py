@@ -27,8 +27,7 @@ from pta.serve.journal_schema import (
     INSERT_STREAM,
     Batch,
     connect,
-    is_empty,
-    make_tables,
+    new_journal,
     read_batches,
     seal,
     unreadable,
@@ -221,13 +220,11 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
     log = path.with_name(f"{path.name}-wal")
     if is_damaged(log):
         raise UnreadableFile(f"{log} is damaged in the middle; --repair cuts before the damage")
-    with closing(connect(path)) as connection:
-        if is_empty(connection):
+    if not path.exists():
+        with new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
-            connection.execute("BEGIN")
-            make_tables(connection)
             connection.execute("INSERT INTO about VALUES (?, 0, ?)", (text, seal(text, 0)))
-            connection.execute("COMMIT")
+    with closing(connect(path)) as connection:
         if (problem := next(damage(connection), None)) is not None:
             raise UnreadableFile(
                 f"{path} is damaged: {problem}; pta journal check lists all damage, and --repair cuts before it"
