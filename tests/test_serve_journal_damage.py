@@ -114,6 +114,24 @@ def test_a_flipped_bit_anywhere_in_the_file_is_noticed_or_changes_nothing(closed
     assert refused > 10
 
 
+def test_a_truncated_file_is_refused_and_not_made_anew(closed, copy):
+    size = (closed / FILE).stat().st_size
+    for rest in (0, 10, 4096, 16384, size // 2, size - 16384):
+        folder = copy(closed)
+        with (folder / FILE).open("rb+") as file:
+            file.truncate(rest)
+        with pytest.raises(UnreadableFile):
+            open_journal(folder)
+        assert (folder / FILE).stat().st_size == rest
+
+
+def test_a_killed_maker_leaves_nothing_that_is_in_the_way(tmp_path):
+    for name in (f"{FILE}.new", f"{FILE}.new-wal"):
+        (tmp_path / name).write_bytes(b"a part")
+    open_journal(tmp_path).close()
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
 @pytest.mark.parametrize(
     ("piece", "said"),
     [

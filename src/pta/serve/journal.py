@@ -27,8 +27,7 @@ from pta.serve.journal_schema import (
     INSERT_STREAM,
     Batch,
     connect,
-    is_empty,
-    make_tables,
+    new_journal,
     read_batches,
     seal,
     unreadable,
@@ -159,7 +158,7 @@ class Journal(JournalWriter):
             self._scrub()
 
     def _scrub(self) -> None:
-        """Write the file anew without what was deleted, and empty the log.
+        """Write the file anew without what was deleted, empty the log, and remove what a repair has left.
 
         `secure_delete` alone is not enough: where SQLite moves rows between pages, it can leave a copy in the unused
         part of a page, which it no longer knows of when the row is deleted later.
@@ -168,7 +167,9 @@ class Journal(JournalWriter):
             self._writer.execute("VACUUM")
             with self._reading:
                 is_busy = value(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
+            for left in self.path.parent.glob(f"{FILE_NAME}.*"):
+                left.unlink()
+        except (sqlite3.Error, OSError) as error:
             self.read_only = first_line(error)
             raise JournalFailed(
                 f"the rows are deleted, but their bytes may still be in {self.path} ({self.read_only}); "
@@ -221,13 +222,11 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
     log = path.with_name(f"{path.name}-wal")
     if is_damaged(log):
         raise UnreadableFile(f"{log} is damaged in the middle; --repair cuts before the damage")
-    with closing(connect(path)) as connection:
-        if is_empty(connection):
+    if not path.exists():
+        with new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
-            connection.execute("BEGIN")
-            make_tables(connection)
             connection.execute("INSERT INTO about VALUES (?, 0, ?)", (text, seal(text, 0)))
-            connection.execute("COMMIT")
+    with closing(connect(path)) as connection:
         if (problem := next(damage(connection), None)) is not None:
             raise UnreadableFile(
                 f"{path} is damaged: {problem}; pta journal check lists all damage, and --repair cuts before it"

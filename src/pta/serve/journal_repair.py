@@ -15,8 +15,7 @@ from pta.serve.journal_schema import (
     INSERT_SAMPLE,
     Batch,
     connect,
-    is_empty,
-    make_tables,
+    new_journal,
     read_batches,
     seal,
     unreadable,
@@ -26,24 +25,25 @@ from pta.serve.journal_schema import (
 
 def repair_journal(path: Path) -> None:
     """Cut a damaged journal after its last whole group; leave a whole one as it is."""
-    new = path.with_name(f"{path.name}.repaired")
-    new.unlink(missing_ok=True)
     with closing(connect(path)) as old:  # SQLite itself cuts the log before the first damage
-        if is_empty(old):
-            return
         if not _is_damaged(old):
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return
-        with closing(connect(new)) as into:
-            into.execute("BEGIN")
-            make_tables(into)
+    with new_journal(path) as into:
+        with closing(connect(path)) as old:
             _copy_small_tables(old, into, path)
             _copy_groups(old, into)
-            into.execute("COMMIT")
-    path.replace(path.with_name(f"{path.name}.damaged"))
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    new.replace(path)
+        _keep(path)
+
+
+def _keep(path: Path) -> None:
+    """Give a damaged journal a second name, which it has alone when the repaired one is in its place."""
+    damaged = path.with_name(f"{path.name}.damaged")
+    damaged.unlink(missing_ok=True)
+    damaged.hardlink_to(path)
+    log = path.with_name(f"{path.name}-wal")  # which is there if SQLite could not empty it
+    if log.exists():
+        log.replace(damaged.with_name(f"{damaged.name}-wal"))
 
 
 def _is_damaged(connection: sqlite3.Connection) -> bool:

@@ -5,10 +5,11 @@ id of the batch. So a sample needs no column for its sequence number, group or t
 There is one row per sample, not one per request: pages of 16 KiB would be half empty with requests of 9 kB.
 """
 
+import os
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
@@ -23,6 +24,13 @@ FORMAT = 1
 PAGE = 16384
 _APPLICATION = 0x70746A6C  # "ptjl"
 _PATIENCE = 60.0  # seconds that a process waits for another's lock, which is held for milliseconds
+
+_SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "wal_autocheckpoint = 0",  # a failed checkpoint would look like a failed commit
+)
 
 _TABLES = """
 CREATE TABLE about (identity TEXT NOT NULL, is_erasing INTEGER NOT NULL, seal BLOB NOT NULL);
@@ -138,7 +146,7 @@ class Batch:
 
     def is_whole(self) -> bool:
         """Whether everything is as it was written."""
-        return self.seal == self.sealed().seal
+        return self.seal == _seal_of_batch(self._head(), self.rows)
 
     def sealed(self) -> "Batch":
         """The same with the seal that belongs to it."""
@@ -176,39 +184,49 @@ def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to a journal, or to a new and empty one; a file that is no journal is left as it is."""
-    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-    settings = [
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "secure_delete = ON",
-        "wal_autocheckpoint = 0",  # a failed checkpoint would look like a failed commit
-    ]
-    if is_empty(connection):
-        settings = [f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", *settings]
-    else:
-        _require_format(connection, path)
-    for setting in settings:
+    """A connection to a journal; a file that is no journal is left as it is."""
+    connection = _connect(path, "rw")
+    _require_format(connection, path)
+    for setting in _SETTINGS:
         connection.execute(f"PRAGMA {setting}")
     return connection
 
 
-def make_tables(connection: sqlite3.Connection) -> None:
-    """The tables of a new journal, in the transaction that is open."""
-    for statement in _TABLES.split(";\n"):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    place = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
 
 
-def is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether a database has no tables yet."""
-    return value(connection, "SELECT count(*) FROM sqlite_schema") == 0
+@contextmanager
+def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
+    """A journal without rows, to be filled; it comes to its place when the block has ended and it is on the disk."""
+    part = path.with_name(f"{path.name}.new")
+    for suffix in ("", "-wal", "-shm"):
+        part.with_name(part.name + suffix).unlink(missing_ok=True)
+    with closing(_connect(part, "rwc")) as connection:
+        for setting in (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", *_SETTINGS):
+            connection.execute(f"PRAGMA {setting}")
+        connection.execute("BEGIN")
+        for statement in _TABLES.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        yield connection
+        connection.execute("COMMIT")
+    part.replace(path)
+    with suppress(PermissionError):  # a folder that may not be read, as `pta.files` has it
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _require_format(connection: sqlite3.Connection, path: Path) -> None:
     if value(connection, "PRAGMA application_id") != _APPLICATION:
-        raise UnreadableFile(f"{path} is no journal of pta; choose another data folder")
+        raise UnreadableFile(
+            f"{path} is no journal of pta (truncated?); restore a backup, or choose another data folder"
+        )
     if (found := value(connection, "PRAGMA user_version")) != FORMAT:
         raise UnreadableFile(f"{path} has format {found}, and this pta reads format {FORMAT}; install a newer pta")
 

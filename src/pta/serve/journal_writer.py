@@ -25,6 +25,7 @@ from pta.serve.journal_schema import (
     INSERT_SAMPLE,
     INSERT_SOURCE,
     INSERT_STREAM,
+    PAGE,
     Batch,
     SampleRow,
     SourceRow,
@@ -103,8 +104,7 @@ class JournalWriter(JournalReader):
             RepeatedId: an id is there already; nothing was written.
             JournalFailed: the disk refuses; nothing has changed here, and nothing can be written any more.
         """
-        for request in requests:
-            _require_fitting(request)
+        _require_fitting(requests)
         by_stream: dict[int, list[int]] = {}
         for position, request in enumerate(requests):
             by_stream.setdefault(request.stream, []).append(position)
@@ -136,7 +136,7 @@ class JournalWriter(JournalReader):
             self._streams = self._streams | streams
             self._sources = self._sources | sources if sources else self._sources
             self._counts.update(row.source for batch in batches for row in batch.rows)
-            self._pages += 8 + 2 * (row - group)  # most come from the index of ids, which has them in no order
+            self._pages += _pages_of(batches)
             if self._pages > _PAGES_IN_LOG:
                 self._empty_log("PASSIVE")
         return Committed(group, now, tuple(firsts))
@@ -153,12 +153,12 @@ class JournalWriter(JournalReader):
         return known.id
 
     def _write_answers(self, answers: StoredAnswers) -> None:
-        query = "SELECT id, span FROM batches NOT INDEXED WHERE id >= ?1 AND group_ = ?1 AND stream = ?2"
+        query = "SELECT id, span, erased FROM batches NOT INDEXED WHERE id >= ?1 AND group_ = ?1 AND stream = ?2"
         for stream, given in answers.answers.items():
             found = self._writer.execute(query, (answers.group, stream)).fetchone()
-            if found is None:
-                continue  # it was erased
-            id, span = found
+            if found is None or found[2]:
+                continue  # it was erased, and the answers with it
+            id, span, _ = found
             if given.dtype != ANSWER or given.shape != (span,):
                 raise InvalidSamples(
                     f"{span} samples of stream {stream} are in group {answers.group}, not {given.shape}"
@@ -208,12 +208,26 @@ class JournalWriter(JournalReader):
             self.read_only = first_line(error)
 
 
-def _require_fitting(request: NewRequest) -> None:
-    features = request.features
-    if features.dtype != np.float16 or features.ndim != 2 or 0 in features.shape:
-        raise InvalidSamples(f"features are float16 in B×d, not {features.dtype} in {features.shape}")
-    if len(request.touches) != len(features) or len(request.id_hash) != 16 or len(request.digest) != 16:
-        raise InvalidSamples("a request has one entry of touches per sample, and 16 bytes of id and of digest")
+def _pages_of(batches: Sequence[Batch]) -> int:
+    """About how many pages a group adds to the log: a few of each table, its rows, and those of the index of ids.
+
+    That has 400 ids per page, in no order.
+    """
+    rows = [row for batch in batches for row in batch.rows]
+    if not rows:
+        return 4
+    return 8 + len(rows) * len(rows[0].feature) // PAGE + min(len(rows), rows[-1].id // 400)
+
+
+def _require_fitting(requests: Sequence[NewRequest]) -> None:
+    for request in requests:
+        features = request.features
+        if features.dtype != np.float16 or features.ndim != 2 or 0 in features.shape:
+            raise InvalidSamples(f"features are float16 in B×d, not {features.dtype} in {features.shape}")
+        if features.shape[1] != requests[0].features.shape[1]:
+            raise InvalidSamples(f"the features of a group have one d, not {features.shape[1]} beside others")
+        if len(request.touches) != len(features) or len(request.id_hash) != 16 or len(request.digest) != 16:
+            raise InvalidSamples("a request has one entry of touches per sample, and 16 bytes of id and of digest")
 
 
 def _rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow]:
