@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from pta import create_adapter
 from pta.classifier import ZeroShotClassifier
+from pta.serve.answering import samples_from
+from pta.serve.journal import Journal
 from pta.serve.requests import Learn, Request
 from pta.serve.served import Served, ServiceSettings
 from pta.serve.service import Service
+from pta.serve.stage import one_thread
 
 CLASSES, DIM = 6, 16
 anchors = torch.nn.functional.normalize(torch.randn(CLASSES, DIM, generator=torch.Generator().manual_seed(1)), dim=1)
@@ -58,6 +62,15 @@ def state_of(service: Service, stream: str = "default") -> dict[str, torch.Tenso
     live = service._streams.require(stream)
     with live.lock:
         return live.state.adapter.snapshot().tensors
+
+
+def replayed(journal: Journal, stream: int = 1) -> dict[str, torch.Tensor]:
+    """The state after all groups of a journal, learned on one thread as the service does."""
+    adapter = create_adapter("pta", CLASSIFIER)
+    with one_thread("replay") as alone:
+        for group in journal.groups(stream):
+            alone.submit(adapter.step, samples_from(group.features)).result()
+    return adapter.state()
 
 
 def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
