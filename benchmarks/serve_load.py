@@ -83,7 +83,7 @@ class Server:
         """What so many clients see, who send these requests in turn."""
         processes = min(PROCESSES, clients)
         shares = [clients // processes + (one < clients % processes) for one in range(processes)]
-        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
             jobs = [(self.port, requests[one::processes], share, seconds) for one, share in enumerate(shares)]
             latencies = np.concatenate(pool.starmap(drive, jobs, chunksize=1))
         return Load(len(latencies) / seconds, latencies)

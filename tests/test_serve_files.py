@@ -87,6 +87,7 @@ def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(t
         dropped = service.summary("default")["oldest"]["sequence"]
         assert dropped
         assert "oldest moment" in str(refused(409, service.rewind, "default", to_sequence=dropped - 1))
+        refused(409, service.rewind, "default", to_time=1.0)
         assert service.rewind("default", to_sequence=dropped)["sequence"]
         live = state_of(service)
     with open_service(tmp_path) as service:

@@ -237,6 +237,29 @@ def test_streams_come_on_first_use_up_to_a_number(server):
     assert server.ask("DELETE", "/streams/first").status == 200
 
 
+def test_a_service_at_its_limits_says_when_to_come_back(pets, tmp_path):
+    sample = features(load_features(pets).samples.features.numpy()[:1])
+    with serving(pets, tmp_path / "state", quota=1, queue=1) as server:
+        statuses = [server.infer(sample, parameters={"learn": True}) for _ in range(2)]
+        assert [answer.status for answer in statuses] == [200, 429]
+        assert int(statuses[1].headers["retry-after"]) > 0
+        assert not json.loads(server.infer(sample).body)["parameters"]["learned"]
+        full = server.infer(features(load_features(pets).samples.features.numpy()[:2]))
+        assert (full.status, "retry-after" in full.headers) == (429, True)
+
+        before = server.state()
+        server.service.drain(PATIENCE)
+        assert server.ask("GET", "/v2/health/live").status == 200
+        for answer in (
+            server.infer(sample),
+            server.ask("GET", "/v2/health/ready"),
+            server.ask("GET", "/v2/models/pta/ready"),
+        ):
+            assert answer.status == 503
+            assert "shutting down" in error_of(answer)
+        assert server.state() == before
+
+
 # -- bodies ---------------------------------------------------------------------------------------------------------
 
 
@@ -343,6 +366,7 @@ def test_events_end_with_their_stream(server):
 
 
 def test_metrics_have_their_documented_names_and_no_stream(server):
+    server.ask("GET", "/streams/nobody")
     text = server.ask("GET", "/metrics").body.decode()
     for name in (
         *('pta_requests_total{route="/v2/models/pta/infer",status="200"}', 'pta_samples_total{outcome="learned"}'),
@@ -390,6 +414,13 @@ def test_a_failure_inside_is_told_by_its_number_alone(server, monkeypatch, capfd
     assert (failure["failure"], line["status"]) == ("RuntimeError", 500)
     assert "test_serve_http.py" in failure["at"]
     assert "cat's features" not in json.dumps(failure)
+
+
+def test_a_service_without_a_journal_says_that_nothing_is_durable(server, pets):
+    assert json.loads(server.ask("GET", "/v2").body)["durable"]
+    with serving(pets, None) as forgetful:
+        assert not json.loads(forgetful.ask("GET", "/v2").body)["durable"]
+        assert json.loads(forgetful.infer(good(server)).body)["parameters"]["learned"]
 
 
 def test_openapi_describes_every_route(server):

@@ -89,6 +89,7 @@ def test_without_a_list_of_outputs_all_usual_ones_come_in_binary(triton, samples
     ]
     assert result.as_numpy("label").dtype == np.object_
     assert result.get_response()["parameters"]["learned"]
+    assert result.get_response()["id"]  # made by the service
 
 
 def test_half_precision_is_learned_as_it_is(triton, samples):
@@ -121,9 +122,8 @@ def test_errors_are_told_in_words(triton, samples):
             triton.infer("pta", feature_input(np.ascontiguousarray(given), is_binary=True), **more)
     with pytest.raises(utils.InferenceServerException, match="Not Found"):
         triton.get_model_metadata("other")
-    triton.headers = {}
     with pytest.raises(utils.InferenceServerException, match="a token is needed"):
-        triton.get_server_metadata()
+        triton.client.get_server_metadata()
 
 
 def test_a_second_process_cannot_have_the_data_folder(server, pets, pta):

@@ -125,6 +125,10 @@ def test_figures_move_while_a_client_sends(page, server, stream):
     row = page.locator("#classes tbody tr").first
     figures = [touched["name"], str(touched["touches"]), str(touched["answers"]), f"{touched['cosine']:.3f}"]
     expect(row.locator("th, td:not(.way)")).to_have_text(figures)
+    widths = page.locator(".bar rect").evaluate_all(
+        "(bars) => bars.map((bar) => parseFloat(bar.getAttribute('width')))"
+    )
+    assert max(widths) == 100
     assert "ccuracy" not in page.content()
 
 

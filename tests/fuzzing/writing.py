@@ -52,7 +52,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         if isinstance(path, str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             _note(path)
     elif event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "sqlite3.connect"):
-        _note(arguments[0])
+        if not isinstance(arguments[0], int):  # a descriptor, whose file was opened before
+            _note(arguments[0])
 
 
 def _note(path: Any) -> None:

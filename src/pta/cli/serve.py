@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
-from pta.cli.messages import say, writing_stdout
+from pta.cli.messages import say, warn, writing_stdout
 from pta.cli.method_choice import around, settings_of
 from pta.cli.quantities import parse_duration, parse_size
 from pta.datasets.features import load_features
@@ -140,7 +140,7 @@ def _token(file: Path | None, data: Path | None) -> str:
 def _announce(shape: Shape, address: str, token: str | None) -> None:
     """Say what is served; the login link goes to stdout, because what stderr gets may be kept."""
     if not shape.durable:
-        say("--no-journal: nothing is durable; what is learned ends with this process")
+        warn("--no-journal: nothing is durable; what is learned ends with this process")
     say(f"{shape.method} for {shape.classes:,} classes on {address}")
     if token is not None:
         print(f"{address}/#token={token}")

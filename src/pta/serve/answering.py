@@ -13,12 +13,10 @@ from pta.adapters import Adapter
 from pta.classifier import ZeroShotClassifier
 from pta.engines import Rule
 from pta.engines.touches import DOUBT, find_touches
-from pta.engines.zero_shot import ZeroShot
+from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.samples import Samples
 from pta.serve.journal_rows import ANSWER
 from pta.serve.served import rule_of
-
-_LEAST = 1e-300  # the logarithm of no probability is less
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Answered:
 
     scored: Scored
     logits: Tensor  # B×C
-    spread: NDArray[np.float64]  # B×C probabilities
+    chances: NDArray[np.float64]  # B×C probabilities
     labels: NDArray[np.int64]
     probabilities: NDArray[np.float32]
     entropies: NDArray[np.float32]
@@ -89,24 +87,22 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
     zero_shot = ZeroShot(classifier, Samples.unchecked(torch.from_numpy(unit).to(classifier.anchors)))
     z = zero_shot.logits.float().numpy()
     labels = z.argmax(axis=1)
-    z = z - z.max(axis=1, keepdims=True)
-    spread = np.exp(z)
-    total = spread.sum(axis=1, keepdims=True)
-    spread /= total
-    entropies = np.log(total[:, 0]) - np.einsum("bc,bc->b", spread, z)
-    probabilities = spread[np.arange(len(spread)), labels]
-    touches = [b""] * len(features) if rule is None else _touches(zero_shot, spread, rule)
-    return Scored(features, unit, labels, probabilities, entropies, touches)
+    z = z - z[np.arange(len(z)), labels][:, None]
+    weights = np.exp(z)
+    total = weights.sum(axis=1)
+    entropies = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
+    touches = [b""] * len(z) if rule is None else _touches(zero_shot, weights, total, rule)
+    return Scored(features, unit, labels, 1 / total, entropies, touches)
 
 
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     """The method's answers; `learn` from all samples, in order, or from none."""
     logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
-    spread = adapter.probabilities(logits).numpy()
+    spread = adapter.probabilities(logits)
+    entropies, chances = entropy_of(spread).numpy(), spread.numpy()
     labels = logits.numpy().argmax(axis=1)
-    probabilities = spread[np.arange(len(spread)), labels].astype(np.float32)
-    entropies = -np.einsum("bc,bc->b", spread, np.log(np.maximum(spread, _LEAST)))
-    return Answered(scored, logits, spread, labels, probabilities, entropies.astype(np.float32))
+    probabilities = chances[np.arange(len(labels)), labels].astype(np.float32)
+    return Answered(scored, logits, chances, labels, probabilities, entropies.astype(np.float32))
 
 
 def warm_up(adapter: Adapter) -> None:
@@ -130,15 +126,15 @@ def _at_unit_length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return rows / np.sqrt(np.einsum("bd,bd->b", rows, rows))[:, None]
 
 
-def _touches(zero_shot: ZeroShot, spread: NDArray[np.float32], rule: Rule) -> list[bytes]:
+def _touches(zero_shot: ZeroShot, weights: NDArray[np.float32], total: NDArray[np.float32], rule: Rule) -> list[bytes]:
     """The numbers of the classes that each sample touches; float64 decides where float32 cannot."""
-    high = spread >= np.float32(rule.threshold * (1 - DOUBT))
-    if (spread[high] <= rule.threshold * (1 + DOUBT)).any():
+    samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
+    if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():
         found = find_touches(zero_shot, rule)
         order = np.argsort(found.samples, kind="stable")
         samples, classes = found.samples[order], found.classes[order]
-    else:
-        samples, classes = high.nonzero()
     packed = classes.astype("<u4").tobytes()
-    ends = (4 * np.searchsorted(samples, np.arange(len(spread) + 1))).tolist()
+    if len(weights) == 1:
+        return [packed]
+    ends = (4 * np.searchsorted(samples, np.arange(len(weights) + 1))).tolist()
     return [packed[start:end] for start, end in pairwise(ends)]

@@ -69,12 +69,13 @@ class Gate:
             if status == 0:
                 await _send_error(answer, refused, number)
         finally:
-            seconds, route = (
-                perf_counter() - started,
-                self._infer.paths[0] if path in self._infer.paths else getattr(scope.get("route"), "path", ""),
-            )
-            self._metrics.request(route, status, seconds)
-            self._log.request(number, scope["method"], path, scope.get("path_params", {}).get("name"), status, seconds)
+            seconds, stream = perf_counter() - started, scope.get("path_params", {}).get("name")
+            self._metrics.request(self._route(scope, path), status, seconds)
+            self._log.request(number, scope["method"], path, stream, status, seconds)
+
+    def _route(self, scope: Scope, path: str) -> str:
+        """The pattern that a path matched; empty for none, so that clients cannot make up metrics."""
+        return self._infer.paths[0] if path in self._infer.paths else getattr(scope.get("route"), "path", "")
 
 
 def as_refused(error: Exception) -> Refused:

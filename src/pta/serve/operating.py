@@ -15,7 +15,7 @@ from pta.serve.journal import Journal
 from pta.serve.journal_rows import JournalFailed, Operation
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
-from pta.serve.past import imported_adapter
+from pta.serve.past import Past, imported_adapter
 from pta.serve.pipeline import Change, Pipeline
 from pta.serve.refusals import Refused
 from pta.serve.saving import Saving
@@ -69,6 +69,7 @@ class Operating:
         last = journal.last(stream.number)[0]
         if to is None or not 0 <= to <= last:
             raise Refused(422, f"sequence {to} is not in the journal of {stream.name}, which ends at {last}")
+        _past_of(stream).require_kept(to)
         return self._replay(journal, stream, "rewind", {"to": to}, dry_run)
 
     def unlearn(self, stream: LiveStream, source: str, erase: bool, dry_run: bool) -> dict[str, Any]:
@@ -132,8 +133,7 @@ class Operating:
         self, journal: Journal, stream: LiveStream, kind: str, argument: Mapping[str, Any], dry_run: bool
     ) -> dict[str, Any]:
         """Make the state of the new history beside the stream, then swap it in."""
-        past = stream.past
-        assert past is not None  # as there is a journal
+        past = _past_of(stream)
         if dry_run:
             return self._operate(stream, kind, argument, _keep_state, dry_run=True)
         after = History.of([*stream.operations, Operation(_NOT_WRITTEN_YET, time.time(), kind, argument)])
@@ -158,13 +158,19 @@ class Operating:
 
     def _erase(self, journal: Journal, stream: LiveStream, argument: Mapping[str, Any], sequence: int) -> None:
         """Remove rows from the journal, and the snapshots that learned from them."""
-        assert stream.past is not None
         assert self._saving is not None  # as there is a journal
         self._saving.save(stream).result()
-        self._saving.thread.submit(stream.past.snapshots.remove, argument["first"], sequence - 1).result()
+        remove = _past_of(stream).snapshots.remove
+        self._saving.thread.submit(remove, argument["first"], sequence - 1).result()
         change = Change(lambda: journal.erase(stream.number, argument["source"], sequence), lambda rows: rows)
         self._pipeline.put(change)
         change.future.result()
+
+
+def _past_of(stream: LiveStream) -> Past:
+    """The past of a stream that has a journal."""
+    assert stream.past is not None
+    return stream.past
 
 
 def _keep_state(stream: LiveStream, row: Operation) -> None:

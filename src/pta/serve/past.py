@@ -37,15 +37,20 @@ class Past:
         """The state after a row; refused where the journal no longer reaches back far enough."""
         state = self.snapshots.newest(history, until)
         if state is None:
-            dropped, when = self._journal.oldest(self._number)
-            if dropped > until or history.spans(0, dropped):
-                moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
-                raise Refused(
-                    409, f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}"
-                )
+            if history.spans(0, self._journal.oldest(self._number)[0]):
+                self.require_kept(0)
             state = StreamState.fresh(self._served)
         self.advance(state, history, until)
         return state
+
+    def require_kept(self, sequence: int) -> None:
+        """Refuse a moment before the oldest that rows can be replayed from."""
+        dropped, when = self._journal.oldest(self._number)
+        if sequence < dropped:
+            moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+            raise Refused(
+                409, f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}"
+            )
 
     def advance(self, state: StreamState, history: History, until: int) -> None:
         """Learn the rows in force after those that a state covers, up to a row."""

@@ -4,9 +4,6 @@ A body is JSON, or JSON followed by the raw bytes of its input; the header `Infe
 the JSON ends. Everything that can be known without the model and the state is checked here, before any work.
 """
 
-import base64
-import re
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,8 +14,8 @@ import orjson
 from numpy.typing import NDArray
 
 from pta.errors import first_line, nearest, shown
-from pta.samples import LARGEST_NORM, SMALLEST_NORM
-from pta.serve.bytes_tensor import join_elements, split_elements
+from pta.serve.bytes_tensor import join_elements
+from pta.serve.input_tensor import read_input, require_type
 from pta.serve.refusals import Refused
 from pta.serve.requests import Learn, Reply, Request
 from pta.serve.served import Shape
@@ -32,8 +29,7 @@ _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
 _KEYS = ("id", "inputs", "outputs", "parameters")
 _PARAMETERS = ("stream", "learn", "source", "top", "binary_data_output")
-_FLOATS = {"FP32": "<f4", "FP16": "<f2"}
-_ADDRESS = re.compile(rb"\s*(https?|file|ftp|data):", re.IGNORECASE)
+_STORED = {"FP32": "<f4", "INT64": "<i8"}
 _USUAL_OUTPUTS = {
     "label": "BYTES",
     "zero_shot_label": "BYTES",
@@ -70,15 +66,15 @@ def metadata(shape: Shape) -> dict[str, Any]:
 def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[Request, Wanted]:
     """What an infer request asks for; `json_length` is the header that a request with a binary input has."""
     end = _json_end(json_length, len(body))
-    head = _of_type(dict, "the body", _parsed(memoryview(body)[:end]))
+    head = require_type(dict, "the body", _parsed(memoryview(body)[:end]))
     _require_known("the body", head, _KEYS)
-    parameters = _of_type(dict, "parameters", head.get("parameters", {}))
+    parameters = require_type(dict, "parameters", head.get("parameters", {}))
     _require_known("parameters", parameters, _PARAMETERS)
     inputs = head.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
         raise Refused(422, "inputs must be a list of one tensor, features or image")
-    tensor = _of_type(dict, "inputs[0]", inputs[0])
-    features, pictures = _read_input(tensor, memoryview(body)[end:], shape)
+    tensor = require_type(dict, "inputs[0]", inputs[0])
+    features, pictures = read_input(tensor, memoryview(body)[end:], shape)
     top, wanted = _read_outputs(head.get("outputs"), parameters, shape.classes)
     learn, source = _learn(parameters.get("learn", "try")), _text("source", parameters.get("source"))
     request = Request(
@@ -122,7 +118,9 @@ def write_reply(reply: Reply, wanted: Wanted, model: str) -> tuple[bytes, int | 
             raw.append(_as_bytes(data, OUTPUTS[name]))
             output["parameters"] = {"binary_data_size": len(raw[-1])}
         else:
-            output["data"] = data if isinstance(data, list) else _contiguous(data, OUTPUTS[name])
+            output["data"] = (
+                data if isinstance(data, list) else np.ascontiguousarray(data, _STORED[OUTPUTS[name]]).ravel()
+            )
         outputs.append(output)
     parameters: dict[str, Any] = {"stream": reply.stream, "learned": reply.learned, "repeated": reply.repeated}
     if reply.reason is not None:
@@ -148,12 +146,6 @@ def _parsed(text: memoryview) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise Refused(422, f"the body is not JSON: {first_line(error)}") from None
-
-
-def _of_type(kind: type, name: str, given: Any) -> Any:
-    if type(given) is not kind:
-        raise Refused(422, f"{name} must be {'an object' if kind is dict else 'a list'}, got {shown(given)}")
-    return given
 
 
 def _require_known(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -186,12 +178,12 @@ def _read_outputs(given: Any, parameters: Mapping[str, Any], classes: int) -> tu
         names = [*_USUAL_OUTPUTS, *(_TOP_OUTPUTS if top else ())]
         return top or 0, Wanted(dict.fromkeys(names, usually_binary))
     binary = {}
-    for number, output in enumerate(_of_type(list, "outputs", given)):
+    for number, output in enumerate(require_type(list, "outputs", given)):
         where = f"outputs[{number}]"
-        name = _of_type(dict, where, output).get("name")
+        name = require_type(dict, where, output).get("name")
         if not isinstance(name, str) or name not in OUTPUTS:
             raise Refused(422, f"{where}: no output is called {shown(name)}; {nearest(name, OUTPUTS)}")
-        own = _of_type(dict, f"{where}.parameters", output.get("parameters", {}))
+        own = require_type(dict, f"{where}.parameters", output.get("parameters", {}))
         binary[name] = _switch("binary_data", own.get("binary_data", usually_binary))
     needs_top = not _TOP_OUTPUTS.keys().isdisjoint(binary)
     return (top or min(_USUAL_TOP, classes)) if needs_top else 0, Wanted(binary)
@@ -201,114 +193,6 @@ def _switch(name: str, given: object) -> bool:
     if not isinstance(given, bool):
         raise Refused(422, f"{name} must be true or false, got {shown(given)}")
     return given
-
-
-def _read_input(
-    tensor: Mapping[str, Any], rest: memoryview, shape: Shape
-) -> tuple[NDArray[np.float32] | None, tuple[bytes, ...] | None]:
-    name, parameters = tensor.get("name"), _of_type(dict, "inputs[0].parameters", tensor.get("parameters", {}))
-    size = parameters.get("binary_data_size")
-    if size is None and len(rest):
-        raise Refused(422, f"{len(rest):,} bytes follow the JSON, but the input has no binary_data_size")
-    if size is not None and (type(size) is not int or size != len(rest) or "data" in tensor):
-        raise Refused(422, f"binary_data_size is {shown(size)}, but {len(rest):,} bytes follow the JSON")
-    raw = None if size is None else rest
-    if name == "features":
-        return _features(tensor, raw, shape), None
-    if name == "image" and shape.takes_pictures:
-        return None, _pictures(tensor, raw, shape)
-    known = "features or image" if shape.takes_pictures else "features; this service has no model for pictures"
-    raise Refused(422, f"no input is called {shown(name)}; it takes {known}")
-
-
-def _rows(tensor: Mapping[str, Any], name: str, trailing: Sequence[int], most: int) -> int:
-    given = tensor.get("shape")
-    expected = "×".join(("B", *map(str, trailing)))
-    if (
-        not isinstance(given, list)
-        or len(given) != 1 + len(trailing)
-        or any(type(one) is not int for one in given)
-        or given[1:] != [*trailing]
-    ):
-        raise Refused(422, f"{name} must have the shape {expected}, got {shown(given)}")
-    if not 1 <= given[0] <= most:
-        raise Refused(422, f"{name}: a request has 1 to {most} samples, got {given[0]}")
-    return int(given[0])
-
-
-def _features(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> NDArray[np.float32]:
-    rows, datatype = _rows(tensor, "features", (shape.dim,), shape.batch), tensor.get("datatype")
-    if not isinstance(datatype, str) or datatype not in (_FLOATS if raw is not None else ("FP32",)):
-        raise Refused(422, f"features must be FP32, or FP16 as a binary input, got {shown(datatype)}")
-    if raw is None:
-        flat = _numbers(tensor.get("data"), rows, shape.dim)
-    else:
-        stored = np.dtype(_FLOATS[datatype])
-        if len(raw) != rows * shape.dim * stored.itemsize:
-            needed = rows * shape.dim * stored.itemsize
-            raise Refused(422, f"features of {rows}×{shape.dim} {datatype} have {needed:,} bytes, got {len(raw):,}")
-        flat = np.frombuffer(raw, stored)
-    features = flat.astype(np.float32, copy=False).reshape(rows, shape.dim)
-    squares = np.einsum("ij,ij->i", features, features)
-    usable = (squares >= SMALLEST_NORM**2) & (squares <= LARGEST_NORM**2)  # neither is true of NaN
-    if not usable.all():
-        row = int(np.argmin(usable))
-        what = "has no length" if squares[row] < SMALLEST_NORM**2 else "has NaN, Inf or too large numbers"
-        raise Refused(422, f"features[{row}] {what}")
-    return features
-
-
-def _numbers(data: object, rows: int, dim: int) -> NDArray[np.float32]:
-    """The numbers of a tensor in JSON, flat or as a list of rows; an `array` takes nothing but numbers."""
-    flat = data
-    if isinstance(data, list) and data and isinstance(data[0], list):
-        if any(type(row) is not list or len(row) != dim for row in data):
-            raise Refused(422, f"features: every row must be a list of {dim} numbers")
-        flat = [number for row in data for number in row]
-    if not isinstance(flat, list) or len(flat) != rows * dim:
-        raise Refused(422, f"features: data must be a list of {rows}×{dim} numbers")
-    try:
-        return np.frombuffer(array("f", flat), np.float32)
-    except TypeError:
-        raise Refused(422, "features: data must hold nothing but numbers") from None
-
-
-def _pictures(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> tuple[bytes, ...]:
-    rows, datatype = _rows(tensor, "image", (), shape.batch), tensor.get("datatype")
-    if datatype != "BYTES":
-        raise Refused(422, f"image must be BYTES, got {shown(datatype)}")
-    pictures = _from_base64(tensor.get("data")) if raw is None else _from_binary(raw)
-    if len(pictures) != rows:
-        raise Refused(422, f"image: the shape says {rows}, but there are {len(pictures)}")
-    return pictures
-
-
-def _from_binary(raw: memoryview) -> tuple[bytes, ...]:
-    try:
-        pictures = tuple(split_elements(raw))
-    except ValueError as error:
-        raise Refused(422, f"image: {error}") from None
-    for number, picture in enumerate(pictures):
-        _require_no_address(number, picture)
-    return pictures
-
-
-def _from_base64(data: object) -> tuple[bytes, ...]:
-    pictures = []
-    for number, text in enumerate(_of_type(list, "image: data", data)):
-        if not isinstance(text, str):
-            raise Refused(422, f"image[{number}] must be a text in base64, got {shown(text)}")
-        _require_no_address(number, text[:16].encode())
-        try:
-            pictures.append(base64.b64decode(text, validate=True))
-        except ValueError:
-            raise Refused(422, f"image[{number}] is not base64") from None
-    return tuple(pictures)
-
-
-def _require_no_address(number: int, start: bytes) -> None:
-    if _ADDRESS.match(start):
-        raise Refused(422, f"image[{number}] is an address; send the picture itself, nothing is fetched")
 
 
 def _digest(
@@ -324,9 +208,5 @@ def _digest(
 
 def _as_bytes(data: Any, datatype: str) -> bytes:
     if datatype == "BYTES":
-        return join_elements(text.encode() for text in data)
-    return _contiguous(data, datatype).tobytes()
-
-
-def _contiguous(data: NDArray[Any], datatype: str) -> NDArray[Any]:
-    return np.ascontiguousarray(data, "<i8" if datatype == "INT64" else "<f4").ravel()
+        return join_elements([text.encode() for text in data])
+    return data.astype(_STORED[datatype], copy=False).tobytes()

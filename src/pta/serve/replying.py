@@ -24,7 +24,7 @@ class Replies:
         if request.top:
             best = logits.topk(min(request.top, len(self._names)), dim=1).indices.numpy()
             top_labels = [self._named(row) for row in best]
-            top_probabilities = np.take_along_axis(answered.spread[rows], best, axis=1).astype(np.float32)
+            top_probabilities = np.take_along_axis(answered.chances[rows], best, axis=1).astype(np.float32)
         return Reply(
             id=job.id,
             stream=request.stream,

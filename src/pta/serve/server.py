@@ -59,13 +59,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Drain on a signal; uvicorn's own would raise it again at the end, and the exit code would not be 0."""
         loop = asyncio.get_running_loop()
-        for one in _ENDING:
-            loop.add_signal_handler(one, self._end)
+        before = {one: signal.signal(one, lambda *_: loop.call_soon_threadsafe(self._end)) for one in _ENDING}
         try:
             yield
         finally:
-            for one in _ENDING:
-                loop.remove_signal_handler(one)
+            for one, handler in before.items():
+                signal.signal(one, handler)
 
     def _end(self) -> None:
         if self._draining is None:

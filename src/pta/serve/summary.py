@@ -33,7 +33,7 @@ def full_summary(stream: LiveStream, journal: Journal | NoJournal) -> dict[str, 
     brief = brief_summary(stream)
     with stream.lock:
         counts = stream.statistics.summary()
-        answers, touches = stream.statistics.answers.tolist(), stream.state.touches.tolist()
+        answers, touches = list(stream.statistics.answers), stream.state.touches.tolist()
         adapter = stream.state.adapter
         cosines, has_touches = _cosines(adapter), rule_of(adapter) is not None
     names = adapter.classifier.class_names

@@ -104,7 +104,8 @@ function bars(row, ...names) {
 const fill = (bar, part, whole) => bar.setAttribute("width", `${whole > 0 ? (100 * part) / whole : 0}%`);
 
 // Rows are made once and kept, so that the row in use keeps the keyboard's focus while figures move.
-function rows(table, items, key, make) {
+// The largest value fills a bar.
+function rows(table, items, key, largest, make) {
   const body = table.tBodies[0];
   const old = new Map([...body.rows].map((row) => [row.dataset.key, row]));
   const focused = document.activeElement;
@@ -118,7 +119,7 @@ function rows(table, items, key, make) {
       row.update = make(row, item);
     }
     if (body.rows[index] !== row) body.insertBefore(row, body.rows[index] || null);
-    row.update(item);
+    row.update(item, largest);
   });
   for (const row of old.values()) row.remove();
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
@@ -199,13 +200,13 @@ function renderClasses() {
   const found = summary.classes.filter((one) => one.name.toLowerCase().includes(wanted));
   const shown = found.sort((a, b) => b.touches - a.touches || b.answers - a.answers).slice(0, SHOWN);
   const most = summary.classes.reduce((high, one) => Math.max(high, one.touches, one.answers), 0);
-  rows($("classes"), shown, (one) => one.name, (row, { name }) => {
+  rows($("classes"), shown, (one) => one.name, most, (row, { name }) => {
     cell(row, "th", name).scope = "row";
     const [touches, answers] = bars(row, "touches", "answers");
     const figures = [0, 1, 2].map(() => cell(row, "td"));
-    return (one) => {
-      fill(touches, one.touches, most);
-      fill(answers, one.answers, most);
+    return (one, largest) => {
+      fill(touches, one.touches, largest);
+      fill(answers, one.answers, largest);
       [count(one.touches), count(one.answers), decimal(one.cosine, 3)].forEach((text, i) => (figures[i].textContent = text));
     };
   });
@@ -215,14 +216,14 @@ function renderClasses() {
 
 function renderSources() {
   const most = Math.max(0, ...summary.sources.map((one) => one.samples));
-  rows($("sources"), summary.sources, (one) => JSON.stringify(one.source), (row, { source }) => {
+  rows($("sources"), summary.sources, (one) => JSON.stringify(one.source), most, (row, { source }) => {
     cell(row, "th", known(source) ? source : "no source named").scope = "row";
     const [bar] = bars(row, "touches");
     const figure = cell(row, "td");
     if (known(source)) button(row, "Un-learn…", `Un-learn ${source}…`, () => change("unlearn", { source }));
     else cell(row, "td");
-    return (one) => {
-      fill(bar, one.samples, most);
+    return (one, largest) => {
+      fill(bar, one.samples, largest);
       figure.textContent = count(one.samples);
     };
   });
@@ -231,7 +232,7 @@ function renderSources() {
 }
 
 function renderHistory() {
-  const first = summary.oldest && known(summary.oldest.sequence) ? summary.oldest.sequence : 0;
+  const first = summary.oldest.sequence;
   const last = Math.max(summary.sequence, first);
   const newestFirst = [...summary.timeline].sort((a, b) => b.sequence - a.sequence || (a.kind === "snapshot") - (b.kind === "snapshot"));
   const marks = newestFirst.map((entry) => {
@@ -249,7 +250,7 @@ function renderHistory() {
   }
   $("rewind").disabled = chosen === null || chosen >= last;
   const shown = allHistory ? newestFirst : newestFirst.slice(0, SHOWN);
-  rows($("history"), shown, (entry) => `${entry.kind} ${entry.sequence}`, (row, entry) => {
+  rows($("history"), shown, (entry) => `${entry.kind} ${entry.sequence}`, 0, (row, entry) => {
     const what = cell(row, "th", described(entry));
     what.scope = "row";
     const figures = [0, 1, 2].map(() => cell(row, "td"));
@@ -259,7 +260,7 @@ function renderHistory() {
       row.classList.toggle("lifted", lifted(now));
       what.textContent = described(now) + (lifted(now) ? " (lifted)" : "");
       [when(now.time), count(now.sequence), now.samples ? count(now.samples) : ""].forEach((text, i) => (figures[i].textContent = text));
-      rewind.disabled = now.sequence >= summary.sequence || now.sequence < first;
+      rewind.disabled = now.sequence >= summary.sequence || now.sequence < summary.oldest.sequence;
     };
   });
   $("all-history").hidden = allHistory || newestFirst.length <= SHOWN;
