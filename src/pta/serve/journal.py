@@ -112,16 +112,16 @@ class Journal(JournalWriter):
         known = self._sources.get((stream, source))
         if known is None:
             return 0
-        holding = "SELECT (SELECT max(id) FROM batches WHERE id <= s.id) FROM samples s WHERE s.source = ?"
+        theirs = f"FROM samples s {ITS_BATCH} WHERE s.source = ?"
         erased = 0
         with self._transaction():
-            for batch in list(read_batches(self._writer, f"first <= ? AND id IN ({holding})", until, known.id)):
+            ids = self._writer.execute(f"SELECT DISTINCT b.id {theirs} AND b.first <= ?", (known.id, until)).fetchall()
+            for (id,) in ids:
+                (batch,) = read_batches(self._writer, "id = ?", id)
                 gone = {row.id for row in batch.rows if row.source == known.id and batch.sequence(row) <= until}
                 self._delete_rows(batch, gone)
                 erased += len(gone)
-            first = value(
-                self._writer, f"SELECT b.first + s.id - b.id FROM samples s {ITS_BATCH} WHERE s.source = ?", known.id
-            )
+            first = value(self._writer, f"SELECT b.first + s.id - b.id {theirs} ORDER BY s.id LIMIT 1", known.id)
             if first is None:
                 self._writer.execute("DELETE FROM sources WHERE id = ?", (known.id,))
             else:
