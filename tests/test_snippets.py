@@ -27,6 +27,7 @@ NOT_RUN = {
     r"rtsp://": "needs a camera",
     r"^pta reproduce (?!--list)": "takes minutes; tests/test_reproduce.py runs it on less",
     r"--method (difftpt|all)|--views-from": "needs generated pictures, or takes minutes",
+    r"^pta (serve|stream|journal) ": "needs a running service; tests/test_serve_document.py has one",
     r"combined.base=mta|FILE-WITH-VIEWS": "needs a file with views; tests/test_evaluate.py runs it",
 }
 """What cannot run in a test, by what is in the command, and why. Its options are checked all the same."""
@@ -40,7 +41,7 @@ def reason_not_to_run(command):
 def reader(tmp_path_factory):
     """A folder with everything that the commands name."""
     folder = tmp_path_factory.mktemp("reader")
-    for name in ("PHOTOS", "photos", "monday", "tuesday", "audit", "inbox"):
+    for name in ("PHOTOS", "photos", "labelled", "monday", "tuesday", "audit", "inbox"):
         write_photos(folder / name, 30 if name == "PHOTOS" else 6)
     write_classes(folder / "classes.txt")
     rng = np.random.default_rng(1)
@@ -96,7 +97,10 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, reader, pta, monke
 
 # -- Python ---------------------------------------------------------------------------------------------------------
 
-NOT_EXECUTED = {'device="cuda"': "needs a GPU; tests/test_program.py runs it"}
+NOT_EXECUTED = {
+    'device="cuda"': "needs a GPU; tests/test_program.py runs it",
+    "127.0.0.1:8080": "needs a running service; tests/test_serve_document.py has one",
+}
 
 
 @pytest.fixture
@@ -108,6 +112,7 @@ def names(tmp_path, monkeypatch):
     classifier = pta.ZeroShotClassifier(anchors, ["apple", "pear", "plum"])
     features = torch.randn(5, 8, generator=rng)
     pictures = [Image.fromarray(image).convert("RGB") for image in FASHION.images[:3]]
+    pta.PTA(classifier).save("shop.safetensors")
     return {
         **{"pta": pta, "pictures": pictures, "camera": pictures, "picture": pictures[0]},
         **{"text_features": anchors, "anchors": anchors, "class_names": classifier.class_names},
