@@ -70,6 +70,12 @@ class Sums:
             raise StateMismatch(f"only Sums can be added, as `summarise` gives them, not {type(other).__name__}")
         if (other.fingerprint, other.rule) != (self.fingerprint, self.rule):
             raise StateMismatch("the sums are of an adapter with another classifier or other parameters")
+        if _forms(other.tensors) != _forms(self.tensors):
+            raise StateMismatch("the sums have other tensors than such an adapter has; they are damaged")
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 class WPTA(Adapter):
@@ -183,6 +189,22 @@ class WPTA(Adapter):
         both, after = self.learned + sums, self.clone()
         after._put({**self.state(), **both.tensors, "seen": torch.full_like(self.seen, both.count)})
         after.refresh_state()
+        self._put_checked(after.state(), "the state with the sums")
+
+    @torch.no_grad()
+    def take(self, sums: Sums, refreshed: Sums | None) -> None:
+        """Be where a stream is that has taught these sums, and had taught `refreshed` at its last refresh.
+
+        If that is None, centre and metric stay as they are.
+        """
+        after = self.clone()
+        for taken in (sums,) if refreshed is None else (refreshed, sums):
+            self.learned.require_like(taken)
+            after._put({**after.state(), **taken.tensors, "seen": torch.full_like(self.seen, taken.count)})
+            if taken is refreshed:
+                after.refresh_state()
+        for layer in after._layers:
+            layer.measure(after.centre, after._texts.part)
         self._put_checked(after.state(), "the state with the sums")
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
