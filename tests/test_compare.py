@@ -298,10 +298,10 @@ def test_the_table_says_who_what_and_what_the_interval_leaves_out(pta, written):
         "pta:h=5",
         "pta:h=20",
         "B is better by",
-        "other orders of the stream and other data are not in it",
+        "It does not cover other stream orders or other data.",
     ):
         assert words in done.stdout
-    assert done.stderr == "pta: left out, as it is not in both: cars, dtd\n"
+    assert done.stderr == "pta: left out, because only one file has them: cars, dtd\n"
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_a_state_of_another_decoder_is_gone_on_with_only_if_decode_says_so(pta, 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(decoding._OnHost, "name", "another 1.0")
         done = pta("predict", tmp_path / "photos", *fixed)
-        assert "was learnt from pictures that pillow has decoded, not another 1.0; say what is" in done.stderr
+        assert "was learned from pictures decoded by pillow, not by another 1.0; choose the decoder" in done.stderr
         assert (done.returncode, done.stdout) == (2, "")
         pta("predict", tmp_path / "photos", *fixed, "--decode", "pillow")
     assert read_stream(tmp_path / "state.safetensors")["decoder"] == "pillow and another 1.0"

@@ -252,4 +252,4 @@ def test_difftpt_takes_128_rows_of_a_file_made_by_the_command_and_says_how_to_ma
 def test_a_number_of_pictures_without_their_folder_is_refused(pta, photos, tmp_path):
     done = pta("extract", photos, "--model", "embedded", "--out", tmp_path / "f.safetensors", "--generated", "5")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--generated counts pictures of --views-from, which is missing" in done.stderr
+    assert "--generated needs --views-from, the folder of the generated pictures" in done.stderr

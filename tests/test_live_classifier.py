@@ -213,7 +213,7 @@ def test_a_state_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
         assert_state(adapter, learned)
 
 
-def test_when_a_batch_is_given_out_exactly_that_has_been_learnt(samples, classifier):
+def test_when_a_batch_is_given_out_exactly_that_has_been_learned(samples, classifier):
     twin = make()
     batches = predict_stream(classifier, samples, Reading(batch=16))
     given_out = len(next(batches).answers) + len(next(batches).answers)  # and more is being decoded

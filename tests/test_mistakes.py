@@ -46,7 +46,7 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        (f"{PREDICT} --freeze", "--freeze answers from a saved state; say which with --state"),
+        (f"{PREDICT} --freeze", "--freeze predicts from a saved state; name it with --state"),
         ("predict photos --model embedded", "--classes is required"),
         (f"{PREDICT} --classes photos", "--classes photos is a folder; .*: ls photos > classes.txt"),
         (f"{PREDICT} --classes latin.txt", "iconv -f LATIN1 -t UTF-8 latin.txt > converted.txt"),
@@ -71,8 +71,8 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} rtsp://camera/1", "ffmpeg -i rtsp://camera/1 -r 2 -f image2pipe"),
         (f"{PREDICT} {LONG_URL}", re.escape(f"curl -fLO '{LONG_URL}'")),
         (f"extract {LONG_URL} --model embedded --out x.safetensors", re.escape(f"curl -fLO '{LONG_URL}'")),
-        ("predict - --model embedded --classes classes.txt", "nothing came on standard input, where - reads paths"),
-        ("predict - --frames --model embedded --classes classes.txt", "nothing came on standard input"),
+        ("predict - --model embedded --classes classes.txt", "standard input was empty; - reads paths"),
+        ("predict - --frames --model embedded --classes classes.txt", "standard input was empty"),
         ("predict - --model embedded --classes classes.txt --method onzeta", r"--set onzeta.length=1000\), or samples"),
         ("compare missing.json", "no such record file: missing.json"),
         ("compare rows.csv rows.csv", "records are JSON, as pta eval --json .* write them, not CSV"),

@@ -61,7 +61,7 @@ def sample_at(angle):
 def test_the_first_to_come_competes_with_the_last_that_was_put_there():
     adapter = filled_with([0.6, 0.2, 0.4, 0.1])  # the fourth finds no place
     assert kept_in(adapter) == pytest.approx([0.2, 0.4, 0.6])
-    adapter.step(sample_at(0.3))  # surer than the last, and than the worst, which stays
+    adapter.step(sample_at(0.3))  # more confident than the last and than the worst, which stays
     assert kept_in(adapter) == pytest.approx([0.2, 0.3, 0.6])
     adapter.step(sample_at(0.5))  # now with the worst
     assert kept_in(adapter) == pytest.approx([0.2, 0.3, 0.5])

@@ -23,7 +23,7 @@ def sole_writer(path: str | Path, *, wait: bool = False) -> Iterator[None]:
         FileInUse: another process writes it, and this one is not to `wait`.
     """
     require_writable(path)
-    target = Path(os.path.realpath(path))  # which, unlike Path.resolve, takes links in a circle
+    target = Path(os.path.realpath(path))  # unlike Path.resolve, it accepts circular links
     with claimed(target.with_name(f".{target.name}.lock"), wait=wait) as mine:
         if not mine:
             raise FileInUse(f"another process is writing {path} now; wait for its end, or choose another file")
