@@ -139,5 +139,5 @@ def test_a_base_is_a_name_and_its_parameters_are_a_mapping(wrong, complaint):
 @pytest.mark.parametrize("base", ["pta", "combined", "transclip", "tca"])
 def test_only_another_method_that_answers_sample_by_sample_can_be_stood_on(base):
     stream = clip_like_stream(1, classes=3, dim=8, count=1)
-    with pytest.raises(InvalidParameter, match=f"PTA cannot stand on {base}"):
+    with pytest.raises(InvalidParameter, match=f"the base of combined cannot be {base}"):
         Combined(stream.classifier, base=base)

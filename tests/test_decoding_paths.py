@@ -165,9 +165,7 @@ def test_what_a_gpu_does_not_decode_is_refused_or_left_to_pillow(encoder, by_gpu
 def test_a_gpu_that_is_not_there_is_said_to_be_missing(encoder):
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
-    with pytest.raises(
-        InvalidParameter, match="--decode gpu is for a model of images on a GPU; this one reads images on"
-    ):
+    with pytest.raises(InvalidParameter, match="--decode gpu needs an image model on a GPU; this one reads images on"):
         open_decoding(encoder, Reading(decode="gpu"))
     assert open_decoding(encoder, Reading()).name == "pillow"
 
@@ -204,4 +202,4 @@ def test_fast_decoding_and_a_gpu_are_refused_together(pta, tmp_path, command):
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "--fast-decode" in done.stderr
-    assert "leave --decode gpu out" in done.stderr
+    assert "leave out --decode gpu" in done.stderr

@@ -194,7 +194,7 @@ def test_it_needs_views_only_if_it_is_told_to_look_at_several():
     adapter = DPE(stream.classifier, first_views=64)
     with pytest.raises(InvalidSamples, match="dpe needs views, which are missing"):
         adapter.step(stream.features)
-    with pytest.raises(InvalidSamples, match="dpe looks at 64 views, but the samples have 12; make more with"):
+    with pytest.raises(InvalidSamples, match="dpe needs 64 views, but the samples have 12; make more with"):
         adapter.step(with_views(stream, 12))
     assert adapter.position == 0
 
@@ -212,7 +212,7 @@ def test_a_sample_without_a_finite_gradient_gets_its_zero_shot_answer_and_teache
     found = adapter.step(stream.features[3:4])
     monkeypatch.undo()
     torch.testing.assert_close(found, stream.classifier.logits(stream.features[3:4]))
-    assert adapter.remarks() == ["dpe: 1 sample(s) had no finite gradient and got their zero-shot answer"]
+    assert adapter.remarks() == ["dpe: 1 sample(s) had no finite gradient and got their zero-shot prediction"]
     learned, before = adapter.state(), other.state()
     for name in set(learned) - {"seen", "without_gradient"}:
         assert torch.equal(learned[name], before[name]), name

@@ -125,7 +125,7 @@ def test_other_inputs_are_encoded_again_if_that_is_wanted(other, encoder, photos
     if not other:
         Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
     before = out.read_bytes()
-    with pytest.raises(StateMismatch, match=r"features of other samples or by other means; .*--replace"):
+    with pytest.raises(StateMismatch, match=r"features of other samples or with other options; .*--replace"):
         run(encoder, photos, out, reading=reading)
     assert out.read_bytes() == before
     assert run(encoder, photos, out, reading=reading, replace=True).encoded == 40
@@ -236,8 +236,8 @@ def test_the_command_stores_patches_if_asked_and_says_how_large_the_file_will_be
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"raw": True, "views": Views(4)}, r"pixels .* cannot be kept together with views"),
-        ({"fast_decode": True, "views": Views(4)}, "whole picture"),
+        ({"raw": True, "views": Views(4)}, r"pixels .* cannot be stored together with views"),
+        ({"fast_decode": True, "views": Views(4)}, "full picture"),
         ({"batch": 0}, "from 1"),
     ],
 )

@@ -112,7 +112,7 @@ def test_what_was_begun_with_other_pictures_is_not_mixed_in(finished, other, pho
         run(photos, drawn, out, **how, on_progress=print if finished else stop_at_six)
     if other == "pictures":
         noise(9, 9).save(next(drawn.glob("*/*_0.jpg")))
-    with pytest.raises(StateMismatch, match="of other samples or by other means"):
+    with pytest.raises(StateMismatch, match="of other samples or with other options"):
         run(photos, None if other == "none" else drawn, out, 2 if other == "count" else COUNT, **how)
 
 

@@ -112,7 +112,7 @@ def test_a_preview_is_refused_without_prefill_or_after_the_first_step():
         with pytest.raises(InvalidParameter, match="only with prefill=True"):
             adapter.preview(samples)
         assert all(one.equal(before.tensors[name]) for name, one in adapter.state().items())
-    with pytest.raises(InvalidParameter, match="tda looks at no sample before its turn"):
+    with pytest.raises(InvalidParameter, match="tda is an online method: it takes no preview of the stream"):
         create_adapter("tda", stream.classifier).preview(samples)
 
 
@@ -147,7 +147,7 @@ def test_an_evaluation_shows_the_stream_in_another_order_first_and_says_so():
 
 
 def test_a_live_classifier_cannot_see_samples_before_they_come():
-    with pytest.raises(InvalidParameter, match="sees the whole stream before it answers; pta eval shows it that"):
+    with pytest.raises(InvalidParameter, match="needs the whole stream before it predicts; use pta eval"):
         Classifier("embedded", ["coat", "bag"], method="point-cache", prefill=True, cache=None)
 
 

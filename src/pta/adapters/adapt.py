@@ -50,7 +50,10 @@ CountCurrent = Literal["twice", "once"]
 Similarity = Literal["stale", "fresh"]
 
 _TEMPERATURE = number(
-    100.0, 1e-3, 1e6, "what the evidence is divided by; the smaller, the more it overrules the zero-shot logits"
+    100.0,
+    1e-3,
+    1e6,
+    "what the evidence is divided by; a smaller value gives it more weight against the zero-shot logits",
 )
 
 

@@ -45,7 +45,7 @@ def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool
         raise InvalidSamples(f"{record['dataset']} has no labels, so nothing tells which answers were right")
     if "right" not in record:
         raise UnreadableFile(
-            "it does not say which samples were answered rightly (an older pta?); make it again with pta eval --json"
+            "it does not record which predictions are correct (an older version?); make it again with pta eval --json"
         )
     samples = record.get("samples")
     if type(samples) is not int or samples < 1:
