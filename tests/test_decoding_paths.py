@@ -98,7 +98,7 @@ def test_a_gpu_resizes_what_pillow_has_decoded_to_the_same_bytes(encoder, photos
     )
     assert (pixels.numpy() == np.stack(expected)).all()
     assert errors == [None] * 5
-    with pytest.raises(UnreadableSample, match="no image that pta reads"):
+    with pytest.raises(UnreadableSample, match="not an image that pta reads"):
         there.prepare(b"no picture", "x", 0)
 
 
@@ -130,7 +130,7 @@ def test_a_classifier_takes_pictures_in_every_form_on_both_ways(encoder, photos,
     for answer, one in zip(make()(forms, learn=False), expected, strict=True):
         assert (answer.label, round(answer.probability, 5)) == (one.label, round(one.probability, 5))
     assert by_gpu.batches == [2]
-    with pytest.raises(UnreadableSample, match="no image that pta reads"):
+    with pytest.raises(UnreadableSample, match="not an image that pta reads"):
         make()(b"no picture")
 
 

@@ -166,7 +166,7 @@ NO_WORDS = [{"images": []}, {"images": {"architecture": 5}}, {"images": None}, {
     ("key", "text", "complaint"),
     [
         *(("classnames", names, "") for names in NO_NAMES),
-        *(("about", json.dumps({"kind": "features", **about}), "does not say in words which") for about in NO_WORDS),
+        *(("about", json.dumps({"kind": "features", **about}), "does not name dataset") for about in NO_WORDS),
     ],
     ids=repr,
 )

@@ -120,7 +120,7 @@ def test_a_generated_picture_that_cannot_be_read_counts_as_its_image(photos, dra
     bad, out = sorted(drawn.glob("*/*_1.PNG"))[5], tmp_path / "f.safetensors"
     bad.write_bytes(b"no picture")
     key = open_samples(photos).samples[5].key
-    complaint = f"generated from {key}: {bad.relative_to(drawn)}: no image that pta reads"
+    complaint = f"generated from {key}: {bad.relative_to(drawn)}: not an image that pta reads"
     with pytest.raises(UnreadableSample, match=complaint):
         run(photos, drawn, out)
     assert not out.exists()

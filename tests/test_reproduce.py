@@ -268,7 +268,7 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
     dtd = ("--features", features / "dtd.npz")
     for arguments, *words in (
         (("tabel1", *dtd), "no experiment is called 'tabel1'; did you mean 'table1'?"),
-        (dtd, "which experiment?", "--list", "--all"),
+        (dtd, "name an experiment", "--list", "--all"),
         (("table1",), "nothing to run on", "--data", "--features", "--offline"),
         (("table1", "--data", "nowhere"), "--data nowhere: no such folder"),
         (("table1", "--data", damaged), "no such folder"),

@@ -141,7 +141,7 @@ def test_what_cannot_be_timed_in_this_way_is_refused(library):
     for method, complaint in (
         ("tca", "tca runs the model itself"),
         ("difftpt", "difftpt needs generated pictures"),
-        ("transclip", "answers a whole stream at once"),
+        ("transclip", "predicts a whole stream at once"),
         ("mta", "views"),
     ):
         assert complaint in refusal(timed, library, FEW, method)

@@ -70,7 +70,7 @@ def open_source(
         return open_samples(source, root=root, class_names=class_names, modality=modality)
     found = declared(source, root=root, class_names=class_names)
     if not isinstance(found, SampleSet):
-        raise UnreadableFile(f"{name} is declared by an installed package, but gives no pta.datasets.SampleSet")
+        raise UnreadableFile(f"{name} is declared by a plugin, but does not return a pta.datasets.SampleSet")
     return found
 
 

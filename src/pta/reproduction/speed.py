@@ -48,10 +48,10 @@ class Contender:
         if "image tower" in needs:
             raise InvalidParameter(f"{self.method} runs the model itself, so its speed is not measured in this way")
         if "generated" in needs:
-            raise InvalidParameter(f"{self.method} needs generated pictures, which are not made while the clock runs")
+            raise InvalidParameter(f"{self.method} needs generated pictures, which cannot be timed")
         if adapter_class(self.method).scope == "stream":
             raise InvalidParameter(
-                f"{self.method} answers a whole stream at once, so it has no speed for single images"
+                f"{self.method} predicts a whole stream at once, so it has no speed for single images"
             )
 
     def learn(self, encoder: Encoder, order: NDArray[np.int64]) -> None:
