@@ -10,6 +10,7 @@ import torch
 import typer
 
 from pta.cli.messages import say
+from pta.datasets.feature_blocks import is_feature_folder
 from pta.datasets.features import FeatureFile, load_features
 from pta.encoders import Encoder, find_device
 from pta.errors import InvalidParameter, UnreadableFile
@@ -64,7 +65,7 @@ NoCompile = Annotated[
 MaxPixels = Annotated[int, typer.Option(min=1, help="Images of more pixels are not decoded.")]
 MaxBytes = Annotated[int, typer.Option(min=1, help="Files and frames of more bytes are not read.")]
 Features = Annotated[
-    list[Path], typer.Option(help="Feature file (.npz or .safetensors), or a folder of them; may be repeated.")
+    list[Path], typer.Option(help="Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated.")
 ]
 Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")]
 StreamKind = Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")]
@@ -90,6 +91,21 @@ StreamBatch = Annotated[
         show_default="128 with one of the first three, else 256",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="local|auto|ADDRESS",
+        help="Work on Ray: one started here, that of this job or machine, or that at an address; --out is a folder.",
+    ),
+]
+Block = Annotated[int, typer.Option(min=1, help="With --cluster: samples in each block, which is one file.")]
+Parallel = Annotated[
+    int | None,
+    typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),
+]
+TrustNetwork = Annotated[
+    bool, typer.Option("--trust-network", help="With --cluster: go on without Ray's token authentication.")
+]
 OnError = Annotated[
     encoding.OnError, typer.Option(help="At a sample that cannot be read: stop, or skip it and report.")
 ]
@@ -113,6 +129,9 @@ def open_features(places: Sequence[Path], device: str) -> list[FeatureFile]:
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
+        if is_feature_folder(place):
+            yield place
+            continue
         inside = sorted(path for path in place.iterdir() if path.suffix in _SUFFIXES) if place.is_dir() else [place]
         if not inside:
             raise UnreadableFile(f"no feature files ({', '.join(_SUFFIXES)}) in {place}")

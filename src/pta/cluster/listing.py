@@ -34,16 +34,11 @@ class Listing:
     """Numbered samples, cut into blocks of rows."""
 
     table: pa.Table
-    block: int  # rows per block
+    blocks: Sequence[range]  # rows, consecutive
     class_names: tuple[str, ...] = ()  # that the labels are positions in
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
-
-    @property
-    def blocks(self) -> list[range]:
-        """The rows of each block."""
-        return [range(start, min(start + self.block, len(self))) for start in range(0, len(self), self.block)]
 
     @cached_property
     def digest(self) -> str:
@@ -53,17 +48,12 @@ class Listing:
             digest.update(batch.serialize())
         return digest.hexdigest()
 
-    @property
-    def streams(self) -> list[range]:
-        """The rows of each stream, if there are streams."""
-        names = self.table["stream"].combine_chunks()
-        starts = [0, *(np.flatnonzero(pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)) + 1)]
-        return [range(int(a), int(b)) for a, b in zip(starts, [*starts[1:], len(self)], strict=True)]
-
     def write(self, folder: Folder) -> None:
         """Write `listing.parquet`."""
         content = BytesIO()
-        pq.write_table(self.table, content, row_group_size=self.block)
+        with pq.ParquetWriter(content, self.table.schema) as writer:
+            for rows in self.blocks:
+                writer.write_table(self.table.slice(rows.start, len(rows)), row_group_size=len(rows))
         folder.write(NAME, content.getvalue())
 
 
@@ -71,6 +61,7 @@ def number_samples(table: pa.Table, block: int, class_names: Sequence[str] | Non
     """The listing of a source's samples; its own numbers must be 0, 1, 2, …, each once.
 
     `labelled`: keep the labels, as positions in the class names, which are the sorted labels if none are given.
+    Where samples belong to streams, a block holds whole streams: one, or several of together at most `block` samples.
     """
     numbers = _numbers(table)
     names, labels = _labels(table, class_names) if labelled else (tuple(class_names or ()), None)
@@ -78,7 +69,22 @@ def number_samples(table: pa.Table, block: int, class_names: Sequence[str] | Non
         table.schema.get_field_index("label"), "label", labels or pa.nulls(table.num_rows, pa.int64())
     )
     keys = [("stream", "ascending"), ("number", "ascending")]
-    return Listing(table.take(pc.sort_indices(table, keys)).combine_chunks(), block, names)
+    table = table.take(pc.sort_indices(table, keys)).combine_chunks()
+    return Listing(table, _blocks(table, block), names)
+
+
+def _blocks(table: pa.Table, size: int) -> list[range]:
+    count, streams = table.num_rows, table["stream"].combine_chunks()
+    if streams.null_count:
+        return [range(start, min(start + size, count)) for start in range(0, count, size)]
+    new = pc.not_equal(streams[1:], streams[:-1]).to_numpy(zero_copy_only=False)
+    ends = [*(np.flatnonzero(new) + 1).tolist(), count]
+    blocks, start = list[range](), 0
+    for end, following in zip(ends, [*ends[1:], None], strict=True):
+        if following is None or following - start > size:
+            blocks.append(range(start, end))
+            start = end
+    return blocks
 
 
 def _numbers(table: pa.Table) -> pa.Array:
@@ -137,6 +143,7 @@ class Rows:
     numbers: NDArray[np.int64]
     samples: list[SampleReference]
     labels: NDArray[np.int64] | None
+    streams: list[str | None]
 
 
 def read_rows(folder: Folder, block: int) -> Rows:
@@ -145,7 +152,8 @@ def read_rows(folder: Folder, block: int) -> Rows:
         table = pq.ParquetFile(file).read_row_group(block)
     columns = [table[name].to_pylist() for name in ("key", "place", "offset", "size", "row")]
     labels = None if table["label"].null_count else table["label"].to_numpy()
-    return Rows(table["number"].to_numpy(), [_sample(*one) for one in zip(*columns, strict=True)], labels)
+    samples = [_sample(*one) for one in zip(*columns, strict=True)]
+    return Rows(table["number"].to_numpy(), samples, labels, table["stream"].to_pylist())
 
 
 def _sample(key: str, place: str, offset: int | None, size: int | None, row: int | None) -> SampleReference:

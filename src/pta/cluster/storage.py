@@ -106,8 +106,20 @@ class Folder:
         if system.exists(path):
             system.rm(path, recursive=True)
 
-    def metadata_of(self, name: str) -> dict[str, Any] | None:
-        """What a safetensors file says about itself, if it is there and as long as its header says."""
+    def is_whole(self, name: str) -> bool:
+        """Whether a safetensors file is there and as long as its header says."""
+        return self._header(name) is not None
+
+    def about(self, name: str) -> dict[str, Any]:
+        """What a safetensors file of pta says about itself; nothing if it is not there or cut short."""
+        try:
+            about = json.loads((self._header(name) or {})["about"])
+        except (KeyError, ValueError, TypeError):
+            return {}
+        return about if isinstance(about, dict) else {}
+
+    def _header(self, name: str) -> dict[str, Any] | None:
+        """The metadata of a whole safetensors file."""
         try:
             with self.open(name) as file:
                 length = int.from_bytes(file.read(8), "little")
@@ -116,7 +128,7 @@ class Folder:
                 header = json.loads(file.read(length))
                 metadata = header.pop("__metadata__", {})
                 end = max((one["data_offsets"][1] for one in header.values()), default=0)
-                return json.loads(metadata["about"]) if file.seek(0, 2) == 8 + length + end else None
+                return metadata if file.seek(0, 2) == 8 + length + end else None
         except (UnreadableFile, ValueError, KeyError, TypeError, AttributeError, OSError):
             return None
 
