@@ -18,7 +18,7 @@ import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
@@ -205,8 +205,26 @@ def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping
     """Save tensors with a description of what they are; equal contents give equal files."""
     if not isinstance(path, str | Path):
         raise UnreadableFile(f"cannot write to {shown(path)}: it is no path")
+    write_atomically(path, pack_tensors(tensors, about))
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+    """The content of the file that `save_tensors` writes."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(plain, metadata={"about": json.dumps(about, sort_keys=True)}))
+    return save(plain, metadata={"about": json.dumps(about, sort_keys=True)})
+
+
+def unpack_tensors(content: bytes, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `pack_tensors` packed; `kind` is what the content should be, for messages."""
+    try:
+        tensors = {name: tensor.clone() for name, tensor in load(content).items()}  # clones are aligned
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        about = json.loads(header["__metadata__"]["about"])
+    except Exception as error:  # whatever safetensors and torch raise on damaged bytes
+        raise UnreadableFile(f"this is not a readable {kind} (truncated or damaged?): {first_line(error)}") from None
+    if not isinstance(about, dict) or about.get("kind") != kind:
+        raise UnreadableFile(f"these are tensors, but not a {kind} of pta")
+    return tensors, about
 
 
 def join_tensors(

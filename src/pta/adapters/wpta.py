@@ -183,6 +183,22 @@ class WPTA(Adapter):
         after.refresh_state()
         self._put_checked(after.state(), "the state with the sums")
 
+    @torch.no_grad()
+    def take(self, sums: Sums, refreshed: Sums | None) -> None:
+        """Be where a stream is that has taught these sums, and had taught `refreshed` at its last refresh.
+
+        If that is None, centre and metric stay as they are.
+        """
+        after = self.clone()
+        for taken in (sums,) if refreshed is None else (refreshed, sums):
+            self.learned.require_like(taken)
+            after._put({**after.state(), **taken.tensors, "seen": torch.full_like(self.seen, taken.count)})
+            if taken is refreshed:
+                after.refresh_state()
+        for layer in after._layers:
+            layer.measure(after.centre, after._texts.part)
+        self._put_checked(after.state(), "the state with the sums")
+
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or only the sums of some classes; centre and metric then stay until they are refreshed.
 

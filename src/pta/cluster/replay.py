@@ -1,12 +1,17 @@
 """The second pass: the ordinary step from the state at the start of a block."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.adapters.pta import PTA
+from pta.adapters.state_file import Snapshot
 from pta.cluster.block import Block
+from pta.cluster.prototype_blocks import AT_ONCE
 from pta.cluster.summary import State, Summary
+from pta.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -18,9 +23,40 @@ class Answers:
     probabilities: Tensor  # n, float64, of the label
     zero_shot: Tensor  # n, int64, the class that the model alone says
 
+    def starting_with(self, again: "Answers") -> "Answers":
+        """The same with other answers to the first samples."""
+        both = ((getattr(one, field.name) for one in (again, self)) for field in fields(Answers))
+        return Answers(*(torch.cat([new, old[len(new) :]]) for new, old in both))
 
+
+def at_state(adapter: Adapter, state: State) -> Adapter:
+    """A copy of the adapter that is in another state; a state that it cannot have is refused."""
+    there = adapter.clone()
+    there.restore(Snapshot(adapter.name, adapter.parameters, adapter.classifier, state))
+    return there
+
+
+@torch.no_grad()
 def replay_block(
     adapter: Adapter, block: Block, summary: Summary, start: State, rows: int | None = None
 ) -> tuple[Answers, State]:
     """The answers to the block, or to its first `rows` samples, and the state after them; changes nothing."""
-    raise NotImplementedError
+    there, numbers = at_state(adapter, start), block.numbers[:rows]
+    labels, probabilities, zero_shot = [], [], []
+    for first in range(0, len(numbers), AT_ONCE):
+        last = min(first + AT_ONCE, len(numbers))
+        samples = Samples.unchecked(block.features[first:last]).to(adapter.classifier.anchors)
+        z = adapter.classifier.logits(samples.features)
+        zero_shot.append(z.argmax(dim=1).cpu())
+        if isinstance(there, PTA) and summary.touches is not None:
+            logits = there.step_with_touches(samples, z, summary.touches.between(first, last))
+        else:
+            logits = there.step_unchecked(samples.features)
+        labels.append(logits.argmax(dim=1).cpu())
+        probabilities.append(there.probabilities(logits).amax(dim=1).cpu())
+    whole, real = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
+    answers = Answers(
+        numbers,
+        *(torch.cat([none, *part]) for none, part in ((whole, labels), (real, probabilities), (whole, zero_shot))),
+    )
+    return answers, there.state()
