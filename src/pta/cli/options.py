@@ -1,8 +1,9 @@
 """Options that several commands share, each written once."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from pta.cli.messages import say
 from pta.datasets.feature_blocks import is_feature_folder
 from pta.datasets.features import FeatureFile, load_features
 from pta.encoders import Encoder, find_device
-from pta.errors import InvalidParameter, UnreadableFile
+from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
 from pta.evaluation.stream import KINDS
 from pta.files import read_text
 from pta.images.batch_decoder import DECODE_MEMORY
@@ -65,7 +66,8 @@ NoCompile = Annotated[
 MaxPixels = Annotated[int, typer.Option(min=1, help="Images of more pixels are not decoded.")]
 MaxBytes = Annotated[int, typer.Option(min=1, help="Files and frames of more bytes are not read.")]
 Features = Annotated[
-    list[Path], typer.Option(help="Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated.")
+    list[Path],
+    typer.Option(help="Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated."),
 ]
 Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")]
 StreamKind = Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")]
@@ -98,7 +100,7 @@ Cluster = Annotated[
         help="Work on Ray: one started here, that of this job or machine, or that at an address; --out is a folder.",
     ),
 ]
-Block = Annotated[int, typer.Option(min=1, help="With --cluster: samples in each block, which is one file.")]
+Block = Annotated[int, typer.Option(min=1, max=2**24, help="With --cluster: samples in each block, which is one file.")]
 Parallel = Annotated[
     int | None,
     typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),
@@ -111,6 +113,8 @@ OnError = Annotated[
 ]
 
 
+CLASSES_REQUIRED = "--classes is required: a file with one name per line, or a list, e.g. --classes cat,dog,bird"
+USUAL_BLOCK = 65_536
 USUAL_DECODE_MEMORY = DECODE_MEMORY / 2**30
 
 _SUFFIXES = (".npz", ".safetensors")
@@ -172,6 +176,15 @@ def remark_on_precision(encoder: Encoder) -> None:
     """Say once what half precision would gain."""
     if encoder.device.type == "cuda" and encoder.dtype == torch.float32:
         say("--dtype float16 encodes several times as fast on a GPU; features differ in the fourth digit")
+
+
+def refuse_on_cluster(given: Mapping[str, bool]) -> None:
+    """Refuse options that have no meaning with `--cluster`, and that itself where Ray is not installed."""
+    if any(find_spec(package) is None for package in ("ray", "pyarrow")):
+        raise MissingPackage(f"--cluster needs Ray and pyarrow; {how_to_install('ray')}")
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidParameter(f"{option} cannot be used with --cluster")
 
 
 def require_folder(option: str, folder: Path | None) -> None:

@@ -54,7 +54,9 @@ def predict(
     raw_probability: Annotated[
         bool, typer.Option("--raw-probability", help="Give the softmax of the method's logits as they are.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Where rows go: a .jsonl or .csv file, or - for stdout.")] = Path(STDOUT),
+    out: Annotated[
+        str, typer.Option(help="Where rows go: a .jsonl or .csv file, or - for stdout; with --cluster a folder.")
+    ] = STDOUT,
     append: Annotated[bool, typer.Option("--append", help="Add rows to a file that exists.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False,
     frames: Annotated[bool, typer.Option("--frames", help="Standard input holds pictures, not their paths.")] = False,
@@ -70,38 +72,62 @@ def predict(
     processes: options.Processes = None,
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
+    cluster: options.Cluster = None,
+    block: options.Block = options.USUAL_BLOCK,
+    parallel: options.Parallel = None,
+    trust_network: options.TrustNetwork = False,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With --cluster: one stream per value of it, or per folder.")
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(min=0, max=1, help="With --cluster: how far prototypes may differ where blocks meet.")
+    ] = 1e-6,
 ) -> None:
     """Label images or point clouds and learn from them on the way; rows are written as each batch is done."""
+    parameters = around(prior, calibration) | _parameters(method or "pta", set_ or [])
+    how = options.decoding(decode, decode_memory, no_compile)
+    limits = Limits(max_bytes, max_pixels)
+    if cluster is not None:
+        single = {"--resume": resume, "--freeze": freeze, "--append": append, "--csv": csv, "--frames": frames}
+        single |= {"--top": top > 1, "--raw-probability": raw_probability, "more than one PLACE": len(images) > 1}
+        options.refuse_on_cluster(single | {"standard input": images == [STDOUT], "stdout as --out": out == STDOUT})
+        from pta.cli.on_cluster import Asked, OnCluster, predict_on_cluster
+
+        asked = Asked(
+            *(images[0], classes, model, templates, descriptions, device, dtype),
+            *(Reading(batch, workers, fast_decode, limits=limits, **how), on_error, views),
+            *(method or "pta", parameters, state),
+        )
+        on = OnCluster(cluster, out, block, parallel, trust_network)
+        predict_on_cluster(on, asked, epsilon, by)
+        return
     if classes is None:
-        needed = "a file with one name per line, or a list, e.g. --classes cat,dog,bird"
-        raise InvalidParameter(f"--classes is required: {needed}")
+        raise InvalidParameter(options.CLASSES_REQUIRED)
     names = options.read_classes(classes)
-    top, limits = min(top, len(names)), Limits(max_bytes, max_pixels)
+    top, rows_to = min(top, len(names)), Path(out)
     if resume:
-        require_resumable(state, out, frames=frames, freeze=freeze)
+        require_resumable(state, rows_to, frames=frames, freeze=freeze)
     encoder = load_encoder(model, device=device, dtype=dtype)
     options.remark_on_precision(encoder)
     source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
-    parameters = around(prior, calibration) | _parameters(method or "pta", set_ or [])
     chosen = {"method": method or "pta", **parameters}
     if state is not None:
-        _require_state(state, out, freeze, bool(parameters))
+        _require_state(state, rows_to, freeze, bool(parameters))
     kept = None if freeze else state
-    with sole_writers(kept, None if str(out) == STDOUT else out):
-        require_row_file(out, append or resume, csv, top)
+    with sole_writers(kept, None if out == STDOUT else rows_to):
+        require_row_file(rows_to, append or resume, csv, top)
         chosen |= {"templates": templates, "descriptions": options.read_descriptions(descriptions), "views": views}
         classifier = Classifier(encoder, names, expected=total or None, raw_probability=raw_probability, **chosen)
         if state is not None and state.exists():
             _load(classifier, state, method)
-        how = options.decoding(decode, decode_memory, no_compile)
         how["processes"] = options.in_processes(processes, encoder, total)
         reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits, **how))
         decoding = open_decoding(encoder, reading)
         if state is not None and state.exists() and decode == "auto":
             require_same_decoder(state, decoding.name)
-        start = find_start(source, kept, out, resume=resume)
+        start = find_start(source, kept, rows_to, resume=resume)
         start.progress.decoded_by(decoding.name)
-        with open_rows(out, csv, top, start.after) as rows:
+        with open_rows(rows_to, csv, top, start.after) as rows:
             stream = SavedStream(classifier, kept, rows, start.progress, save_every)
             how = {"learn": not freeze, "top": top, "on_error": on_error, "live": total is None}
             _label(classifier, start, total, reading, decoding, stream, **how)

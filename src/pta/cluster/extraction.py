@@ -1,6 +1,6 @@
 """Pictures to a folder of feature blocks, by any number of workers."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ class Extraction:
         images = {name: value for name, value in self.inputs.items() if name not in ("listing", "count", "classifier")}
         record = {"dataset": self.dataset, "images": images, "model": self.model}
         encoding = Encoding(
-            *(run, self.model_of_workers(), self.reading, self.on_error, out, out, self.classifier, record)
+            *(run, self.model_of_workers(), self.reading, self.on_error, out, self.classifier, record)
         )
         tasks = [EncodeBlock(number, rows) for number, rows in enumerate(self.listing.blocks)]
         done = pool.each(tasks, encoding, told)
@@ -95,7 +95,7 @@ def extract_blocks(
     pool: Pool,
     out: Folder,
     *,
-    about: Mapping[str, Any],
+    prompts: Sequence[str] = (),
     replace: bool = False,
     told: Told = lambda done: None,
 ) -> Extracted:
@@ -107,5 +107,5 @@ def extract_blocks(
     samples = sum(block.learned for block in done)
     blocks = [[rows.start, rows.stop] for rows in extraction.listing.blocks]
     record = {"dataset": extraction.dataset, "samples": samples, "failed": failed, "blocks": blocks}
-    folder.finish({**about, **record})
+    folder.finish({**record, "model": extraction.model, "prompts": list(prompts)})
     return Extracted(samples, sum(block.encoded for block in done), failed)

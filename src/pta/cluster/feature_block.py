@@ -65,8 +65,7 @@ class Encoding:
     model: Model
     reading: Reading
     on_error: OnError
-    listing: Folder
-    out: Folder
+    out: Folder  # where the listing is, too
     classifier: ZeroShotClassifier
     record: Mapping[str, Any]  # where the features come from, as in the files of `pta extract`
 
@@ -96,13 +95,14 @@ class EncodeBlock:
         tensors, failed = self._encode(job)
         about = {**job.record, "kind": "features", "version": 1, "run": job.run, "failed": failed}
         about |= {"start": self.rows.start, "stop": self.rows.stop, "count": len(tensors["numbers"])}
+        about["class_names"] = list(job.classifier.class_names)
         about |= {"skipped": [complaint for _, _, complaint in failed], "classifier": job.classifier.fingerprint}
         names = json.dumps(job.classifier.class_names, ensure_ascii=False)
         job.out.write(name, save(tensors, {"classnames": names, "about": json.dumps(about, sort_keys=True)}))
         return EncodedBlock(about["count"], failed, len(self.rows))
 
     def _encode(self, job: Encoding) -> tuple[dict[str, Tensor], list[Failed]]:
-        rows, first = read_rows(job.listing, self.number), self.rows.start
+        rows, first = read_rows(job.out, self.number), self.rows.start
         program = job.model.program(job.reading.encoded_at_once, job.reading.compiled)
         parts: list[dict[str, Tensor]] = []
         kept: list[int] = []

@@ -9,19 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
 
-import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.cluster.before_file import pack_before, unpack_before
+from pta.cluster.driver import end_state
 from pta.cluster.feature_block import FeatureBlock, block_name, read_block
 from pta.cluster.label_block import Labelled, Said, labelled, write_labels
 from pta.cluster.pool import Phases, Pool
 from pta.cluster.repair import mismatches, repair_block
 from pta.cluster.replay import Answers, replay_block
-from pta.cluster.scanning import GROUP, Before, across, boundary, scan, start_of
+from pta.cluster.scanning import GROUP, Before, across, boundary, scan, start_of, summarise_block
 from pta.cluster.storage import Folder
-from pta.cluster.summary import State, Summary, summarise_block
+from pta.cluster.summary import Group, State, Summary
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Passes:
 
     def before(self, k: int) -> Before:
         """What the scan found."""
-        return Before.of_bytes(self.work.sub("before").read(self.name(k)))
+        return unpack_before(self.work.sub("before").read(self.name(k)))
 
     def round(self, number: int) -> Folder:
         """Where the states of a round are."""
@@ -85,7 +86,7 @@ class _Summarise:
 class _Across:
     group: range
 
-    def __call__(self, own: Passes) -> Summary:
+    def __call__(self, own: Passes) -> Group:
         return across(own.adapter, [own.summary(k) for k in self.group])
 
 
@@ -98,7 +99,7 @@ class _Scan:
         """Write what was learned before each block; give what was learned after the last."""
         *found, after = scan(own.adapter, self.before, [own.summary(k) for k in self.group])
         for k, before in zip(self.group, found, strict=True):
-            own.work.sub("before").write(own.name(k), before.to_bytes())
+            own.work.sub("before").write(own.name(k), pack_before(before))
         return after
 
 
@@ -158,16 +159,11 @@ class _Label:
         if self.rows:
             start = own.tensors(k, self.version, "start")
             renewed, _ = replay_block(own.adapter, block.block, own.summary(k), start, self.rows)
-            answers = Answers(**{one.name: _renewed(one.name, renewed, answers) for one in fields(Answers)})
+            answers = answers.starting_with(renewed)
         said = _said(answers, own.adapter.classifier.class_names)
         write_labels(own.out, name, own.run, dict(sorted(block.keys.items())), said, block.failed)
         changed = int((answers.labels != answers.zero_shot).sum())
         return Labelled(len(said), changed, block.failed)
-
-
-def _renewed(name: str, first: Answers, all_of_them: Answers) -> Tensor:
-    begin, whole = getattr(first, name), getattr(all_of_them, name)
-    return torch.cat([begin, whole[len(begin) :]])
 
 
 def _said(answers: Answers, names: Sequence[str]) -> dict[int, Said]:
@@ -204,7 +200,7 @@ def run_passes(own: Passes, pool: Pool, failed: Sequence[int], told: Phases) -> 
     tasks_of_labels = [_Label(k, version[k], rows[k]) for k in range(count)]
     labels = pool.each(tasks_of_labels, own, told("labels", count))
     end = own.tensors(count - 1, version[-1], "end")
-    return Passed(_state_at_the_end(end, after), rounds, sum(rows), labels)
+    return Passed(end_state(after, end), rounds, sum(rows), labels)
 
 
 def _scan_all(own: Passes, pool: Pool) -> Before:

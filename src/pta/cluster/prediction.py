@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from pta.adapters.adapter import Adapter
-from pta.adapters.state_file import Snapshot
 from pta.classifier import ZeroShotClassifier
+from pta.cluster.driver import remark_on_rounds
 from pta.cluster.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.extraction import Extraction
 from pta.cluster.feature_block import block_name
 from pta.cluster.label_block import Failed, Labelled, labelled
 from pta.cluster.passes import Passes, run_passes
 from pta.cluster.pool import Phases, Pool
+from pta.cluster.replay import at_state
 from pta.cluster.run_folder import ABOUT, RunFolder, read_run, run_id
+from pta.cluster.scanning import require_summable
 from pta.cluster.storage import Folder
 from pta.cluster.streams import AnswerStreams, Streams
-from pta.cluster.summary import State, require_summable
+from pta.encoders import Encoder
 from pta.errors import StateMismatch, UnreadableFile
+from pta.files import unpack_tensors
 from pta.inference.encoding import unless_skipped
 
 KIND = "labels"
@@ -36,13 +39,22 @@ class Predicted:
     failed: tuple[Failed, ...]
     rounds: int = 0  # of repair
     repaired: int = 0  # rows that were answered again
+    remark: str | None = None
+
+    def sentence(self, method: str) -> str:
+        """The counts, in words."""
+        share = 100 * self.changed / max(self.samples, 1)
+        skipped = f", {len(self.failed):,} skipped" if self.failed else ""
+        return f"{self.samples:,} labels{skipped}; {method} changed the answer for {self.changed:,} ({share:.1f} %)"
 
     @classmethod
-    def of(cls, labels: Sequence[Labelled], rounds: int = 0, repaired: int = 0) -> "Predicted":
+    def of(
+        cls, labels: Sequence[Labelled], rounds: int = 0, repaired: int = 0, remark: str | None = None
+    ) -> "Predicted":
         """The sums over all blocks."""
         failed = tuple(one for block in labels for one in block.failed)
         sums = (sum(block.samples for block in labels), sum(block.changed for block in labels))
-        return cls(*sums, failed, rounds, repaired)
+        return cls(*sums, failed, rounds, repaired, remark)
 
 
 @dataclass(frozen=True)
@@ -72,9 +84,16 @@ class FeatureFolder:
         """How many samples of a block have no features."""
         return sum(number in rows for number, _, _ in self.about["failed"])
 
-    def require_from(self, model: str, classifier: ZeroShotClassifier) -> None:
+    def classifier(self) -> ZeroShotClassifier:
+        """The classifier that the features were made with."""
+        name = block_name(self.blocks[0])
+        tensors, about = unpack_tensors(self.folder.read(name), "features")
+        scale, bias = (float(tensors[one]) for one in ("scale", "bias"))
+        return ZeroShotClassifier(tensors["text_features"], about["class_names"], scale=scale, bias=bias)
+
+    def require_from(self, encoder: Encoder, classifier: ZeroShotClassifier) -> None:
         """Refuse features of another model or for another classifier."""
-        for what, own in (("model", model), ("classifier", classifier.fingerprint)):
+        for what, own in (("model", encoder.fingerprint), ("classifier", classifier.fingerprint)):
             if self.about["inputs"][what] != own:
                 raise StateMismatch(
                     f"{self.folder.address} holds features of another {what} (weights, classes or templates); "
@@ -97,11 +116,16 @@ def predict_blocks(
         "epsilon": epsilon,
         **_learned(adapter),
     }
-    folder = RunFolder(KIND, out, inputs)
+    has_learned = _is_end_of_run(out, inputs["state"])
+    folder = RunFolder(KIND, out, inputs | has_learned)
     known = folder.begin()
     blocks = source.listing.blocks if isinstance(source, Extraction) else source.blocks
     if known.get("finished") and (done := _finished(folder, blocks)):
-        return Predicted.of(done, known["rounds"], known["repaired"])
+        return Predicted.of(done, known["rounds"], known["repaired"], known["remark"])
+    if has_learned:
+        raise StateMismatch(
+            f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
+        )
     work = out.sub("work")
     if isinstance(source, Extraction):
         features, run = work.sub("features"), run_id(source.inputs)
@@ -111,9 +135,12 @@ def predict_blocks(
         features, run, failed = source.folder, source.about["run"], [source.failed_in(rows) for rows in blocks]
     passes = Passes(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
     passed = run_passes(passes, pool, failed, told)
-    out.write(STATE, _saved(adapter, passed.end))
-    result = Predicted.of(passed.labels, passed.rounds, passed.repaired)
-    folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
+    end = at_state(adapter, passed.end)
+    out.write(STATE, _saved(end))
+    remark = remark_on_rounds(passed.rounds, len(blocks))
+    result = Predicted.of(passed.labels, passed.rounds, passed.repaired, remark)
+    ends = [[rows.start, rows.stop] for rows in blocks]
+    folder.finish({**vars(result), "blocks": ends, "state_after": digest_of(end)})
     work.remove()
     return result
 
@@ -131,8 +158,14 @@ def predict_streams(
     folder.begin()
     source.listing.write(out)
     shared = Streams(
-        *(folder.id, source.model_of_workers(), source.reading, source.on_error),
-        *(out, out, source.classifier, method, parameters),
+        run=folder.id,
+        model=source.model_of_workers(),
+        reading=source.reading,
+        on_error=source.on_error,
+        out=out,
+        classifier=source.classifier,
+        method=method,
+        parameters=parameters,
     )
     blocks = source.listing.blocks
     tasks = [AnswerStreams(number, rows) for number, rows in enumerate(blocks)]
@@ -169,10 +202,16 @@ def _finished(folder: RunFolder, blocks: Sequence[range]) -> list[Labelled] | No
     return whole if len(whole) == len(found) and folder.out.is_whole(STATE) else None
 
 
-def _saved(adapter: Adapter, end: State) -> bytes:
-    """The state file of an adapter that has come to the end of the stream."""
-    twin = adapter.clone()
-    twin.restore(Snapshot(adapter.name, adapter.parameters, adapter.classifier, end))
+def _is_end_of_run(out: Folder, state: str) -> dict[str, str]:
+    """Where a finished run in the folder ended in this state, the state that it began with."""
+    if not out.has(ABOUT):
+        return {}
+    known = read_run(out, KIND)
+    return {"state": known["inputs"]["state"]} if known.get("state_after") == state else {}
+
+
+def _saved(adapter: Adapter) -> bytes:
+    """The state file of an adapter."""
     with tempfile.TemporaryDirectory() as folder:
-        twin.save(Path(folder) / STATE)
+        adapter.save(Path(folder) / STATE)
         return (Path(folder) / STATE).read_bytes()

@@ -17,14 +17,14 @@ import torch
 
 import pta
 from pta.cluster.pool import Result, Shared, Told
-from pta.errors import ClusterFailed, InvalidParameter, MissingPackage, StateMismatch, first_line, how_to_install
+from pta.errors import ClusterFailed, InvalidParameter, StateMismatch, first_line
 from pta.evaluation.version import code_version
 
 LOCAL = "local"
 _ATTEMPTS = 10  # of one task, whose workers died
 _SECONDS = 30.0  # between two complaints that no worker has started
 _OBJECT_STORE = 2**28  # bytes; tasks and what they give back are small
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a model is read from a shared path, not fetched by every worker at once
 
 
@@ -66,10 +66,8 @@ def connected(cluster: str, *, trust_network: bool = False) -> Iterator[Any]:
     else:
         package = str(Path(pta.__file__).parent)
         given["runtime_env"] = {"env_vars": _ONE_THREAD | _OFFLINE, "py_modules": [package]}
-    try:
-        import ray
-    except ImportError:
-        raise MissingPackage(f"--cluster needs Ray; {how_to_install('ray')}") from None
+    import ray  # not before: it reads the environment
+
     try:
         ray.init(cluster, **given)
     except Exception as error:  # whatever Ray raises where nothing answers
@@ -129,11 +127,11 @@ class RayPool:
         waiting, attempts = deque(range(len(tasks))), Counter[int]()
         while len(results) < len(tasks):
             while waiting and self._idle:
-                number, actor = waiting.popleft(), self._idle.pop()
-                attempts[number] += 1
-                if attempts[number] > _ATTEMPTS:
-                    raise ClusterFailed(f"{_ATTEMPTS} workers died at one block ({tasks[number]}); is memory short?")
-                self._busy[actor.run.remote(tasks[number], held)] = actor, number
+                following, actor = waiting.popleft(), self._idle.pop()
+                attempts[following] += 1
+                if attempts[following] > _ATTEMPTS:
+                    raise ClusterFailed(f"{_ATTEMPTS} workers died at one block ({tasks[following]}); is memory short?")
+                self._busy[actor.run.remote(tasks[following], held)] = actor, following
             done, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)
             if not done and all(number is None for _, number in self._busy.values()):
                 self._say("no worker has started yet; waiting")

@@ -116,10 +116,12 @@ def _folder(address: str, modality: Modality, by: str | None) -> Iterator[Row]:
         files: Mapping[str, Any] = system.find(path, detail=True)
         inside = {name.removeprefix(path).lstrip("/"): about for name, about in files.items()}
         shown = [name for name in sorted(inside) if not any(part.startswith(".") for part in name.split("/"))]
-        keys = [(name, _remote_stamp(inside[name])) for name in shown if modality.takes(posixpath.basename(name))]
+        taken = [name for name in shown if modality.takes(posixpath.basename(name))]
+        stamps: list[str | None] = [_remote_stamp(inside[name]) for name in taken]
     else:
-        keys = [(name, _stamp(f"{address}/{name}")) for name in sample_files(Path(address), modality)]
-    for key, stamp in keys:
+        taken = sample_files(Path(address), modality)
+        stamps = [_stamp(f"{address}/{name}") for name in taken]
+    for key, stamp in zip(taken, stamps, strict=True):
         label, nested, _ = key.partition("/")
         stream = posixpath.dirname(key) if by else None
         place = f"{address.rstrip('/')}/{key}"

@@ -24,8 +24,7 @@ class Streams:
     model: Model
     reading: Reading  # with everything that the method needs
     on_error: OnError
-    listing: Folder
-    out: Folder
+    out: Folder  # where the listing is, too
     classifier: ZeroShotClassifier
     method: str
     parameters: Mapping[str, Any]
@@ -44,7 +43,7 @@ class AnswerStreams:
         there = labelled(own.out, name, own.run)
         if there is not None:
             return there
-        rows = read_rows(own.listing, self.number)
+        rows = read_rows(own.out, self.number)
         said, failed = dict[int, Said](), list[Failed]()
         for _, members in groupby(range(len(rows.samples)), key=rows.streams.__getitem__):
             self._answer(own, rows, list(members), said, failed)
@@ -74,4 +73,3 @@ class AnswerStreams:
             columns = (answers.labels[0], answers.probabilities[0], answers.zero_shot_labels)
             numbers = [int(rows.numbers[members[place]]) for place, _ in part.samples]
             said |= dict(zip(numbers, zip(*columns, strict=True), strict=True))
-
