@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
@@ -19,6 +19,7 @@ from pta.cluster.storage import Folder
 from pta.datasets.features import STORED_AS
 from pta.encoders import load_encoder
 from pta.errors import StateMismatch, UnreadableFile, naming
+from pta.files import packed_in_order
 from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.inference.encoding import OnError, encode_files
 from pta.inference.extract import stored
@@ -98,7 +99,7 @@ class EncodeBlock:
         about["class_names"] = list(job.classifier.class_names)
         about |= {"skipped": [complaint for _, _, complaint in failed], "classifier": job.classifier.fingerprint}
         names = json.dumps(job.classifier.class_names, ensure_ascii=False)
-        job.out.write(name, save(tensors, {"classnames": names, "about": json.dumps(about, sort_keys=True)}))
+        job.out.write(name, packed_in_order(tensors, {"classnames": names, "about": json.dumps(about, sort_keys=True)}))
         return EncodedBlock(about["count"], failed, len(self.rows))
 
     def _encode(self, job: Encoding) -> tuple[dict[str, Tensor], list[Failed]]:
@@ -120,8 +121,8 @@ class EncodeBlock:
         described = {
             "image_features": torch.empty(0, program.encoder.dim),
             "text_features": job.classifier.anchors.float().cpu().contiguous(),
-            "scale": torch.tensor(job.classifier.scale),
-            "bias": torch.tensor(job.classifier.bias),
+            "scale": torch.tensor(job.classifier.scale, dtype=torch.float64),
+            "bias": torch.tensor(job.classifier.bias, dtype=torch.float64),
             "numbers": torch.from_numpy(rows.numbers[kept].astype(np.int64)),
             "paths": torch.frombuffer(bytearray(keys), dtype=torch.uint8),
         }
