@@ -7,6 +7,7 @@ from typing import Any
 
 from pta.adapters.adapter import Adapter
 from pta.cluster.block import Block, require_whole_stream
+from pta.cluster.prototype_blocks import Knowledge
 from pta.cluster.repair import EPSILON, mismatches, repair_block
 from pta.cluster.replay import Answers, replay_block
 from pta.cluster.scanning import GROUP, Before, across, boundary, require_summable, scan, start_of, summarise_block
@@ -97,4 +98,4 @@ def scan_in_groups(adapter: Adapter, summaries: Sequence[Summary], each: Each = 
 
 def end_state(learned: Before, end: State) -> State:
     """The state after the stream: R of the last block, and P of the scan, which is exact."""
-    return {**end, "knowledge": learned.knowledge.to(end["knowledge"])} if "knowledge" in end else end
+    return {**end, "knowledge": learned.knowledge.to(end["knowledge"])} if isinstance(learned, Knowledge) else end

@@ -1,4 +1,4 @@
-"""PTA in blocks: P follows from affine maps; R from its own map or, where it has none, from the tail of the block before."""
+"""PTA in blocks: P follows from affine maps; R from a map of its own or, if it has none, from the tail before."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,13 +37,14 @@ class PrototypeBlocks:
 
     def __init__(self, adapter: PTA) -> None:
         self.adapter, self.rule, self.anchors = adapter, adapter.rule, adapter.classifier.anchors
+        self.fingerprint = adapter.classifier.fingerprint
 
     def summarise(self, block: Block, _: int) -> Summary:
-        """What a block teaches. Rules that let many classes learn from a sample keep no touches: they are found again."""
+        """What a block teaches; if many classes may learn from one sample, touches are not kept but found again."""
         counts = block.start, block.count, len(block)
         if not len(block):
             return Summary(*counts)
-        about = self.rule, self.adapter.classifier.classes, self.adapter.classifier.fingerprint
+        about = self.rule, len(self.anchors), self.fingerprint
         parts = [part.to(self.anchors) for part in Samples.unchecked(block.features).batches(AT_ONCE)]
         found = map(self.adapter.touches, parts)
         if self.rule.threshold * _MOST_TOUCHES < 1:
@@ -60,12 +61,14 @@ class PrototypeBlocks:
 
     def after(self, before: Knowledge, part: Part) -> Knowledge:
         """What is learned after one more block, or group of blocks."""
+        if isinstance(part, Summary) and part.segment:
+            part.segment.require_for(self.rule, self.fingerprint, tuple(self.anchors.shape), self.anchors.dtype)
         for change in part.maps:
             before = _after(before, change, self.rule)
         return before
 
     def across(self, parts: Sequence[Summary]) -> Group:
-        """What consecutive blocks teach together, as one map in float64 (without a spread, which only `apply` needs)."""
+        """What consecutive blocks teach together, as one map in float64; its spread, which the scan ignores, is 0."""
         classes = len(self.anchors)
         nothing, everyone = torch.zeros_like(self.anchors, dtype=torch.float64), torch.arange(classes)
         linear = self.rule.fades_linearly

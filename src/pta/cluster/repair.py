@@ -1,7 +1,7 @@
 """Verify where blocks meet, and repair the classes that differ.
 
-Of the tolerance ε one half is for where two blocks meet and the other for where a repair ends, so that R at the end of a
-block is within κ·e + ε of the stream's if it was within e at the start.
+Of the tolerance ε one half is for where two blocks meet and the other for where a repair ends. So a block that starts
+within e of the stream's R hands on one that is within κ·e + ε.
 """
 
 from dataclasses import dataclass

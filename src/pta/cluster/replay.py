@@ -1,6 +1,7 @@
 """The second pass: the ordinary step from the state at the start of a block."""
 
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,7 +12,10 @@ from pta.adapters.state_file import Snapshot
 from pta.cluster.block import Block
 from pta.cluster.prototype_blocks import AT_ONCE
 from pta.cluster.summary import State, Summary
+from pta.errors import StateMismatch
 from pta.samples import Samples
+
+AnyAdapter = TypeVar("AnyAdapter", bound=Adapter)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Answers:
         return Answers(*(torch.cat([new, old[len(new) :]]) for new, old in both))
 
 
-def at_state(adapter: Adapter, state: State) -> Adapter:
+def at_state(adapter: AnyAdapter, state: State) -> AnyAdapter:
     """A copy of the adapter that is in another state; a state that it cannot have is refused."""
     there = adapter.clone()
     there.restore(Snapshot(adapter.name, adapter.parameters, adapter.classifier, state))
@@ -41,22 +45,22 @@ def replay_block(
     adapter: Adapter, block: Block, summary: Summary, start: State, rows: int | None = None
 ) -> tuple[Answers, State]:
     """The answers to the block, or to its first `rows` samples, and the state after them; changes nothing."""
+    block_of_summary = summary.start, summary.count, summary.learned
+    if block_of_summary != (block.start, block.count, len(block)):
+        raise StateMismatch(
+            f"the summary is of another block, of samples {summary.start}…{summary.start + summary.count - 1}"
+        )
     there, numbers = at_state(adapter, start), block.numbers[:rows]
-    labels, probabilities, zero_shot = [], [], []
+    parts = [(numbers[:0], torch.zeros(0, dtype=torch.float64), numbers[:0])]
     for first in range(0, len(numbers), AT_ONCE):
         last = min(first + AT_ONCE, len(numbers))
         samples = Samples.unchecked(block.features[first:last]).to(adapter.classifier.anchors)
         z = adapter.classifier.logits(samples.features)
-        zero_shot.append(z.argmax(dim=1).cpu())
+        zero_shot = z.argmax(dim=1)
         if isinstance(there, PTA) and summary.touches is not None:
             logits = there.step_with_touches(samples, z, summary.touches.between(first, last))
         else:
             logits = there.step_unchecked(samples.features)
-        labels.append(logits.argmax(dim=1).cpu())
-        probabilities.append(there.probabilities(logits).amax(dim=1).cpu())
-    whole, real = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
-    answers = Answers(
-        numbers,
-        *(torch.cat([none, *part]) for none, part in ((whole, labels), (real, probabilities), (whole, zero_shot))),
-    )
-    return answers, there.state()
+        probabilities = there.probabilities(logits).amax(dim=1)
+        parts.append((logits.argmax(dim=1).cpu(), probabilities.cpu(), zero_shot.cpu()))
+    return Answers(numbers, *map(torch.cat, zip(*parts, strict=True))), there.state()

@@ -20,7 +20,7 @@ Before = Knowledge | Totals
 
 def require_summable(adapter: Adapter) -> None:
     """Refuse a method whose streams can only run in parallel by key."""
-    wanted = {"prior": "none", "calibration": "fixed"}
+    wanted: dict[str, object] = {"prior": "none", "calibration": "fixed"}
     if type(adapter) is WPTA:
         wanted["depth"] = 1
     elif type(adapter) is not PTA:
@@ -71,6 +71,6 @@ def boundary(adapter: Adapter, before: Before, previous: tuple[Before, Summary] 
     return _blocks_of(adapter).state_at(before, previous)
 
 
-def _blocks_of(adapter: Adapter) -> Any:
+def _blocks_of(adapter: Any) -> Any:
     require_summable(adapter)
-    return SumBlocks(adapter) if isinstance(adapter, WPTA) else PrototypeBlocks(adapter)
+    return PrototypeBlocks(adapter) if isinstance(adapter, PTA) else SumBlocks(adapter)

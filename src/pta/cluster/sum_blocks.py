@@ -1,4 +1,4 @@
-"""WPTA in blocks: sums add. Centre and metric are those of the last refresh, so the sums at that moment are kept, too."""
+"""WPTA in blocks: sums add. Centre and metric are those of the last refresh, so the sums of that moment are kept."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

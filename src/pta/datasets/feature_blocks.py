@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from pta.errors import UnreadableFile
-from pta.files import read_json, read_tensors
+from pta.files import exists, read_json, read_tensors
 
 _ABOUT = "about.json"
 
 
 def is_feature_folder(folder: Path) -> bool:
     """Whether a folder holds feature blocks that are one set."""
-    return (folder / _ABOUT).is_file()
+    return exists(folder / _ABOUT)
 
 
 def read_blocks(folder: Path, by_sample: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:

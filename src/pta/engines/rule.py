@@ -81,7 +81,8 @@ class Rule:
             return 1
         smallest_step = -math.expm1(float(self.log_decay(np.array(self.threshold))))
         rate = math.log1p((1 - self.w) * smallest_step / self.w)
-        return _LONGEST_TAIL if rate * _LONGEST_TAIL <= -math.log(FORGOTTEN) else math.ceil(-math.log(FORGOTTEN) / rate)
+        needed = -math.log(FORGOTTEN)
+        return _LONGEST_TAIL if rate * _LONGEST_TAIL <= needed else max(1, math.ceil(needed / rate))
 
     def log_decay(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """log(1−β): what a touched prototype keeps of its past, as a logarithm."""
