@@ -73,7 +73,9 @@ def test_the_labels_are_those_of_the_plain_functions(features, labels):
     assert found["number"].to_pylist() == list(range(COUNT))
     expected = [CLASSES[label] for answers in run.answers for label in answers.labels]
     assert found["label"].to_pylist() == expected
-    assert found["probability"].to_pylist() == [one for answers in run.answers for one in answers.probabilities.tolist()]
+    assert found["probability"].to_pylist() == [
+        one for answers in run.answers for one in answers.probabilities.tolist()
+    ]
     assert found["zero_shot_label"].to_pylist() == [
         CLASSES[label] for answers in run.answers for label in answers.zero_shot
     ]
@@ -244,7 +246,9 @@ def tar_of(path, pictures, numbers, cameras=None):
                 archive.addfile(member, io.BytesIO(content))
 
 
-@pytest.mark.parametrize("kind", ["tar", "parquet of files", "parquet of paths", "remote folder", "remote csv", "remote tar"])
+@pytest.mark.parametrize(
+    "kind", ["tar", "parquet of files", "parquet of paths", "remote folder", "remote csv", "remote tar"]
+)
 def test_every_source_gives_the_features_of_the_folder(pictures, features, tmp_path, kind):
     names = [f"{number:04d}.png" for number in range(COUNT)]
     if kind.endswith("tar"):

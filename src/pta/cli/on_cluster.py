@@ -48,7 +48,7 @@ class OnCluster:
     @property
     def folder(self) -> Folder:
         """Where blocks go."""
-        return Folder(self.out if is_remote(self.out) else str(Path(self.out).absolute()))
+        return Folder.at(self.out)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -68,9 +68,7 @@ class Extraction:
         self.listing.write(out)
         images = {name: value for name, value in self.inputs.items() if name not in ("listing", "count", "classifier")}
         record = {"dataset": self.dataset, "images": images, "model": self.model}
-        encoding = Encoding(
-            *(run, self.model_of_workers(), self.reading, self.on_error, out, self.classifier, record)
-        )
+        encoding = Encoding(*(run, self.model_of_workers(), self.reading, self.on_error, out, self.classifier, record))
         tasks = [EncodeBlock(number, rows) for number, rows in enumerate(self.listing.blocks)]
         done = pool.each(tasks, encoding, told)
         failed = [one for block in done for one in block.failed]

@@ -67,7 +67,7 @@ class FeatureFolder:
     @classmethod
     def find(cls, address: str) -> "FeatureFolder | None":
         """The folder at an address, if it is one."""
-        folder = Folder(address)
+        folder = Folder.at(address)
         if not folder.has(ABOUT):
             return None
         about = read_run(folder, FEATURE_BLOCKS)

@@ -7,6 +7,7 @@ into blocks of its own, and here a block is a file that either is there or is co
 import logging
 import os
 import secrets
+import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from pta.evaluation.version import code_version
 
 LOCAL = "local"
 _ATTEMPTS = 10  # of one task, whose workers died
+_PATIENCE = 10.0  # seconds for an address to answer
 _SECONDS = 30.0  # between two complaints that no worker has started
 _OBJECT_STORE = 2**28  # bytes; tasks and what they give back are small
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -69,6 +71,7 @@ def connected(cluster: str, *, trust_network: bool = False) -> Iterator[Any]:
     import ray  # not before: it reads the environment
 
     try:
+        _require_answer(cluster)
         ray.init(cluster, **given)
     except Exception as error:  # whatever Ray raises where nothing answers
         start = "ray start --head starts one, --cluster local needs none"
@@ -77,6 +80,13 @@ def connected(cluster: str, *, trust_network: bool = False) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _require_answer(cluster: str) -> None:
+    """Knock at an address, where Ray would wait for minutes."""
+    host, colon, port = cluster.rpartition("://")[2].rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
 class RayPool:
@@ -89,7 +99,7 @@ class RayPool:
     """
 
     def __init__(
-        self, ray: Any, workers: int | None, *, cpus: int = 1, gpus: int = 0, say: Callable[[str], None] = print
+        self, ray: Any, workers: int | None, *, cpus: float = 1, gpus: int = 0, say: Callable[[str], None] = print
     ) -> None:
         self._ray, self._say = ray, say
         resources = ray.cluster_resources()
@@ -97,7 +107,7 @@ class RayPool:
         if gpus:
             fitting = min(fitting, int(resources.get("GPU", 0) // gpus))
         if workers is None and not fitting:
-            kind = "GPU" if gpus else f"{cpus} CPUs"
+            kind = "GPU" if gpus else f"{cpus:g} CPUs"
             raise ClusterFailed(f"the cluster has no machine with a {kind} for a worker; see --device and --workers")
         self.asked = workers or fitting
         if fitting < self.asked:

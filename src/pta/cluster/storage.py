@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pta.errors import MissingPackage, UnreadableFile, first_line
-from pta.files import make_folder, write_atomically
+from pta.files import as_path, make_folder, write_atomically
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 
@@ -44,6 +44,11 @@ class Folder:
     """Files by name; tasks carry it to other machines."""
 
     address: str
+
+    @classmethod
+    def at(cls, address: str) -> "Folder":
+        """The folder at an address; a path is made absolute, because workers run in folders of their own."""
+        return cls(address if is_remote(address) else str(as_path(address).absolute()))
 
     @cached_property
     def _place(self) -> tuple[Any, str]:
