@@ -145,7 +145,7 @@ def test_streams_by_key_are_those_of_this_process(pictures, two, tmp_path):
 def test_a_mistake_in_a_worker_is_one_line_here(tmp_path, two):
     damaged = write_pictures(tmp_path / "pictures", 20)
     (damaged / "0017.png").write_bytes(b"no picture")
-    with pytest.raises(UnreadableSample, match="0017.png") as refused:
+    with pytest.raises(UnreadableSample, match=r"0017\.png") as refused:
         predict(damaged, tmp_path / "out", two)
     assert type(refused.value) is UnreadableSample
     assert "\n" not in str(refused.value)

@@ -248,7 +248,7 @@ def join_tensors(
 
 
 def packed_in_order(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """The content of a safetensors file; several metadata come in their order, so that equal contents are equal bytes."""
+    """The content of a safetensors file with metadata in their order: equal contents are equal bytes."""
     return b"".join(_joined_bytes(_header({}, tensors, metadata), [], [], tensors))
 
 
