@@ -13,7 +13,7 @@ endif
 GPU_TESTS := $(wildcard tests/test_*gpu*.py) tests/test_triton.py tests/test_ragged.py tests/test_device_preprocessing.py \
     tests/test_recordable.py tests/test_program.py tests/test_encoder_program.py
 
-.PHONY: demo test test-fuzz test-gpu test-kills test-settings mutants check format benchmark tables train-embedded train-embedded-points clean
+.PHONY: demo test test-fuzz test-gpu test-kills test-settings mutants check docs format benchmark tables train-embedded train-embedded-points clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -55,6 +55,10 @@ benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/encode.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods.py
 
+# The documentation as a site, in site/. A broken link ends it.
+docs: .venv/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 # The tables and numbers of README.md and docs, from the CSV files that hold them.
 tables: .venv/installed
 	$(BIN)/python benchmarks/fill_tables.py
@@ -83,4 +87,4 @@ train-embedded-points: .venv/installed
 	touch .venv/installed $@
 
 clean:
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-report.html
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache site demo-report.html

@@ -21,7 +21,7 @@ from pta.evaluation.result_store import ResultStore
 from pta.reproduction.declaration import load_experiment
 from pta.reproduction.library import Library
 from pta.reproduction.plan import Plan, place
-from pta.reproduction.world import load_world
+from pta.reproduction.profile import load_profile
 
 TABLES = ("table12", "table13", "table3", "table14", "table15")  # by severity
 SECTIONS = {"procedural": "ModelNet-C", "furniture": "Furniture (ours)"}
@@ -31,7 +31,7 @@ ALPHAS = {"positive_alpha": 4.0, "negative_alpha": 0.117}  # Point-Cache's, for 
 
 def compared(severity: int, library: Library, store: ResultStore) -> Iterator[Row]:
     """PTA with each of the others, for each source."""
-    plan = place(load_experiment(TABLES[severity]), load_world("offline"))
+    plan = place(load_experiment(TABLES[severity]), load_profile("offline"))
     share = library.encoder_of("point_shapes/furniture").scale / 100
     scaled = {name: share * alpha for name, alpha in ALPHAS.items()}
     for source, section in SECTIONS.items():
@@ -73,8 +73,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--severity", type=int, nargs="+", default=range(len(TABLES)))
-    given, world = parser.parse_args(), load_world("offline")
-    library = Library(given.folder / "features", model=world.model, models=world.models)
+    given, profile = parser.parse_args(), load_profile("offline")
+    library = Library(given.folder / "features", model=profile.model, models=profile.models)
     store = ResultStore(given.folder)
     write(RESULTS / "clouds.csv", (row for severity in given.severity for row in compared(severity, library, store)))
 

@@ -55,7 +55,7 @@ def reasons(real: list[FeatureFile], fashion: FeatureFile) -> Iterator[Row]:
     for data in (*real, fashion):
         counts = np.bincount(np.asarray(data.labels), minlength=data.classifier.classes)
         yield note(
-            data, "samples a class: least, median, most", f"{counts.min()} {np.median(counts):.0f} {counts.max()}"
+            data, "samples per class: least, median, most", f"{counts.min()} {np.median(counts):.0f} {counts.max()}"
         )
         yield note(data, "onzeta", gains(data, "onzeta"))
         yield note(data, "onzeta without balancing (dual_step=0)", gains(data, "onzeta", dual_step=0.0))

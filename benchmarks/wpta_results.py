@@ -30,7 +30,7 @@ from pta.evaluation.machine import hardware
 from pta.evaluation.stream import Stream
 from pta.evaluation.stream_run import run_stream
 from pta.reproduction.library import Library
-from pta.reproduction.world import load_world
+from pta.reproduction.profile import load_profile
 
 SEEDS, LARGE = (1, 2, 3), 5000  # a file of more samples has the first seed alone
 ALL_FILES = "all files"
@@ -132,9 +132,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--extracted", type=Path, required=True)
-    given, world = parser.parse_args(), load_world("offline")
+    given, profile = parser.parse_args(), load_profile("offline")
     torch.set_num_threads(1)
-    library = Library(given.extracted, model=world.model, models=world.models)
+    library = Library(given.extracted, model=profile.model, models=profile.models)
     write(RESULTS / "wpta.csv", rows(given.folder, library))
 
 

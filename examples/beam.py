@@ -15,15 +15,16 @@ def before_each(summaries, adapter):  # in any order
     return [(k, (learned[k], (learned[k - 1], parts[k - 1]) if k else None)) for k in range(len(parts))]
 
 
-def replayed(k, joined, adapter):
-    (block,), (summary,), (before,) = joined
+def replayed(item, adapter):
+    k, ((block,), (summary,), (before,)) = item
     start = boundary(adapter, *before)
     return k, (block, summary, start, replay_block(adapter, block, summary, start)[1])
 
 
-def repaired(k, joined, adapter):  # beyond the last block there is none, before the first there is no end
-    for block, summary, start, end in joined[0]:
-        for before in (one for one in joined[1] if len(mismatches(one, start))):
+def repaired(item, adapter):  # beyond the last block there is none, before the first there is no end
+    k, (own, ends) = item
+    for block, summary, start, end in own:
+        for before in (one for one in ends if len(mismatches(one, start))):
             start, end, _ = vars(repair_block(adapter, block, summary, start, end, before)).values()
         yield k, (block, summary, start, end)
 
@@ -33,12 +34,12 @@ size, rounds = (*map(int, sys.argv[3:]), 65_536, 4)[:2]  # one round less than t
 adapter = pta.create_adapter("pta", data.classifier)
 with beam.Pipeline(argv=[]) as pipeline:
     blocks = pipeline | beam.Create(list(enumerate(cut(range(len(data.samples)), data.samples, size))))
-    summaries = blocks | beam.MapTuple(lambda k, block, adapter: (k, summarise_block(adapter, block)), adapter)
+    summaries = blocks | beam.Map(lambda item, adapter: (item[0], summarise_block(adapter, item[1])), adapter)
     learned = summaries | beam.combiners.ToList() | beam.FlatMap(before_each, adapter)
-    states = (blocks, summaries, learned) | beam.CoGroupByKey() | beam.MapTuple(replayed, adapter)
+    states = (blocks, summaries, learned) | beam.CoGroupByKey() | beam.Map(replayed, adapter)
     for r in range(rounds):
         ends = states | f"end {r}" >> beam.MapTuple(lambda k, state: (k + 1, state[-1]))
-        states = (states, ends) | f"meet {r}" >> beam.CoGroupByKey() | f"{r}" >> beam.FlatMapTuple(repaired, adapter)
+        states = (states, ends) | f"meet {r}" >> beam.CoGroupByKey() | f"{r}" >> beam.FlatMap(repaired, adapter)
     answers = states | beam.Map(lambda item, adapter: replay_block(adapter, *item[1][:3])[0], adapter)
     lines = answers | beam.FlatMap(lambda a: [f"{n},{label}" for n, label in zip(a.numbers, a.labels, strict=True)])
     lines | beam.io.WriteToText(sys.argv[2], header="number,label")

@@ -19,7 +19,7 @@ FASHION = load_fashion_test()
 
 
 def write_photos(folder, count=40, size=(96, 80)):
-    """A folder with a sub-folder a class; returns the paths in order and the class of each."""
+    """A folder with one sub-folder per class; returns the paths in order and the class of each."""
     labelled = []
     for number in range(count):
         name = FASHION.class_names[FASHION.labels[number]]
@@ -31,7 +31,7 @@ def write_photos(folder, count=40, size=(96, 80)):
 
 
 def write_classes(path):
-    """The class names, one a line."""
+    """The class names, one per line."""
     path.write_text("\n".join(FASHION.class_names) + "\n")
     return path
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from odd_tensors import ODD_VALUES, odd_id
-from refusals import unless_refused
+from refusals import refusal, unless_refused
 from safetensors.torch import load_file, save_file
 
 import pta
@@ -84,13 +84,13 @@ def rewrite(path, change_about=None, change_tensors=None):
     ("kind", "about", "complaint"),
     [
         (StateMismatch, {"version": 99}, "state version 99"),
-        (StateMismatch, {"class_names": ["x"]}, "another list of classes"),
+        (StateMismatch, {"class_names": ["x"]}, "other classes: only the state has 'x'; only the given list has"),
         (StateMismatch, {"scale": 7.0}, "another model or other templates"),
         (StateMismatch, {"bias": None}, "another model or other templates"),
         (StateMismatch, {"method": "clip", "parameters": {}}, "clip keeps"),
         (StateMismatch, {"parameters": None}, "does not say"),
         (UnknownAdapter, {"method": "future"}, "future"),
-        (StateMismatch, {"class_names": 7}, "another list of classes"),
+        (StateMismatch, {"class_names": 7}, "other classes: it does not say which"),
         (InvalidParameter, {"parameters": {"model": None}}, "no parameter 'model'"),
         (InvalidParameter, {"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
     ],
@@ -99,6 +99,46 @@ def test_a_state_of_something_else_is_refused_in_one_line(classifier, saved, kin
     rewrite(saved, change_about=about)
     with pytest.raises(kind, match=complaint):
         pta.load_adapter(saved, classifier)
+
+
+def test_classes_in_another_order_are_other_classes(classifier, saved):
+    turned = pta.ZeroShotClassifier(classifier.anchors.flip(0), classifier.class_names[::-1], classifier.scale)
+    with pytest.raises(StateMismatch, match=f"same names in another order, first '{classifier.class_names[0]}, "):
+        pta.load_adapter(saved, turned)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_state_is_enough_to_go_on_without_the_classifier(classifier, features, tmp_path, dtype):
+    adapter = pta.create_adapter("tda", classifier.to(dtype=dtype), positive_beta=7.0)
+    adapter.step(features)
+    adapter.save(tmp_path / "state.safetensors")
+    loaded = pta.load_adapter(tmp_path / "state.safetensors")
+    assert loaded.classifier.fingerprint == adapter.classifier.fingerprint
+    assert (loaded.parameters, loaded.classifier.anchors.dtype) == (adapter.parameters, dtype)
+    assert torch.equal(loaded.step(features), adapter.step(features))
+
+
+def test_a_state_of_a_method_with_a_tower_needs_the_model_and_no_classifier(classifier, tmp_path):
+    model, path = ToyModel(classifier.dim, torch.float32), tmp_path / "state.safetensors"
+    pta.create_adapter("tca", classifier, model=model).save(path)
+    assert pta.load_adapter(path, model=model).classifier.fingerprint == classifier.fingerprint
+    with pytest.raises(InvalidParameter, match="tca needs the image tower of a model"):
+        pta.load_adapter(path)
+
+
+def test_a_state_of_the_version_before_needs_its_classifier(classifier, saved):
+    tensors, about = load_tensors(saved, kind="state")
+    tensors["classifier.anchors"] = tensors["classifier.anchors"].half()
+    save_tensors(saved, tensors, about | {"version": 3})
+    assert pta.load_adapter(saved, classifier).position == about["position"]
+    with pytest.raises(StateMismatch, match=r"older pta, without its classifier; load_adapter\(path, classifier\)"):
+        pta.load_adapter(saved)
+
+
+@pytest.mark.parametrize("about", [{"class_names": None}, {"scale": "x"}, {"bias": 1e9}, {"class_names": ["x"]}])
+def test_a_state_with_a_damaged_classifier_is_refused_in_one_line(saved, about):
+    rewrite(saved, change_about=about)
+    assert "holds no classifier" in refusal(pta.load_adapter, saved)
 
 
 def test_a_state_belongs_to_its_anchors_but_not_to_their_last_bits(classifier, saved):

@@ -99,6 +99,12 @@ class RemembersAfterReset(PTA):
         self.knowledge = kept
 
 
+class DependsOnTheNumberOfClasses(PTA):
+    def __init__(self, classifier, **given):
+        super().__init__(classifier, **given)
+        self.add_state("number", lambda classifier, *_: torch.full((classifier.classes,), classifier.classes))
+
+
 class WritesToTheCallersFeatures(PTA):
     def _checked(self, samples):
         checked = super()._checked(samples)
@@ -232,6 +238,7 @@ class RanksByItsOwnProbabilities(PTA):
         (LearnsWhilePredicting, "predict_is_pure"),
         (ForgetsWhenSaved, "saving_changes_nothing"),
         (RemembersAfterReset, "reset_equals_new"),
+        (DependsOnTheNumberOfClasses, "an_added_class_starts_at_its_text"),
         (WritesToTheCallersFeatures, "nothing_is_shared_with_the_caller"),
         (Grows, "memory_is_bounded"),
         (IsRandom, "the_same_stream_gives_the_same_answers"),

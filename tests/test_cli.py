@@ -28,7 +28,7 @@ def evaluate(pta, pets):
     """`pta eval` on a feature file, which succeeds: its records, and what it prints beside them."""
 
     def evaluate(*options, features=pets):
-        done = pta("eval", "--features", features, *options, "--json", "records.json")
+        done = pta("eval", "--features", features, *options, "--json", "records.json", "--replace")
         assert done.returncode == 0, done.stderr
         return json.loads(Path("records.json").read_text()), done
 
@@ -69,6 +69,11 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, 
     expected = PTA(classifier, h=50.0).step(data["image_features"][order]).argmax(dim=1).tolist()
     found = columns(tmp_path / "predictions" / "pta-2.csv", "index", "label", "prediction")
     assert found == [order.tolist(), labels.tolist(), expected]
+    rows = list(csv.DictReader((tmp_path / "predictions" / "pta-2.csv").open()))
+    names = data["classnames"].tolist()
+    assert [row["true_class"] for row in rows] == [names[label] for label in labels]
+    assert [row["predicted_class"] for row in rows] == [names[label] for label in expected]
+    assert all(0 < float(row["probability"]) <= 1 for row in rows)
     assert records[3]["accuracy"] == pytest.approx(100 * np.mean(expected == labels))
 
 
@@ -264,9 +269,9 @@ def test_a_model_that_did_not_make_the_features_is_refused(pta, tmp_path):
     assert "other: the model does not make the file's features of its pixels" in done.stderr
 
 
-def test_without_a_terminal_long_work_is_told_in_lines_of_10_percent_30_seconds_apart(capsys):
+def test_without_a_terminal_long_work_is_told_every_10_percent_but_at_most_every_30_seconds(capsys):
     now = 0.0
-    with ProgressLines(clock=lambda: now) as bar:
+    with ProgressLines(clock=lambda: now, disable=True) as bar:
         known, unknown = bar.add_task("known", total=1000), bar.add_task("unknown", total=None)
         for step in range(1, 1001):
             now = 1.0 * step
@@ -275,12 +280,22 @@ def test_without_a_terminal_long_work_is_told_in_lines_of_10_percent_30_seconds_
             now += 1
             bar.advance(unknown)
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "pta: known: 100 of 1,000 (10 %)"
-    assert len(said) == 12
-    assert said[9:] == ["pta: known: 1,000 of 1,000 (100 %)", "pta: unknown: 30", "pta: unknown: 60"]
+    assert said[:2] == ["pta: known: 30 of 1,000 (3 %)", "pta: known: 100 of 1,000 (10 %)"]
+    assert len(said) == 13
+    assert said[10:] == ["pta: known: 1,000 of 1,000 (100 %)", "pta: unknown: 30", "pta: unknown: 60"]
+
+
+def test_without_a_terminal_slow_work_is_told_every_5_minutes(capsys):
+    now = 0.0
+    with ProgressLines(clock=lambda: now, disable=True) as bar:
+        task = bar.add_task("slow", total=100)
+        for second in range(1000):
+            now = 1.0 * second
+            bar.update(task, completed=1)
+    assert capsys.readouterr().err == 4 * "pta: slow: 1 of 100 (1 %)\n"
 
 
 def test_without_a_terminal_short_work_is_silent(capsys):
-    with ProgressLines() as bar:
+    with ProgressLines(disable=True) as bar:
         assert list(bar.track(range(100), description="short")) == list(range(100))
     assert capsys.readouterr().err == ""

@@ -9,9 +9,9 @@ from pta.errors import InvalidParameter, UnknownAdapter, UnreadableFile
 from pta.evaluation.stream import Stream
 from pta.reproduction.declaration import load_experiment, parse_experiment
 from pta.reproduction.plan import place
-from pta.reproduction.world import World, load_world
+from pta.reproduction.profile import Profile, load_profile
 
-PAPER = load_world("paper")
+PAPER = load_profile("paper")
 
 WHOLE = """
 title = "A table"
@@ -44,8 +44,8 @@ columns = "Mean"
 """
 
 
-def plan_of(text, world=PAPER):
-    return place(parse_experiment("mine", text), world)
+def plan_of(text, profile=PAPER):
+    return place(parse_experiment("mine", text), profile)
 
 
 def changed(old, new, text=WHOLE):
@@ -53,9 +53,9 @@ def changed(old, new, text=WHOLE):
     return text.replace(old, new)
 
 
-def complaint_about(text, world=PAPER):
+def complaint_about(text, profile=PAPER):
     """What a file is refused with, in a line that names it."""
-    named, _, complaint = refusal(plan_of, text, world).partition(": ")
+    named, _, complaint = refusal(plan_of, text, profile).partition(": ")
     assert named == "experiment mine"
     return complaint
 
@@ -115,7 +115,7 @@ MISTAKES = [
     # rows and columns are told apart
     ('label = "PTA"', 'label = "CLIP"', "two rows are called 'CLIP'"),
     ('label = "Mean"', 'each = "ood"\n[[columns]]\nlabel = "Mean"', "two columns are called 'ImageNet-A'"),
-    # in the paper's world: groups, columns, printed numbers, methods, parameters, presets
+    # in the paper's profile: groups, columns, printed numbers, methods, parameters, presets
     ('"ood"', '"odd"', "no group of datasets is called 'odd'; did you mean 'ood'?"),
     ('method = "pta"', 'method = "pta"\nviews = { oood = "crops" }', "no group of datasets is called 'oood'"),
     ('"all"', '"Imagenet-A"', "no earlier column is called 'Imagenet-A'"),
@@ -168,7 +168,7 @@ def test_rows_within_a_row_share_what_it_says():
     assert (tda.name, tda.method, tda.seeds, tda.params) == ("s: TDA", "tda", (4, 7), {})
 
 
-# -- in a world --------------------------------------------------------------------------------------------------------
+# -- in a profile ------------------------------------------------------------------------------------------------------
 
 
 def test_what_an_id_leaves_open_must_be_filled_in_by_the_row():
@@ -178,7 +178,7 @@ def test_what_an_id_leaves_open_must_be_filled_in_by_the_row():
 
 @pytest.mark.parametrize("name", ["a{b", "a{}", "{0}"])
 def test_a_name_with_stray_braces_is_refused_in_words(name):
-    assert re.match("CLIP: the name .* holds braces", complaint_about(WHOLE, World(True, {"ood": (name,)}, {})))
+    assert re.match("CLIP: the name .* holds braces", complaint_about(WHOLE, Profile(True, {"ood": (name,)}, {})))
 
 
 def test_an_unknown_experiment_is_answered_with_the_nearest():

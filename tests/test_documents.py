@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import runpy
 
 import pytest
 from fill_tables import MARKED, PAGES, ROOT, filled
@@ -74,3 +75,8 @@ def test_the_demo_of_clouds_in_its_document_is_what_the_table_measured():
     measured = (json.loads(one("table3", row=row, **column)["per_seed"])["Jitter"]["1"] for row in ("PTA", "ULIP"))
     right = "{:.2f} % of 179 clouds right, against {:.2f} % by zero-shot".format(*measured)
     assert right in (ROOT / "docs" / "points.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_parameters_is_what_the_methods_declare():
+    script = runpy.run_path(str(ROOT / "docs" / "make_parameters.py"))
+    assert script["PAGE"].read_text(encoding="utf-8") == script["page"]()

@@ -11,9 +11,9 @@ from pta.datasets.furniture import load_furniture_test
 from pta.prompts import load_templates
 from pta.reproduction.declaration import PACKAGED, load_experiment
 from pta.reproduction.plan import place
-from pta.reproduction.world import kind_of, load_world
+from pta.reproduction.profile import kind_of, load_profile
 
-PAPER, OFFLINE = load_world("paper"), load_world("offline")
+PAPER, OFFLINE = load_profile("paper"), load_profile("offline")
 EXPERIMENTS = [load_experiment(id) for id in PACKAGED]
 TEN = [PAPER.title(id) for id in PAPER.members("cross-domain")]
 ELEVEN = ["ImageNet", *TEN]
@@ -23,7 +23,7 @@ each_experiment = pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda 
 
 @cache
 def plan_of(id):
-    """The experiment in the paper's world; whatever it names and does not exist is refused, see test_declaration.py."""
+    """The experiment in the paper's profile; an unknown name is refused, see test_declaration.py."""
     return place(load_experiment(id), PAPER)
 
 
@@ -45,7 +45,7 @@ def test_every_file_is_listed():
 
 
 @each_experiment
-def test_it_is_sound_in_both_worlds_and_its_points_are_told_apart(experiment):
+def test_it_is_sound_in_both_profiles_and_its_points_are_told_apart(experiment):
     for plan in (plan_of(experiment.id), place(experiment, OFFLINE)):
         assert len({column.label for column in plan.columns}) == len(plan.columns)
     if experiment.figure and experiment.figure.kind == "lines":
@@ -80,7 +80,7 @@ def test_nothing_is_made_to_find_out_what_methods_need(monkeypatch):
 @pytest.mark.parametrize("id", ["table3", "table12", "table13", "table14", "table15", "figure4"])
 def test_only_offline_there_is_furniture_and_the_paper_has_its_own_clouds(id):
     papers, ours = (
-        {kind_of(job.dataset) for job in place(load_experiment(id), world).all_jobs} for world in (PAPER, OFFLINE)
+        {kind_of(job.dataset) for job in place(load_experiment(id), profile).all_jobs} for profile in (PAPER, OFFLINE)
     )
     assert papers == {"modelnet_c", "sonn_c"}
     assert ours == {"point_shapes"}

@@ -305,6 +305,6 @@ def test_a_text_that_the_disk_does_not_give_is_one_clear_line(tmp_path, monkeypa
         raise OSError(errno.EIO, "input/output error")
 
     (tmp_path / "text").touch()
-    monkeypatch.setattr(Path, "read_text", broken)
+    monkeypatch.setattr(Path, "read_bytes", broken)
     with pytest.raises(UnreadableFile, match=f"{tmp_path}/text cannot be read: input/output error"):
         read_text(tmp_path / "text", "template")

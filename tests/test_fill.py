@@ -12,11 +12,11 @@ from pta.reproduction.declaration import parse_experiment
 from pta.reproduction.fill import fill
 from pta.reproduction.measure import Outcome
 from pta.reproduction.plan import place
-from pta.reproduction.world import World
+from pta.reproduction.profile import Profile
 
 TITLES = {"cat": "Cat", "dog": "Dog", "cow": "Cow", "sea": "Sea"}
-WORLD = World(True, {"one": ("sea",), "three": ("cat", "dog", "cow")}, TITLES)
-OFFLINE = World(False, {"one": ("lake",), "three": ("ant", "bee")}, {"one": "Water"})
+PROFILE = Profile(True, {"one": ("sea",), "three": ("cat", "dog", "cow")}, TITLES)
+OFFLINE = Profile(False, {"one": ("lake",), "three": ("ant", "bee")}, {"one": "Water"})
 
 EXPERIMENT = """
 title = "A table"
@@ -49,9 +49,9 @@ UNKNOWN = EXPERIMENT.replace("instead = 55, ", "")
 NO_DOGS = Outcome(missing=NO_DATA, why="dog: no folder of images")
 
 
-def filled(text, found, world=WORLD):
+def filled(text, found, profile=PROFILE):
     """The table, and cells and gain by row; `found` gives the accuracies of a method on a dataset, or an outcome."""
-    plan = place(parse_experiment("mine", text), world, WORLD)
+    plan = place(parse_experiment("mine", text), profile, PROFILE)
     outcomes = {}
     for job in plan.all_jobs:
         came = Outcome(missing="later") if job.method == "tda" else found(job.method, job.dataset)
@@ -144,31 +144,39 @@ def without(*gone, **accuracy):
 
 
 @pytest.mark.parametrize(
-    ("text", "world", "found", "column", "expected"),
+    ("text", "profile", "found", "column", "expected"),
     [
         # a mean of some columns is compared with the paper's mean of the same
-        (EXPERIMENT, WORLD, without("dog"), 4, (60.0, "3 of 4", (44 + 66 + 76) / 3)),
+        (EXPERIMENT, PROFILE, without("dog"), 4, (60.0, "3 of 4", (44 + 66 + 76) / 3)),
         # one that lacks part of a part with nothing
-        (THREE, WORLD, without("dog"), 0, (60.0, "2 of 3", None)),
-        (THREE, WORLD, without("dog"), 1, (60.0, "", 76)),
-        (THREE, WORLD, without("dog"), 2, (60.0, "in part", None)),
-        (THREE, WORLD, without("dog"), "gain", (0.0, "3 of 4", None)),
+        (THREE, PROFILE, without("dog"), 0, (60.0, "2 of 3", None)),
+        (THREE, PROFILE, without("dog"), 1, (60.0, "", 76)),
+        (THREE, PROFILE, without("dog"), 2, (60.0, "in part", None)),
+        (THREE, PROFILE, without("dog"), "gain", (0.0, "3 of 4", None)),
         # what cannot be right is in no mean and no gain of the paper's
-        (UNKNOWN, WORLD, without("sea"), 4, (60.0, "3 of 4", None)),
-        (UNKNOWN, WORLD, without("sea"), "gain", (0.0, "3 of 4", None)),
+        (UNKNOWN, PROFILE, without("sea"), 4, (60.0, "3 of 4", None)),
+        (UNKNOWN, PROFILE, without("sea"), "gain", (0.0, "3 of 4", None)),
         # that of a whole row is of the means it printed, or of all columns where it has none
-        (EXPERIMENT, WORLD, without(cat=70.0), "gain", (2.5, "", 61 - 55)),
+        (EXPERIMENT, PROFILE, without(cat=70.0), "gain", (2.5, "", 61 - 55)),
         (EXPERIMENT, OFFLINE, without(ant=63.0), "gain", (1.0, "", 61 - 55)),
         (NO_MEAN, OFFLINE, without(ant=63.0), "gain", (1.0, "", ((44 - 40) + (55 - 50) + (66 - 60) + (76 - 70)) / 4)),
         # a gain is over the columns, and in a column of a group over the datasets, that both have
-        (EXPERIMENT, WORLD, without(("pta", "cow"), ("clip", "dog"), cat=70.0, sea=64.0), "gain", (7.0, "2 of 4", 5.0)),
-        (THREE, WORLD, without(("pta", "cat"), ("clip", "dog"), "sea", dog=1, cow=63), "gain", (3.0, "1 of 4", None)),
+        (
+            EXPERIMENT,
+            PROFILE,
+            without(("pta", "cow"), ("clip", "dog"), cat=70.0, sea=64.0),
+            "gain",
+            (7.0, "2 of 4", 5.0),
+        ),
+        (THREE, PROFILE, without(("pta", "cat"), ("clip", "dog"), "sea", dog=1, cow=63), "gain", (3.0, "1 of 4", None)),
         # on other data, the paper has no gain over the same columns
         (EXPERIMENT, OFFLINE, without(("pta", "ant"), bee=62.0), "gain", (1.0, "2 of 3", None)),
     ],
 )
-def test_what_is_there_of_a_mean_or_gain_is_compared_with_the_same_of_the_papers(text, world, found, column, expected):
-    line = filled(text, found, world)[1]["PTA"]
+def test_what_is_there_of_a_mean_or_gain_is_compared_with_the_same_of_the_papers(
+    text, profile, found, column, expected
+):
+    line = filled(text, found, profile)[1]["PTA"]
     cell = line.gain if column == "gain" else line.cells[column]
     assert (cell.ours, cell.partial, cell.paper) == pytest.approx(expected)
 

@@ -131,6 +131,34 @@ def test_probabilities_and_entropy_are_those_of_the_adapted_logits():
     assert answer.zero_shot_probability == pytest.approx(np.e / (np.e + 2))
 
 
+def test_an_improbable_answer_is_rejected_and_learned_from_all_the_same():
+    plain, strict = make(), make(reject_below=0.9)
+    expected, found = plain(list(FASHION.images[:30])), strict(list(FASHION.images[:30]))
+    assert [answer.rejected for answer in found] == [answer.probability < 0.9 for answer in expected]
+    assert {answer.rejected for answer in found} == {True, False}
+    assert [answer.label for answer in found] == [answer.label for answer in expected]
+    assert not any(answer.rejected for answer in expected)
+    assert_state(strict.adapter, plain.adapter.snapshot().tensors)
+
+
+def test_classes_are_known_and_forgotten_by_name(classifier):
+    assert classifier.classes == tuple(FASHION.class_names)
+    classifier(list(FASHION.images[:40]))
+    assert "10 classes" in repr(classifier)
+    assert "pta, 40 samples learned" in repr(classifier)
+    bag = classifier.classes.index("bag")
+    kept = classifier.adapter.anchored.clone()
+    kept[bag] = classifier.classifier.anchors[bag]
+    classifier.reset(["bag"])
+    assert torch.equal(classifier.adapter.anchored, kept)
+    for wrong, complaint in ((["bags"], "did you mean 'bag'"), ("bag", "must be a list of texts"), ([3], "list")):
+        with pytest.raises(InvalidParameter, match=complaint):
+            classifier.reset(wrong)
+    assert torch.equal(classifier.adapter.anchored, kept)
+    classifier.reset()
+    assert_state(classifier.adapter, make().adapter.state())
+
+
 @pytest.mark.parametrize(
     ("wrong", "mistake", "complaint"),
     [
@@ -139,6 +167,8 @@ def test_probabilities_and_entropy_are_those_of_the_adapted_logits():
         ({"templates": "no place for a name"}, PtaError, "no place for a name"),
         ({"method": "none"}, PtaError, "no method is called 'none'"),
         ({"hh": 3}, InvalidParameter, "pta has no parameter 'hh'"),
+        ({"reject_below": 2}, InvalidParameter, "reject_below must be a number from 0 to 1"),
+        ({"reject_below": 0.5, "raw_probability": True}, InvalidParameter, "leave raw_probability out"),
         ({"model": ClipEncoder(random_state("RN50"), quick_gelu=True), "method": "tca"}, InvalidParameter, NO_BLOCKS),
     ],
 )

@@ -213,6 +213,26 @@ def test_rows_are_added_to_a_file_only_when_asked(run, refused, tmp_path):
     assert len(out.read_text().splitlines()) == len(lines) + 1 + 60
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_improbable_answers_are_marked_as_rejected_and_keep_their_label(run, refused, tmp_path, ending):
+    out = tmp_path / f"rows.{ending}"
+    plain, _ = run("photos")
+    marked, err = run("photos", "--reject-below", 0.6)
+    rejected = [row.pop("rejected") for row in marked]
+    assert_same(marked, plain)
+    assert rejected == [row["probability"] < 0.6 for row in marked]
+    assert 0 < sum(rejected) < 60
+    assert f"; {sum(rejected)} rejected\n" in err
+    stream = ("--state", tmp_path / "state", "--out", out, "--reject-below", 0.6)
+    run(*(row["path"] for row in plain[:20]), *stream)
+    assert "--reject-below" in refused("photos", *stream[:-2], "--resume")
+    run("photos", *stream, "--resume")
+    text = out.read_text()
+    rows = list(csv.DictReader(text.splitlines())) if ending == "csv" else rows_of(text)
+    assert [row["rejected"] in (True, "true") for row in rows] == rejected
+    assert [row["label"] for row in rows] == [row["label"] for row in plain]
+
+
 def test_rows_that_cannot_be_printed_end_the_work_with_one_line_and_a_saved_state(start, tmp_path):
     with Path("/dev/full").open("w") as full:
         process = start(
@@ -381,7 +401,7 @@ def test_one_process_writes_a_state_and_one_a_file_of_rows(run, refused, tmp_pat
         (["photos", "--classes", "cat"], "no such file of class names: cat"),
         (["photos", "--classes", "x" * 5000], "no such file of class names"),
         (["photos", "--classes", "cat,"], "at least two"),
-        (["photos", "--classes", "one-line.txt"], "stand one a line"),
+        (["photos", "--classes", "one-line.txt"], "stand one per line"),
         (["", "photos"], "none of them empty"),
         (["photos", "--csv", "--out", "rows.csv"], "--csv is for standard output"),
         (["photos", "--append"], "--append adds to a file"),

@@ -10,11 +10,11 @@ from miniatures import build
 from safetensors.numpy import save_file
 
 from pta.evaluation.cached_evaluation import evaluate_once
-from pta.reproduction import plan  # noqa: F401  (imported before a test replaces load_world, of which it has its own)
+from pta.reproduction import plan  # noqa: F401  (imported before a test replaces load_profile, of which it has its own)
 from pta.reproduction.declaration import PACKAGED
-from pta.reproduction.world import load_world
+from pta.reproduction.profile import load_profile
 
-CROSS_DOMAIN = load_world("paper").members("cross-domain")
+CROSS_DOMAIN = load_profile("paper").members("cross-domain")
 WRITTEN = ("md", "csv", "tex")
 
 OWN = """
@@ -92,7 +92,7 @@ def refused(done, *words):
     return True
 
 
-# -- the paper's world, from images ------------------------------------------------------------------------------------
+# -- the paper's profile, from images ----------------------------------------------------------------------------------
 
 
 def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta, root, own, tmp_path):
@@ -132,7 +132,7 @@ def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta,
         assert reason in table["absent"].pop(f"{name} on eurosat")
     assert set(table["absent"]) == set(CROSS_DOMAIN) - {"dtd", "eurosat"}
     assert table["comparable"] is True
-    assert "At most 1 seeds a row, of 3." in table["notes"]
+    assert "At most 1 seeds per row, of 3." in table["notes"]
     assert "Made with embedded; the paper's numbers are those of ViT-B/16." in table["notes"]
     # every format and the report are written, and nothing else is left
     names = {path.name for path in out.iterdir()}
@@ -169,9 +169,9 @@ def test_feature_files_of_the_papers_datasets_fill_its_columns(pta, features, ow
 
 
 def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features, own, tmp_path, monkeypatch):
-    offline = load_world("offline")
+    offline = load_profile("offline")
     tiny = replace(offline, groups={**offline.groups, "cross-domain": ("fashion/rotate/3/6",)})
-    monkeypatch.setattr("pta.reproduction.world.load_world", {"offline": tiny}.__getitem__)
+    monkeypatch.setattr("pta.reproduction.profile.load_profile", {"offline": tiny}.__getitem__)
     printed = OWN.replace('"clip"', f'"clip", printed = {[50] * 11}')
     own.write_text(printed.replace('"pta"', f'"pta", printed = {[53] * 11}', 1))
     call = ("reproduce", own, "--offline", "--features", features / "kitchen.npz", "--seeds", 1)
@@ -219,15 +219,15 @@ def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, fea
 
 
 def test_offline_the_tables_of_clouds_hold_packaged_shapes_and_say_why_there_are_no_scans(pta, tmp_path, monkeypatch):
-    offline = load_world("offline")
+    offline = load_profile("offline")
     tiny = {
         "clouds": ("{set}/rotate/{severity}",),
         "modelnet-c": ("modelnet_c/rotate/{severity}",),
         "furniture": ("point_shapes/furniture/rotate/{severity}",),
     }
     stand_ins = {"modelnet_c": "point_shapes/procedural/{}/16", "point_shapes": "point_shapes/{}/16"}
-    tiny_world = replace(offline, groups={**offline.groups, **tiny}, stand_ins=stand_ins)
-    monkeypatch.setattr("pta.reproduction.world.load_world", {"offline": tiny_world}.__getitem__)
+    tiny_profile = replace(offline, groups={**offline.groups, **tiny}, stand_ins=stand_ins)
+    monkeypatch.setattr("pta.reproduction.profile.load_profile", {"offline": tiny_profile}.__getitem__)
     call = ("reproduce", "table3", "figure4", "--offline", "--out", "out", "--seeds", 1)
     done = pta(*call, "--json", "tables.json")
     assert done.returncode == 0, done.stderr

@@ -19,12 +19,12 @@ NAMES = ("cat", "=dog", 'a "quoted", name', "caf\udce9", "中文\u202e", "cat")
 PATHS = ["a.jpg", "-1.jpg", 'q"x,y.jpg', "caf\udce9/\x1b.jpg", "中.jpg", "7"]
 
 
-def some_answers(top):
+def some_answers(top, reject_below=None):
     """Answers whose probabilities are large, tiny, half-way between two roundings, or not numbers."""
     logits = torch.randn(6, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 8
     probabilities = logits.softmax(dim=1)
     probabilities[0, :], probabilities[1, :], probabilities[2, :] = 0.0000005, 0.1234565, torch.nan
-    return answers_from(logits, probabilities, -logits, NAMES, top)
+    return answers_from(logits, probabilities, -logits, NAMES, top, reject_below)
 
 
 def row_by_row(path, answer):
@@ -45,6 +45,20 @@ def test_a_batch_of_json_lines_is_what_json_makes_of_each_row(top):
         expected += to_json(row) + "\n"
     assert file.getvalue() == expected
     assert expected == "".join(to_json(json.loads(line)) + "\n" for line in expected.splitlines())
+
+
+@pytest.mark.parametrize("top", [1, 3])
+def test_where_answers_may_be_rejected_each_row_ends_with_whether_it_is(top):
+    answers, json_file, csv_file = some_answers(top, 0.9), io.StringIO(), io.StringIO()
+    expected = [probability < 0.9 for probability in answers.probabilities[0]]
+    assert {True, False} == set(expected)
+    JsonLines(json_file).write(PATHS, answers)
+    CsvRows(csv_file, top, rejects=True).write(PATHS, answers)
+    assert [json.loads(line)["rejected"] for line in json_file.getvalue().splitlines()] == expected
+    table = list(csv.DictReader(io.StringIO(csv_file.getvalue())))
+    assert [row["rejected"] for row in table] == [to_json(one) for one in expected]
+    assert [answer.rejected for answer in answers] == expected
+    assert not any(answer.rejected for answer in some_answers(top))
 
 
 @pytest.mark.parametrize("top", [1, 3])

@@ -15,8 +15,8 @@ from pta.reproduction.fill import fill
 from pta.reproduction.library import Library
 from pta.reproduction.measure import measure
 from pta.reproduction.plan import place
+from pta.reproduction.profile import Profile
 from pta.reproduction.speed import Contender, measure_speeds
-from pta.reproduction.world import World
 
 MANY, FEW = "fashion/gaussian_noise/3/14", "fashion/gaussian_noise/3/4"
 TABLE = """
@@ -81,7 +81,7 @@ def timed(library, dataset, *methods, views=None, **parameters):
 
 def plan_of(*methods):
     rows = "".join(f"[[rows]]\nlabel = '{one}'\nmethod = '{one}'\n" for one in methods)
-    return place(parse_experiment("mine", TABLE + rows), World(True, {"few": (FEW,)}, {}))
+    return place(parse_experiment("mine", TABLE + rows), Profile(True, {"few": (FEW,)}, {}))
 
 
 def test_the_record_says_what_was_timed_and_is_consistent(library, clock):

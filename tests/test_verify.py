@@ -18,7 +18,7 @@ from pta.inference.verify import find_reference, verify
 from pta.prompts import build_classifier, load_templates
 from pta.reproduction.declaration import load_experiment
 from pta.reproduction.plan import place
-from pta.reproduction.world import load_world
+from pta.reproduction.profile import load_profile
 
 TEN = (
     *("oxford_flowers", "dtd", "oxford_pets", "stanford_cars", "ucf101"),
@@ -50,7 +50,7 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(tmp_path):
 
 
 def test_the_published_values_of_ulip_are_those_of_the_paper_s_table():
-    plan = place(load_experiment("table3"), load_world("paper"))
+    plan = place(load_experiment("table3"), load_profile("paper"))
     printed = {}
     for row in plan.experiment.rows:
         if row.label == "ULIP":

@@ -12,7 +12,7 @@ def engines() -> Table:
 
     engines = ("per-sample loop", "step", "chunk", "chunk, compiled")
     lines = [[engine, *(cell(engine, size) for size in sizes)] for engine in engines]
-    return [["in zero-shot products", *(f"C = {int(size):,}" for size in sizes)], *lines]
+    return [["cost in zero-shot products", *(f"C = {int(size):,}" for size in sizes)], *lines]
 
 
 def one_sample() -> Table:

@@ -10,7 +10,7 @@ FILES = {
     "Caltech101 part": "caltech101_test_sub",
     "Cars val": "stanford_cars_val",
     "UCF101 part": "ucf101_test_sub_nounproxy",
-    "ImageNet train, 7 a class": "imagenet_train_7shot",
+    "ImageNet train, 7 per class": "imagenet_train_7shot",
 }
 NOISE = {"Fashion, noise": "fashion_noise"}
 ONLINE = (
@@ -45,7 +45,7 @@ def winners() -> Table:
         return f"**{text}**" if method in ONLINE and float(row["accuracy"]) == best[file] else text
 
     def line(method: str) -> list[str]:
-        row = _measured(method, FILES["ImageNet train, 7 a class"])
+        row = _measured(method, FILES["ImageNet train, 7 per class"])
         speed = written(row["samples_per_second"], ",.0f") if row and row["samples_per_second"] else ""
         state = _size(int(row["state_bytes"])) if row else ""
         return [_named(method), *(cell(method, file) for file in files.values()), speed, state]
@@ -84,7 +84,7 @@ def calibration() -> Table:
 
 
 def confidence() -> Table:
-    files = {"Fashion, noise": "fashion_noise", "ImageNet train, 7 a class": "imagenet_train_7shot"}
+    files = {"Fashion, noise": "fashion_noise", "ImageNet train, 7 per class": "imagenet_train_7shot"}
     files |= {"Fashion, low contrast": "fashion_contrast"}
 
     def line(title: str, file: str, method: str) -> list[str]:

@@ -43,7 +43,7 @@ def classes() -> Table:
         steps = (written(row["step_us"], ".1f") for row in (clip, pta))
         return [f"{int(count):,}", batch, written(pta["of_clip"], ".1%"), *steps, pta["touches"], memory]
 
-    head = ["classes", "batch", "of CLIP's speed", "zero-shot, µs a batch", "PTA's step, µs a batch"]
+    head = ["classes", "batch", "of CLIP's speed", "zero-shot, µs per batch", "PTA's step, µs per batch"]
     lines = [line(count, batch) for batch in ("1", "256") for count in ("10", "100", "1000", "21841")]
     return [[*head, "classes touched by a sample", "MiB beside CLIP's"], *lines]
 
@@ -230,3 +230,34 @@ def files_latency() -> Table:
 
     head = ["", "p50, ms", "p99, ms", "first row of `predict`, s"]
     return [head, *map(line, rows("files-latency"))]
+
+
+def cpu_summary() -> Table:
+    names = {
+        "the zero-shot product F·Tᵀ alone": "zero-shot product",
+        "PTA, one sample at a time on whole tensors": "per-sample loop",
+        "PTA, single-sample step": "step",
+        "PTA, chunks": "chunk",
+        "PTA, chunks, with the extra `fast`": "chunk, compiled",
+    }
+
+    def line(title: str, name: str) -> list[str]:
+        row = one("engine-cpu", implementation=name, C="1000", d="512", B="256")
+        faster = "" if name == "zero-shot product" else written(row["speedup_over_loop"], ".1f") + "×"
+        cost = written(row["cost_in_zero_shot_products"], ".2f")
+        return [title, written(row["us_per_sample"], ",.1f"), faster, cost, f"{float(row['peak_bytes']) / 1e6:.1f} MB"]
+
+    head = ["", "µs per sample", "faster than the loop", "cost in zero-shot products", "peak memory"]
+    return [head, *(line(*each) for each in names.items())]
+
+
+def gpu_summary() -> Table:
+    def line(title: str, batch: str) -> list[str]:
+        own = {"model": "ViT-B/16, random weights", "classes": "1000", "batch": batch}
+        clip, pta = (one("gpu", method=method, way="ours", **own) for method in ("clip", "pta"))
+        plain = one("gpu", method="pta", way="naive", **own)
+        speeds = (written(row["images_per_second"], ",.0f") for row in (clip, pta, plain))
+        return [title, *speeds, written(pta["of_clip"], ".1%")]
+
+    head = ["", "CLIP", "PTA", "PTA in plain code", "PTA's share of CLIP's speed"]
+    return [head, line("one at a time", "1"), line("batches of 256", "256")]

@@ -4,6 +4,7 @@ Public names are imported when they are first used, so that `import pta` loads n
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -11,6 +12,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Adapter": "pta.adapters",
     "Classifier": "pta.inference.live_classifier",
+    "PTAClassifier": "pta.inference.estimator",
     "PtaError": "pta.errors",
     "Samples": "pta.samples",
     "Segment": "pta.engines.segment",
@@ -37,6 +39,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from pta.engines.segment import Segment as Segment
     from pta.engines.segment import compose as compose
     from pta.errors import PtaError as PtaError
+    from pta.inference.estimator import PTAClassifier as PTAClassifier
     from pta.inference.live_classifier import Classifier as Classifier
     from pta.inference.program import compile as compile
     from pta.samples import Samples as Samples
@@ -44,7 +47,8 @@ if TYPE_CHECKING:  # for type checkers and editors
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        return sorted([*_HOMES, *import_module("pta.adapters").METHOD_CLASSES])
+        here = [one for one in _HOMES if one != "PTAClassifier" or find_spec("sklearn")]
+        return sorted([*here, *import_module("pta.adapters").METHOD_CLASSES])
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if not name.startswith("_"):

@@ -57,7 +57,7 @@ class UnavailableModel(PtaError):
     """A model cannot be had: its weights are not here, or what reads them is not installed."""
 
 
-class MissingPackage(PtaError):
+class MissingPackage(PtaError, ImportError):
     """Something optional is not installed; the message says how to install it."""
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -137,11 +138,17 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
         size = path.stat().st_size
         if size > largest:
             raise UnreadableFile(f"{path} has {size:,} bytes; a {kind} file has at most {largest:,}")
-        return path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark in front
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")  # spreadsheets put a mark in front
+        if "\0" in text:
+            raise UnicodeDecodeError("utf-8", content, 0, 1, "UTF-16 without a mark")
+        return text
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
     except UnicodeDecodeError:
-        raise UnreadableFile(f"{path} is not UTF-8 text") from None
+        encoding = "UTF-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content else "LATIN1"
+        convert = f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > converted{path.suffix}"
+        raise UnreadableFile(f"{path} is not UTF-8 text; convert it: {convert}") from None
 
 
 def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
@@ -326,6 +333,11 @@ def read_tensors(
         raise UnreadableFile(
             f"{path} is not a readable {kind} file (truncated or damaged?): {first_line(error)}"
         ) from None
+
+
+def tensor_names(path: Path) -> list[str]:
+    """What the tensors of a safetensors file are called."""
+    return list(_shapes(path))
 
 
 def read_exactly(file: IO[bytes], size: int) -> Tensor:

@@ -141,7 +141,7 @@ def _by_class(labels: ArrayLike) -> list[Order]:
     """The sample numbers of each class that occurs, classes ascending, samples in the order of the dataset."""
     given = _whole_numbers(labels)
     if not given.size:
-        raise InvalidParameter("there must be one whole number a sample, but there is no sample")
+        raise InvalidParameter("there must be one whole number per sample, but there is no sample")
     _, sizes = np.unique(given, return_counts=True)
     return np.split(np.argsort(given, kind="stable"), np.cumsum(sizes)[:-1])
 
@@ -151,7 +151,7 @@ def _whole_numbers(given: object) -> NDArray[np.int64]:
     whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
     if tensor.ndim != 1 or (tensor.numel() and not whole):
         raise InvalidParameter(
-            f"there must be one whole number a sample, got {tensor.dtype} of shape {tuple(tensor.shape)}; "
+            f"there must be one whole number per sample, got {tensor.dtype} of shape {tuple(tensor.shape)}; "
             "without labels only the i.i.d. order can be made"
         )
     return tensor.numpy().astype(np.int64)

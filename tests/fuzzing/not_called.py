@@ -26,7 +26,11 @@ _REASONS = {
         "pta.adapters.adapter:require_classifier pta:Adapter.require pta.adapters.state_file "
         "pta.adapters.state_bounds"
     ),
-    "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for",
+    "through run_blocks": (
+        "pta.cluster.bound pta.cluster.driver pta.cluster.repair pta.cluster.replay pta.cluster.scanning "
+        "pta.cluster.block:require_whole_stream pta.cluster:Group"
+    ),
+    "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (
         "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
         "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees "
@@ -41,7 +45,7 @@ _REASONS = {
         "pta.datasets.shapes.seats pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.points.solids "
         "pta.datasets.furniture:as_stored pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
     ),
-    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:ClassScore pta.corruptions",
+    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.corruptions",
     "through load_encoder, with mutated files, and the methods of the encoder": (
         "pta.encoders pta.encoders:EmbeddedEncoder"
     ),
@@ -72,6 +76,7 @@ _REASONS = {
         "pta.plugins pta:Adapter.remarks"
     ),
     "refuses whatever it is given": "pta:Adapter.preview",
+    "refuses what scikit-learn refuses, whose own checks call it": "pta:PTAClassifier",
     "loops to be read, which tests call": "pta.reference",
 }
 NOT_CALLED = {name: reason for reason, names in _REASONS.items() for name in names.split()}

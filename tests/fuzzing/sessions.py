@@ -128,6 +128,7 @@ def classifier_session(scene: Scene) -> None:
         "answer": lambda: classifier.answer(scene.odd(torch.eye(4, 128)), **how),
         "load": lambda: classifier.load(scene.file("live.safetensors")),
         "save": lambda: classifier.save(scene.around(scene.folder / "saved.safetensors")),
+        "reset": lambda: classifier.reset(scene.around(["coat"])),
         "pipeline": lambda: classifier.pipeline(top_k=how["top"])(_picture(scene)),
     }.items():
         if scene.exact or scene.random.random() < 0.3:

@@ -44,6 +44,16 @@ calls(
     *("pta:PointCache.preview", lambda scene: create_adapter("point-cache", valid.classifier(), prefill=True)),
     lambda scene: valid.samples()[:6],
 )
+# what was learned
+_LEARNT, _OURS = (lambda scene: valid.learnt("pta").clone()), (lambda scene: valid.classifier())
+calls("pta.adapters.class_table:class_table", _LEARNT)
+calls("pta.adapters.class_table:class_prototypes", _LEARNT)
+calls("pta.adapters.growing:add_class", _LEARNT, "a newt", valid.ANCHORS[0], weight=6)
+calls("pta.adapters.growing:anchor_from", _OURS, valid.NAMES[0], _OURS)
+calls(
+    "pta.adapters.merging:merge", lambda scene: scene.around([valid.learnt("pta").clone(), valid.segment()]), weight=4
+)
+calls("pta.adapters.merging:load_part", file("segment.safetensors"), weight=4)
 # from pictures and texts to features
 calls("pta.encoders:load_encoder", "embedded", device="cpu", dtype="float32")
 calls("pta.encoders:find_device", "cpu")
@@ -127,14 +137,16 @@ calls(
 calls(
     "pta.reproduction.plan:place",
     Call("pta.reproduction.declaration:load_experiment", file("mine.toml")),
-    Call("pta.reproduction.world:world_with", lambda scene: [valid.data()], offline=lambda scene: True, most_seeds=2),
+    Call(
+        "pta.reproduction.profile:profile_with", lambda scene: [valid.data()], offline=lambda scene: True, most_seeds=2
+    ),
     **{"then": lambda plan: list(plan.all_jobs), "weight": 16},
 )
 calls("pta.reproduction.declaration:load_experiments", lambda scene: [str(scene.file("mine.toml"))], weight=2)
 calls("pta.evaluation.bits:read_bits", "kA==", 4, weight=4)
 calls("pta.reproduction.declaration:parse_experiment", "mine", valid.EXPERIMENT, weight=6)
 _OPTIONS = {"templates": "clip", "descriptions": None, "method": "pta", "device": "cpu", "dtype": "float32"}
-_OPTIONS |= {"cache": None, "views": 4, "expected": 10}
+_OPTIONS |= {"cache": None, "views": 4, "expected": 10, "reject_below": 0.5}
 calls("pta:Classifier", lambda scene: valid.encoder(), list(valid.CLOTHES), **_OPTIONS, weight=16)
 calls("pta.inference.extract:require_feature_file", lambda scene: scene.around(scene.folder / "x.safetensors"))
 calls("pta.inference.open_source:open_source", "fashion/blur/2/5", root=None, class_names=_FASHION, weight=1)
@@ -159,6 +171,7 @@ for _line in """\
 4 predict {picture.png} --classes coat,bag,sneaker --model embedded --out {rows.jsonl} --append
   --state {live.safetensors} --workers 1
 4 predict - --frames --classes coat,bag --model embedded --out - --csv --device cpu --on-error skip --workers 1
+  --reject-below 0.5
   < frames.bin
 3 predict - --classes {names.txt} --model embedded --descriptions {descriptions.json} --on-error skip --workers 1
   < paths.txt
@@ -166,6 +179,10 @@ for _line in """\
   --on-error skip --templates {templates.txt} --json - --workers 2
 2 extract {classes} --out f.safetensors --model embedded --views-from {generated} --generated 2 --on-error skip
 3 extract {shard.tar} --out f.safetensors --model embedded --classes a,b,c --pixels
+2 state show {state-wpta.safetensors} --json -
+3 state merge {segment.safetensors} {segment.safetensors} --out merged.safetensors
+3 state add-class {live.safetensors} boot --model embedded
+2 state export {state-pta.safetensors} --out prototypes.npz
 1 corrupt-points {clouds.h5} out --seed 1 --points 520 --json -
 3 datasets check dtd --data {datasets} --json -
 1 datasets --json list.json

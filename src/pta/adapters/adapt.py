@@ -65,6 +65,8 @@ class ADAPT(Adapter):
 
     name = "adapt"
     may_fail = False
+    prototypes_in = "means"
+    fixed_classes = ""
     at_once = 1024
     slots: int = count(16, 1, 10_000, "L, the items that the bank keeps per class")
     alpha: float = number(0.9, 0.0, 1.0, "α, the share of its items in a class's mean; the rest is its text anchor")

@@ -126,6 +126,11 @@ class Adapter(ABC):
     # "batch" it comes in, or the whole "stream", which must then come as one batch.
     scope: ClassVar[Scope] = "sample"
     bounded: ClassVar[bool] = True  # state does not grow with the stream
+    # The pieces of state that hold a prototype per class, C×d, and how much each class has learned from, C.
+    prototypes_in: ClassVar[str] = ""
+    counts_in: ClassVar[str] = ""
+    # Why no class can be added to its state; empty if what it keeps per class does not depend on the number of classes.
+    fixed_classes: ClassVar[str] = "it does not say that what it keeps per class is independent of the other classes"
     wants_preview: bool = False  # it is shown the whole stream before the first step (`preview`)
     # `_step` can fail after it has begun to write to the state, although its samples were checked. The state is then
     # copied before each call; a method that cannot fail saves that.

@@ -51,6 +51,8 @@ class BCA(Adapter):
 
     name = "bca"
     may_fail = False
+    prototypes_in, counts_in = "centres", "centre_counts"
+    fixed_classes = "it keeps a distribution over the classes per class"
     at_once = 128  # a moved centre is scored again for the samples that are left of this many
     centre_threshold: float = number(0.05, 0.0, 1.0, "τ₁, a sample with a larger posterior moves a centre")
     centre_count: int = count(20000, 0, _LARGEST_COUNT, "N₁, how many samples a text anchor weighs in the mean")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.adapters.growing import add_class
 from pta.adapters.registry import load_adapter
 from pta.adapters.toy_model import SIZE, ToyModel
 from pta.classifier import ZeroShotClassifier
@@ -214,6 +215,29 @@ def position_counts_learned_samples(stream: _Stream) -> None:
     _require(adapter.position == 40, adapter, f"position is {adapter.position} after 40 learned samples")
     adapter.reset()
     _require(adapter.position == 0, adapter, f"position is {adapter.position} after reset")
+
+
+@_check(5)
+def an_added_class_starts_at_its_text(stream: _Stream) -> None:
+    """A class is added to what was learned about the others, or refused; to a new adapter it is added as to any."""
+    learned, new = stream.adapter(learned=30), stream.adapter()
+    before, anchor = _copy_of_state(learned), stream.samples.features[-1]
+    if any(piece.per_class and piece.owner.fixed_classes for _, piece in learned._pieces()):
+        _require_refused(learned, "a class that is added", lambda: add_class(learned, "another", anchor))
+    else:
+        grown = add_class(learned, "another", anchor)
+        for name, piece in grown._pieces():
+            same = torch.equal(piece.tensor[:_CLASSES], before[name]) if piece.per_class else True
+            _require(same, learned, f"{name} of the other classes changes when a class is added")
+        _require(grown.position == 30, learned, "the position changes when a class is added")
+        _require(grown.step(stream.samples[30:]).shape[1] == _CLASSES + 1, learned, "a class that is added is missing")
+        empty = add_class(new, "another", anchor)
+        fresh = type(new)(empty.classifier, model=new.model, **new.parameters).state()
+        close = all(
+            torch.allclose(one.double(), fresh[name].double(), atol=1e-6) for name, one in empty.state().items()
+        )
+        _require(close, new, "a class that is added does not start as in a new adapter")
+    _require(_same_state(learned, before), learned, "adding a class changes the adapter it is added to")
 
 
 @_check(6)

@@ -65,6 +65,8 @@ class DOTA(Adapter):
 
     name = "dota"
     may_fail = False
+    prototypes_in, counts_in = "mu", "counts"
+    fixed_classes = ""
     at_once = 256
     # with a smaller epsilon than 1e-5, float32 covariances may have no inverse
     epsilon: float = number(1e-4, 1e-5, 1.0, "ε, the share of the identity in the covariance that is inverted")

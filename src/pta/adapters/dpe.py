@@ -76,6 +76,8 @@ class DPE(GradientMethod):
 
     name = "dpe"
     may_fail = False
+    prototypes_in = "prototypes"
+    fixed_classes = ""
     alpha: float = number(6.0, 0.0, _MOST, "α, weight of the visual prototypes")
     beta: float = number(5.0, 0.0, _MOST, "β, how fast affinity to them falls with distance")
     align: float = number(0.5, 0.0, _MOST, "λ, weight of the alignment of visual and text prototypes")

@@ -64,6 +64,8 @@ class FreeTTA(Adapter):
 
     name = "freetta"
     may_fail = False
+    prototypes_in, counts_in = "mu", "heard"
+    fixed_classes = ""
     at_once = 1024
     alpha: float = number(0.2, 0.0, 1e6, "α, the weight of the Gaussian scores in the answer")
     beta: float = number(4.5, 0.0, 1e6, "β, how much less an uncertain sample counts")

@@ -57,6 +57,7 @@ class HisTPT(GradientMethod):
     name = "histpt"
     needs = frozenset({"features", "views", "prompt tower"})
     may_fail = False
+    fixed_classes = "it tunes one prompt for all classes"
     keep: float = number(0.1, 0.0, 1.0, "share of the views that are selected (our choice)")
     lr: float = number(5e-3, 0.0, 1.0, "learning rate of AdamW (our choice)")
     weight_decay: float = number(0.01, 0.0, 1.0, "weight decay of AdamW (our choice)")

@@ -62,6 +62,8 @@ class OGA(Adapter):
 
     name = "oga"
     may_fail = False
+    prototypes_in = "means"
+    fixed_classes = "it marks a free slot by the entropy of all classes"
     at_once = 1024
     slots: int = count(8, 1, 10_000, "M, the items that the memory keeps per class")
     tau: float = number(0.05, 0.0, 1e3, "τ, how much the likelihood counts against the prior")

@@ -52,6 +52,8 @@ class OnZeta(Adapter):
 
     name = "onzeta"
     may_fail = False
+    prototypes_in = "proxies"
+    fixed_classes = ""
     at_once = 1024
     length: int = count(None, 1, _LONGEST, "n, how many samples the stream has; that of `source` if not given")
     temperature: float = number(0.04, 1e-4, 1e4, "temperature of the vision labels")
@@ -75,7 +77,8 @@ class OnZeta(Adapter):
         length = origin.length if given.get("length") is None else given["length"]
         if length is None:
             raise InvalidParameter(
-                "onzeta must know the length of the stream; give length=…, or the samples: create_adapter(…, source=…)"
+                "onzeta must know how many samples will come; give length=1000 (--set onzeta.length=1000), or samples "
+                "that can be counted (a folder in the place of -, create_adapter(…, source=…))"
             )
         return super().complete({**given, "length": length}, origin)
 

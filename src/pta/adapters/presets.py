@@ -1,4 +1,4 @@
-"""Presets: the values that papers use for single datasets, as data, one file a method.
+"""Presets: the values that papers use for single datasets, as data, one file per method.
 
 A file holds named presets; each gives parameters by dataset, or for every dataset under `*`.
 """

@@ -76,6 +76,8 @@ class PTA(Adapter):
 
     name: ClassVar[str] = "pta"
     may_fail = False
+    prototypes_in = "anchored"
+    fixed_classes = ""
     at_once: int | None = _AT_ONCE
     h: float = PARAMETERS["h"]
     w: float = PARAMETERS["w"]

@@ -106,12 +106,19 @@ def create_adapter(
     return adapter
 
 
-def load_adapter(path: str | Path, classifier: ZeroShotClassifier, *, model: Model | None = None) -> Adapter:
-    """Make the method that `Adapter.save` wrote, with its parameters and state, for the same classifier."""
-    require_classifier(classifier)
+def load_adapter(
+    path: str | Path, classifier: ZeroShotClassifier | None = None, *, model: Model | None = None
+) -> Adapter:
+    """Make the method that `Adapter.save` wrote, with its parameters and state.
+
+    With a classifier, the state must have been saved for the same one. Without, it is the saved one. A method that
+    needs a tower needs the model in both cases.
+    """
+    if classifier is not None:
+        require_classifier(classifier)
     saved = load_state(path, classifier, model)
-    method = adapter_class(saved.method)
-    adapter = method(classifier, model=model, **method.complete(saved.parameters, Origin(classifier, model)))
+    method, origin = adapter_class(saved.method), Origin(saved.classifier, model)
+    adapter = method(saved.classifier, model=model, **method.complete(saved.parameters, origin))
     adapter._put_checked(saved.tensors, str(path))
     return adapter
 

@@ -65,6 +65,7 @@ class SCA(Adapter):
 
     name = "sca"
     may_fail = False
+    fixed_classes = ""
     at_once = 256  # the products within a batch grow with its square
     gamma: float = number(1e4, 1e-6, 1e12, "γ, the ridge (uncertain: from a port)")
     tau: float = number(0.5, 0.0, 1.0, "τ, how much probability a sample's labels must hold (uncertain: from a port)")

@@ -51,7 +51,7 @@ class StatA(Adapter):
     may_fail = False
     alpha: float = number(1.0, 0.0, 1e9, "how many samples the anchor is worth")
     counts: Counts = choice("hard", Counts, "n_c: samples whose largest label is c (hard), or the sum Σ_i z_ic (soft)")
-    neighbours: int = count(3, 1, 1000, "how many samples a sample is tied to")
+    neighbours: int = count(3, 1, 1000, "number of nearest neighbours in the affinity graph")
     iterations: int = count(10, 0, 10_000, "how often the Gaussians are fitted")
     sweeps: int = count(5, 1, 10_000, "how often labels are renewed for each fit")
     text_weight: float = number(1.0, 0.0, 1000.0, "λ_ŷ, how strongly labels are held to ŷ")

@@ -1,7 +1,7 @@
 """The file that an adapter's state is saved in: declared tensors, parameters, and what the state belongs to."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
-from pta.errors import StateMismatch
+from pta.errors import StateMismatch, naming, shown
 from pta.files import load_tensors, save_tensors
 from pta.towers import Model
 
-_VERSION = 3
-_ANCHORS = "classifier.anchors"  # saved with a state, so that it is only used with the classifier it belongs to
-_SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
+_VERSION = 4
+_WITHOUT_CLASSIFIER = 3  # the version before, whose anchors are float16: enough to recognise a classifier by
+_ANCHORS = "classifier.anchors"
+SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,23 @@ def save_state(
         "position": int(snapshot.tensors["seen"]),
         **({} if stream is None else {"stream": stream}),
     }
-    save_tensors(path, {**snapshot.tensors, _ANCHORS: classifier.anchors.half()}, about)
+    save_tensors(path, {**snapshot.tensors, _ANCHORS: classifier.anchors}, about)
 
 
-def load_state(path: str | Path, classifier: ZeroShotClassifier, model: Model | None) -> Snapshot:
-    """Read the file, if it was saved for this classifier and, where the method needs a tower, for this model."""
+def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: Model | None) -> Snapshot:
+    """Read the file, if it was saved for this classifier and, where the method needs a tower, for this model.
+
+    Without a classifier the state belongs to the one that it was saved with.
+    """
     tensors, about = load_tensors(path, kind="state")
-    if about.get("version") != _VERSION:
-        raise StateMismatch(f"{path} has state version {about.get('version')}; this pta reads {_VERSION}")
-    if about.get("class_names") != list(classifier.class_names):
-        raise StateMismatch(f"{path} was saved for another list of classes; use that list, or another state")
-    if not _was_saved_for(classifier, tensors.pop(_ANCHORS, None), about):
-        raise StateMismatch(
-            f"{path} was saved for the same classes but another model or other templates; use these, or another state"
-        )
+    if about.get("version") not in (_VERSION, _WITHOUT_CLASSIFIER):
+        read = f"{_WITHOUT_CLASSIFIER} and {_VERSION}"
+        raise StateMismatch(f"{path} has state version {about.get('version')}; this pta reads {read}")
+    anchors = tensors.pop(_ANCHORS, None)
+    if classifier is None:
+        classifier = _saved_classifier(path, anchors, about)
+    else:
+        _require_saved_for(classifier, path, anchors, about)
     method, parameters, tower_of = about.get("method"), about.get("parameters"), about.get("model")
     if not isinstance(parameters, dict) or not isinstance(method, str):
         raise StateMismatch(f"{path} does not say which method and parameters it belongs to")
@@ -73,6 +77,43 @@ def read_stream(path: str | Path) -> Any:
     return load_tensors(path, kind="state", only=[])[1].get("stream")
 
 
+def _saved_classifier(path: str | Path, anchors: Tensor | None, about: Mapping[str, Any]) -> ZeroShotClassifier:
+    """The classifier that a state was saved with."""
+    if about["version"] == _WITHOUT_CLASSIFIER:
+        raise StateMismatch(f"{path} was saved by an older pta, without its classifier; load_adapter(path, classifier)")
+    with naming(f"{path} holds no classifier"):
+        given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}
+        return ZeroShotClassifier(anchors, **given)
+
+
+def _require_saved_for(
+    classifier: ZeroShotClassifier, path: str | Path, anchors: Tensor | None, about: Mapping[str, Any]
+) -> None:
+    """Refuse a state that was saved for another classifier."""
+    saved, given = about.get("class_names"), list(classifier.class_names)
+    if saved != given:
+        differ = _difference(saved, given)
+        raise StateMismatch(f"{path} was saved for other classes: {differ}; use its list of classes, or another state")
+    if not _was_saved_for(classifier, anchors, about):
+        raise StateMismatch(
+            f"{path} was saved for the same classes but another model or other templates; use these, or another state"
+        )
+
+
+def _difference(saved: object, given: list[str]) -> str:
+    """In which names a state's list of classes and the given one differ, in words."""
+    if not isinstance(saved, list) or not all(isinstance(name, str) for name in saved):
+        return "it does not say which"
+    only = {"only the state has": set(saved) - set(given), "only the given list has": set(given) - set(saved)}
+    words = [f"{who} {_some(names)}" for who, names in only.items() if names]
+    return "; ".join(words) or f"the same names in another order, first {_some(saved)}"
+
+
+def _some(names: Iterable[str], most: int = 5) -> str:
+    listed = names if isinstance(names, list) else sorted(names)
+    return shown(", ".join(listed[:most]) + (f" and {len(listed) - most:,} more" if len(listed) > most else ""), 300)
+
+
 def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:
     """Whether a state was saved for this classifier, but for the last bits that differ between machines."""
     if anchors is None or anchors.shape != classifier.anchors.shape:
@@ -82,4 +123,4 @@ def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about
         if not isinstance(value, float) or not math.isclose(value, getattr(classifier, name), rel_tol=1e-3):
             return False
     saved = torch.nn.functional.normalize(anchors.to(classifier.anchors), dim=1)
-    return bool(((saved * classifier.anchors).sum(dim=1) > _SAME_DIRECTION).all())
+    return bool(((saved * classifier.anchors).sum(dim=1) > SAME_DIRECTION).all())

@@ -90,6 +90,8 @@ class TCA(Adapter):
     # The tower can fail (memory) after earlier images of a batch were learned. `_step` then puts back the rows of the
     # classes that it changed. That is cheaper than what the base class would do: copy the whole reservoir every time.
     may_fail = False
+    counts_in = "counts"
+    fixed_classes = ""
     at_once = 64
     rate: float = number(0.035, 0.0, 1.0, "ρ, the share of patches that goes in every condensing block")
     blocks: Sequence[int] = parameter(

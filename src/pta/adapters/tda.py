@@ -58,6 +58,7 @@ class TDA(Adapter):
 
     name: ClassVar[str] = "tda"
     may_fail = False
+    fixed_classes = "its negative cache lists classes, as many as there are at most"
     positive_alpha: float = number(2.0, 0.0, MOST, "α₊, weight of the positive cache")
     positive_beta: float = number(5.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")
     positive_slots: int = count(3, 0, MOST_SLOTS, "samples per class in the positive cache; 0 for no such cache")

@@ -45,7 +45,7 @@ class TransCLIP(Adapter):
     name = "transclip"
     scope = "stream"
     may_fail = False
-    neighbours: int = count(3, 1, 1000, "how many samples a sample is tied to")
+    neighbours: int = count(3, 1, 1000, "number of nearest neighbours in the affinity graph")
     iterations: int = count(10, 0, 10_000, "how often the Gaussians are fitted")
     sweeps: int = count(5, 1, 10_000, "how often labels are renewed for each fit")
     text_weight: float = number(1.0, 0.0, 1000.0, "λ, how strongly labels are held to ŷ")

@@ -70,6 +70,12 @@ class Sums:
             raise StateMismatch(f"only Sums can be added, as `summarise` gives them, not {type(other).__name__}")
         if (other.fingerprint, other.rule) != (self.fingerprint, self.rule):
             raise StateMismatch("the sums are of an adapter with another classifier or other parameters")
+        if _forms(other.tensors) != _forms(self.tensors):
+            raise StateMismatch("the sums have other tensors than such an adapter has; they are damaged")
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 class WPTA(Adapter):
@@ -85,6 +91,8 @@ class WPTA(Adapter):
 
     name = "wpta"
     may_fail = False
+    prototypes_in, counts_in = "sums", "weights"
+    fixed_classes = ""
     min_probability: float = number(0.1, 1e-6, 1.0, f"the least probability that teaches a class {_OURS}")
     text_weight: float = number(0.3, 0.0, 1e6, f"how many samples the text of a class counts for {_OURS}")
     image_weight: float = number(

@@ -3,6 +3,7 @@
 import errno
 import logging
 import sys
+import traceback
 import warnings
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from pta import __version__
 from pta.cli.commands import LazyGroup, register
-from pta.cli.messages import ReaderLeft, say, writing_stdout
+from pta.cli.messages import ReaderLeft, detail, say, talking, warn, writing_stdout
 from pta.errors import PtaError, reason
 
 app = typer.Typer(
@@ -18,7 +19,6 @@ app = typer.Typer(
     cls=LazyGroup,
     help="Test-time adaptation of vision-language models: better zero-shot predictions from an unlabelled stream.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 register(app)
@@ -44,7 +44,12 @@ def _options(
 def main() -> None:
     """Run the command; a user's mistake becomes one line on stderr and exit code 2."""
     logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it logs of a picture is in its exceptions, too
-    warnings.showwarning = lambda message, *where, **more: say(f"warning: {message}")
+    warnings.showwarning = lambda message, *where, **more: warn(f"warning: {message}")
+    with talking():
+        _run()
+
+
+def _run() -> None:
     try:
         try:
             code = app(standalone_mode=False)
@@ -64,6 +69,7 @@ def main() -> None:
             _complain(f"what was printed cannot be written: {reason(error)}")
         # the parser's own complaints, whichever class this release of typer gives them
         if not hasattr(error, "format_message"):
+            detail(traceback.format_exc())  # for the log file
             raise
         _complain(error.format_message())
     else:
@@ -72,5 +78,5 @@ def main() -> None:
 
 def _complain(message: str) -> None:
     if message:  # empty where the help was just shown
-        say(message)
+        say(message, logging.ERROR)
     sys.exit(2)

@@ -6,8 +6,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from pta.cli.message_options import add_message_options
+
 COMMANDS = {
-    "demo": "Try it: images or clouds under a shift, labelled by zero-shot and by PTA side by side, and a report.",
+    "demo": "Label images or clouds under a shift by zero-shot, PTA and other methods, and write a report.",
     "eval": "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
     "compare": (
         "Compare two results on the same samples: the difference, its interval, and whether that is more than noise."
@@ -18,6 +20,7 @@ COMMANDS = {
     ),
     "methods": "List the methods: what each is, what it needs, and its parameters with their defaults.",
     "predict": "Label images or point clouds and learn from them on the way; rows are written as each batch is done.",
+    "state": "Look at a state: its classes and prototypes. Merge states, add a class, export prototypes.",
     "extract": "Turn images or point clouds into a feature file for pta eval. Resumes, and does nothing twice.",
     "verify": (
         "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."
@@ -45,12 +48,13 @@ def module_of(name: str) -> str:
 def load_command(name: str) -> Any:
     """A command of the table with its options."""
     module = module_of(name)
-    found = getattr(import_module(f"pta.cli.{module}"), module)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
-    app = typer.Typer(add_completion=False)
-    app.command(name)(found)
-    return typer.main.get_command(app)
+    app = getattr(import_module(f"pta.cli.{module}"), module)
+    if not isinstance(app, typer.Typer):
+        function, app = app, typer.Typer(add_completion=False)
+        app.command(name)(function)
+    command = typer.main.get_command(app)
+    add_message_options(command)
+    return command
 
 
 def register(app: typer.Typer) -> None:

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
-from pta.cli.output import plain, print_lines, progress, require_place, tables, write_json
+from pta.cli.output import plain, print_lines, progress, require_place, write_json
 from pta.errors import InvalidParameter
 from pta.evaluation.compare import Comparison, Resampling, points
 from pta.evaluation.compare import compare as compare_contenders
@@ -38,9 +39,9 @@ def compare(
     resampling = Resampling(level, resamples, seed)
     choices = [_choice("a", a), _choice("b", b)]
     require_place(json)
+    first = read_contenders(a_file)
     if b_file is None and None in choices:
         raise InvalidParameter("give a second file, or choose two results of this one with --a and --b")
-    first = read_contenders(a_file)
     second = first if b_file is None else read_contenders(b_file)
     pairs = pair(first, second, *choices)
     left_out = sorted({one.dataset for one in (*first, *second)} - set(shared_datasets(first, second)))
@@ -80,7 +81,7 @@ def _show(done: Sequence[Comparison], level: float) -> None:
             _count(one.broken),
             one.answer,
         )
-    tables().print(table)
+    print_table(table)
     for one in done:
         note = f" ({one.note})" if one.note else ""
         print_lines(f"{one.a.dataset}, A {one.labels[0]}, B {one.labels[1]}: {one.verdict}{note}")

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.cli.output import print_lines, progress, require_place, tables, write_json
+from pta.cli.fitting_table import print_table
+from pta.cli.output import print_lines, progress, require_place, write_json
 from pta.datasets.catalogue import catalogue
 from pta.datasets.check import Report
 from pta.datasets.check import check as check_dataset
@@ -26,7 +27,7 @@ def list_datasets(
         require_place(json)
         records = [entry.record() for entry in catalogue().values()]
         if json is None:
-            tables().print(_table(records))
+            print_table(_table(records))
         else:
             write_json(json, records)
 
@@ -67,7 +68,7 @@ def _table(records: list[dict[str, Any]]) -> Table:
     table = Table("id", "what it is")
     table.add_column("classes", justify="right")
     table.add_column("samples", justify="right")
-    table.add_column("folder in --data", overflow="fold")
+    table.add_column("folder in --data")
     table.add_column("templates")
     for record in records:
         samples = record["images"]

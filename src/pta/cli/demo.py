@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pta.cli.fitting_table import print_table
 from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.corruptions.shifts import SHIFTS
 from pta.demo import DemoResult, render_report, run_cloud_demo, run_demo
@@ -49,7 +50,7 @@ def demo(
     report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = Path("demo-report.html"),
     json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
 ) -> None:
-    """Try it: images or clouds under a shift, labelled by zero-shot and by PTA side by side, and a report."""
+    """Label images or clouds under a shift by zero-shot, PTA and other methods, and write a report."""
     require_place(report)
     require_place(json)
     if modality == "images" and source is not None:
@@ -73,8 +74,11 @@ def demo(
         return
     if console.is_interactive:
         _replay(console, result)
-    console.print(_table(result))
-    print_lines(_highlights(result), f"{result.verdict} {result.caveat}".strip(), f"Report: {report}")
+    print_table(_table(result))
+    print_lines(
+        *(_highlights(result), f"{result.verdict} {result.caveat}".strip(), _over_orders(result)),
+        f"Report: {report}",
+    )
 
 
 def _replay(console: Console, result: DemoResult) -> None:
@@ -118,6 +122,14 @@ def _table(result: DemoResult) -> Table:
         gain = "" if run is result.zero_shot else f"{accuracy - result.before:+.2f}"
         table.add_row(name, f"{accuracy:.2f} %", gain, f"{len(result) / run.seconds:,.0f}")
     return table
+
+
+def _over_orders(result: DemoResult) -> str:
+    gains, (low, high) = result.all_gains, result.gain_interval
+    mean = sum(gains) / len(gains)
+    return (
+        f"Over {len(gains)} orders of the stream the mean gain is {mean:+.2f} points (95 %: {low:+.2f} to {high:+.2f})."
+    )
 
 
 def _highlights(result: DemoResult) -> str:

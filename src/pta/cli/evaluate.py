@@ -1,7 +1,8 @@
 """`pta eval`: methods compared on a feature file."""
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -10,15 +11,16 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from pta.cli import options
+from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods, around
 from pta.cli.options import open_features
-from pta.cli.output import on_batch, plain, progress, require_place, tables, write_json
+from pta.cli.output import on_batch, plain, progress, require_place, write_json
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import Summary
 from pta.evaluation.evaluate import evaluate as evaluate_methods
-from pta.evaluation.record import Evaluation
+from pta.evaluation.record import Evaluation, predictions_file
 from pta.evaluation.stream import Stream
 from pta.files import make_folder
 from pta.views import confident_mean
@@ -46,7 +48,11 @@ def evaluate(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model that made the features, for methods that need it (tca, tpt, histpt).")
+        str | None,
+        typer.Option(
+            envvar=options.MODEL_VARIABLE,
+            help="The model that made the features, for methods that need it (tca, tpt, histpt).",
+        ),
     ] = None,
     device: options.Device = "cpu",
     stream: options.StreamKind = "iid",
@@ -60,22 +66,26 @@ def evaluate(
     batch: options.StreamBatch = None,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv, in stream order.")] = None,
+    replace: options.Replace = False,
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""
     asked = method or ["clip", "pta"]
     choice = MethodChoice(asked, set_ or [], preset, model, device, around(prior, calibration))
-    require_place(json)
+    require_place(json, replace=replace)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     size = batch or order.usual_batch
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
     for data in datasets:
         order.require(data, size)
     work = [(data, choice.for_file(data)) for data in datasets]
-    if predictions is not None:
-        for data in datasets:
-            make_folder(_folder(predictions, data.name, len(datasets)))
-
     seeds = list(dict.fromkeys(seed or [1]))
+    if predictions is not None:
+        for data, methods in work:
+            folder = _folder(predictions, data.name, len(datasets))
+            make_folder(folder)
+            for name, number in product(methods, seeds):
+                require_place(folder / predictions_file(name, number), replace=replace)
+
     done: list[Evaluation] = []
     with progress() as bar:
         samples = sum(order.length(data, size) * len(methods) for data, methods in work)
@@ -90,13 +100,13 @@ def evaluate(
         for remark in evaluation.run.remarks:
             say(f"{evaluation.data.name}, seed {evaluation.seed}: {remark}")
     if write_json(json, [evaluation.record() for evaluation in done]):
-        tables().print(_table(work, len(seeds), done))
+        print_table(_table(work, len(seeds), done), keys=2)
 
 
 def _with_confident_views(data: FeatureFile) -> FeatureFile:
     if data.samples.views is None:
         raise InvalidSamples(f"{data.name} holds no views; make them with pta extract --views 64")
-    return replace(data, name=f"{data.name}, views", samples=confident_mean(data.samples, data.classifier))
+    return dataclasses.replace(data, name=f"{data.name}, views", samples=confident_mean(data.samples, data.classifier))
 
 
 def _folder(predictions: Path, dataset: str, datasets: int) -> Path:

@@ -10,11 +10,11 @@ from rich.filesize import decimal
 from rich.progress import Progress, TaskID
 
 from pta.cli import options
-from pta.cli.messages import say
+from pta.cli.messages import say, warn
 from pta.cli.output import progress, require_place, write_json
 from pta.datasets.generated import USUAL_COUNT, find_generated
 from pta.datasets.sample_set import SampleSet
-from pta.encoders import DEFAULT_MODEL, Encoder, load_encoder
+from pta.encoders import DEFAULT_MODEL, Encoder
 from pta.errors import InvalidParameter
 from pta.inference.extract import Extraction, require_feature_file, require_modality
 from pta.inference.extract import extract as extract_features
@@ -91,8 +91,7 @@ def extract(
     drawn = None if views is None else Views(views, view_mode, seed)
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches, **how)
-    encoder = load_encoder(model, device=device if cluster is None else "cpu", dtype=dtype)
-    options.remark_on_precision(encoder)
+    encoder = options.open_model(model, device if cluster is None else "cpu", dtype)
     if patches:
         encoder.patch_count()  # refuses if it gives none
     if cluster is not None:
@@ -145,7 +144,7 @@ def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> N
 
 def _report(done: Extraction, samples: str, json: Path | None) -> None:
     for line in done.skipped:
-        say(f"skipped: {line}")
+        warn(f"skipped: {line}")
     if done.decoded:
         say(done.decoded)
     record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}

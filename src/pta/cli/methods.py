@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from pta.adapters import adapter_class, list_adapters
+from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
-from pta.cli.output import plain, require_place, tables, write_json
+from pta.cli.output import plain, require_place, write_json
 from pta.errors import UnknownAdapter
 
 
@@ -25,7 +26,7 @@ def methods(
         write_json(json, records)
     else:
         for table in map(_parameters, records) if name else [_overview(records)]:
-            tables().print(table)
+            print_table(table)
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -1,32 +1,35 @@
 """Options that several commands share, each written once."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 import typer
 
-from pta.cli.messages import say
+from pta.cli.messages import detail, say
 from pta.datasets.feature_blocks import is_feature_folder
 from pta.datasets.features import FeatureFile, load_features
-from pta.encoders import Encoder, find_device
-from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
+from pta.encoders import Encoder, find_device, load_encoder
+from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install, shown
 from pta.evaluation.stream import KINDS
-from pta.files import read_text
+from pta.files import exists, read_text
 from pta.images.batch_decoder import DECODE_MEMORY
 from pta.inference import encoding
 from pta.inference import reading as reading_samples
 from pta.inference.encoder_program import COMPILED_FROM
 from pta.prompts import load_descriptions
 
+MODEL_VARIABLE = "PTA_MODEL"  # names the model where --model does not
 Model = Annotated[
     str,
     typer.Option(
-        help="hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only)."
+        envvar=MODEL_VARIABLE,
+        help="hf:FOLDER or hf:HUB/NAME, openclip:ARCHITECTURE/WEIGHTS, file:PATH, or embedded (clothing only).",
     ),
 ]
 Templates = Annotated[
@@ -39,7 +42,7 @@ Classes = Annotated[
     str | None, typer.Option(metavar="FILE|A,B,C", help="Class names: a file with one a line, or a list with commas.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU if there is one.")]
-Dtype = Annotated[Literal["float32", "float16", "bfloat16"], typer.Option(help="Precision of the model.")]
+Dtype = Annotated[str, typer.Option(help="Precision of the model: float32, float16 or bfloat16.")]
 Batch = Annotated[int, typer.Option(min=1, help="Samples encoded at once; changes speed, and at most the last bits.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Threads that decode samples.", show_default="one per processor, at most 8")
@@ -108,6 +111,7 @@ Parallel = Annotated[
 TrustNetwork = Annotated[
     bool, typer.Option("--trust-network", help="With --cluster: go on without Ray's token authentication.")
 ]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite files of results that exist.")]
 OnError = Annotated[
     encoding.OnError, typer.Option(help="At a sample that cannot be read: stop, or skip it and report.")
 ]
@@ -143,23 +147,33 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
 
 
 def read_classes(given: str) -> list[str]:
-    """Class names from a file with one per line, or from a list with commas."""
-    if _is_file(given):
-        names = read_text(Path(given), "class name", _LARGEST).splitlines()
-        if len(names) == 1 and "," in names[0]:
-            raise UnreadableFile(f"{given} has one line with commas; class names stand one a line")
+    """Class names from a file with one per line, or from a list with commas; each name once."""
+    place = Path(given)
+    if exists(place) and place.is_dir():
+        listed = f"ls {shlex.quote(given)} > classes.txt"
+        raise UnreadableFile(f"--classes {given} is a folder; it takes a file with one name per line: {listed}")
+    if exists(place):
+        names = read_text(place, "class name", _LARGEST).splitlines()
+        _require_bare_names(given, names)
     elif "," in given:
         names = given.split(",")
     else:
         raise UnreadableFile(f"no such file of class names: {given} (or give a list with commas: --classes cat,dog)")
-    return [name.strip() for name in names if name.strip()]
+    names = [name.strip() for name in names if name.strip()]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise InvalidParameter(f"--classes names {shown(', '.join(twice))} more than once; each class is named once")
+    return names
 
 
-def _is_file(given: str) -> bool:
-    try:
-        return Path(given).is_file()
-    except OSError:  # too long to be one
-        return False
+def _require_bare_names(file: str, lines: Sequence[str]) -> None:
+    """Refuse a table where there should be one name per line."""
+    if len(lines) == 1 and "," in lines[0]:
+        raise UnreadableFile(f"{file} has one line with commas; class names stand one per line")
+    for number, line in enumerate(lines, 1):
+        if "\t" in line.strip():
+            cut = f"cut -f2 {shlex.quote(file)} > classes.txt"
+            raise UnreadableFile(f"{file}, line {number} has a tab; it takes names alone, one per line, e.g. {cut}")
 
 
 def decoding(decode: reading_samples.Decode, decode_memory: float, no_compile: bool) -> dict[str, Any]:
@@ -172,10 +186,14 @@ def in_processes(chosen: bool | None, encoder: Encoder, samples: int | None) -> 
     return (encoder.device.type == "cuda" and (samples or 0) >= COMPILED_FROM) if chosen is None else chosen
 
 
-def remark_on_precision(encoder: Encoder) -> None:
-    """Say once what half precision would gain."""
+def open_model(model: str, device: str, dtype: str) -> Encoder:
+    """The model of that name, ready; says once what half precision would gain."""
+    encoder = load_encoder(model, device=device, dtype=dtype)
+    on = f"{encoder.device}, {dtype}, {encoder.dim} dimensions"
+    detail(f"model {model}: {encoder.architecture}, {on}, fingerprint {encoder.fingerprint[:12]}")
     if encoder.device.type == "cuda" and encoder.dtype == torch.float32:
         say("--dtype float16 encodes several times as fast on a GPU; features differ in the fourth digit")
+    return encoder
 
 
 def refuse_on_cluster(given: Mapping[str, bool]) -> None:

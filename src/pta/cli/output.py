@@ -1,5 +1,7 @@
 """Where output goes: tables and JSON to stdout, progress to stderr."""
 
+import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,25 +13,28 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TimeRemainingColumn
 from rich.text import Text
 
-from pta.cli.messages import say
+from pta.cli.messages import is_shown, say
+from pta.errors import UnreadableFile
 from pta.files import require_writable, write_atomically
 from pta.safe_text import printable, to_json
 
 STDOUT = "-"
 
 _SECONDS_BETWEEN_LINES = 30
+_SECONDS_WITHOUT_A_LINE = 300
 
 
 def tables() -> Console:
-    """The console for tables; wide enough for them where nobody is looking."""
-    return Console(width=None if sys.stdout.isatty() else 120)
+    """The console for tables; wide enough for most where nobody is looking and nobody says how wide it is."""
+    is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if is_known else 120)
 
 
 def progress() -> Progress:
-    """One bar on stderr, or plain lines where that is not a terminal."""
-    if not sys.stderr.isatty():
-        return ProgressLines()
-    return Progress(
+    """One bar on stderr, or plain lines where that is not a terminal; the log file gets the lines in both cases."""
+    if not sys.stderr.isatty() or not is_shown(logging.INFO):
+        return ProgressLines(disable=True)
+    return ProgressLines(
         _Description(),
         BarColumn(),
         MofNCompleteColumn(),
@@ -47,12 +52,16 @@ class _Description(ProgressColumn):
 
 
 class ProgressLines(Progress):
-    """A plain line on stderr at most every 30 seconds and, where the total is known, every 10 %."""
+    """A line after 30 seconds, then every 10 %, at most every 30 seconds and at least every 5 minutes.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(disable=True, get_time=clock)
+    It goes to stderr where there is no bar, otherwise only to the log file.
+    """
+
+    def __init__(self, *columns: ProgressColumn, clock: Callable[[], float] = time.monotonic, **how: Any) -> None:
+        super().__init__(*columns, get_time=clock, **how)
+        self._level = logging.INFO if self.disable else logging.DEBUG
         self._told_at = clock()
-        self._told_share: dict[int, int | None] = {}
+        self._told_share: dict[int, int] = {}
 
     def update(self, task_id: TaskID, *args: Any, **changes: Any) -> None:
         """Note how far a task is, and say so if it is time."""
@@ -65,15 +74,17 @@ class ProgressLines(Progress):
         self._tell(task_id)
 
     def _tell(self, task_id: TaskID) -> None:
-        task, now = self.tasks[task_id], self.get_time()
+        task = self.tasks[task_id]
+        waited = self.get_time() - self._told_at
         share = None if task.total is None else int(task.percentage // 10)
-        if now - self._told_at < _SECONDS_BETWEEN_LINES or (
-            share is not None and share == self._told_share.get(task_id, 0)
-        ):
+        is_due = share is None or share != self._told_share.get(task_id) or waited >= _SECONDS_WITHOUT_A_LINE
+        if waited < _SECONDS_BETWEEN_LINES or not is_due:
             return
-        self._told_at, self._told_share[task_id] = now, share
+        self._told_at += waited
+        if share is not None:
+            self._told_share[task_id] = share
         of = "" if task.total is None else f" of {task.total:,.0f} ({task.percentage:.0f} %)"
-        say(f"{task.description}: {task.completed:,.0f}{of}")
+        say(f"{task.description}: {task.completed:,.0f}{of}", self._level)
 
 
 def on_batch(bar: Progress, task: TaskID, dataset: str) -> Callable[[str, int, int], None]:
@@ -90,10 +101,12 @@ def plain(text: str) -> str:
     return escape(printable(text))
 
 
-def require_place(path: Path | None) -> None:
-    """Refuse a place for output that cannot be written to before any work is done."""
+def require_place(path: Path | None, *, replace: bool = True) -> None:
+    """Refuse a place for output that cannot be written to, or holds a file that is to stay, before any work is done."""
     if path is not None and str(path) != STDOUT:
-        require_writable(path)
+        require_writable(path)  # first, as it refuses what is no path of this system
+        if path.is_file() and not replace:
+            raise UnreadableFile(f"{path} exists; --replace overwrites it, or choose another file")
 
 
 def write_json(path: Path | None, content: Any) -> bool:

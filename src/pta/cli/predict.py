@@ -12,12 +12,12 @@ import typer
 from pta.adapters import adapter_class
 from pta.claims import sole_writers
 from pta.cli import options
-from pta.cli.messages import say
+from pta.cli.messages import detail, say, warn
 from pta.cli.method_choice import around, parse_setting
 from pta.cli.output import STDOUT, progress
 from pta.cli.resuming import Start, find_start, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
-from pta.encoders import DEFAULT_MODEL, load_encoder
+from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.inference.decoding import Decoding, open_decoding
 from pta.inference.live_classifier import Classifier
@@ -54,10 +54,17 @@ def predict(
     raw_probability: Annotated[
         bool, typer.Option("--raw-probability", help="Give the softmax of the method's logits as they are.")
     ] = False,
-    out: Annotated[
-        str, typer.Option(help="Where rows go: a .jsonl or .csv file, or - for stdout; with --cluster a folder.")
+    reject_below: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", min=0, max=1, help="Mark rows of a lower probability as rejected: perhaps none of the classes."
+        ),
+    ] = None,
+    out_: Annotated[
+        str, typer.Option("--out", help="Where rows go: a .jsonl or .csv file, or - for stdout; a folder on a cluster.")
     ] = STDOUT,
     append: Annotated[bool, typer.Option("--append", help="Add rows to a file that exists.")] = False,
+    replace: options.Replace = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False,
     frames: Annotated[bool, typer.Option("--frames", help="Standard input holds pictures, not their paths.")] = False,
     on_error: options.OnError = "stop",
@@ -88,9 +95,9 @@ def predict(
     how = options.decoding(decode, decode_memory, no_compile)
     limits = Limits(max_bytes, max_pixels)
     if cluster is not None:
-        single = {"--resume": resume, "--freeze": freeze, "--append": append, "--csv": csv, "--frames": frames}
-        single |= {"--top": top > 1, "--raw-probability": raw_probability, "more than one PLACE": len(images) > 1}
-        options.refuse_on_cluster(single | {"standard input": images == [STDOUT], "stdout as --out": out == STDOUT})
+        single = {"--resume": resume, "--freeze": freeze, "--append": append, "--replace": replace, "--csv": csv, "--frames": frames}
+        single |= {"--top": top > 1, "--raw-probability": raw_probability, "--reject-below": reject_below is not None, "more than one PLACE": len(images) > 1}
+        options.refuse_on_cluster(single | {"standard input": images == [STDOUT], "stdout as --out": out_ == STDOUT})
         from pta.cli.on_cluster import Asked, OnCluster, predict_on_cluster
 
         asked = Asked(
@@ -98,26 +105,28 @@ def predict(
             *(Reading(batch, workers, fast_decode, limits=limits, **how), on_error, views),
             *(method or "pta", parameters, state),
         )
-        on = OnCluster(cluster, out, block, parallel, trust_network)
+        on = OnCluster(cluster, out_, block, parallel, trust_network)
         predict_on_cluster(on, asked, epsilon, by)
         return
     if classes is None:
         raise InvalidParameter(options.CLASSES_REQUIRED)
     names = options.read_classes(classes)
-    top, rows_to = min(top, len(names)), Path(out)
+    top, out = min(top, len(names)), Path(out_)
     if resume:
-        require_resumable(state, rows_to, frames=frames, freeze=freeze)
-    encoder = load_encoder(model, device=device, dtype=dtype)
-    options.remark_on_precision(encoder)
+        require_resumable(state, out, frames=frames, freeze=freeze)
+    if freeze and state is None:
+        raise InvalidParameter("--freeze answers from a saved state; say which with --state (zero-shot: --method clip)")
+    encoder = options.open_model(model, device, dtype)
     source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
     chosen = {"method": method or "pta", **parameters}
     if state is not None:
-        _require_state(state, rows_to, freeze, bool(parameters))
+        _require_state(state, out, freeze, bool(parameters))
     kept = None if freeze else state
-    with sole_writers(kept, None if out == STDOUT else rows_to):
-        require_row_file(rows_to, append or resume, csv, top)
+    with sole_writers(kept, None if str(out) == STDOUT else out):
+        require_row_file(out, append or resume, replace, csv, top, rejects=reject_below is not None)
         chosen |= {"templates": templates, "descriptions": options.read_descriptions(descriptions), "views": views}
-        classifier = Classifier(encoder, names, expected=total or None, raw_probability=raw_probability, **chosen)
+        chosen |= {"raw_probability": raw_probability, "reject_below": reject_below}
+        classifier = Classifier(encoder, names, expected=total or None, **chosen)
         if state is not None and state.exists():
             _load(classifier, state, method)
         how["processes"] = options.in_processes(processes, encoder, total)
@@ -125,9 +134,11 @@ def predict(
         decoding = open_decoding(encoder, reading)
         if state is not None and state.exists() and decode == "auto":
             require_same_decoder(state, decoding.name)
-        start = find_start(source, kept, rows_to, resume=resume)
+        if replace and out.is_file():
+            os.truncate(out, 0)
+        start = find_start(source, kept, out, resume=resume)
         start.progress.decoded_by(decoding.name)
-        with open_rows(rows_to, csv, top, start.after) as rows:
+        with open_rows(out, csv, top, start.after, rejects=reject_below is not None) as rows:
             stream = SavedStream(classifier, kept, rows, start.progress, save_every)
             how = {"learn": not freeze, "top": top, "on_error": on_error, "live": total is None}
             _label(classifier, start, total, reading, decoding, stream, **how)
@@ -159,7 +170,7 @@ def _label(
                 for part in predict_stream(classifier, start.samples, reading, decoding, **how):
                     stream.add(part)
                     for failure in part.failures:
-                        say(f"skipped: {failure}")
+                        warn(f"skipped: {failure}")
                     tally.add(part)
                     bar.update(task, completed=start.progress.taken, description=tally.sentence())
         finally:
@@ -170,6 +181,10 @@ def _label(
             say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
         if number:
             raise typer.Exit(128 + number)
+    if total is None and not start.progress.taken:
+        raise InvalidParameter(
+            "nothing came on standard input, where - reads paths, one per line, or --frames pictures"
+        )
 
 
 @contextmanager
@@ -221,5 +236,6 @@ def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> 
 
 def _load(classifier: Classifier, state: Path, method: str | None) -> None:
     classifier.load(state)
+    detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
     if method not in (None, classifier.adapter.name):
         raise StateMismatch(f"{state} was learnt by {classifier.adapter.name}, not by {method}; leave --method out")

@@ -1,5 +1,6 @@
 """`pta reproduce`: every table and figure of the paper, ours beside the paper's."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +9,10 @@ from rich.table import Table as Screen
 
 from pta.cli import options
 from pta.cli.filled_table import show
+from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.options import open_features
-from pta.cli.output import progress, require_place, tables, write_json
+from pta.cli.output import progress, require_place, write_json
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
@@ -19,10 +21,10 @@ from pta.reproduction.data_files import to_json
 from pta.reproduction.declaration import load_experiments
 from pta.reproduction.library import Library
 from pta.reproduction.plan import Job, place
+from pta.reproduction.profile import profile_with
 from pta.reproduction.reproduce import list_experiments
 from pta.reproduction.reproduce import reproduce as reproduce_plans
 from pta.reproduction.table_files import write_results
-from pta.reproduction.world import world_with
 
 
 def reproduce(
@@ -41,7 +43,11 @@ def reproduce(
         list[Path] | None, typer.Option(help="A feature file, or a folder of them; may be repeated.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="As for pta extract.", show_default=f"{DEFAULT_MODEL}; offline: embedded ones")
+        str | None,
+        typer.Option(
+            help=f"As for pta extract; without it {options.MODEL_VARIABLE}, except offline.",
+            show_default=f"{DEFAULT_MODEL}; offline: embedded ones",
+        ),
     ] = None,
     descriptions: Annotated[
         Path | None, typer.Option(help="A folder with sentences for each class, DATASET.json, for the GPT rows.")
@@ -72,13 +78,13 @@ def reproduce(
         raise InvalidParameter("nothing to run on: --data ROOT for the paper's datasets, --features FILE, or --offline")
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
-    world = world_with(own, offline=offline, most_seeds=seeds)
-    plans = [place(experiment, world) for experiment in chosen]
+    profile = profile_with(own, offline=offline, most_seeds=seeds)
+    plans = [place(experiment, profile) for experiment in chosen]
     library = Library(
         out / "features",
         root=data,
-        model=model or world.model or DEFAULT_MODEL,
-        models={} if model else world.models,
+        model=model or profile.model or os.environ.get(options.MODEL_VARIABLE) or DEFAULT_MODEL,
+        models={} if model else profile.models,
         own={one.name if offline else one.dataset: one for one in own},
         descriptions=descriptions,
         device=device,
@@ -88,7 +94,7 @@ def reproduce(
         decode=decode,
         compiled=not no_compile,
         on_error=on_error,
-        views_of=world.views_of,
+        views_of=profile.views_of,
     )
     if data is not None or offline:
         _ = library.encoder  # a model that cannot be had is found before anything is made
@@ -124,4 +130,4 @@ def _list(json: Path | None) -> None:
         table = Screen("experiment", "in the paper", "what it shows", "rows", title_justify="left")
         for row in rows:
             table.add_row(*(str(row[key]) for key in ("id", "place", "title", "rows")))
-        tables().print(table)
+        print_table(table)

@@ -14,8 +14,10 @@ from pta.inference.row_file import RowFile, RowMark
 from pta.inference.row_thread import RowSink, RowThread
 from pta.inference.rows import CsvRows, JsonLines, columns
 
+_REJECTS = ('"rejected": true}', '"rejected": false}')  # how a row ends
 
-def require_row_file(out: Path, append: bool, csv: bool, top: int) -> None:
+
+def require_row_file(out: Path, append: bool, replace: bool, csv: bool, top: int, *, rejects: bool = False) -> None:
     """Refuse a place that rows cannot be written to, before any work is done for them."""
     if str(out) == STDOUT:
         if append or sys.stdout is None:
@@ -25,31 +27,41 @@ def require_row_file(out: Path, append: bool, csv: bool, top: int) -> None:
         raise InvalidParameter("--csv is for standard output; the format of a file follows from its name")
     if out.suffix not in (".jsonl", ".csv"):
         raise UnreadableFile(f"--out {out}: rows go to a file that ends in .jsonl or .csv")
+    if append and replace:
+        raise InvalidParameter("--append keeps the rows of a file, and --replace does not; leave one of them out")
     if out.is_file():
-        if not append:
-            raise UnreadableFile(f"{out} exists; --append adds to it, or choose another --out")
+        if not append and not replace:
+            raise UnreadableFile(f"{out} exists; --append adds to it, --replace overwrites it, or choose another --out")
         if not os.access(out, os.R_OK | os.W_OK):
             raise UnreadableFile(f"cannot write {out}: permission denied")
-        _require_same_rows(out, top)
+        if append:
+            _require_same_rows(out, top, rejects)
 
 
-def _require_same_rows(out: Path, top: int) -> None:
+def _require_same_rows(out: Path, top: int, rejects: bool) -> None:
     with out.open(encoding="utf-8", errors="surrogateescape") as file:
         first = file.readline().rstrip("\r\n")
-    if out.suffix == ".csv" and first not in ("", ",".join(columns(top))):
-        raise UnreadableFile(f"{out} has other columns ({first[:200]}); use the same --top, or choose another --out")
+    if out.suffix == ".csv" and first not in ("", ",".join(columns(top, rejects=rejects))):
+        same = "use --top and --reject-below as before"
+        raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
     if out.suffix == ".jsonl" and first and not first.startswith("{"):
         raise UnreadableFile(f"{out} does not hold JSON lines; choose another --out")
+    if out.suffix == ".jsonl" and first.endswith("}") and first.endswith(_REJECTS) != rejects:
+        raise UnreadableFile(
+            f"{out} was written with{'out' * rejects} --reject-below; do the same, or choose another --out"
+        )
 
 
 @contextmanager
-def open_rows(out: Path, csv: bool, top: int, after: RowMark | None = None) -> Iterator[RowSink]:
+def open_rows(
+    out: Path, csv: bool, top: int, after: RowMark | None = None, *, rejects: bool = False
+) -> Iterator[RowSink]:
     """Something to write rows to; in a file, what comes after a mark is cut off."""
     if str(out) == STDOUT:
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-        yield _StandardOutput(CsvRows(sys.stdout, top) if csv else JsonLines(sys.stdout))
+        yield _StandardOutput(CsvRows(sys.stdout, top, rejects=rejects) if csv else JsonLines(sys.stdout))
         return
-    file = RowFile(out, top, after)
+    file = RowFile(out, top, after, rejects=rejects)
     thread = RowThread(file)
     try:
         yield thread

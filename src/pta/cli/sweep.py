@@ -11,9 +11,10 @@ from rich.table import Table
 
 from pta.adapters import adapter_class
 from pta.cli import options
+from pta.cli.fitting_table import print_table
 from pta.cli.method_choice import parse_setting
 from pta.cli.options import open_features
-from pta.cli.output import on_batch, plain, print_lines, progress, require_place, tables, write_json
+from pta.cli.output import on_batch, plain, print_lines, progress, require_place, write_json
 from pta.errors import InvalidParameter
 from pta.evaluation.contenders import as_given
 from pta.evaluation.result_store import ResultStore
@@ -53,6 +54,7 @@ def sweep(
     plot: Annotated[
         Path | None, typer.Option(help="Draw accuracy against the first parameter: .svg, .png, .pdf.")
     ] = None,
+    replace: options.Replace = False,
 ) -> None:
     """Measure a method over a grid of parameters. Called again, it goes on where it was interrupted."""
     grid = read_grid(set_)
@@ -60,7 +62,7 @@ def sweep(
     if plot is not None:
         require_figure(plot)
     for path in (json, csv, plot):
-        require_place(path)
+        require_place(path, replace=replace)
     datasets = open_features(features, device)
     for data in datasets:
         order.require(data, batch or order.usual_batch)
@@ -132,7 +134,7 @@ def _show(grid: Grid, swept: Swept) -> None:
             _fill_matrix(table, grid, cells)
         else:
             _fill_rows(table, grid, points, cells)
-        tables().print(table)
+        print_table(table)
     print_lines(_WARNING)
 
 

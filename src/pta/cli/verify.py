@@ -7,8 +7,8 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
-from pta.cli.output import plain, progress, require_place, tables, write_json
-from pta.encoders import load_encoder
+from pta.cli.fitting_table import print_table
+from pta.cli.output import plain, progress, require_place, write_json
 from pta.errors import InvalidParameter
 from pta.files import make_folder
 from pta.inference.reading import Reading
@@ -48,7 +48,7 @@ def verify(
     """Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."""
     require_place(json)
     options.require_folder("--data", data)
-    encoder = load_encoder(model, device=device, dtype=dtype)
+    encoder = options.open_model(model, device, dtype)
     reference = find_reference(architecture or encoder.architecture, templates)
     chosen = reference.choose(dataset)
     make_folder(features)
@@ -64,7 +64,7 @@ def verify(
         verdicts = list(verify_model(*given, descriptions=descriptions, on_progress=move))
     if write_json(json, [verdict.record() for verdict in verdicts]):
         title = plain(f"{model} as {reference.architecture}, templates {templates}")
-        tables().print(_table(verdicts, title, tolerance))
+        print_table(_table(verdicts, title, tolerance))
     differences = [abs(verdict.difference) for verdict in verdicts if verdict.difference is not None]
     if not differences:
         raise InvalidParameter(f"no dataset could be measured in {data}; see pta datasets check")

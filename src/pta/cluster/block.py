@@ -42,7 +42,7 @@ def cut(numbers: object, features: object, size: int = USUAL_SIZE, failed: Seque
     """Blocks of at most `size` numbers, of a whole stream that is numbered from 0 and is in memory."""
     if type(size) is not int or size < 1:
         raise InvalidSamples(f"a block has 1 sample or more, not {shown(size)}")
-    total = len(plain_tensor("numbers", numbers, InvalidSamples)) + len(failed)
+    total = len(_whole_numbers(numbers)) + len(_whole_numbers(failed))
     given, rows = _in_order(0, total, numbers, features, failed)
     blocks = []
     for start in range(0, total, size):
@@ -70,7 +70,7 @@ def _in_order(
     _require_each_once(torch.cat([given, without]), start, count)
     if not len(given):
         return given, torch.zeros(0, 0)
-    rows = (features if isinstance(features, Samples) else Samples.of(features)).features
+    rows = (features if isinstance(features, Samples) else Samples.of(features)).features.detach()
     if len(rows) != len(given):
         raise InvalidSamples(f"there are {len(given)} numbers for {len(rows)} features")
     order = given.argsort()
@@ -83,10 +83,12 @@ def _require_each_once(numbers: Tensor, start: int, count: int) -> None:
     if len(found) and not start <= found[0] <= found[-1] < start + count:
         wrong = found[0] if found[0] < start else found[-1]
         raise InvalidSamples(f"sample {wrong} is not in the block of samples {start}…{start + count - 1}")
-    times = np.bincount(found - start, minlength=count)
-    if (times != 1).any():
-        first = int(np.argmax(times != 1))
-        raise InvalidSamples(f"sample {start + first} {'is missing' if not times[first] else 'comes twice'}")
+    expected = start + np.arange(len(found))
+    wrong = np.flatnonzero(found != expected)
+    if len(wrong) and found[wrong[0]] < expected[wrong[0]]:
+        raise InvalidSamples(f"sample {found[wrong[0]]} comes twice")
+    if len(wrong) or len(found) < count:
+        raise InvalidSamples(f"sample {start + int(wrong[0] if len(wrong) else len(found))} is missing")
 
 
 def _whole_numbers(given: object) -> Tensor:

@@ -12,6 +12,7 @@ from pta.cluster.repair import EPSILON, mismatches, repair_block
 from pta.cluster.replay import Answers, replay_block
 from pta.cluster.scanning import GROUP, Before, across, boundary, require_summable, scan, start_of, summarise_block
 from pta.cluster.summary import State, Summary
+from pta.errors import InvalidSamples
 
 Each = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
 """Calls a function with each of several arguments, in parallel or not, and gives the results in their order."""
@@ -57,7 +58,10 @@ def run_blocks(adapter: Adapter, blocks: Iterable[Block], epsilon: float = EPSIL
     Numbers that are missing or come twice are refused. The adapter is as at the start of the stream, and stays so.
     """
     require_summable(adapter)
+    mismatches({}, {}, epsilon)  # refuses an epsilon that is none before any work
     ordered = sorted(blocks, key=lambda block: block.start)
+    if not ordered:
+        raise InvalidSamples("no samples: there is no block")
     require_whole_stream((block.start, block.count) for block in ordered)
     failed = accumulate((block.count - len(block) for block in ordered), initial=0)
     summaries = each(

@@ -1,6 +1,6 @@
 """PTA in blocks: P follows from affine maps; R from a map of its own or, if it has none, from the tail before."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -18,7 +18,7 @@ from pta.engines.segment import Segment, compose
 from pta.engines.touches import Touches
 from pta.samples import Samples
 
-AT_ONCE = 1024
+AT_ONCE = 256  # what the caches hold
 _MOST_TOUCHES = 16  # per sample, that are kept for the second pass
 
 
@@ -63,9 +63,7 @@ class PrototypeBlocks:
         """What is learned after one more block, or group of blocks."""
         if isinstance(part, Summary) and part.segment:
             part.segment.require_for(self.rule, self.fingerprint, tuple(self.anchors.shape), self.anchors.dtype)
-        for change in part.maps:
-            before = _after(before, change, self.rule)
-        return before
+        return _after(before, part.maps, self.rule)
 
     def across(self, parts: Sequence[Summary]) -> Group:
         """What consecutive blocks teach together, as one map in float64; its spread, which the scan ignores, is 0."""
@@ -75,7 +73,7 @@ class PrototypeBlocks:
         learned = Knowledge(0, nothing, torch.zeros(classes, dtype=torch.bool), nothing if linear else None)
         log_decay, share = nothing.new_zeros(classes), nothing.new_zeros(classes)
         for change in (change for part in parts for change in part.maps):
-            learned = _after(learned, change, self.rule)
+            learned = _after(learned, [change], self.rule)
             wide = change.for_classes(everyone, self.rule)
             if wide.anchored:
                 share = self.rule.w**change.count * share + wide.anchored.from_knowledge * log_decay.exp()
@@ -104,8 +102,7 @@ class PrototypeBlocks:
     def _replayed_tail(self, before: Knowledge, block: Summary) -> Prototypes:
         """The prototypes after a block, if R was P/‖P‖ before its tail: it was close to that, and forgets the rest."""
         own, segment = self.adapter.prototypes, block.segment
-        for change in block.maps[:1]:
-            before = _after(before, change, self.rule)
+        before = _after(before, block.maps[:1], self.rule)
         first_R = own.anchored.double()
         R = unit(before.knowledge, first_R) if self.rule.w < 1 else first_R
         flags = before.touched.clone(), torch.ones_like(before.touched)
@@ -115,13 +112,19 @@ class PrototypeBlocks:
         return prototypes
 
 
-def _after(before: Knowledge, change: AffineMap, rule: Rule) -> Knowledge:
-    P, touched, U = before.knowledge, before.touched.clone(), before.unscaled
-    touched[change.classes[change.log_decay < 0]] = True
-    if U is not None:
-        wide = change.for_classes(torch.arange(len(P)), rule).anchored
-        assert wide is not None  # a segment is refused without it
-        U = rule.w**change.count * U + wide.from_knowledge[:, None] * P + wide.offset
-    decay = P.new_ones(len(P)).index_copy_(0, change.classes, change.log_decay.exp())
-    P = (P * decay[:, None]).index_add_(0, change.classes, change.offset.double())
-    return Knowledge(before.position + change.count, P, touched, U)
+def _after(before: Knowledge, changes: Iterable[AffineMap], rule: Rule) -> Knowledge:
+    position, P, touched, U = before.position, before.knowledge, before.touched.clone(), before.unscaled
+    for change in changes:
+        touched[change.classes[change.log_decay < 0]] = True
+        if U is not None:
+            wide = change.for_classes(torch.arange(len(P)), rule).anchored
+            assert wide is not None  # a segment is refused without it
+            U = rule.w**change.count * U + wide.from_knowledge[:, None] * P + wide.offset
+        decay, offset = change.log_decay.exp(), change.offset.double()
+        if P is before.knowledge:
+            everyone = torch.ones(len(P), dtype=P.dtype).index_copy_(0, change.classes, decay)
+            P = (P * everyone[:, None]).index_add_(0, change.classes, offset)
+        else:  # a tail, of few classes
+            P.index_copy_(0, change.classes, offset.addcmul_(P[change.classes], decay[:, None]))
+        position += change.count
+    return Knowledge(position, P, touched, U)

@@ -17,6 +17,8 @@ from pta.cluster.summary import State, Summary
 from pta.engines import advance
 from pta.engines.prototypes import Prototypes
 from pta.engines.touches import Touches
+from pta.errors import InvalidParameter, shown
+from pta.plain import plain_number
 from pta.samples import Samples
 
 EPSILON = 1e-6
@@ -35,6 +37,8 @@ class Repaired:
 
 def mismatches(end: State, start: State, epsilon: float = EPSILON) -> Tensor:
     """The classes (ascending) whose R at the end of a block is not the R that the next block started from."""
+    if not plain_number(epsilon) >= 0:
+        raise InvalidParameter(f"epsilon must be a number that is not negative, got {shown(epsilon)}")
     if "anchored" not in start:
         return torch.zeros(0, dtype=torch.int64)  # sums have no R
     return torch.nonzero(apart(end, start) > epsilon / 2)[:, 0].cpu()
@@ -42,7 +46,7 @@ def mismatches(end: State, start: State, epsilon: float = EPSILON) -> Tensor:
 
 def apart(one: State, other: State) -> Tensor:
     """How far the R of two states are from each other in each class, C, float64; in length as well, if it matters."""
-    distance = torch.linalg.vector_norm(one["anchored"].double() - other["anchored"].double(), dim=1)
+    distance = torch.linalg.vector_norm(one["anchored"] - other["anchored"], dim=1, dtype=torch.float64)
     longest = torch.maximum(one["length"], other["length"]).clamp_min(torch.finfo(torch.float64).tiny)
     return distance.maximum((one["length"] - other["length"]).abs() / longest)
 

@@ -56,11 +56,18 @@ def replay_block(
         last = min(first + AT_ONCE, len(numbers))
         samples = Samples.unchecked(block.features[first:last]).to(adapter.classifier.anchors)
         z = adapter.classifier.logits(samples.features)
-        zero_shot = z.argmax(dim=1)
+        zero_shot = _best(z)
         if isinstance(there, PTA) and summary.touches is not None:
             logits = there.step_with_touches(samples, z, summary.touches.between(first, last))
         else:
             logits = there.step_unchecked(samples.features)
         probabilities = there.probabilities(logits).amax(dim=1)
-        parts.append((logits.argmax(dim=1).cpu(), probabilities.cpu(), zero_shot.cpu()))
+        parts.append((_best(logits), probabilities.cpu(), zero_shot))
     return Answers(numbers, *map(torch.cat, zip(*parts, strict=True))), there.state()
+
+
+def _best(logits: Tensor) -> Tensor:
+    """The class with the largest logit, in main memory."""
+    if logits.device.type != "cpu":
+        return logits.argmax(dim=1).cpu()
+    return torch.from_numpy(logits.numpy().argmax(axis=1))  # ten times as fast as torch

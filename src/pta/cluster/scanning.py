@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from pta.adapters.adapter import Adapter
 from pta.adapters.pta import PTA
 from pta.adapters.wpta import WPTA
@@ -10,7 +12,7 @@ from pta.cluster.block import Block
 from pta.cluster.prototype_blocks import Knowledge, PrototypeBlocks
 from pta.cluster.sum_blocks import SumBlocks, Totals
 from pta.cluster.summary import Group, Part, State, Summary
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, InvalidSamples
 
 GROUP = 256  # beyond so many blocks the scan has two levels
 
@@ -41,9 +43,16 @@ def require_summable(adapter: Adapter) -> None:
             )
 
 
+@torch.no_grad()
 def summarise_block(adapter: Adapter, block: Block, failed_before: int = 0) -> Summary:
     """What a block teaches; so many samples with smaller numbers have no features (only wpta needs to know)."""
-    return _blocks_of(adapter).summarise(block, failed_before)
+    blocks, dim = _blocks_of(adapter), adapter.classifier.dim
+    if len(block) and block.features.shape[1] != dim:
+        raise InvalidSamples(
+            f"features have {block.features.shape[1]} dimensions but the classifier's anchors have {dim}; both "
+            "must come from the same model"
+        )
+    return blocks.summarise(block, failed_before)
 
 
 def start_of(adapter: Adapter) -> Before:

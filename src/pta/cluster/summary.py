@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ class Summary:
     segment: Segment | None = None  # pta; None if no sample has features
     touches: Touches | None = None  # pta, of all rows; None if the rule has too many to be kept: they are found again
     sums: tuple[Sums, Sums] | None = None  # wpta: until the last refresh within the block, and since
+    maps: list[AffineMap] = field(default_factory=list, init=False)  # what happens to P: before the tail, and in it
 
     def __post_init__(self) -> None:
         whole = all(type(getattr(self, name)) is int and 0 <= getattr(self, name) <= _LARGEST for name in _COUNTS)
@@ -48,13 +48,9 @@ class Summary:
             raise StateMismatch(f"a block with {self.learned} samples is summarised as one with {held}")
         if self.touches is not None and self.segment is not None:
             require_touches(self.touches, self.segment.rule, self.learned, self.segment.shape[0])
-
-    @cached_property
-    def maps(self) -> list[AffineMap]:
-        """What the block does to P, in order: the map before its tail, and that of the tail."""
-        if self.segment is None:
-            return []
-        return [self.segment.head, AffineMap.of(self.segment.tail, self.segment.touches, self.segment.rule)]
+        if self.segment is not None:
+            tail = AffineMap.of(self.segment.tail, self.segment.touches, self.segment.rule)
+            object.__setattr__(self, "maps", [self.segment.head, tail])
 
     def to_bytes(self) -> bytes:
         """The content of a safetensors file."""

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pta.errors import UnreadableFile
@@ -31,7 +32,8 @@ def read_blocks(folder: Path, by_sample: tuple[str, ...]) -> tuple[dict[str, Any
     blocks = [_block(folder / name, about["run"]) for name in names]
     filled = [arrays for arrays, _ in blocks if len(arrays["numbers"])]
     joined = {name: torch.cat([one[name] for one in filled]) for name in by_sample if name in filled[0]}
-    return {**filled[0], **joined}, blocks[0][1]
+    paths = [path for one in filled for path in json.loads(one["paths"].numpy().tobytes())]
+    return {**filled[0], **joined, "paths": np.array(paths)}, blocks[0][1]
 
 
 def _block(path: Path, run: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -24,13 +24,13 @@ from torch import Tensor
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.feature_blocks import is_feature_folder, read_blocks
 from pta.errors import InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
-from pta.files import existing_file, is_path, load_tensors, read_npy, read_tensors
+from pta.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
 from pta.memory import require_memory
 from pta.plain import plain_number, plain_tensor
 from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
-_OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels")
+_OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels", "paths")
 STORED_AS = {
     "features": "image_features",
     "views": "view_features",
@@ -52,6 +52,7 @@ class FeatureFile:
     dataset: str = ""  # what its images were listed as when `pta extract` made it, otherwise the file's name, too
     architecture: str = ""  # of the model that made it, if `pta extract` did
     decoder: str = ""  # that decoded its images, if it is known and not Pillow
+    paths: tuple[str, ...] | None = None  # N names of the samples, if the file has them
 
     def __post_init__(self) -> None:
         if not self.dataset:
@@ -104,7 +105,7 @@ def load_features(path: str | Path) -> FeatureFile:
     if missing:
         raise UnreadableFile(
             f"{path}: no {' and no '.join(missing)}; a feature file has image_features, text_features, classnames "
-            f"and optionally labels, this one has {', '.join(sorted(arrays)) or 'nothing'}"
+            f"and optionally labels, this one has {_held(path)}"
         )
     with naming(str(path)):
         given: dict[str, Any] = {name: arrays.get(stored) for name, stored in STORED_AS.items()}
@@ -122,8 +123,20 @@ def load_features(path: str | Path) -> FeatureFile:
                 "both must come from the same model"
             )
         labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
+        paths = _paths(arrays.get("paths"), len(samples))
         origin = _origin(about, path.stem)
-    return FeatureFile(path.stem, samples, classifier, labels, *origin)
+    return FeatureFile(path.stem, samples, classifier, labels, *origin, paths)
+
+
+def _held(path: Path) -> str:
+    """What a feature file that lacks something holds under which names, in words."""
+    with understanding(path, "feature file"):
+        if path.suffix == ".npz":
+            with zipfile.ZipFile(path) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist()]
+        else:
+            names = tensor_names(path)
+    return ", ".join(sorted(names))[:400] or "nothing"
 
 
 def read_about(path: Path) -> dict[str, Any] | None:
@@ -180,6 +193,19 @@ def _labels(given: Any, count: int, classes: int) -> NDArray[np.int64] | None:
         wrong = least if least < 0 else most
         raise InvalidSamples(f"label {wrong} is out of range; there are {classes} classes, 0…{classes - 1}")
     return labels.numpy()
+
+
+def _paths(given: Any, count: int) -> tuple[str, ...] | None:
+    """The names of samples, from an array of texts or from JSON as bytes."""
+    if given is None:
+        return None
+    try:
+        paths = json.loads(given.numpy().tobytes()) if isinstance(given, Tensor) else given.tolist()
+    except (ValueError, RecursionError, AttributeError):
+        paths = None
+    if not isinstance(paths, list) or len(paths) != count or not all(isinstance(path, str) for path in paths):
+        raise InvalidSamples(f"paths must be a list of texts, one for each of the {count} samples")
+    return tuple(paths)
 
 
 def _number(name: str, given: object) -> float:

@@ -1,7 +1,6 @@
 """Run the demonstration on point clouds, without a screen."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -9,8 +8,8 @@ from pta.datasets.features import FeatureFile
 from pta.demo.cloud_pictures import still_cloud, turning_cloud
 from pta.demo.exhibit import Exhibit
 from pta.demo.result import DemoResult
+from pta.demo.run_demo import run_methods
 from pta.encoders.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
-from pta.evaluation.evaluate import evaluate
 from pta.inference.point_shapes import corrupted, load_shapes
 from pta.parameters import require_count, require_seed
 from pta.points.corrupted_sizes import require_corruption
@@ -19,6 +18,7 @@ from pta.samples import Samples
 
 PTA_H = 50.0  # as the paper's program has it for clouds
 MOST_SHOWN = 520  # clouds: all furniture, and 20 procedural shapes of each class
+_OTHERS = ("point-cache", "wpta", "tda", "sca", "onzeta", "bca", "adapt")
 _ENCODE_BATCH = 20  # small, so that a progress bar moves
 _ORIGINS = {
     "procedural": "{} shapes that pta drew itself: composed solids of 26 classes with random proportions and parts",
@@ -36,7 +36,7 @@ def run_cloud_demo(
     limit: int | None = None,
     on_encoded: Callable[[int, int], None] | None = None,
 ) -> DemoResult:
-    """The clouds of a source, or the first `limit`, under a corruption, labelled by zero-shot, Point-Cache and PTA.
+    """The clouds of a source, or the first `limit`, under a corruption, labelled by all methods in the same order.
 
     The seed draws the corruption's randomness and the order. `on_encoded` is told how many clouds of how many are
     encoded.
@@ -60,10 +60,8 @@ def run_cloud_demo(
     features, patches = (torch.cat(parts) for parts in zip(*encoded, strict=True))
     samples = Samples.of(features, patches=patches)
     data = FeatureFile(f"point_shapes/{source}/{shift}/{severity}", samples, classifier, test.labels[: len(clouds)])
-    methods: dict[str, dict[str, Any]] = {"clip": {}, "point-cache": {}, "pta": {"h": PTA_H}}
-    zero_shot, cache, adapted = (one.run for one in evaluate(data, methods, [int(seed)]))
+    runs = run_methods(data, int(seed), {"h": PTA_H}, _OTHERS)
     given = (shift, int(severity), int(seed), limit)
-    runs = (zero_shot, adapted, (cache,))
     return DemoResult(*given, originals, clouds, data, encoder.fingerprint, *runs, _exhibit(source))
 
 

@@ -8,13 +8,16 @@ from numpy.typing import NDArray
 from pta import __version__
 from pta.demo.curve import draw_curve, first_shown
 from pta.demo.pictures import nearest, spread
-from pta.demo.result import ClassScore, DemoResult, chance_of_split
+from pta.demo.result import DemoResult, PartScore, chance_of_split
+from pta.evaluation import metrics
 from pta.evaluation.html_page import facts, fill, mood, packaged_text, page, tiles
 from pta.evaluation.number_text import signed, with_minus
+from pta.evaluation.stream_run import Run
 
 _NEAREST = 8  # pictures for a prototype
 _CHANGES = 12  # pictures of each kind of change
 _UNIT = "\N{NO-BREAK SPACE}%"
+_SERIES = {"zero-shot": "zero-shot", "PTA": "pta"}  # methods that have a colour of their own
 
 
 def render_report(result: DemoResult) -> str:
@@ -25,7 +28,14 @@ def render_report(result: DemoResult) -> str:
         "title": escape(result.exhibit.title),
         "thing": result.exhibit.thing,
         "things": result.exhibit.things,
-        "methods": _methods(result),
+        "quarters": "\n".join(map(_part_row, result.quarters)),
+        "calibration": "".join(map(_calibration_row, result.runs[:2])),
+        "others": _others(result),
+        "orders": len(result.all_gains),
+        "mean_gain": _points(sum(result.all_gains) / len(result.all_gains)),
+        "least_gain": _points(min(result.all_gains)),
+        "most_gain": _points(max(result.all_gains)),
+        "interval": " to ".join(map(_points, result.gain_interval)),
         "shift": escape(_shift_words(result)),
         "verdict": escape(result.verdict).replace(" %", _UNIT),
         "caveat": f'<p class="caveat">{escape(result.caveat)}</p>' if result.caveat else "",
@@ -42,11 +52,11 @@ def render_report(result: DemoResult) -> str:
         "count": f"{len(result):,}",
         "gain": _points(result.gain),
         "curve": draw_curve(*result.online_accuracies, result.exhibit.things),
-        "classes": "\n".join(map(_class_row, sorted(result.classes, key=lambda score: -score.gain))),
+        "classes": "\n".join(map(_part_row, sorted(result.classes, key=lambda score: -score.gain))),
         **_prototypes(result),
         "fixed": len(fixed),
         "broken": len(broken),
-        "odds": "fewer than 1 of 1,000" if luck < 0.001 else f"{100 * luck:.1f}{_UNIT} of",
+        "p_value": "p &lt; 0.001" if luck < 0.001 else f"p = {luck:.3f}",
         "most_changes": _CHANGES,
         "fixed_images": _gallery(result, fixed),
         "broken_images": _gallery(result, broken),
@@ -69,13 +79,29 @@ def _first_images(result: DemoResult) -> str:
     return "".join(figures)
 
 
-def _methods(result: DemoResult) -> str:
-    """What further methods came to, in a sentence, if there are any."""
-    told = [f"{name} got {_percent(accuracy)} right" for name, _, accuracy in result.runs[1:-1]]
-    return f'<p class="soft">On the same stream {escape("; ".join(told))}.</p>' if told else ""
+def _others(result: DemoResult) -> str:
+    """All methods, the most accurate first."""
+    ranked = sorted(result.runs, key=lambda run: -run[2])
+    return "\n".join(
+        f'<tr class="{_SERIES.get(name, "")}"><td>{escape(name)}</td><td>{_percent(accuracy)}</td>'
+        f'<td class="{mood(accuracy - result.before)}">{_points(accuracy - result.before)}</td>'
+        f"<td>{_points(accuracy - result.after)}</td></tr>"
+        for name, _, accuracy in ranked
+    )
 
 
-def _class_row(score: ClassScore) -> str:
+def _calibration_row(run: tuple[str, Run, float]) -> str:
+    name, found, accuracy = run
+    right = found.predictions == found.labels
+    values = (accuracy, 100 * float(found.confidences.mean()))
+    return (
+        f'<tr class="{_SERIES[name]}"><td>{name}</td>{"".join(f"<td>{_percent(value, 1)}</td>" for value in values)}'
+        f"<td>{metrics.calibration_error(found.confidences, right):.1f}</td>"
+        f"<td>{metrics.calibration_error(found.raw_confidences, right):.1f}</td></tr>"
+    )
+
+
+def _part_row(score: PartScore) -> str:
     left, right = sorted((score.zero_shot, score.pta))
     return (
         f'<tr><td>{escape(score.name)} <span class="soft small">({score.count})</span></td>'
@@ -139,7 +165,7 @@ def _gallery(result: DemoResult, positions: NDArray[np.intp]) -> str:
 
 
 def _answer(name: str, right: bool) -> str:
-    return escape(name) if right else f'<span class="loss">{escape(name)}</span>'
+    return escape(name) if right else f'<span class="wrong">{escape(name)}</span>'
 
 
 def _provenance(result: DemoResult) -> str:
@@ -147,8 +173,7 @@ def _provenance(result: DemoResult) -> str:
     exhibit = result.exhibit
     prompts = " · ".join(f"“{template.format('[class]')}”" for template in exhibit.templates)
     told = {
-        "Shift": f"{result.shift}, severity {result.severity} {exhibit.severities}; made by program, not met in the "
-        "world",
+        "Shift": f"{result.shift}, severity {result.severity} {exhibit.severities}; synthetic",
         exhibit.things.capitalize(): exhibit.origin.format(f"{len(result):,}"),
         "Model": exhibit.model,
         "Fingerprint": result.model_fingerprint,

@@ -14,6 +14,7 @@ from pta.adapters import PTA
 from pta.datasets.features import FeatureFile
 from pta.demo.exhibit import FASHION, Exhibit
 from pta.evaluation import metrics
+from pta.evaluation.compare import Resampling
 from pta.evaluation.stream_run import Run
 
 Curve = NDArray[np.float64]
@@ -22,8 +23,8 @@ _CAN_BE_CHANCE = 0.05  # the usual level; only decides whether a caveat is added
 
 
 @dataclass(frozen=True)
-class ClassScore:
-    """How zero-shot and PTA did on the samples of one class; accuracies in percent."""
+class PartScore:
+    """How zero-shot and PTA did on a part of the samples, such as those of one class; accuracies in percent."""
 
     name: str
     count: int
@@ -50,7 +51,8 @@ class DemoResult:
     model_fingerprint: str
     zero_shot: Run
     pta: Run
-    others: tuple[Run, ...] = ()  # of further methods
+    reordered: tuple[Run, ...] = ()  # PTA again, in other orders
+    others: tuple[Run, ...] = ()  # of other methods, in the same order
     exhibit: Exhibit = FASHION
 
     def __len__(self) -> int:
@@ -90,6 +92,25 @@ class DemoResult:
         return 100 * (len(self.fixed) - len(self.broken)) / len(self)
 
     @property
+    def all_gains(self) -> list[float]:
+        """The gain in this order and in the others, in points."""
+        return [metrics.accuracy(run.predictions == self.labels[run.order]) - self.before for run in self._all_orders]
+
+    @cached_property
+    def gain_interval(self) -> tuple[float, float]:
+        """The 95 % interval of the mean gain over all orders, in points: a paired bootstrap over the samples."""
+        before, difference = np.empty(len(self)), np.zeros(len(self))
+        before[self.zero_shot.order] = self.right[0]
+        for run in self._all_orders:
+            difference[run.order] += (run.predictions == self.labels[run.order]) / len(self._all_orders)
+        low, high = Resampling().interval(difference - before)
+        return 100 * low, 100 * high
+
+    @property
+    def _all_orders(self) -> tuple[Run, ...]:
+        return (self.pta, *self.reordered)
+
+    @property
     def fixed(self) -> NDArray[np.intp]:
         """The positions of the stream where zero-shot is wrong and PTA right."""
         before, after = self.right
@@ -102,15 +123,26 @@ class DemoResult:
         return np.flatnonzero(before & ~after)
 
     @property
-    def classes(self) -> list[ClassScore]:
+    def classes(self) -> list[PartScore]:
         """The score of every class that occurs."""
         truth, names = self.labels[self.pta.order], self.data.classifier.class_names
         before, after = (metrics.class_accuracies(right, truth, len(names)) for right in self.right)
         counts = np.bincount(truth, minlength=len(names)).tolist()
         return [
-            ClassScore(name, count, one, other)
+            PartScore(name, count, one, other)
             for name, count, one, other in zip(names, counts, before, after, strict=True)
             if one is not None and other is not None
+        ]
+
+    @property
+    def quarters(self) -> list[PartScore]:
+        """The score of every quarter of the stream; of four samples or more."""
+        parts = [part for part in np.array_split(np.arange(len(self)), 4) if len(part)]
+        return [
+            PartScore(
+                f"{part[0] + 1:,} to {part[-1] + 1:,}", len(part), *(metrics.accuracy(r[part]) for r in self.right)
+            )
+            for part in parts
         ]
 
     @cached_property
@@ -147,12 +179,12 @@ class DemoResult:
 
     @property
     def runs(self) -> list[tuple[str, Run, float]]:
-        """Each method by its name, what it answered, and its accuracy in percent; zero-shot first, PTA last."""
+        """Each method by its name, what it answered, and its accuracy in percent; zero-shot first, then PTA."""
         truth = self.labels[self.pta.order]
-        names = {"clip": "zero-shot", "point-cache": "Point-Cache", "pta": "PTA"}
+        names = {"clip": "zero-shot", "pta": "PTA"}
         return [
-            (names[run.method], run, metrics.accuracy(run.predictions == truth))
-            for run in (self.zero_shot, *self.others, self.pta)
+            (names.get(run.method, run.method), run, metrics.accuracy(run.predictions == truth))
+            for run in (self.zero_shot, self.pta, *self.others)
         ]
 
     def summary(self) -> dict[str, Any]:
@@ -170,6 +202,8 @@ class DemoResult:
                     "params": run.parameters,
                     "accuracy": accuracy,
                     "gain_points": accuracy - self.before,
+                    "mean_confidence": 100 * float(run.confidences.mean()),
+                    "calibration_error": metrics.calibration_error(run.confidences, run.predictions == run.labels),
                     "seconds": run.seconds,
                     "samples_per_second": len(self) / run.seconds,
                 }
@@ -179,6 +213,8 @@ class DemoResult:
                 {"name": c.name, "n": c.count, "zero_shot": c.zero_shot, "pta": c.pta, "gain_points": c.gain}
                 for c in self.classes
             ],
+            "quarters": [{"positions": q.name, "zero_shot": q.zero_shot, "pta": q.pta} for q in self.quarters],
+            "orders": {"gains_points": self.all_gains, "mean_gain_interval_points": list(self.gain_interval)},
             "fixed": len(self.fixed),
             "broken": len(self.broken),
             "verdict": f"{self.verdict} {self.caveat}".strip(),
@@ -186,7 +222,7 @@ class DemoResult:
 
 
 def chance_of_split(fixed: int, broken: int) -> float:
-    """How often fair coins fall at least this unevenly: the two-sided sign test.
+    """The p-value of the two-sided sign test.
 
     >>> chance_of_split(5, 1), chance_of_split(50, 10) < 1e-6
     (0.21875, True)

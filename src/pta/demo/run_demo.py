@@ -1,6 +1,7 @@
 """Run the demonstration, without a screen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +12,14 @@ from pta.datasets.features import FeatureFile
 from pta.demo.result import DemoResult
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.evaluation.evaluate import evaluate
+from pta.evaluation.stream_run import Run
 from pta.parameters import require_count, require_seed
 from pta.prompts import build_classifier
 from pta.samples import Samples
 
+ORDERS = 5  # of the stream, in which PTA is run
 _ENCODE_BATCH = 100  # small, so that a progress bar moves
+_OTHERS = ("wpta", "tda", "sca", "onzeta", "bca", "adapt")  # those on features alone that take seconds, not minutes
 
 
 def run_demo(
@@ -26,7 +30,7 @@ def run_demo(
     limit: int | None = None,
     on_encoded: Callable[[int, int], None] | None = None,
 ) -> DemoResult:
-    """The packaged images, or the first `limit`, under a shift, labelled by zero-shot and by PTA in the same order.
+    """The packaged images, or the first `limit`, under a shift, labelled by all methods in the same order.
 
     The seed draws the shift's randomness and the order. `on_encoded` is told how many images of how many are encoded.
 
@@ -49,6 +53,16 @@ def run_demo(
         if on_encoded:
             on_encoded(min(start + _ENCODE_BATCH, len(images)), len(images))
     data = FeatureFile(f"fashion/{shift}/{severity}", Samples.of(torch.cat(encoded)), classifier, labels)
-    zero_shot, adapted = evaluate(data, {"clip": {}, "pta": {}}, [int(seed)])
     given = (shift, int(severity), int(seed), limit)
-    return DemoResult(*given, originals, images, data, encoder.fingerprint, zero_shot.run, adapted.run)
+    runs = run_methods(data, int(seed), {}, _OTHERS)
+    return DemoResult(*given, originals, images, data, encoder.fingerprint, *runs)
+
+
+def run_methods(
+    data: FeatureFile, seed: int, parameters: Mapping[str, Any], others: Sequence[str]
+) -> tuple[Run, Run, tuple[Run, ...], tuple[Run, ...]]:
+    """Zero-shot, PTA with its parameters, PTA in four other orders, and other methods in the order of the first."""
+    methods = {"clip": {}, "pta": parameters, **{name: {} for name in others}}
+    zero_shot, adapted, *rest = (one.run for one in evaluate(data, methods, [seed]))
+    again = evaluate(data, {"pta": parameters}, [(seed + number) % 2**63 for number in range(1, ORDERS)])
+    return zero_shot, adapted, tuple(one.run for one in again), tuple(rest)

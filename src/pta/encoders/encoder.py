@@ -22,6 +22,7 @@ from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import Modality
 from pta.parameters import require_texts
 from pta.plain import require_plain
+from pta.refused_places import require_place_with_samples
 from pta.towers import ImageTower, Model, PromptTower
 
 RECIPE = 1
@@ -290,9 +291,11 @@ class Encoder(nn.Module, Model, ABC):
 def content_of(given: object, key: str, limits: Limits = USUAL_LIMITS) -> tuple[object, str]:
     """The content of a file and its name, if a path is given; anything else as it is, unless it is too long."""
     if isinstance(given, str | Path):
+        require_place_with_samples(str(given))
         return read_sample(Path(given), limits.max_bytes), str(given)
-    if isinstance(given, bytes):
+    if isinstance(given, bytes | bytearray | memoryview):
         require_short(key, len(given), limits.max_bytes)
+        return bytes(given), key
     return given, key
 
 

@@ -190,7 +190,14 @@ def _token_block(layer: Any) -> TokenBlock:
         mixed, probabilities = attention(q, k, v)
         return own.out_proj(mixed), probabilities
 
-    return TokenBlock(lambda x: layer(x, attention_mask=None), attend, lambda x: layer.mlp(layer.layer_norm2(x)))
+    def mlp(x: Tensor) -> Tensor:
+        return layer.mlp(layer.layer_norm2(x))
+
+    def whole(x: Tensor) -> Tensor:  # not by the layer's own forward, whose arguments differ in transformers 4 and 5
+        attended = x + own(layer.layer_norm1(x))[0]
+        return attended + mlp(attended)
+
+    return TokenBlock(whole, attend, mlp)
 
 
 def _causal_block(layer: Any) -> CausalBlock:

@@ -7,6 +7,8 @@ follows the colon, and gives an `Encoder`.
 """
 
 from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
 from pkgutil import resolve_name
 
 import torch
@@ -57,12 +59,29 @@ def _load(name: str) -> Encoder:
         return load(rest)
     declared = load_plugin(GROUP, kind, UnavailableModel)
     if declared is None:
-        kinds = ", ".join([_KINDS, *(f"{name}:…" for name in plugin_names(GROUP))])
-        raise UnavailableModel(f"no model is called {name!r}; models are {kinds}")
+        raise UnavailableModel(f"no model is called {name!r}; {_meant(name)}")
     encoder = declared(rest)
     if not isinstance(encoder, Encoder):
         raise UnavailableModel(f"{kind} is declared by an installed package, but gives no pta.encoders.Encoder")
     return encoder
+
+
+def _meant(name: str) -> str:
+    """What somebody may have meant who named a model that is none: the tail of an error message.
+
+    >>> _meant("openai/clip-vit-base-patch16"), _meant("embeded"), _meant("HF:openai/clip")
+    ("did you mean 'hf:openai/clip-vit-base-patch16'?", "did you mean 'embedded'?", "did you mean 'hf:openai/clip'?")
+    """
+    kind, colon, rest = name.partition(":")
+    if rest and kind.lower() in _LOADERS:
+        return f"did you mean '{kind.lower()}:{rest}'?"
+    if not colon and (Path(name).is_dir() or name.count("/") == 1):
+        return f"did you mean 'hf:{name}'?"
+    if not colon and Path(name).suffix in (".pt", ".safetensors", ".bin"):
+        return f"did you mean 'file:{name}'?"
+    if get_close_matches(name.lower(), _PACKAGED):
+        return nearest(name, _PACKAGED)
+    return f"models are {', '.join([_KINDS, *(f'{one}:…' for one in plugin_names(GROUP))])}"
 
 
 def find_device(name: str) -> torch.device:

@@ -18,7 +18,7 @@ from pta.engines.touches import Touches
 Matrix = NDArray[np.float64]
 Scalars = NDArray[np.float64]
 
-_TOUCHES_AT_ONCE = 4096
+_TOUCHES_AT_ONCE = 256  # what the caches hold
 _DENSE = 1 / 16  # the share of touched pairs of sample and class from which a product of matrices is faster
 
 
@@ -118,11 +118,12 @@ class _Touched:
         """The smallest cosine between the direction of a class and the features that touch it, K."""
         F, unit_rows = self.features.cpu(), unit(directions)
         if self._is_dense:
-            cosines = (unit(F) @ unit_rows.T).numpy()[self.samples, self.column]
+            products = (F @ unit_rows.T).numpy()[self.samples, self.column]
         else:
-            parts = [(unit(F[self.samples[part]]) * unit_rows[self.column[part]]).sum(dim=1) for part in self._parts()]
-            cosines = torch.cat([*parts, F.new_zeros(0)]).numpy()
-        return np.minimum.reduceat(cosines.astype(np.float64), self.begin) if len(self.begin) else np.zeros(0)
+            parts = [(F[self.samples[part]] * unit_rows[self.column[part]]).sum(dim=1) for part in self._parts()]
+            products = torch.cat([*parts, F.new_zeros(0)]).numpy()
+        cosines = products.astype(np.float64) / torch.linalg.vector_norm(F, dim=1).numpy()[self.samples]
+        return np.minimum.reduceat(cosines, self.begin) if len(self.begin) else np.zeros(0)
 
     @property
     def _is_dense(self) -> bool:

@@ -14,6 +14,7 @@ from pta.evaluation import metrics
 from pta.evaluation.bits import write_bits
 from pta.evaluation.stream_run import Run
 from pta.files import write_atomically
+from pta.safe_text import csv_cell
 
 Record = dict[str, Any]
 """What is written to JSON and kept in stores; accuracies are in percent."""
@@ -93,10 +94,25 @@ class Evaluation:
         return values
 
     def write_predictions(self, folder: Path) -> None:
-        """Write METHOD-SEED.csv: sample number, label (empty if unknown) and prediction at each position."""
-        run, text = self.run, io.StringIO()
+        """Write METHOD-SEED.csv: what a sample is and what the method says at each position; empty where unknown."""
+        run, text, nothing = self.run, io.StringIO(), [""] * len(self.run.order)
+        names = [csv_cell(name) for name in self.data.classifier.class_names]
+        paths = [csv_cell(path) for path in self.data.paths or ()]
+        columns = {
+            "index": run.order.tolist(),
+            "path": [paths[at] for at in run.order] if paths else nothing,
+            "label": nothing if run.labels is None else run.labels.tolist(),
+            "prediction": run.predictions.tolist(),
+            "true_class": nothing if run.labels is None else [names[at] for at in run.labels],
+            "predicted_class": [names[at] for at in run.predictions],
+            "probability": [f"{value:.6f}" for value in run.confidences],
+        }
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["index", "label", "prediction"])
-        labels = [""] * len(run.order) if run.labels is None else run.labels.tolist()
-        writer.writerows(zip(run.order.tolist(), labels, run.predictions.tolist(), strict=True))
-        write_atomically(folder / f"{run.method}-{self.seed}.csv", text.getvalue().encode())
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+        write_atomically(folder / predictions_file(run.method, self.seed), text.getvalue().encode())
+
+
+def predictions_file(method: str, seed: int) -> str:
+    """What the file of a method's predictions is called."""
+    return f"{method}-{seed}.csv"

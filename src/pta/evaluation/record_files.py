@@ -19,6 +19,8 @@ _FIELDS = {"dataset": str, "method": str, "params": dict, "stream": dict, "seed"
 
 def read_contenders(path: Path) -> list[Contender]:
     """The contenders of a record file; every mistake is one line that names the file and the record."""
+    if path.suffix.lower() == ".csv":
+        raise UnreadableFile(f"{path}: records are JSON, as pta eval --json and pta sweep --json write them, not CSV")
     records = read_json(path, "record", _LARGEST)
     if not isinstance(records, list) or not records:
         raise UnreadableFile(f"{path} is not a list of records; pta eval --json and pta sweep --json write one")

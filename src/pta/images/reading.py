@@ -18,6 +18,7 @@ from pta.limits import USUAL_LIMITS, Limits
 _USUAL_PASSES = 16  # a progressive JPEG has about ten scans
 _PASSES_IN_PYTHON = 256  # measured: 1.6 µs per pixel, where a JPEG takes 6 ns
 _TEXT_CODEC = "ppm_plain"  # takes time by the square of the comments in it
+_AS_A_LIST = "give several pictures as a list, list(pictures)"
 _SHORTEST_ROW = 64  # pixels that take about as much memory and time as any row does beside its pixels
 
 
@@ -83,7 +84,30 @@ def as_picture(image: object) -> Image.Image:
         if image.dtype == np.uint8 and has_shape and image.size <= 3 * USUAL_LIMITS.max_pixels:
             return Image.fromarray(image)
         what = f"{image.dtype} array of shape {image.shape}"
-    raise UnreadableSample(f"expected a path, bytes, a Pillow image or a uint8 array rows×columns×3, got {what}")
+    expected = "expected a path, bytes, a Pillow image or a uint8 array rows×columns×3"
+    raise UnreadableSample(f"{expected}, got {what}{_advice(image)}")
+
+
+def _advice(given: object) -> str:
+    """What makes a picture of something else, as the tail of an error message."""
+    if given is None:
+        return ": whatever should have read the picture found none"
+    if hasattr(given, "read"):
+        return "; give its content, file.read()"
+    if isinstance(given, Iterator):
+        return f"; {_AS_A_LIST}"
+    if hasattr(given, "detach"):
+        return "; a tensor 3×rows×columns of bytes becomes one by tensor.permute(1, 2, 0).cpu().numpy()"
+    if not isinstance(given, np.ndarray):
+        return ""
+    if given.shape[2:] == (4,):
+        return "; image[:, :, :3] leaves the alpha channel out"
+    if given.ndim > 2 and given.shape[2:] != (3,):
+        is_picture = given.ndim == 3 and given.shape[0] == 3
+        return f"; {'np.moveaxis(image, 0, 2) puts the channels last' if is_picture else _AS_A_LIST}"
+    if given.dtype != np.uint8:
+        return "; (255 * image).astype(np.uint8) makes one of numbers from 0 to 1"
+    return ""
 
 
 @contextmanager

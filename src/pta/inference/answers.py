@@ -22,6 +22,7 @@ class Answer:
     zero_shot_probability: float
     entropy: float  # of the probabilities after adaptation, in nats; 0 is certain
     top: tuple[tuple[str, float], ...]  # the most probable classes, best first, with their probabilities
+    rejected: bool = False  # the probability is below what was asked for: the sample may be of none of the classes
 
     @property
     def changed(self) -> bool:
@@ -35,12 +36,13 @@ class Answers(Sequence[Answer]):
     Args:
         numbers: B×(2·k + 3), float64: the k best classes, their probabilities, the zero-shot class, its probability,
             the entropy.
+        reject_below: the probability that an answer needs; None to reject none.
     """
 
-    def __init__(self, numbers: Tensor, class_names: Sequence[str]) -> None:
+    def __init__(self, numbers: Tensor, class_names: Sequence[str], reject_below: float | None = None) -> None:
         self._count, self._top = len(numbers), (numbers.shape[1] - 3) // 2
         self._download = Download(numbers)
-        self._class_names = class_names
+        self._class_names, self._reject_below = class_names, reject_below
 
     @property
     def arrived(self) -> bool:
@@ -76,6 +78,12 @@ class Answers(Sequence[Answer]):
         """Of the probabilities after adaptation, in nats."""
         return self._columns[-1]
 
+    @cached_property
+    def rejected(self) -> list[bool] | None:
+        """Whose best class is less probable than was asked for; None if nothing was."""
+        least = self._reject_below
+        return None if least is None else [probability < least for probability in self.probabilities[0]]
+
     @property
     def changed(self) -> int:
         """How many answers adaptation changed."""
@@ -95,14 +103,20 @@ class Answers(Sequence[Answer]):
             return [self[number] for number in range(*row.indices(len(self)))]
         ranked = tuple((names[row], values[row]) for names, values in zip(self.labels, self.probabilities, strict=True))
         zero_shot = (self.zero_shot_labels[row], self.zero_shot_probabilities[row])
-        return Answer(*ranked[0], *zero_shot, self.entropies[row], ranked)
+        rejected = self.rejected is not None and self.rejected[row]
+        return Answer(*ranked[0], *zero_shot, self.entropies[row], ranked, rejected)
 
     def _names(self, column: list[float]) -> list[str]:
         return [self._class_names[int(number)] for number in column]
 
 
 def answers_from(
-    logits: Tensor, probabilities: Tensor, zero_shot: Tensor, class_names: Sequence[str], top: int = 1
+    logits: Tensor,
+    probabilities: Tensor,
+    zero_shot: Tensor,
+    class_names: Sequence[str],
+    top: int = 1,
+    reject_below: float | None = None,
 ) -> Answers:
     """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
 
@@ -113,4 +127,4 @@ def answers_from(
     alone = zero_shot.double().softmax(dim=1).max(dim=1)
     columns = (alone.indices, alone.values, entropy_of(probabilities))
     parts = (best, probabilities.gather(1, best), *(column[:, None] for column in columns))
-    return Answers(torch.cat([part.double() for part in parts], dim=1), class_names)
+    return Answers(torch.cat([part.double() for part in parts], dim=1), class_names, reject_below)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.encoders import Encoder, load_encoder
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, nearest, shown
 from pta.files import as_path
 from pta.inference.answers import Answer, Answers, answers_from
 from pta.inference.decoding import Decoding, open_decoding
@@ -17,7 +17,8 @@ from pta.inference.encoder_program import EncoderProgram
 from pta.inference.encoding import encode_prepared, samples_of
 from pta.inference.reading import Decode, Reading, Views
 from pta.limits import USUAL_LIMITS, Limits
-from pta.parameters import require_count, require_switch
+from pta.parameters import require_count, require_number, require_switch, require_texts
+from pta.plain import plain_list
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.samples import Samples
 
@@ -37,6 +38,7 @@ class Classifier:
         views: how many views are made of every sample, for a method that needs them.
         expected: how many samples will come, for a method that must know it.
         raw_probability: give the softmax of the method's logits as they are (see `Adapter.logit_factor`).
+        reject_below: mark answers of a lower probability as rejected. They keep their label, and are learned from.
         limits: how large a sample may be; what is larger is refused before it is decoded.
         decode: what decodes image files, "pillow", "gpu", or "auto" for a GPU where there is one with a decoder.
         compiled: on a GPU, compile the model in the background once 2,000 samples have come.
@@ -66,6 +68,7 @@ class Classifier:
         views: int = 64,
         expected: int | None = None,
         raw_probability: bool = False,
+        reject_below: float | None = None,
         limits: Limits = USUAL_LIMITS,
         decode: Decode = "auto",
         compiled: bool = True,
@@ -79,12 +82,25 @@ class Classifier:
         folder = None if cache is None else as_path(cache)
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         self.raw_probability = require_switch("raw_probability", raw_probability)
+        self.reject_below = None if reject_below is None else require_number("reject_below", reject_below, 0.0, 1.0)
+        if self.raw_probability and self.reject_below is not None:
+            raise InvalidParameter("reject_below is for calibrated probabilities; leave raw_probability out")
         self.views, self._usual = Views(views, "crops", seed=None), Reading(limits=limits, decode=decode)
         self._optimise = require_switch("compiled", compiled)
         self._programs: dict[int, EncoderProgram] = {}
         self._decodings: dict[Reading, Decoding] = {}
         adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
         self.adapter = self._checked(adapter)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return self.classifier.class_names
+
+    def __repr__(self) -> str:
+        names, method = shown(", ".join(self.classes), 60), self.adapter.name
+        learned = f"{self.adapter.position:,} samples learned"
+        return f"<Classifier {self.encoder.architecture}, {len(self.classes):,} classes {names}, {method}, {learned}>"
 
     @overload  # a path is one sample, although a string is a sequence of strings
     def __call__(self, given: str | bytes, *, learn: bool = ..., top: int = ...) -> Answer: ...  # type: ignore[overload-overlap]
@@ -98,7 +114,7 @@ class Classifier:
     def __call__(self, given: object, *, learn: bool = True, top: int = 1) -> Answer | list[Answer]:
         """What a sample is, or each of several in a list; each is learned from in turn, unless `learn` is False."""
         require_count("top", top, 1, MOST_ANSWERS)
-        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray | memoryview):
             return self.answer(self._encoded([given]), learn=learn, top=top)[0]
         return self.answer(self._encoded(given), learn=learn, top=top) if given else []
 
@@ -118,7 +134,11 @@ class Classifier:
         zero_shot = classifier.logits(known.features.to(classifier.anchors))
         logits = (self.adapter.step if learn else self.adapter.predict)(known)
         probabilities = self.adapter.probabilities(logits, raw=self.raw_probability)
-        return answers_from(logits, probabilities, zero_shot, self.classifier.class_names, top)
+        return answers_from(logits, probabilities, zero_shot, self.classes, top, self.reject_below)
+
+    def reset(self, classes: Sequence[str] | None = None) -> None:
+        """Forget what was learned, of all classes or of these."""
+        self.adapter.reset(None if classes is None else self._numbers_of(classes))
 
     def save(self, path: str | Path, *, stream: Mapping[str, Any] | None = None) -> None:
         """Write what was learned to a file, and what is to be recorded about the stream it was learned from."""
@@ -132,6 +152,13 @@ class Classifier:
         """How samples are to be read so that the method, or that of another adapter, has everything it needs."""
         adapter = adapter or self.adapter
         return reading.for_needs(adapter.needs_with(adapter.parameters), self.views)
+
+    def _numbers_of(self, names: Sequence[str]) -> list[int]:
+        wanted = require_texts("classes", names)
+        for name in wanted:
+            if name not in self.classes:
+                raise InvalidParameter(f"no class is called {shown(name)}; {nearest(name, self.classes)}")
+        return [number for number, name in enumerate(self.classes) if name in wanted]
 
     def _checked(self, adapter: Adapter) -> Adapter:
         """The adapter, if samples can be given all that it needs; one that takes whole batches where the model is."""
@@ -180,8 +207,10 @@ class Classifier:
             self._programs[batch] = EncoderProgram(self.encoder, batch, optimise=self._optimise)
         return self._programs[batch]
 
-    def pipeline(self, *, top_k: int = 5) -> Callable[..., Any]:
+    def pipeline(self, *, top_k: int = 5, candidate_labels: Sequence[str] | None = None) -> Callable[..., Any]:
         """This classifier as a callable of the shape that `transformers` gives its image pipelines.
+
+        What was learned belongs to the classes of the classifier, so other `candidate_labels` are refused.
 
         >>> from PIL import Image
         >>> from pta.datasets.fashion import load_fashion_test
@@ -191,16 +220,25 @@ class Classifier:
         ['ankle boot', 'sneaker']
         """
         require_count("top_k", top_k, 1, MOST_ANSWERS)
+        self._require_own_classes(candidate_labels)
 
         def scores(answer: Answer) -> list[dict[str, Any]]:
             return [{"label": label, "score": value} for label, value in answer.top]
 
-        def classify(given: object, *, top_k: int = top_k) -> Any:
+        def classify(given: object, *, top_k: int = top_k, candidate_labels: Sequence[str] | None = None) -> Any:
             """A list of {label, score}, best first, for one sample; a list of such lists for several."""
+            self._require_own_classes(candidate_labels)
             answers = self(given, top=top_k)
             return scores(answers) if isinstance(answers, Answer) else list(map(scores, answers))
 
         return classify
+
+    def _require_own_classes(self, labels: object) -> None:
+        if labels is not None and set(plain_list(labels) or ()) != set(self.classifier.class_names):
+            raise InvalidParameter(
+                "the classes are those of the classifier; for other candidate_labels make "
+                f"pta.Classifier(…, classes={shown(labels)})"
+            )
 
 
 def _is_empty(samples: object) -> bool:

@@ -28,6 +28,7 @@ from pta.limits import USUAL_LIMITS
 from pta.modality import IMAGES, Modality
 from pta.parameters import require_text, require_texts
 from pta.plugins import load_plugin
+from pta.refused_places import require_place_with_samples
 
 GROUP = "pta.sources"
 _NAME = "fashion"
@@ -58,6 +59,7 @@ def open_source(
 ) -> SampleSet:
     """The samples of a source: packaged, of an installed package, or whatever `pta.datasets.open_samples` takes."""
     as_path(source)
+    require_place_with_samples(str(source))
     name = str(source).partition("/")[0]
     if name == _NAME:
         return open_fashion(str(source), class_names)

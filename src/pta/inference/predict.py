@@ -41,6 +41,7 @@ class Tally:
     what: str = "images"
     samples: int = 0
     changed: int = 0  # among the answers that have arrived
+    rejected: int | None = None  # among them; None if no answer is rejected however improbable
     skipped: int = 0
     began: float = field(default_factory=time.perf_counter)
     _coming: deque[Answers] = field(default_factory=deque)
@@ -54,13 +55,17 @@ class Tally:
     def sentence(self) -> str:
         """The counts, the speed since the beginning, and how many answers are other than zero-shot's."""
         while self._coming and self._coming[0].arrived:
-            self.changed += self._coming.popleft().changed
+            answers = self._coming.popleft()
+            self.changed += answers.changed
+            if answers.rejected is not None:
+                self.rejected = (self.rejected or 0) + sum(answers.rejected)
         speed = self.samples / max(time.perf_counter() - self.began, 1e-9)
         share = 100 * self.changed / max(self.samples, 1)
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
+        rejected = "" if self.rejected is None else f"; {self.rejected:,} rejected"
         return (
             f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} a second; "
-            f"{self.method} changed the answer for {self.changed:,} ({share:.1f} %)"
+            f"{self.method} changed the answer for {self.changed:,} ({share:.1f} %){rejected}"
         )
 
 

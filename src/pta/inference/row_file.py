@@ -61,7 +61,7 @@ class RowFile:
     A batch is in it whole or, if it cannot be written, not at all. With `after`, what comes after that mark is cut off.
     """
 
-    def __init__(self, path: Path, top: int, after: RowMark | None = None) -> None:
+    def __init__(self, path: Path, top: int, after: RowMark | None = None, *, rejects: bool = False) -> None:
         self._name, self._unwritten = path.name, ""
         self._pending = io.StringIO()
         try:
@@ -74,8 +74,8 @@ class RowFile:
                 self._append("\n")  # a kill cut the last row off
         except OSError as error:
             raise UnreadableFile(f"cannot write {path}: {reason(error)}") from None
-        header = not self._size
-        self._rows = CsvRows(self._pending, top, header=header) if path.suffix == ".csv" else JsonLines(self._pending)
+        is_csv, how = path.suffix == ".csv", {"rejects": rejects, "header": not self._size}
+        self._rows = CsvRows(self._pending, top, **how) if is_csv else JsonLines(self._pending)
 
     def write(self, paths: Sequence[str], answers: Answers) -> None:
         """Add the rows of a batch; after a failure they are only kept, to be written in order one day."""

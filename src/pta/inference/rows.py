@@ -22,13 +22,14 @@ _name_to_json = lru_cache(_NAMES_KEPT)(to_json)
 _name_to_cell = lru_cache(_NAMES_KEPT)(csv_cell)
 
 
-def columns(top: int) -> list[str]:
-    """The columns of a CSV file with so many answers per sample.
+def columns(top: int, *, rejects: bool = False) -> list[str]:
+    """The columns of a CSV file with so many answers per sample, some of which may be rejected.
 
     >>> columns(2)[-3:]
     ['entropy', 'label_2', 'probability_2']
     """
-    return [*_COLUMNS, *(name for rank in range(2, top + 1) for name in (f"label_{rank}", f"probability_{rank}"))]
+    ranks = (name for rank in range(2, top + 1) for name in (f"label_{rank}", f"probability_{rank}"))
+    return [*_COLUMNS, *ranks, *(["rejected"] if rejects else [])]
 
 
 def path_as_written(key: str, suffix: str) -> str:
@@ -57,6 +58,8 @@ class JsonLines:
         if len(labels) > 1:
             ranks = [map(_JSON_ANSWER.__mod__, zip(*rank, strict=True)) for rank in zip(labels, values, strict=True)]
             more = (f', "top": [{", ".join(ranked)}]' for ranked in zip(*ranks, strict=True))
+        if answers.rejected is not None:
+            more = map('{}, "rejected": {}'.format, more, map(to_json, answers.rejected))
         first = (map(to_json, paths), labels[0], values[0], *zero_shot, _json_numbers(answers.entropies))
         self._file.write("".join(map(_JSON_ROW.__mod__, zip(*first, more, strict=True))))
 
@@ -64,10 +67,10 @@ class JsonLines:
 class CsvRows:
     """Comma-separated values; with several answers per sample, the second is in `label_2` and `probability_2`."""
 
-    def __init__(self, file: TextIO, top: int, *, header: bool = True) -> None:
+    def __init__(self, file: TextIO, top: int, *, rejects: bool = False, header: bool = True) -> None:
         self._writer = csv.writer(file, lineterminator="\n")
         if header:
-            self._writer.writerow(columns(top))
+            self._writer.writerow(columns(top, rejects=rejects))
 
     def write(self, paths: Sequence[str], answers: Answers) -> None:
         """Write the answers for samples."""
@@ -75,7 +78,8 @@ class CsvRows:
         for names, values in zip(answers.labels, answers.probabilities, strict=True):
             ranks += [map(_name_to_cell, names), _rounded(values)]
         zero_shot = (map(_name_to_cell, answers.zero_shot_labels), _rounded(answers.zero_shot_probabilities))
-        cells = (map(csv_cell, paths), *ranks[:2], *zero_shot, _rounded(answers.entropies), *ranks[2:])
+        rejected = [] if answers.rejected is None else [map(to_json, answers.rejected)]
+        cells = (map(csv_cell, paths), *ranks[:2], *zero_shot, _rounded(answers.entropies), *ranks[2:], *rejected)
         self._writer.writerows(zip(*cells, strict=True))
 
 

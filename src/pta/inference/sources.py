@@ -1,5 +1,6 @@
 """Where samples come from that are to be labelled: folders, files, and pipes."""
 
+import glob
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from pta.images.frames import split_frames
 from pta.limits import USUAL_LIMITS, Limits
 from pta.modality import CLOUDS, IMAGES, Modality
 from pta.parameters import require_switch, require_texts
+from pta.refused_places import require_place_with_samples
 
 _STDIN = "-"
 
@@ -62,14 +64,12 @@ def open_places(
 def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[ListedSample]:
     """The given files, and all samples in the given folders and below them, sorted by path within each.
 
-    An .h5 file is all the clouds in it.
+    A pattern such as `photos/*.jpg` is what it matches. An .h5 file is all the clouds in it.
     """
     if not isinstance(places, Sequence) or isinstance(places, str) or not all(map(str, places)):
         raise UnreadableFile("places must be a list of paths, none of them empty")
     found: list[ListedSample] = []
-    for place in map(as_path, places):
-        if not exists(place):
-            raise UnreadableFile(f"no such file or folder: {shown(str(place))}")
+    for place in (path for given in places for path in _matched(given)):
         if modality == CLOUDS and place.suffix.lower() == ".h5":
             found += read_clouds(place)[0]
             continue
@@ -78,3 +78,15 @@ def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> l
             raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")
         found += [SampleFile(path, str(path)) for path in inside]
     return found
+
+
+def _matched(given: str | Path) -> list[Path]:
+    """What is at a path, or what a pattern matches."""
+    require_place_with_samples(str(given))
+    place = as_path(given)
+    if exists(place):
+        return [place]
+    found = sorted(glob.glob(str(place), recursive=True)) if glob.has_magic(str(place)) else []  # noqa: PTH207
+    if not found:
+        raise UnreadableFile(f"no such file or folder: {shown(str(place), 400)}")
+    return [Path(path) for path in found]

@@ -52,7 +52,7 @@ class Column:
     datasets: str = ""  # a group of datasets, whose mean the column is
     mean_of: tuple[str, ...] = ()  # labels of other columns, or `all` that are not computed themselves
     metric: str = ""  # what is measured, if not what the row says
-    only_offline: bool = False  # whether the paper's world does without it
+    only_offline: bool = False  # whether the paper's profile does without it
 
     def __post_init__(self) -> None:
         if [bool(self.each), bool(self.datasets), bool(self.mean_of)].count(True) != 1:
@@ -87,7 +87,7 @@ class Row:
     series: str = ""  # which line of a figure it belongs to
     x: float | None = None  # where on that line
     note: str = ""  # what a reader should know about it
-    only_offline: bool = False  # whether the paper's world does without it
+    only_offline: bool = False  # whether the paper's profile does without it
     printed: tuple[float | None, ...] = ()  # by the paper, in the order of the columns for the paper's datasets
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ class Experiment:
             require_known("row of an erratum", erratum.row, names)
 
     def without_offline_parts(self) -> "Experiment":
-        """What the paper's world has of it."""
+        """What the paper's profile has of it."""
         rows = tuple(row for row in self.rows if not row.only_offline)
         return replace(self, rows=rows, columns=tuple(column for column in self.columns if not column.only_offline))
 

@@ -24,9 +24,16 @@ def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], 
     lines = [
         Line(row, tuple(replace(one, digits=experiment.digits) for one in cells[row.name])) for row in experiment.rows
     ]
-    titles = plan.world.titles
+    titles = plan.profile.titles
     return Table(
-        experiment, tuple(headings), mark_best(lines), plan.world.comparable, dict(about), tuple(notes), absent, titles
+        experiment,
+        tuple(headings),
+        mark_best(lines),
+        plan.profile.comparable,
+        dict(about),
+        tuple(notes),
+        absent,
+        titles,
     )
 
 
@@ -39,7 +46,7 @@ def _cells(plan: Plan, row: Row, outcomes: Mapping[str, Outcome], absent: dict[s
         else:
             cell = _mean([cells[part] for part in column.parts])
         paper = _printed(plan, row, column.label)
-        if not plan.world.comparable:
+        if not plan.profile.comparable:
             cell = replace(cell, elsewhere=paper.paper)
         elif not cell.partial:  # else the paper's number is of other parts
             cell = replace(cell, printed=paper.printed, erratum=paper.erratum)
@@ -57,7 +64,7 @@ def _measured(plan: Plan, row: Row, at: int, outcomes: Mapping[str, Outcome], ab
         if outcome.why:
             absent[job.dataset if outcome.missing == NO_DATA else f"{row.name} on {job.dataset}"] = outcome.why
         prompts = f"{job.templates} and descriptions" if job.descriptions else job.templates
-        source = Source(plan.world.title(dataset), outcome.records, prompts, job.views or "")
+        source = Source(plan.profile.title(dataset), outcome.records, prompts, job.views or "")
         known = source.values(metric)
         if not known:
             missing = missing or outcome.missing or "not measured"
@@ -111,7 +118,7 @@ def _gain(plan: Plan, row: Row, cells: Mapping[str, Sequence[Cell]]) -> Cell | N
     there = sum(map(len, common.values()))
     of = sum(max(len(columns[part].datasets), 1) for part in parts)
     if there < of:
-        papers = _paper_gain([pairs[part] for part in common]) if plan.world.comparable else Cell(is_gain=True)
+        papers = _paper_gain([pairs[part] for part in common]) if plan.profile.comparable else Cell(is_gain=True)
     ours = fmean(fmean(mine - theirs for mine, theirs in values) for values in common.values())
     return replace(papers, ours=ours, partial="" if there == of else f"{there} of {of}")
 

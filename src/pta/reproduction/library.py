@@ -1,4 +1,4 @@
-"""Library: the data of a world as features, extracted once and kept in one folder for all experiments."""
+"""Library: the data of a profile as features, extracted once and kept in one folder for all experiments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from pta.inference.open_source import open_source
 from pta.inference.reading import Decode, Reading, Views
 from pta.modality import CLOUDS
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
-from pta.reproduction.world import kind_of
+from pta.reproduction.profile import kind_of
 from pta.views import Mode, confident_mean
 
 VIEWS = 64  # of an image, as in the paper

@@ -41,7 +41,7 @@ def measure(
 ) -> dict[str, Outcome]:
     """What came of every job, by its key: each is done once, those on the same data after each other.
 
-    `on_progress` is told the job that is being done, how many runs are done, and of how many.
+    `on_progress` is told the job that is being done, how many runs are done, and of how many, after every batch.
     """
     once = {job.key: job for plan in plans for job in plan.all_jobs}.values()
     datasets = list(dict.fromkeys(job.dataset for job in once))  # in this order, the library loads each once
@@ -64,7 +64,8 @@ def _evaluate(job: Job, library: Library, store: ResultStore, on_run: Callable[[
     records: list[Record] = []
     try:
         model = library.encoder_of(job.dataset) if needs_model(job.method, job.params) else None
-        for record in evaluate_once(store, data, job.method, job.params, job.seeds, stream=job.stream, model=model):
+        given = (store, data, job.method, job.params, job.seeds)
+        for record in evaluate_once(*given, stream=job.stream, model=model, on_batch=lambda *_: on_run(len(records))):
             records.append(record)
             on_run(len(records))
     except _REFUSALS as error:

@@ -1,4 +1,4 @@
-"""Plan: an experiment placed in a world: its columns, the job of every row and dataset, and the printed numbers."""
+"""Plan: an experiment placed in a profile: its columns, the job of every row and dataset, and the printed numbers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from pta.evaluation.stream import Stream
 from pta.parameters import check_given
 from pta.prompts import load_templates
 from pta.reproduction.declaration import SPEED_METRICS, Column, Experiment, Row, require_different, require_known
-from pta.reproduction.world import World, kind_of, load_world
+from pta.reproduction.profile import Profile, kind_of, load_profile
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True)
 class PlacedColumn:
-    """A column in a world."""
+    """A column in a profile."""
 
     heading: str  # what stands above it
     label: str  # what the experiment's file and the paper's numbers know it by
@@ -58,7 +58,7 @@ class Plan:
     """What is to be measured, and what it is to be compared with."""
 
     experiment: Experiment
-    world: World
+    profile: Profile
     columns: tuple[PlacedColumn, ...]
     jobs: Mapping[tuple[str, int], tuple[Job, ...]]  # by the name of the row and the position of the column
     paper_columns: tuple[PlacedColumn, ...]  # as they are for the data of the printed numbers
@@ -71,58 +71,58 @@ class Plan:
         return [job for jobs in self.jobs.values() for job in jobs]
 
 
-def place(experiment: Experiment, world: World, papers: World | None = None) -> Plan:
-    """Place an experiment in a world, and refuse whatever is wrong with its file before any work is done.
+def place(experiment: Experiment, profile: Profile, papers: Profile | None = None) -> Plan:
+    """Place an experiment in a profile, and refuse whatever is wrong with its file before any work is done.
 
-    `papers` is the world of the printed numbers: the paper's, or in a user's own experiment the same one.
+    `papers` is the profile of the printed numbers: the paper's, or in a user's own experiment the same one.
     """
     of_the_paper = experiment.without_offline_parts()
-    experiment = of_the_paper if world.comparable else experiment
+    experiment = of_the_paper if profile.comparable else experiment
     if papers is None and not experiment.place:
-        papers = world = replace(world, comparable=True)
-    papers = papers or load_world("paper")
+        papers = profile = replace(profile, comparable=True)
+    papers = papers or load_profile("paper")
     with naming(f"experiment {experiment.id}"):
-        experiment, left_out = _without_absent(experiment, world)
-        columns, jobs = _place_columns(experiment, world), {}
+        experiment, left_out = _without_absent(experiment, profile)
+        columns, jobs = _place_columns(experiment, profile), {}
         for row, (at, column) in product(experiment.rows, enumerate(columns)):
             with naming(row.name):
                 metric = column.metric or row.metric
-                jobs[row.name, at] = tuple(_job(row, dataset, metric, world) for dataset in column.datasets)
+                jobs[row.name, at] = tuple(_job(row, dataset, metric, profile) for dataset in column.datasets)
         paper_columns = _place_columns(of_the_paper, papers)
         printed = {row.name: _printed(row, paper_columns) for row in experiment.rows}
         _check_named_columns(experiment, [column.label for column in paper_columns], printed)
-    return Plan(experiment, world, columns, jobs, paper_columns, printed, left_out)
+    return Plan(experiment, profile, columns, jobs, paper_columns, printed, left_out)
 
 
-def _without_absent(experiment: Experiment, world: World) -> tuple[Experiment, dict[str, str]]:
-    """An experiment without rows and columns of data that the world cannot have, and the reason for each kind."""
+def _without_absent(experiment: Experiment, profile: Profile) -> tuple[Experiment, dict[str, str]]:
+    """An experiment without rows and columns of data that the profile cannot have, and the reason for each kind."""
     rows = [(row, {kind_of(str(value)) for value in row.fill.values()}) for row in experiment.rows]
-    groups = [(column, world.members(column.datasets) if column.datasets else ()) for column in experiment.columns]
+    groups = [(column, profile.members(column.datasets) if column.datasets else ()) for column in experiment.columns]
     columns = [(column, {kind_of(id) for id in group}) for column, group in groups]
     found = set().union(*(kinds for _, kinds in (*rows, *columns)))
-    left_out = {kind: why for kind, why in world.absent.items() if kind in found}
+    left_out = {kind: why for kind, why in profile.absent.items() if kind in found}
     kept_rows = tuple(row for row, kinds in rows if kinds.isdisjoint(left_out))
     kept_columns = tuple(column for column, kinds in columns if kinds.isdisjoint(left_out))
     return replace(experiment, rows=kept_rows, columns=kept_columns), left_out
 
 
-def _place_columns(experiment: Experiment, world: World) -> tuple[PlacedColumn, ...]:
+def _place_columns(experiment: Experiment, profile: Profile) -> tuple[PlacedColumn, ...]:
     """The columns of an experiment, those for each dataset of a group written out."""
     placed: list[PlacedColumn] = []
     for column in experiment.columns:
-        placed += _place_column(column, placed, world)
+        placed += _place_column(column, placed, profile)
     require_different("columns", [column.heading for column in placed])
     return tuple(placed)
 
 
-def _place_column(column: Column, before: Sequence[PlacedColumn], world: World) -> list[PlacedColumn]:
+def _place_column(column: Column, before: Sequence[PlacedColumn], profile: Profile) -> list[PlacedColumn]:
     label, metric = column.label, column.metric
     if column.each:
-        titles = [(id, world.title(id)) for id in world.members(column.each)]
+        titles = [(id, profile.title(id)) for id in profile.members(column.each)]
         return [PlacedColumn(title, title, datasets=(id,), metric=metric) for id, title in titles]
     if column.datasets:
-        heading = label if metric else world.titles.get(column.datasets, label)
-        return [PlacedColumn(heading, label, datasets=world.members(column.datasets), metric=metric)]
+        heading = label if metric else profile.titles.get(column.datasets, label)
+        return [PlacedColumn(heading, label, datasets=profile.members(column.datasets), metric=metric)]
     if column.mean_of == ("all",):
         return [PlacedColumn(label, label, parts=tuple(at for at, other in enumerate(before) if other.datasets))]
     labels = [other.label for other in before]
@@ -131,10 +131,10 @@ def _place_column(column: Column, before: Sequence[PlacedColumn], world: World) 
     return [PlacedColumn(label, label, parts=tuple(map(labels.index, column.mean_of)))]
 
 
-def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
-    """The job of a row for one of the world's datasets, checked."""
+def _job(row: Row, dataset: str, metric: str, profile: Profile) -> Job:
+    """The job of a row for one of the profile's datasets, checked."""
     try:
-        id = world.stand_in(dataset.format_map(row.fill))
+        id = profile.stand_in(dataset.format_map(row.fill))
     except KeyError as error:
         raise InvalidParameter(f"the dataset {dataset} wants a value for {error} in fill") from None
     except (ValueError, IndexError):  # a file of the user's may be called anything
@@ -142,11 +142,11 @@ def _job(row: Row, dataset: str, metric: str, world: World) -> Job:
     params = {**_preset_values(row, id), **row.params}
     _check(row.method, params)
     load_templates(row.templates)
-    views = [mode for group, mode in row.views.items() if dataset in world.members(group)]
+    views = [mode for group, mode in row.views.items() if dataset in profile.members(group)]
     made_of = (id, row.method, params, row.templates, row.descriptions, views[0] if views else None, row.stream)
     if metric in SPEED_METRICS:
         return Job(*made_of, seeds=(1,), speed=True)
-    return Job(*made_of, row.seeds[: world.most_seeds], speed=False)
+    return Job(*made_of, row.seeds[: profile.most_seeds], speed=False)
 
 
 def _preset_values(row: Row, dataset: str) -> dict[str, Any]:

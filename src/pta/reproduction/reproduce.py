@@ -11,8 +11,8 @@ from pta.reproduction.fill import fill
 from pta.reproduction.library import Library
 from pta.reproduction.measure import Outcome, measure
 from pta.reproduction.plan import Job, Plan
+from pta.reproduction.profile import kind_of
 from pta.reproduction.table import Table
-from pta.reproduction.world import kind_of
 
 
 def reproduce(
@@ -48,26 +48,26 @@ def _about(plan: Plan, library: Library, outcomes: Mapping[str, Outcome]) -> dic
 
 def _notes(plan: Plan, library: Library) -> list[str]:
     """What must be said beside the paper's numbers."""
-    experiment, world = plan.experiment, plan.world
+    experiment, profile = plan.experiment, plan.profile
     if not experiment.place:
         return []
     wanted = {job.dataset for job in plan.all_jobs}
     notes = []
-    if not world.comparable:
+    if not profile.comparable:
         kinds = {kind_of(dataset) for dataset in wanted}
-        data = [*(what for kind, what in world.data.items() if kind in kinds), "and the feature files that are named"]
+        data = [*(what for kind, what in profile.data.items() if kind in kinds), "and the feature files that are named"]
         notes.append(f"Not the paper's data: {', '.join(data)}. Only gains over the baseline compare with the paper's.")
     elif library.is_model_loaded and library.encoder.architecture != experiment.backbone:
         made_with = library.encoder.architecture
         notes.append(f"Made with {made_with}; the paper's numbers are those of {experiment.backbone}.")
-    if world.comparable:
+    if profile.comparable:
         notes += [_doubts(library.own[name], experiment) for name in library.own if name in wanted]
     for name, count in library.skipped.items():
         if name in wanted:
             notes.append(f"{count:,} pictures of {name} could not be read.")
     most = max(len(row.seeds) for row in experiment.rows)
-    if world.most_seeds is not None and world.most_seeds < most:
-        notes.append(f"At most {world.most_seeds} seeds a row, of {most}.")
+    if profile.most_seeds is not None and profile.most_seeds < most:
+        notes.append(f"At most {profile.most_seeds} seeds per row, of {most}.")
     return [note for note in notes if note]
 
 

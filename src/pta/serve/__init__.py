@@ -1,1 +1,1 @@
-"""A service: named streams of samples in, answers out; what was acknowledged is kept, learned once, and can be undone."""
+"""A service: named streams of samples in, answers out. What is acknowledged is kept, learned once, and undoable."""

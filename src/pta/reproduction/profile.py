@@ -1,4 +1,4 @@
-"""World: which datasets stand for the groups that experiments name. There are the paper's world and the offline one."""
+"""Profile: which datasets stand for the groups that experiments name; one is the paper's, one is for use offline."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from pta.reproduction.declaration import MOST_SEEDS, require_known
 
 
 @dataclass(frozen=True)
-class World:
+class Profile:
     """Groups of datasets, and what is known about them."""
 
     comparable: bool  # whether they are the paper's, so that its numbers may stand beside ours
@@ -41,8 +41,8 @@ class World:
     def stand_in(self, dataset: str) -> str:
         """The dataset that is taken for one: itself, if no other is.
 
-        >>> load_world("offline").stand_in("modelnet_c/rotate/2"), load_world("paper").stand_in("modelnet_c/rotate/2")
-        ('point_shapes/procedural/rotate/2/520', 'modelnet_c/rotate/2')
+        >>> [load_profile(name).stand_in("modelnet_c/rotate/2") for name in ("offline", "paper")]
+        ['point_shapes/procedural/rotate/2/520', 'modelnet_c/rotate/2']
         """
         kind = kind_of(dataset)
         return self.stand_ins[kind].format(dataset.removeprefix(f"{kind}/")) if kind in self.stand_ins else dataset
@@ -62,34 +62,34 @@ def kind_of(dataset: str) -> str:
 
 
 @cache
-def load_world(name: str) -> World:
-    """The world of that name, read once; whoever asks shares it, so nobody may change it.
+def load_profile(name: str) -> Profile:
+    """The profile of that name, read once; whoever asks shares it, so nobody may change it.
 
-    >>> load_world("paper").title("oxford_flowers"), load_world("offline").comparable
+    >>> load_profile("paper").title("oxford_flowers"), load_profile("offline").comparable
     ('Flowers', False)
     """
-    text = (resources.files("pta") / "data" / "worlds" / f"{name}.toml").read_text(encoding="utf-8")
+    text = (resources.files("pta") / "data" / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     groups, titles = content.pop("groups"), content.pop("titles", {})
     for members in groups.values():
         titles |= members if isinstance(members, dict) else {}  # a title for each, or ids alone
-    return World(groups={group: tuple(members) for group, members in groups.items()}, titles=titles, **content)
+    return Profile(groups={group: tuple(members) for group, members in groups.items()}, titles=titles, **content)
 
 
-def world_with(own: Sequence[FeatureFile], *, offline: bool, most_seeds: int | None = None) -> World:
-    """The offline world joined by the user's feature files, or the paper's, whose datasets they must then be of.
+def profile_with(own: Sequence[FeatureFile], *, offline: bool, most_seeds: int | None = None) -> Profile:
+    """The offline profile joined by the user's feature files, or the paper's, whose datasets they must then be of.
 
-    >>> world = world_with([], offline=True, most_seeds=2)
-    >>> world.comparable, world.most_seeds
+    >>> profile = profile_with([], offline=True, most_seeds=2)
+    >>> profile.comparable, profile.most_seeds
     (False, 2)
     """
-    world = load_world("offline" if offline else "paper")
+    profile = load_profile("offline" if offline else "paper")
     names = [one.name if offline else one.dataset for one in own]
     for name in names:
         if names.count(name) > 1:
             raise InvalidParameter(f"two feature files are of {name}")
         if not offline and not is_catalogued(name):
             raise InvalidParameter(f"{name} is not one of the paper's datasets; --offline runs the experiments on it")
-    joined = {"own": tuple(names), world.own: (*world.groups[world.own], *names)} if offline else {}
-    most = world.most_seeds if most_seeds is None else require_count("most_seeds", most_seeds, 1, MOST_SEEDS)
-    return replace(world, groups={**world.groups, **joined}, most_seeds=most)
+    joined = {"own": tuple(names), profile.own: (*profile.groups[profile.own], *names)} if offline else {}
+    most = profile.most_seeds if most_seeds is None else require_count("most_seeds", most_seeds, 1, MOST_SEEDS)
+    return replace(profile, groups={**profile.groups, **joined}, most_seeds=most)

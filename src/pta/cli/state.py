@@ -1,0 +1,182 @@
+"""`pta state`: look at what was learned, merge it, add a class to it, export its prototypes."""
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from pta.adapters import Adapter, load_adapter
+from pta.adapters.class_table import ClassRow, class_prototypes, class_table
+from pta.adapters.growing import add_class, anchor_from
+from pta.adapters.merging import load_part, merge
+from pta.adapters.state_file import read_stream
+from pta.claims import sole_writer
+from pta.classifier import ZeroShotClassifier
+from pta.cli import options
+from pta.cli.fitting_table import print_table
+from pta.cli.messages import say
+from pta.cli.output import plain, print_lines, require_place, write_json
+from pta.datasets.features import load_features
+from pta.encoders import Encoder, load_encoder
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.files import save_tensors, write_atomically
+from pta.prompts import build_classifier, default_cache, load_templates
+
+state = typer.Typer(
+    name="state",
+    help="Look at a state: its classes and prototypes. Merge states, add a class, export prototypes.",
+    add_completion=False,
+)
+File = Annotated[Path, typer.Argument(metavar="STATE", help="A file that pta predict --state or Adapter.save wrote.")]
+
+
+@state.callback(invoke_without_command=True)
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print_lines(context.get_help())
+
+
+@state.command()
+def show(
+    file: File,
+    model: Annotated[str | None, typer.Option(help="The model, for a method that needs one of its towers.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write what is shown as JSON; - for stdout.")] = None,
+) -> None:
+    """Show the method, its parameters, and how far each class's prototype is from its text."""
+    require_place(json)
+    adapter = load_adapter(file, model=_encoder(model))
+    rows = class_table(adapter)
+    if write_json(json, _record(adapter, rows)):
+        _print(adapter, rows)
+
+
+@state.command("merge")
+def merge_files(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="A B…", help="States or segments, in the order of the stream.")
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    replace: options.Replace = False,
+) -> None:
+    """Merge what was learned apart: pta's segments, a state and segments after it, or states of wpta."""
+    if len(files) < 2:
+        raise InvalidParameter("give two or more files to merge")
+    with sole_writer(out):
+        require_place(out, replace=replace)
+        merged = merge(list(map(load_part, files)))
+        merged.part.save(out)
+    print_lines(f"{out}: {merged.note}")
+
+
+@state.command("add-class")
+def add_class_to_file(
+    file: File,
+    name: Annotated[str, typer.Argument(help="The name of the new class.")],
+    features: Annotated[
+        Path | None, typer.Option(help="A feature file that has the text feature of the class, and of others.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model that the state was learned with.")] = None,
+    templates: options.Templates = "clip",
+    descriptions: options.Descriptions = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write.", show_default="STATE")] = None,
+    replace: options.Replace = False,
+) -> None:
+    """Add a class, which starts at its text; the others keep what they have learned."""
+    if (features is None) == (model is None):
+        raise InvalidParameter("give --features FILE or --model MODEL, where the text feature of the class comes from")
+    target = out or file
+    with sole_writer(target):
+        if os.path.realpath(target) != os.path.realpath(file):
+            require_place(target, replace=replace)
+        encoder = _encoder(model)
+        before = load_adapter(file, model=encoder)
+        if encoder is None:
+            assert features is not None
+            source = load_features(features).classifier
+        else:
+            source = _texts(encoder, [*before.classifier.class_names, name], templates, descriptions)
+        after = add_class(before, name, anchor_from(source, name, before.classifier))
+        after.save(target, stream=read_stream(file))
+    count = after.classifier.classes
+    say(f"{target} has {count:,} classes; list {name} last in --classes, after the {count - 1:,} in their order")
+
+
+@state.command()
+def export(
+    file: File,
+    out: Annotated[Path, typer.Option(help="The .npz or .safetensors file to write.")],
+    replace: options.Replace = False,
+) -> None:
+    """Export the prototypes at unit length, with text features, class names, scale and bias."""
+    if out.suffix not in (".npz", ".safetensors"):
+        raise UnreadableFile(f"--out {out}: prototypes go to a file that ends in .npz or .safetensors")
+    with sole_writer(out):
+        require_place(out, replace=replace)
+        adapter = load_adapter(file)
+        classifier = adapter.classifier
+        tensors = {"prototypes": class_prototypes(adapter), "text_features": classifier.anchors}
+        if out.suffix == ".npz":
+            arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
+            arrays |= {"classnames": classifier.class_names, "scale": classifier.scale, "bias": classifier.bias}
+            np.savez(content := io.BytesIO(), **arrays)
+            write_atomically(out, content.getvalue())
+        else:
+            about = {"kind": "prototypes", "method": adapter.name, "class_names": classifier.class_names}
+            save_tensors(out, tensors, about | {"scale": classifier.scale, "bias": classifier.bias})
+
+
+def _encoder(model: str | None) -> Encoder | None:
+    return None if model is None else load_encoder(model, device="cpu", dtype="float32")
+
+
+def _texts(encoder: Encoder, names: Sequence[str], templates: str, descriptions: Path | None) -> ZeroShotClassifier:
+    prompts, sentences = load_templates(templates, encoder.modality.prompts), options.read_descriptions(descriptions)
+    return build_classifier(encoder, names, prompts, descriptions=sentences, cache=default_cache())
+
+
+def _record(adapter: Adapter, rows: Sequence[ClassRow]) -> dict[str, Any]:
+    classifier = adapter.classifier
+    return {
+        "method": adapter.name,
+        "parameters": dict(adapter.parameters),
+        "position": adapter.position,
+        "bytes": adapter.state_bytes,
+        "dim": classifier.dim,
+        "scale": classifier.scale,
+        "bias": classifier.bias,
+        "classes": [row._asdict() for row in rows],
+    }
+
+
+def _print(adapter: Adapter, rows: Sequence[ClassRow]) -> None:
+    learned, classifier = sum(row.learned for row in rows), adapter.classifier
+    parameters = ", ".join(f"{name}={value}" for name, value in adapter.parameters.items())
+    print_lines(
+        f"{adapter.name}: {adapter.position:,} samples, {learned:,} of {len(rows):,} classes have learned",
+        f"anchors of {classifier.dim} dimensions, scale {classifier.scale:g}, bias {classifier.bias:g}; {parameters}",
+    )
+    print_table(state_table(adapter, rows))
+
+
+def state_table(adapter: Adapter, rows: Sequence[ClassRow]) -> Table:
+    """The rows with the columns that the method has numbers for."""
+    table = Table()
+    table.add_column("class", overflow="fold")
+    table.add_column("learned")
+    if adapter.counts_in:
+        table.add_column("samples", justify="right")
+    if adapter.prototypes_in:
+        table.add_column("cosine with text", justify="right")
+    for row in rows:
+        cells = [plain(row.name), "yes" if row.learned else "no"]
+        if adapter.counts_in:
+            cells.append(f"{row.samples:,.1f}")
+        if adapter.prototypes_in:
+            cells.append("none" if row.cosine is None else f"{row.cosine:.3f}")
+        table.add_row(*cells)
+    return table

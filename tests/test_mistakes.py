@@ -1,0 +1,146 @@
+"""A newcomer's mistakes: each is answered in one line that says what to do, and changes nothing."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+from photos import FASHION
+from PIL import Image
+from refusals import refusal
+
+import pta
+from pta.cli.options import read_classes
+from pta.inference.sources import find_samples
+
+NAMES = list(FASHION.class_names)
+GREY = FASHION.images[0]
+RGB = np.repeat(GREY[..., None], 3, axis=2)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with two pictures, a good class file, and files that people have in their place."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "photos").mkdir()
+    for number in range(2):
+        Image.fromarray(FASHION.images[number]).save(folder / "photos" / f"{number}.png")
+    texts = {"classes.txt": NAMES, "tabs.txt": ["0\tcoat", "1\tbag"], "twice.txt": ["coat", "bag", "coat"]}
+    for name, lines in texts.items():
+        (folder / name).write_text("\n".join(lines))
+    (folder / "latin.txt").write_bytes("Stiefel\nHalbschuh für Männer".encode("latin-1"))
+    (folder / "utf16.txt").write_bytes("coat\nbag".encode("utf-16"))
+    (folder / "utf16-bare.txt").write_bytes("coat\nbag".encode("utf-16-le"))
+    (folder / "party.mp4").write_bytes(b"\0\0\0\x20ftypisom")
+    (folder / "rows.csv").write_text("index,label\n0,1\n")
+    np.savez(folder / "theirs.npz", X=np.eye(3), y=np.arange(3))
+    pta.Classifier("embedded", ["coat", "bag", "shirt"], cache=None).save(folder / "old.safetensors")
+    return folder
+
+
+PREDICT = "predict photos --model embedded --classes classes.txt"
+LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (f"{PREDICT} --freeze", "--freeze answers from a saved state; say which with --state"),
+        ("predict photos --model embedded", "--classes is required"),
+        (f"{PREDICT} --classes photos", "--classes photos is a folder; .*: ls photos > classes.txt"),
+        (f"{PREDICT} --classes latin.txt", "iconv -f LATIN1 -t UTF-8 latin.txt > converted.txt"),
+        (f"{PREDICT} --classes utf16.txt", "iconv -f UTF-16 -t UTF-8 utf16.txt > converted.txt"),
+        (f"{PREDICT} --classes utf16-bare.txt", "iconv -f UTF-16 -t UTF-8 utf16-bare.txt"),
+        (f"{PREDICT} --classes tabs.txt", "tabs.txt, line 1 has a tab; .* cut -f2 tabs.txt > classes.txt"),
+        (f"{PREDICT} --classes twice.txt", "names 'coat' more than once"),
+        (f"{PREDICT} --classes coat,bag,coat", "names 'coat' more than once"),
+        (f"{PREDICT} --model openai/clip-vit-base-patch16", "did you mean 'hf:openai/clip-vit-base-patch16'?"),
+        (f"{PREDICT} --model embeded", "did you mean 'embedded'?"),
+        (f"{PREDICT} --model photos", "did you mean 'hf:photos'?"),
+        (f"{PREDICT} --model ViT-B-16.pt", "did you mean 'file:ViT-B-16.pt'?"),
+        (f"{PREDICT} --model gpt", "models are embedded .small, knows clothing only.*hf:FOLDER"),
+        (f"{PREDICT} --dtype fp16", "unknown precision 'fp16'; did you mean 'float16'?"),
+        (f"{PREDICT} --state old.safetensors", "other classes: only the given list has 'ankle boot, dress, "),
+        (f"{PREDICT} --classes coat,bag,hat --state old.safetensors", "has 'shirt'; only the given list has 'hat'"),
+        (f"{PREDICT} --classes bag,coat,shirt --state old.safetensors", "another order, first 'coat, bag, shirt'"),
+        (f"{PREDICT} --out rows.csv", "rows.csv exists; --append adds to it, --replace overwrites it"),
+        (f"{PREDICT} --out rows.csv --append --replace", "leave one of them out"),
+        (f"{PREDICT} photos/*.jpg", "no such file or folder: 'photos/.*.jpg'"),
+        (f"{PREDICT} party.mp4", "ffmpeg -i party.mp4 -r 2 -f image2pipe -c:v mjpeg - | pta predict - --frames"),
+        (f"{PREDICT} rtsp://camera/1", "ffmpeg -i rtsp://camera/1 -r 2 -f image2pipe"),
+        (f"{PREDICT} {LONG_URL}", re.escape(f"curl -fLO '{LONG_URL}'")),
+        (f"extract {LONG_URL} --model embedded --out x.safetensors", re.escape(f"curl -fLO '{LONG_URL}'")),
+        ("predict - --model embedded --classes classes.txt", "nothing came on standard input, where - reads paths"),
+        ("predict - --frames --model embedded --classes classes.txt", "nothing came on standard input"),
+        ("predict - --model embedded --classes classes.txt --method onzeta", r"--set onzeta.length=1000\), or samples"),
+        ("compare missing.json", "no such record file: missing.json"),
+        ("compare rows.csv rows.csv", "records are JSON, as pta eval --json .* write them, not CSV"),
+        ("eval --features theirs.npz", "no image_features .* this one has X, y"),
+        ("eval --features old.safetensors", "this one has anchored, classifier.anchors, knowledge, "),
+        (f"{PREDICT} --log-file none/log.txt", "--log-file none/log.txt cannot be written: no such file or directory"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_answered_with_what_to_do(pta, place, line, answer):
+    before = sorted(place.rglob("*"))
+    done = pta(*line.split(), cwd=place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(answer, done.stderr.splitlines()[-1]), done.stderr
+    assert sorted(place.rglob("*")) == before
+
+
+def test_a_quoted_pattern_is_what_it_matches(place):
+    found = find_samples([str(place / "photo?" / "*.png")])
+    assert [sample.path for sample in found] == [place / "photos" / "0.png", place / "photos" / "1.png"]
+    odd = place / "photos[1].png"
+    odd.write_bytes((place / "photos" / "0.png").read_bytes())
+    assert [sample.path for sample in find_samples([str(odd)])] == [odd]
+    odd.unlink()
+
+
+def test_a_class_is_named_once_but_may_be_called_like_a_folder(place, monkeypatch):
+    monkeypatch.chdir(place)
+    assert read_classes("photos,coat") == ["photos", "coat"]
+
+
+PNG = io.BytesIO()
+Image.fromarray(GREY).save(PNG, "PNG")
+AS_A_LIST = r"give several pictures as a list, list\(pictures\)"
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        (None, "got NoneType: whatever should have read the picture found none"),
+        ((one for one in FASHION.images[:2]), AS_A_LIST),
+        (np.stack([RGB, RGB]), AS_A_LIST),
+        (FASHION.images[:9], AS_A_LIST),
+        (io.BytesIO(PNG.getvalue()), r"give its content, file.read\(\)"),
+        (b"hello", "no image that pta reads"),
+        (torch.from_numpy(RGB).permute(2, 0, 1), r"tensor.permute\(1, 2, 0\).cpu\(\).numpy\(\)"),
+        (RGB / 255, r"\(255 \* image\).astype\(np.uint8\)"),
+        (np.concatenate([RGB, RGB[..., :1]], axis=2), r"image\[:, :, :3\] leaves the alpha channel out"),
+        (np.moveaxis(RGB, 2, 0), r"np.moveaxis\(image, 0, 2\) puts the channels last"),
+        ({"picture": RGB}, "got dict"),
+        ("https://example.org/a.jpg", "curl -fLO https://example.org/a.jpg"),
+        ("party.mp4", "ffmpeg -i party.mp4"),
+    ],
+    ids=lambda one: "" if isinstance(one, str) else type(one).__name__,
+)
+def test_what_is_no_picture_is_answered_with_what_makes_one(given, answer):
+    classifier = pta.Classifier("embedded", NAMES)
+    assert re.search(answer, refusal(classifier, given))
+    assert classifier.adapter.position == 0
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_the_bytes_of_a_file_are_a_picture(kind):
+    classifier = pta.Classifier("embedded", NAMES)
+    assert classifier(kind(PNG.getvalue())).label == "ankle boot"
+
+
+def test_other_candidate_labels_need_another_classifier():
+    classifier = pta.Classifier("embedded", NAMES)
+    for call in (classifier.pipeline, lambda **given: classifier.pipeline()(GREY, **given)):
+        assert "pta.Classifier(…, classes=['cat', 'dog'])" in refusal(call, candidate_labels=["cat", "dog"])
+    assert classifier.pipeline()(GREY, candidate_labels=NAMES[::-1], top_k=1)[0]["label"] == "ankle boot"
