@@ -95,8 +95,20 @@ def predict(
     how = options.decoding(decode, decode_memory, no_compile)
     limits = Limits(max_bytes, max_pixels)
     if cluster is not None:
-        single = {"--resume": resume, "--freeze": freeze, "--append": append, "--replace": replace, "--csv": csv, "--frames": frames}
-        single |= {"--top": top > 1, "--raw-probability": raw_probability, "--reject-below": reject_below is not None, "more than one PLACE": len(images) > 1}
+        single = {
+            "--resume": resume,
+            "--freeze": freeze,
+            "--append": append,
+            "--replace": replace,
+            "--csv": csv,
+            "--frames": frames,
+        }
+        single |= {
+            "--top": top > 1,
+            "--raw-probability": raw_probability,
+            "--reject-below": reject_below is not None,
+            "more than one PLACE": len(images) > 1,
+        }
         options.refuse_on_cluster(single | {"standard input": images == [STDOUT], "stdout as --out": out_ == STDOUT})
         from pta.cli.on_cluster import Asked, OnCluster, predict_on_cluster
 
