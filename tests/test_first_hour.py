@@ -1,57 +1,52 @@
-"""Every command and every snippet of "Your first hour" runs as printed, with the packaged model and pictures."""
+"""Your first hour leads where it says, with the packaged model and pictures; daily commands run every day."""
 
 import csv
-import re
 import shlex
 from pathlib import Path
 
 import pytest
 from photos import FASHION
+from snippets import commands, python_blocks
 
-PAGE = (Path(__file__).parents[1] / "docs" / "first-hour.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(python)?\n(.*?)```", PAGE, flags=re.DOTALL)
-NOT_RUN = {"make": "installs", "pip": "installs", ".": "is for a shell", "export": "is set by the test"}
-
-
-@pytest.fixture(scope="module")
-def commands():
-    """The commands of `pta` on the page, in their order."""
-    lines = [shlex.split(line, comments=True) for kind, block in BLOCKS if not kind for line in block.splitlines()]
-    assert {line[0] for line in lines} == {"pta", *NOT_RUN}
-    return [line[1:] for line in lines if line[0] == "pta"]
+MAKE_PICTURES, LOAD_STATE = (one.text for one in python_blocks() if one.page == "first-hour.md")
 
 
-def run_snippet(number, capsys):
-    exec(compile([block for kind, block in BLOCKS if kind][number], "first-hour.md", "exec"), {})
-    return capsys.readouterr().out
-
-
-def test_the_page_leads_from_pictures_to_an_answer(commands, pta, monkeypatch, tmp_path, capsys):
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A folder with the pictures of the page."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PTA_MODEL", "embedded")
-    run_snippet(0, capsys)
-    assert len(list(Path("labelled").rglob("*.png"))) == 100
-    done = {}
-    for command in commands:
-        done[command[0]] = pta(*command)
-        assert done[command[0]].returncode == 0, done[command[0]].stderr
-    with open("labels.csv", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 400
-    assert "pta 400" in run_snippet(1, capsys)
-    with open("answers/pta-1.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    exec(compile(MAKE_PICTURES, "first-hour.md", "exec"), {})
+
+
+def read(path):
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_page_leads_from_pictures_to_an_answer(pta, capsys):
+    said = {}
+    for command in (one for one in commands() if one.page == "first-hour.md"):
+        name, *arguments = shlex.split(command.text)[1:]
+        done = pta(name, *arguments)
+        assert done.returncode == 0, done.stderr
+        said[name] = done.stdout
+    assert len(read("labels.csv")) == 400
+    rows = read("answers/pta-1.csv")
+    assert len(rows) == 100
     assert all(Path("labelled", row["path"]).is_file() for row in rows)
     assert all(row["path"].startswith(f"{row['true_class']}/") for row in rows)
     assert {row["predicted_class"] for row in rows} <= set(FASHION.class_names)
-    assert "labelled, A clip, B pta:" in done["compare"].stdout
+    assert "labelled, A clip, B pta:" in said["compare"]
+    exec(compile(LOAD_STATE, "first-hour.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("pta 400 ")
 
 
-def test_the_daily_command_runs_every_day(commands, pta, monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PTA_MODEL", "embedded")
-    run_snippet(0, capsys)
-    (daily,) = (command for command in commands if "--append" in command)
+@pytest.mark.parametrize("command", [one for one in commands() if "--append" in one.text], ids=str)
+def test_a_daily_command_runs_every_day(command, pta):
+    text = command.text.replace("PHOTOS/", "photos").replace("hf:openai/clip-vit-base-patch16", "embedded")
+    _, *arguments = shlex.split(text)
+    out = Path(arguments[arguments.index("--out") + 1])
     for day in (1, 2):
-        assert pta(*daily).returncode == 0
-        assert len(Path("daily.csv").read_text().splitlines()) == 1 + 400 * day
-    assert "pta 800" in run_snippet(1, capsys)
+        assert pta(*arguments).returncode == 0
+        assert len(read(out)) == 400 * day

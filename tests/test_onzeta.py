@@ -23,7 +23,7 @@ def test_the_first_answer_and_the_first_steps_by_hand():
 
 
 def test_without_a_length_it_is_refused_with_how_to_give_one():
-    with pytest.raises(InvalidParameter, match=r"length of the stream; give length=…, or .*source"):
+    with pytest.raises(InvalidParameter, match=r"how many samples will come; give length=1000 .*source="):
         OnZeta(toy_stream().classifier)
 
 

@@ -40,7 +40,7 @@ def reason_not_to_run(command):
 def reader(tmp_path_factory):
     """A folder with everything that the commands name."""
     folder = tmp_path_factory.mktemp("reader")
-    for name in ("PHOTOS", "photos", "monday", "tuesday", "audit", "inbox"):
+    for name in ("PHOTOS", "photos", "labelled", "monday", "tuesday", "audit", "inbox"):
         write_photos(folder / name, 30 if name == "PHOTOS" else 6)
     write_classes(folder / "classes.txt")
     rng = np.random.default_rng(1)
@@ -108,6 +108,7 @@ def names(tmp_path, monkeypatch):
     classifier = pta.ZeroShotClassifier(anchors, ["apple", "pear", "plum"])
     features = torch.randn(5, 8, generator=rng)
     pictures = [Image.fromarray(image).convert("RGB") for image in FASHION.images[:3]]
+    pta.PTA(classifier).save("shop.safetensors")
     return {
         **{"pta": pta, "pictures": pictures, "camera": pictures, "picture": pictures[0]},
         **{"text_features": anchors, "anchors": anchors, "class_names": classifier.class_names},

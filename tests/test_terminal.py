@@ -9,7 +9,9 @@ import pytest
 from photos import FASHION
 from PIL import Image
 from rich.table import Table
+from tables import paper_table
 
+from pta.cli.filled_table import show
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 
@@ -172,6 +174,15 @@ def test_in_80_columns_nothing_is_cut(pta, own, command, monkeypatch):
     wanted, shown = (set(WHOLE.findall("\n".join(rows(done.stdout)))) for done in (wide, narrow))
     assert len(wanted) > 5
     assert not wanted - shown
+
+
+@pytest.mark.usefixtures("narrow")
+def test_in_80_columns_every_cell_of_a_paper_table_is_there(capsys):
+    table = paper_table()
+    show(table)
+    shown = capsys.readouterr().out
+    assert max(map(len, rows(shown))) <= 80
+    assert all(text in shown for cell in table.cells for text in cell.texts)
 
 
 @pytest.mark.usefixtures("narrow")

@@ -39,7 +39,7 @@ _REASONS = {
     "through open_samples and find_samples": (
         "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
         "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees "
-        "pta.datasets.h5_clouds pta.points.h5"
+        "pta.datasets.h5_clouds pta.points.h5 pta.refused_places"
     ),
     "through read_cloud, corrupt_points and the command": (
         "pta.points.cloud pta.points.corrupted_sizes pta.points.mesh pta.points.obj pta.points.off pta.points.ply "
@@ -72,7 +72,8 @@ _REASONS = {
     ),
     "through evaluate, sweep, compare and their commands": (
         "pta.evaluation.evaluate:require_same_model pta.evaluation.stream_run pta.evaluation.cached_evaluation "
-        "pta.evaluation.compare:bootstrap_means pta.evaluation.contenders:as_given pta.evaluation.sweep_figure"
+        "pta.evaluation.compare:bootstrap_means pta.evaluation.contenders:as_given pta.evaluation.sweep_figure "
+        "pta.evaluation.record:predictions_file"
     ),
     "through load_experiments, place and the command": "pta.reproduction",
     "through every reader, writer and message": "pta.files pta.claims pta.plain pta.safe_text pta.cli",

@@ -125,6 +125,6 @@ def _after(before: Knowledge, changes: Iterable[AffineMap], rule: Rule) -> Knowl
             everyone = torch.ones(len(P), dtype=P.dtype).index_copy_(0, change.classes, decay)
             P = (P * everyone[:, None]).index_add_(0, change.classes, offset)
         else:  # a tail, of few classes
-            P.index_copy_(0, change.classes, offset.addcmul_(P[change.classes], decay[:, None]))
+            P.index_copy_(0, change.classes, torch.addcmul(offset, P[change.classes], decay[:, None]))
         position += change.count
     return Knowledge(position, P, touched, U)
