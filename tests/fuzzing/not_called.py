@@ -61,7 +61,8 @@ _REASONS = {
         "pta.views.augmix pta.views.crops pta.images.preprocessing:require_bytes pta.inference.recordable"
     ),
     "through predict_stream, extract and their commands": (
-        "pta.inference.encoding pta.inference.extract:stored pta.inference.feed pta.inference.shards pta.inference.stream_progress "
+        "pta.inference.extract:stored "
+        "pta.inference.encoding pta.inference.feed pta.inference.shards pta.inference.stream_progress "
         "pta.inference.decoding pta.inference.stages pta.inference.encoder_program pta.inference.workers "
         "pta.inference.live_classifier:Classifier.answers "
         "pta.inference.verify:verify pta.inference.rows:path_as_written pta.inference.rows:columns "
