@@ -77,12 +77,13 @@ _REASONS = {
         "pta.evaluation.record:predictions_file"
     ),
     "through load_experiments, place and the command": "pta.reproduction",
-    "through every reader, writer and message": "pta.files pta.claims pta.plain pta.safe_text pta.cli",
+    "through every reader, writer and message": "pta.files pta.claims pta.locks pta.plain pta.safe_text pta.cli",
     "takes nothing of a user's": (
         "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
         "pta.plugins pta:Adapter.remarks"
     ),
     "refuses whatever it is given": "pta:Adapter.preview",
+    "through random requests to the service (tests/test_serve_http_fuzz.py)": "pta.serve",
     "refuses what scikit-learn refuses, whose own checks call it": "pta:PTAClassifier",
     "loops to be read, which tests call": "pta.reference",
 }

@@ -25,6 +25,9 @@ COMMANDS = {
     "verify": (
         "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."
     ),
+    "serve": "Serve a model, classes and a method over HTTP: streams that learn, survive a crash and can be undone.",
+    "stream": "List, show and change the streams of a running service.",
+    "journal": "Check or back up the journal of a data folder.",
     "corrupt-points": "Make seven corruptions of point clouds in five severities, as ModelNet-C has them.",
     "datasets": "List the sets that are known by name, or check a copy of one.",
 }

@@ -13,7 +13,7 @@ from pta.adapters import adapter_class
 from pta.claims import sole_writers
 from pta.cli import options
 from pta.cli.messages import detail, say, warn
-from pta.cli.method_choice import around, parse_setting
+from pta.cli.method_choice import around, settings_of
 from pta.cli.output import STDOUT, progress
 from pta.cli.resuming import Start, find_start, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
@@ -226,12 +226,7 @@ def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
         raise InvalidParameter(
             f"{method} answers a whole set at once, not a stream; pta extract and pta eval --predictions do that"
         )
-    parameters = {}
-    for owner, name, value in map(parse_setting, settings):
-        if owner != method:
-            raise InvalidParameter(f"--set {owner}.{name}: the method is {method}")
-        parameters[name] = value
-    return parameters
+    return settings_of(method, settings)
 
 
 def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> None:
