@@ -13,7 +13,7 @@ endif
 GPU_TESTS := $(wildcard tests/test_*gpu*.py) tests/test_triton.py tests/test_ragged.py tests/test_device_preprocessing.py \
     tests/test_recordable.py tests/test_program.py tests/test_encoder_program.py
 
-.PHONY: demo test test-fuzz test-gpu test-kills test-settings mutants check docs format benchmark tables train-embedded train-embedded-points clean
+.PHONY: demo test test-crash test-fuzz test-serve-fuzz test-gpu test-kills test-settings mutants check docs format benchmark tables train-embedded train-embedded-points clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -30,11 +30,20 @@ test-gpu: .venv/installed-dev
 	$(BIN)/pytest $(GPU_TESTS)
 
 test-kills: .venv/installed-dev
-	PTA_KILLS=200 $(BIN)/pytest tests/test_kills.py
+	PTA_KILLS=200 PTA_CLUSTER_KILLS=20 $(BIN)/pytest tests/test_kills.py tests/test_cluster_ray.py
+
+# Kills the journal's process 1,000 and the whole service 200 times.
+test-crash: .venv/installed-dev
+	PTA_CRASHES=1000 $(BIN)/pytest tests/test_serve_journal_crash.py
+	PTA_CRASHES=200 PTA_CRASH_TABLE=benchmarks/results/serve-crash.csv $(BIN)/pytest tests/test_serve_crash.py
 
 # 20,000 random and mutated inputs; PTA_FUZZ_CALLS, PTA_FUZZ_SEED and PTA_FUZZ_CALL choose others.
 test-fuzz: .venv/installed-dev
 	cd tests && PYTHONPATH=.:../benchmarks ../$(BIN)/python -m fuzzing
+
+# 10,000 requests made from the OpenAPI document of the service, and 100,000 mutated bodies; `make test` has some hundreds.
+test-serve-fuzz: .venv/installed-dev
+	PTA_HTTP_FUZZ=10000 PTA_BODY_FUZZ=100000 $(BIN)/pytest tests/test_serve_http_fuzz.py
 
 # 300 lines of the core are changed, one at a time; MUTANTS="--again" runs only those that survived last time.
 mutants: .venv/installed-dev

@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 from pta import ZeroShotClassifier
 
 LIKENESS = 0.6  # how much classes of a kind differ, so that a sample touches between one and two
+_AT_ONCE = 2**17  # a million samples are made in little more memory than they take
 
 
 def clip_like(classes: int, dim: int, count: int, seed: int = 1) -> tuple[ZeroShotClassifier, Tensor]:
@@ -17,8 +18,10 @@ def clip_like(classes: int, dim: int, count: int, seed: int = 1) -> tuple[ZeroSh
     kinds = torch.cat([kinds, torch.randn(classes - len(kinds), dim, generator=rng)])
     texts = kinds + LIKENESS * torch.randn(classes, dim, generator=rng)
     texts = normalize(texts - (texts @ image_cone)[:, None] * image_cone, dim=1)
-    labels = torch.randint(classes, (count,), generator=rng)
-    noise = normalize(torch.randn(count, dim, generator=rng), dim=1)
-    images = 0.16 * texts[labels] + 0.75 * image_cone + 0.5 * noise
+    images = torch.empty(count, dim)
+    for part in images.split(_AT_ONCE):
+        labels = torch.randint(classes, (len(part),), generator=rng)
+        noise = normalize(torch.randn(len(part), dim, generator=rng), dim=1)
+        part.copy_(normalize(0.16 * texts[labels] + 0.75 * image_cone + 0.5 * noise, dim=1))
     classifier = ZeroShotClassifier(0.65 * texts + 0.75 * text_cone, [str(number) for number in range(classes)])
-    return classifier, normalize(images, dim=1)
+    return classifier, images

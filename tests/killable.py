@@ -11,11 +11,13 @@ from contextlib import suppress
 
 _SERVER = """
 import json, os, socket, sys
-import pta, pta.cli.extract, pta.cli.predict
+import pta, pta.cli.extract, pta.cli.predict, pta.cli.serve, pta.serve.app, pta.serve.server
 from pta.cli import main
 from pta.datasets.fashion import load_fashion_test
 
-pta.Classifier("embedded", ["bag", "shirt"], cache=None)(list(load_fashion_test().images[:3]))  # loads what is slow
+classify = pta.Classifier("embedded", ["bag", "shirt"], cache=None)  # loads what is slow
+for given in (load_fashion_test().images[0], list(load_fashion_test().images[:3])):
+    classify(given)
 
 asked = socket.socket(fileno=int(sys.argv[1]))
 while (message := socket.recv_fds(asked, 2**16, 3))[0]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pta.claims import claimed, sole_writer
+from pta.claims import sole_writer
 from pta.errors import FileInUse, PtaError
 from pta.files import write_atomically
+from pta.locks import claimed
 
 HOLD = """
 import sys

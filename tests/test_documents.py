@@ -77,6 +77,11 @@ def test_the_demo_of_clouds_in_its_document_is_what_the_table_measured():
     assert right in (ROOT / "docs" / "points.md").read_text(encoding="utf-8")
 
 
+def test_the_manifest_in_the_document_is_the_file():
+    manifest = (ROOT / "deploy" / "serve.yaml").read_text(encoding="utf-8")
+    assert f"```yaml\n{manifest}```" in (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+
+
 def test_the_page_of_parameters_is_what_the_methods_declare():
     script = runpy.run_path(str(ROOT / "docs" / "make_parameters.py"))
     assert script["PAGE"].read_text(encoding="utf-8") == script["page"]()

@@ -142,7 +142,7 @@ def test_a_file_of_another_kind_is_not_overwritten(encoder, photos, out):
 def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_reported(encoder, photos, out):
     bad = sorted(photos.glob("*/*.jpg"))[5]
     bad.write_bytes(b"no picture")
-    with pytest.raises(UnreadableSample, match=rf"{bad.name}: no image.*--on-error skip"):
+    with pytest.raises(UnreadableSample, match=rf"{bad.name}: not an image.*--on-error skip"):
         run(encoder, photos, out)
     assert not out.exists()
     done = run(encoder, photos, out, on_error="skip")

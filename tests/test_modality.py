@@ -82,7 +82,7 @@ def test_files_become_features_as_one_by_one_by_hand(encoder, folder, features):
 def test_what_cannot_be_read_is_told_or_skipped(encoder, folder, tmp_path):
     (folder / "hum" / "00.sig").write_text("1 2 three")
     call = (open_samples(folder, modality=SIGNALS), encoder, tmp_path / "f.safetensors")
-    with pytest.raises(UnreadableSample, match=r"hum/00\.sig is no signal of eight numbers; --on-error skip"):
+    with pytest.raises(UnreadableSample, match=r"hum/00\.sig is no signal of eight numbers; use --on-error skip"):
         extracted(*call)
     assert extracted(*call, on_error="skip", shard=1).samples == 11
 

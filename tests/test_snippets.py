@@ -27,6 +27,7 @@ NOT_RUN = {
     r"rtsp://": "needs a camera",
     r"^pta reproduce (?!--list)": "takes minutes; tests/test_reproduce.py runs it on less",
     r"--method (difftpt|all)|--views-from": "needs generated pictures, or takes minutes",
+    r"^pta (serve|stream|journal) ": "needs a running service; tests/test_serve_document.py has one",
     r"combined.base=mta|FILE-WITH-VIEWS": "needs a file with views; tests/test_evaluate.py runs it",
 }
 """What cannot run in a test, by what is in the command, and why. Its options are checked all the same."""
@@ -96,7 +97,10 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, reader, pta, monke
 
 # -- Python ---------------------------------------------------------------------------------------------------------
 
-NOT_EXECUTED = {'device="cuda"': "needs a GPU; tests/test_program.py runs it"}
+NOT_EXECUTED = {
+    'device="cuda"': "needs a GPU; tests/test_program.py runs it",
+    "127.0.0.1:8080": "needs a running service; tests/test_serve_document.py has one",
+}
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """One writer per file: a process locks a file before writing it, and a second one is refused or waits.
 
-The operating system releases the lock when the process ends, however it ends.
+A claim is a lock on a file (`locks.py`). The operating system releases it when the process ends, however it ends.
 """
 
 import os
@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from filelock import lock_descriptor
-
-from pta.errors import FileInUse, UnreadableFile, reason
+from pta.errors import FileInUse
 from pta.files import require_writable
+from pta.locks import claimed
 
 
 @contextmanager
@@ -39,40 +38,6 @@ def sole_writers(*paths: Path | None) -> Iterator[None]:
             if path is not None:
                 stack.enter_context(sole_writer(path))
         yield
-
-
-@contextmanager
-def claimed(lock: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold a lock file during the block; without `wait`, yields False if another process holds it."""
-    try:
-        descriptor = _hold(lock, wait)
-    except OSError as error:
-        raise UnreadableFile(f"cannot claim {lock}: {reason(error)}") from None
-    try:
-        yield descriptor is not None
-    finally:
-        if descriptor is not None:
-            with suppress(OSError):  # where an open file cannot be removed, or its folder is gone
-                lock.unlink()
-            os.close(descriptor)
-
-
-def _hold(lock: Path, wait: bool) -> int | None:
-    while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-        if not lock_descriptor(descriptor, blocking=wait):
-            os.close(descriptor)
-            return None
-        if _is_at(lock, descriptor):
-            return descriptor
-        os.close(descriptor)  # the last holder removed it, so that another process would lock a new file
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _remove_temporary_files(target: Path) -> None:

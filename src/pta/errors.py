@@ -61,6 +61,10 @@ class MissingPackage(PtaError, ImportError):
     """An optional package is not installed; the message says how to install it."""
 
 
+class ClusterFailed(PtaError):
+    """A cluster cannot be reached, or its workers die."""
+
+
 @contextmanager
 def naming(what: str) -> Iterator[None]:
     """Prefix every error of the block with its subject.

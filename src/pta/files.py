@@ -19,7 +19,7 @@ import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
@@ -212,8 +212,26 @@ def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping
     """Save tensors with a description; equal contents give equal files."""
     if not isinstance(path, str | Path):
         raise UnreadableFile(f"cannot write to {shown(path)}: it is not a path")
+    write_atomically(path, pack_tensors(tensors, about))
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+    """The content of the file that `save_tensors` writes."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(plain, metadata={"about": json.dumps(about, sort_keys=True)}))
+    return save(plain, metadata={"about": json.dumps(about, sort_keys=True)})
+
+
+def unpack_tensors(content: bytes, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the description that `pack_tensors` packed; `kind` is their name in messages."""
+    try:
+        tensors = {name: tensor.clone() for name, tensor in load(content).items()}  # clones are aligned
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        about = json.loads(header["__metadata__"]["about"])
+    except Exception as error:  # whatever safetensors and torch raise on damaged bytes
+        raise UnreadableFile(f"this is not a readable {kind} (truncated or damaged?): {first_line(error)}") from None
+    if not isinstance(about, dict) or about.get("kind") != kind:
+        raise UnreadableFile(f"these are tensors, but not a {kind} of pta")
+    return tensors, about
 
 
 def join_tensors(
@@ -232,17 +250,29 @@ def join_tensors(
     for name in joined:
         dtype, shape = held[0][name]
         declared[name] = dtype, [sum(one[name][1][0] for one in held), *shape[1:]]
+    header = _header(declared, whole, metadata)
+    write_atomically(path, _joined_bytes(header, parts, joined, whole))
+
+
+def packed_in_order(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """The content of a safetensors file with metadata in their order: equal contents are equal bytes."""
+    return b"".join(_joined_bytes(_header({}, tensors, metadata), [], [], tensors))
+
+
+def _header(
+    declared: dict[str, tuple[str, list[int]]], whole: Mapping[str, Tensor], metadata: dict[str, str]
+) -> dict[str, Any]:
     declared |= {name: (_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in whole.items()}
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, (dtype, shape) in declared.items():
         start, end = end, end + math.prod(shape) * _BYTES[dtype]
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-    write_atomically(path, _joined_bytes(header, parts, joined, whole))
+    return header
 
 
 _ROWS_AT_ONCE = 1024
-_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
+_NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
 
 

@@ -60,7 +60,7 @@ def learning_order(default: Order) -> Any:
 
 def prior_in_front(default: Prior = "none") -> Any:
     """Declare the prior of the method."""
-    return choice(default, Prior, "prior on the zero-shot logits: none, or from the preceding samples (local)")
+    return choice(default, Prior, "local: add a prior from the preceding samples to the zero-shot logits")
 
 
 def parameter(default: Any, check: Callable[[str, Any], Any], bounds: str, help: str) -> Any:

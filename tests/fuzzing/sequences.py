@@ -14,6 +14,17 @@ from fuzzing.declare import target
 from fuzzing.values import TEXTS
 from pta import Classifier, Samples, Segment, ZeroShotClassifier, compose, create_adapter, list_adapters, load_adapter
 from pta.adapters import adapter_class, register, registry
+from pta.cluster import (
+    Block,
+    boundary,
+    cut,
+    replay_block,
+    run_blocks,
+    scan,
+    start_of,
+    summarise_block,
+)
+from pta.cluster.summary import Summary as BlockSummary
 from pta.encoders import load_encoder
 from pta.evaluation.compare import Resampling, compare
 from pta.evaluation.contenders import Choice, names, pair, shared_datasets
@@ -98,6 +109,26 @@ def load_segment(scene: Scene) -> Any:
     adapter.apply(compose(segment, valid.segment()))
     segment.save(scene.around(scene.folder / "again.safetensors"))
     return adapter.predict(valid.samples()[:4])
+
+
+@target(12)
+def stream_in_blocks(scene: Scene) -> Any:
+    """A stream that is cut into blocks, all passes."""
+    numbers, features = list(range(len(valid.samples()))), valid.samples().features
+    blocks = cut(scene.around(numbers), scene.around(features), scene.around(7), scene.around([]))
+    run = run_blocks(create_adapter("pta", valid.classifier()), blocks, scene.around(1e-6))
+    return run.answers[0].probabilities
+
+
+@target(12)
+def one_block(scene: Scene) -> Any:
+    """The bytes of a block's summary, and the block from them."""
+    adapter, rows = create_adapter("pta", valid.classifier()), valid.samples()[:8]
+    block = Block.of(scene.around(0), scene.around(8), scene.around(list(range(8))), rows, scene.around([]))
+    summary = BlockSummary.of_bytes(scene.around(summarise_block(adapter, block).to_bytes()))
+    learned = scan(adapter, start_of(adapter), [summary])
+    answers, _ = replay_block(adapter, block, summary, boundary(adapter, learned[0], None))
+    return answers.probabilities, boundary(adapter, learned[1], (learned[0], summary))["anchored"]
 
 
 @target(2)

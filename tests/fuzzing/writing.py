@@ -39,6 +39,9 @@ def _allow(folder: str | None) -> Any:
     return patch.object(sys.modules[__name__], "_allowed", folder)
 
 
+_CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "sqlite3.connect")
+
+
 @cache
 def _add_audit_hook() -> None:
     sys.addaudithook(_audit)
@@ -51,7 +54,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         path, _, flags = arguments
         if isinstance(path, str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             _note(path)
-    elif event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "sqlite3.connect"):
+    elif event in _CHANGES and not isinstance(arguments[0], int):  # a descriptor, whose file was opened before
         _note(arguments[0])
 
 

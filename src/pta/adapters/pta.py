@@ -37,6 +37,7 @@ from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_
 from pta.engines.rule import PARAMETERS, Anchor, Weight
 from pta.engines.segment import Segment, compose
 from pta.engines.segment_application import after_segment
+from pta.engines.touches import Touches
 from pta.errors import InvalidParameter, StateMismatch
 from pta.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
 from pta.samples import Samples
@@ -84,13 +85,13 @@ class PTA(Adapter):
     min_probability: float = PARAMETERS["min_probability"]
     anchor: Anchor = PARAMETERS["anchor"]
     fusion: Fusion = choice(
-        "logits", Fusion, "add logits, or average probabilities (paper, Eq. 7) and give the logarithm"
+        "logits", Fusion, "add logits, or average probabilities (paper, Eq. 7) and return their logarithm"
     )
     order: Order = PARAMETERS["order"]
     weight: Weight = PARAMETERS["weight"]
     renormalise: bool = PARAMETERS["renormalise"]
     state_dtype: StateDtype = parameter(
-        None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; that of the anchors if not given"
+        None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; by default that of the anchors"
     )
     prior: Prior = prior_in_front()
     knowledge: Tensor  # P, and the other fields of `Prototypes`
@@ -172,10 +173,21 @@ class PTA(Adapter):
 
         def summary(part: Samples) -> Segment:
             moved = part.to(self.classifier.anchors)
-            touches = touches_on_host(self.prototypes, self.zero_shot(moved), self.rule)
+            touches = self.touches(moved)
             return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
 
         return reduce(compose, map(summary, self._checked(samples).batches(_AT_ONCE)))
+
+    def touches(self, samples: Samples) -> Touches:
+        """Which classes learn from samples that were checked and are where the classifier is."""
+        return touches_on_host(self.prototypes, self.zero_shot(samples), self.rule)
+
+    @torch.no_grad()
+    def step_with_touches(self, samples: Samples, logits: Tensor, touches: Touches) -> Tensor:
+        """Step on such samples if their touches and zero-shot logits, which may be written to, are known."""
+        answer = self._learn(samples.features, logits, touches)
+        self.seen.add_(len(samples))
+        return answer
 
     @torch.no_grad()
     def apply(self, segment: Segment) -> bool:

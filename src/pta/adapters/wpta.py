@@ -70,10 +70,16 @@ class Sums:
             raise StateMismatch(f"only Sums from `summarise` can be added, not {type(other).__name__}")
         if (other.fingerprint, other.rule) != (self.fingerprint, self.rule):
             raise StateMismatch("the sums are of an adapter with another classifier or other parameters")
+        if _forms(other.tensors) != _forms(self.tensors):
+            raise StateMismatch("the sums have other tensors than such an adapter has; they are damaged")
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 class WPTA(Adapter):
-    """Prototypes in the covariance of the images (ours, not the paper's).
+    """Prototypes in the metric of the images' covariance (ours, not the paper's).
 
     With depth = 2, or a prior, what is learned depends on what was learned before. Sums of shards are then not exactly
     those of the whole stream.
@@ -87,8 +93,8 @@ class WPTA(Adapter):
     may_fail = False
     prototypes_in, counts_in = "sums", "weights"
     fixed_classes = ""
-    min_probability: float = number(0.1, 1e-6, 1.0, f"lowest probability at which a class learns {_OURS}")
-    text_weight: float = number(0.3, 0.0, 1e6, f"how many samples the text of a class counts for {_OURS}")
+    min_probability: float = number(0.1, 1e-6, 1.0, f"minimum probability at which a class learns {_OURS}")
+    text_weight: float = number(0.3, 0.0, 1e6, f"weight of the text of a class, in samples {_OURS}")
     image_weight: float = number(
         0.4, 0.0, 100.0, f"weight of the cosine with the prototypes; that of text is 1 {_OURS}"
     )
@@ -96,7 +102,7 @@ class WPTA(Adapter):
     early_ridge: float = number(64.0, 0.0, 1e6, f"also added, divided by the number of samples {_OURS}")
     refresh_every: int = count(128, 1, 2**31, f"samples between two refreshes of centre and metric {_OURS}")
     first_metric: int = count(8, 2, 2**31, f"samples after which the metric is first computed {_OURS}")
-    least_spread: float = number(1e-4, 1e-6, 1.0, f"the metric is the identity while tr S is less {_OURS}")
+    least_spread: float = number(1e-4, 1e-6, 1.0, f"the metric is the identity while tr S is smaller {_OURS}")
     depth: int = count(1, 1, 2, f"layers; the second learns from the score of the first {_OURS}")
     prior: Prior = prior_in_front("local")
 
@@ -183,6 +189,22 @@ class WPTA(Adapter):
         both, after = self.learned + sums, self.clone()
         after._put({**self.state(), **both.tensors, "seen": torch.full_like(self.seen, both.count)})
         after.refresh_state()
+        self._put_checked(after.state(), "the state with the sums")
+
+    @torch.no_grad()
+    def take(self, sums: Sums, refreshed: Sums | None) -> None:
+        """Be where a stream is that has taught these sums, and had taught `refreshed` at its last refresh.
+
+        If that is None, centre and metric stay as they are.
+        """
+        after = self.clone()
+        for taken in (sums,) if refreshed is None else (refreshed, sums):
+            self.learned.require_like(taken)
+            after._put({**after.state(), **taken.tensors, "seen": torch.full_like(self.seen, taken.count)})
+            if taken is refreshed:
+                after.refresh_state()
+        for layer in after._layers:
+            layer.measure(after.centre, after._texts.part)
         self._put_checked(after.state(), "the state with the sums")
 
     def reset(self, classes: Iterable[int] | None = None) -> None:

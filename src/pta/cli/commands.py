@@ -21,6 +21,9 @@ COMMANDS = {
     "verify": (
         "Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."
     ),
+    "serve": "Serve a model, classes and a method over HTTP: streams that learn, survive a crash and can be undone.",
+    "stream": "List, show and change the streams of a running service.",
+    "journal": "Check or back up the journal of a data folder.",
     "corrupt-points": "Make ModelNet-C's seven corruptions of point clouds in five severities.",
     "datasets": "List the datasets that are known by name, or check your copy of one.",
 }

@@ -89,6 +89,16 @@ def around(prior: str | None, calibration: str | None) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def settings_of(method: str, settings: Sequence[str]) -> dict[str, Any]:
+    """The parameters that `--set` gives to the only method of a command."""
+    parameters = {}
+    for owner, name, value in map(parse_setting, settings):
+        if owner != method:
+            raise InvalidParameter(f"--set {owner}.{name}: the method is {method}")
+        parameters[name] = value
+    return parameters
+
+
 def parse_setting(setting: str) -> tuple[str, str, Any]:
     """METHOD.NAME=VALUE in its parts; values are JSON, or strings where they are not."""
     target, equals, value = setting.partition("=")

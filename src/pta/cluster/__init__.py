@@ -1,1 +1,39 @@
 """One stream on many machines: cut into blocks by sample number, computed in parallel, equal to a single process."""
+
+from pta.cluster.block import USUAL_SIZE, Block, cut, require_whole_stream
+from pta.cluster.bound import contraction, error_bounds
+from pta.cluster.driver import Run, end_state, run_blocks, scan_in_groups
+from pta.cluster.repair import EPSILON, Repaired, mismatches, repair_block
+from pta.cluster.replay import Answers, replay_block
+from pta.cluster.scanning import GROUP, Before, across, boundary, require_summable, scan, start_of, summarise_block
+from pta.cluster.summary import Group, State, Summary
+
+__all__ = [
+    "EPSILON",
+    "GROUP",
+    "USUAL_SIZE",
+    "Answers",
+    "Before",
+    "Block",
+    "Group",
+    "Repaired",
+    "Run",
+    "State",
+    "Summary",
+    "across",
+    "boundary",
+    "contraction",
+    "cut",
+    "end_state",
+    "error_bounds",
+    "mismatches",
+    "repair_block",
+    "replay_block",
+    "require_summable",
+    "require_whole_stream",
+    "run_blocks",
+    "scan",
+    "scan_in_groups",
+    "start_of",
+    "summarise_block",
+]

@@ -16,6 +16,10 @@ from pta.engines.rule import Rule
 from pta.engines.touches import Touches
 
 Matrix = NDArray[np.float64]
+Scalars = NDArray[np.float64]
+
+_TOUCHES_AT_ONCE = 256  # what the caches hold
+_DENSE = 1 / 16  # the share of touched pairs of sample and class from which a product of matrices is faster
 
 
 class AnchoredMap(NamedTuple):
@@ -39,26 +43,20 @@ class AffineMap:
     @classmethod
     def of(cls, features: Tensor, touches: Touches, rule: Rule) -> "AffineMap":
         """The map of a batch."""
-        classes, column = np.unique(touches.classes, return_inverse=True)
-        log_keep = np.zeros((len(features), len(classes)))
-        log_keep[touches.samples, column] = rule.log_decay(touches.probabilities)
-        learned = -np.expm1(log_keep)
-        since = np.cumsum(log_keep[::-1], axis=0)[::-1]
-        kept_until_end = np.exp(np.minimum(since - log_keep, 0.0))
-
-        def total(weights: Matrix) -> Tensor:
-            return (torch.from_numpy(weights.T.copy()).to(features) @ features).cpu()
-
-        offset = total(learned * kept_until_end)
-        cosines = unit(features).cpu() @ unit(offset).T
-        smallest = np.where(log_keep < 0, cosines.double().numpy(), 1.0).min(axis=0, initial=1.0)
-        spread = torch.from_numpy(np.arccos(np.clip(smallest, -1.0, 1.0)))
+        classes, begin, column = np.unique(touches.classes, return_index=True, return_inverse=True)
+        log_keep = rule.log_decay(touches.probabilities)
+        log_decay = np.bincount(column, log_keep, minlength=len(classes)).astype(np.float64)  # integers if empty
+        # Touches are ordered by class, then by time: what is kept of one until the end is what all later ones keep.
+        so_far, learned = np.cumsum(log_keep), -np.expm1(log_keep)
+        later = (so_far[begin] - log_keep[begin] + log_decay)[column] - so_far
+        touched = _Touched(features, touches.samples, column, begin)
+        offset = touched.total(learned * np.exp(np.minimum(later, 0.0)))
+        spread = torch.from_numpy(np.arccos(np.clip(touched.smallest_cosine(offset), -1.0, 1.0)))
         anchored = None
         if rule.fades_linearly:
-            shares, before = _shares_of_anchored(log_keep, rule)
-            anchored = AnchoredMap(torch.from_numpy(before), total(learned * shares))
-        log_decay = torch.from_numpy(log_keep.sum(axis=0))
-        return cls(len(features), torch.from_numpy(classes), log_decay, offset, spread, anchored)
+            shares, before = _shares_of_anchored(touched.dense(log_keep), rule)
+            anchored = AnchoredMap(torch.from_numpy(before), touched.total(learned * shares[touches.samples, column]))
+        return cls(len(features), torch.from_numpy(classes), torch.from_numpy(log_decay), offset, spread, anchored)
 
     def followed_by(self, then: "AffineMap", rule: Rule) -> "AffineMap":
         """The map of both stretches."""
@@ -88,6 +86,51 @@ class AffineMap:
             anchored = AnchoredMap(share, spread_out(self.anchored.offset))
         log_decay, offset, spread = map(spread_out, (self.log_decay, self.offset, self.spread))
         return AffineMap(self.count, classes, log_decay, offset, spread, anchored)
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """B features, and the E pairs of a sample and one of K classes, ordered by class."""
+
+    features: Tensor
+    samples: NDArray[np.int64]
+    column: NDArray[np.int64]
+    begin: NDArray[np.int64]  # K, where the pairs of a class begin
+
+    def dense(self, values: Scalars) -> Matrix:
+        """Values of the pairs as B×K, zero elsewhere."""
+        matrix = np.zeros((len(self.features), len(self.begin)))
+        matrix[self.samples, self.column] = values
+        return matrix
+
+    def total(self, weights: Scalars) -> Tensor:
+        """The sum of weight·feature for each class, K×d, in main memory."""
+        F = self.features
+        if self._is_dense:
+            return (torch.from_numpy(self.dense(weights).T.copy()).to(F) @ F).cpu()
+        sums = F.new_zeros(len(self.begin), F.shape[1], dtype=torch.float64)
+        for part in self._parts():
+            share = torch.from_numpy(weights[part, None]).to(F.device)
+            sums.index_add_(0, torch.from_numpy(self.column[part]).to(F.device), share * F[self.samples[part]])
+        return sums.to(F.dtype).cpu()
+
+    def smallest_cosine(self, directions: Tensor) -> Scalars:
+        """The smallest cosine between the direction of a class and the features that touch it, K."""
+        F, unit_rows = self.features.cpu(), unit(directions)
+        if self._is_dense:
+            products = (F @ unit_rows.T).numpy()[self.samples, self.column]
+        else:
+            parts = [(F[self.samples[part]] * unit_rows[self.column[part]]).sum(dim=1) for part in self._parts()]
+            products = torch.cat([*parts, F.new_zeros(0)]).numpy()
+        cosines = products.astype(np.float64) / torch.linalg.vector_norm(F, dim=1).numpy()[self.samples]
+        return np.minimum.reduceat(cosines, self.begin) if len(self.begin) else np.zeros(0)
+
+    @property
+    def _is_dense(self) -> bool:
+        return len(self.samples) > _DENSE * len(self.features) * len(self.begin)
+
+    def _parts(self) -> list[slice]:
+        return [slice(at, at + _TOUCHES_AT_ONCE) for at in range(0, len(self.samples), _TOUCHES_AT_ONCE)]
 
 
 def angle(a: Tensor, b: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pta.engines.prototypes import Prototypes
 from pta.engines.refresh import refresh
-from pta.engines.rule import Rule
+from pta.engines.rule import SMALLEST_DECAY, Rule
 from pta.engines.timetable import Timetable
 from pta.engines.touches import Touches
 
@@ -25,6 +25,28 @@ Shadows = NDArray[Any]
 
 def advance_by_chunk(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
     """Learn all samples; give each one's cosine with every class's R as it was at that sample's turn, B×C."""
+    return _follow(prototypes, anchors, features, touches, rule)[0]
+
+
+def contraction_by_chunk(
+    prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
+) -> Tensor:
+    """Learn all samples; give the share of the R before them that is in each class's R after them, C, float64.
+
+    The rule has a recursive, renormalised anchor: the share is the product of w/‖w·R+(1−w)·P‖ over the samples. An R
+    that has arrived at P is followed no further, so the share may be too large then, never too small.
+    """
+    push = (1 - rule.w) * torch.linalg.vector_norm(prototypes.knowledge.double(), dim=1)
+    share = (rule.w / (rule.w + push).clamp_min(SMALLEST_DECAY)) ** len(features)
+    share[push == 0] = 1.0
+    _, moving = _follow(prototypes, anchors, features, touches, rule)
+    share[moving.classes] = torch.from_numpy(moving.R[:, len(features)]).to(share)
+    return share
+
+
+def _follow(
+    prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule
+) -> tuple[Tensor, "_MovingClasses"]:
     cosines = features @ prototypes.anchored.T
     unsettled = ~prototypes.resting if rule.anchor == "recursive" else torch.zeros_like(prototypes.resting)
     table = Timetable.of(touches, unsettled.cpu().numpy())
@@ -35,7 +57,7 @@ def advance_by_chunk(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
         moving.learn(round_)
     moving.wait(rounds)
     moving.write_back(prototypes, cosines)
-    return cosines
+    return cosines, moving
 
 
 class _MovingClasses:

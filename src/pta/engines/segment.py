@@ -53,6 +53,10 @@ class Segment:
 
     def save(self, path: str | Path) -> None:
         """Write the segment to a safetensors file, atomically."""
+        save_tensors(path, *self.parts())
+
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The tensors of its file, and their description."""
         tensors = {f"head.{name}": getattr(self.head, name) for name in _HEAD} | {"tail": self.tail}
         tensors |= {f"touches.{name}": torch.from_numpy(getattr(self.touches, name)) for name in _TOUCHES}
         if self.head.anchored:
@@ -65,21 +69,27 @@ class Segment:
             "shape": self.shape,
             "classifier": self.classifier,
         }
-        save_tensors(path, tensors, about)
+        return tensors, about
 
     @classmethod
     def load(cls, path: str | Path) -> "Segment":
         """Read what `save` wrote, and refuse anything that `summarise` could not have made."""
-        tensors, about = load_tensors(path, kind="segment")
-        if about.get("version") != _VERSION:
-            raise StateMismatch(f"{path} has segment version {about.get('version')}; this pta reads {_VERSION}")
-        try:
-            return cls._of_file(tensors, about)
-        except PtaError as error:
-            raise StateMismatch(f"{path} is not a whole segment: {error}") from None
+        return cls.of_parts(*load_tensors(path, kind="segment"), source=str(path))
 
     @classmethod
-    def _of_file(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> "Segment":
+    def of_parts(cls, tensors: dict[str, Tensor], about: dict[str, Any], source: str) -> "Segment":
+        """The segment of what `parts` gave, or a refusal that names the source."""
+        if about.get("version") != _VERSION:
+            raise StateMismatch(
+                f"{source} has segment version {shown(about.get('version'))}; this pta reads {_VERSION}"
+            )
+        try:
+            return cls._of_parts(tensors, about)
+        except PtaError as error:
+            raise StateMismatch(f"{source} is not a whole segment: {error}") from None
+
+    @classmethod
+    def _of_parts(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> "Segment":
         count, shape, given = (about.get(name) for name in ("count", "shape", "rule"))
         if type(count) is not int or not isinstance(shape, list):
             raise StateMismatch("its count must be a whole number and its shape a list")
@@ -119,7 +129,7 @@ def compose(first: Segment, then: Segment) -> Segment:
         raise StateMismatch("only segments can be composed")
     rule = first.rule
     then.require_for(rule, first.classifier, first.shape, first.tail.dtype)
-    tail, touches = torch.cat([first.tail, then.tail]), first.touches.followed_by(then.touches)
+    tail, touches = torch.cat([first.tail, then.tail]), Touches.joined([first.touches, then.touches])
     start, end = max(0, len(tail) - rule.tail), len(tail)
     folded = AffineMap.of(tail[:start], touches.between(0, start), rule)
     head = first.head.followed_by(folded, rule).followed_by(then.head, rule)

@@ -35,7 +35,7 @@ def require_whole(
     whole_tail = kept == min(count, rule.tail)
     _require(whole_tail, f"a segment of {count} samples keeps {rule.tail} in its tail, or all, not {kept}")
     _require_head(head, rule, shape, tail.dtype)
-    _require_touches(touches, rule, kept, shape[0])
+    require_touches(touches, rule, kept, shape[0])
 
 
 def _require_tail(tail: Tensor, dim: int) -> None:
@@ -89,7 +89,8 @@ def _require_form(name: str, given: Tensor, shape: tuple[int, ...], dtype: torch
     _require(fits, f"{name} of a segment must be {shape} {dtype}, got {tuple(given.shape)} {given.dtype}")
 
 
-def _require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> None:
+def require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> None:
+    """Refuse what cannot be the touches of so many samples and classes."""
     samples, touched, p = parts = touches.samples, touches.classes, touches.probabilities
     typed = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts)
     typed = typed and samples.dtype == touched.dtype == np.int64

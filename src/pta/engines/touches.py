@@ -1,5 +1,6 @@
 """Which samples touch which classes: the only thing about a stream that moves the prototypes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,13 +44,16 @@ class Touches:
         inside = self.only((self.samples >= start) & (self.samples < end))
         return Touches(inside.samples - start, inside.classes, inside.probabilities, end - start)
 
-    def followed_by(self, then: "Touches") -> "Touches":
-        """The touches of this batch and the next one, as of one batch."""
-        samples = np.concatenate([self.samples, then.samples + self.count])
-        classes = np.concatenate([self.classes, then.classes])
-        probabilities = np.concatenate([self.probabilities, then.probabilities])
+    @classmethod
+    def joined(cls, batches: "Sequence[Touches]") -> "Touches":
+        """The touches of consecutive batches, as of one batch."""
+        counts = [one.count for one in batches]
+        begin = np.cumsum(counts) - counts
+        samples = np.concatenate([one.samples + first for one, first in zip(batches, begin, strict=True)])
+        classes = np.concatenate([one.classes for one in batches])
+        probabilities = np.concatenate([one.probabilities for one in batches])
         order = np.argsort(classes, kind="stable")
-        return Touches(samples[order], classes[order], probabilities[order], self.count + then.count)
+        return cls(samples[order], classes[order], probabilities[order], sum(counts))
 
 
 def find_touches_exactly(zero_shot: ZeroShot, rule: Rule) -> Touches:

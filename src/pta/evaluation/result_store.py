@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pta.claims import claimed
 from pta.errors import InvalidParameter, UnreadableFile, first_line
 from pta.evaluation.record import Record
 from pta.files import make_folder
+from pta.locks import claimed
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS results (

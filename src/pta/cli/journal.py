@@ -1,0 +1,39 @@
+"""`pta journal`: whether the journal of a data folder is whole, and a copy of it while it is in use."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pta.cli.messages import say
+from pta.cli.output import print_lines, require_place, write_json
+from pta.serve.journal_backup import back_up
+from pta.serve.journal_check import check_folder
+
+journal = typer.Typer(name="journal", help="Check or back up the journal of a data folder.", add_completion=False)
+
+Data = Annotated[Path, typer.Option(help="The data folder of the service, which may be running.")]
+
+
+@journal.command()
+def check(
+    data: Data,
+    json: Annotated[Path | None, typer.Option(help="Write what was found as JSON; - for stdout.")] = None,
+) -> None:
+    """Say which rows are damaged. Exit code 0: none, 1: some."""
+    require_place(json)
+    problems = check_folder(data)
+    if write_json(json, {"folder": str(data), "problems": problems}):
+        print_lines(*(problems or [f"the journal of {data} is whole"]))
+    if problems:
+        raise typer.Exit(1)
+
+
+@journal.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the copy goes; it becomes a data folder.")],
+    data: Data,
+) -> None:
+    """Copy the journal as it is at one moment, also while it is written."""
+    back_up(data, folder)
+    say(f"copied the journal of {data} to {folder}")

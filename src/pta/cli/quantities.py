@@ -1,0 +1,32 @@
+"""Sizes and durations as options give them: 32M, 10G, 30s, 2m."""
+
+import re
+
+import typer
+
+_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def parse_size(given: object) -> int:
+    """Bytes.
+
+    >>> parse_size("32M"), parse_size(100)
+    (33554432, 100)
+    """
+    match = re.fullmatch(r"(\d{1,12})([KMGT]?)(?:i?B)?", str(given).strip())
+    if match is None or int(match[1]) == 0:
+        raise typer.BadParameter(f"{given} is no size; write 500K, 32M or 10G")
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def parse_duration(given: object) -> float:
+    """Seconds.
+
+    >>> parse_duration("30s"), parse_duration("2m"), parse_duration(0.5)
+    (30.0, 120.0, 0.5)
+    """
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", str(given).strip())
+    if match is None:
+        raise typer.BadParameter(f"{given} is no duration; write 30s, 2m or 1h")
+    return float(match[1]) * _SECONDS[match[2]]

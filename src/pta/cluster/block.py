@@ -1,0 +1,98 @@
+"""Blocks: consecutive samples of a stream, cut by their numbers, whatever order they arrive in."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pta.errors import InvalidSamples, shown
+from pta.plain import plain_tensor
+from pta.samples import Samples
+
+USUAL_SIZE = 65_536
+_LARGEST_NUMBER = 2**53
+
+
+@dataclass(frozen=True)
+class Block:
+    """The samples with the numbers start…start+count−1; those without features could not be read."""
+
+    start: int
+    count: int
+    numbers: Tensor  # n, int64, ascending: the samples that have features
+    features: Tensor  # n×d, none longer than one
+
+    @classmethod
+    def of(cls, start: int, count: int, numbers: object, features: object, failed: Sequence[int] = ()) -> "Block":
+        """A block of rows in any order. The numbers and those that `failed` must be all of the block, each once."""
+        if (
+            any(type(given) is not int for given in (start, count))
+            or not 0 <= start <= start + count <= _LARGEST_NUMBER
+        ):
+            raise InvalidSamples(f"a block has a first number and a count, not {shown(start)} and {shown(count)}")
+        return cls(start, count, *_in_order(start, count, numbers, features, failed))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def cut(numbers: object, features: object, size: int = USUAL_SIZE, failed: Sequence[int] = ()) -> list[Block]:
+    """Blocks of at most `size` numbers, of a whole stream that is numbered from 0 and is in memory."""
+    if type(size) is not int or size < 1:
+        raise InvalidSamples(f"a block has 1 sample or more, not {shown(size)}")
+    total = len(_whole_numbers(numbers)) + len(_whole_numbers(failed))
+    given, rows = _in_order(0, total, numbers, features, failed)
+    blocks = []
+    for start in range(0, total, size):
+        count = min(size, total - start)
+        first, last = torch.searchsorted(given, torch.tensor([start, start + count])).tolist()
+        blocks.append(Block(start, count, given[first:last], rows[first:last]))
+    return blocks
+
+
+def require_whole_stream(parts: Iterable[tuple[int, int]]) -> None:
+    """Refuse blocks, each its first number and count in order, that are not a stream from 0 on."""
+    end = 0
+    for start, count in parts:
+        if start != end:
+            wrong = f"sample {end} is missing" if start > end else f"sample {start} comes twice"
+            raise InvalidSamples(f"{wrong}: blocks must follow each other without gaps")
+        end += count
+
+
+def _in_order(
+    start: int, count: int, numbers: object, features: object, failed: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Numbers, ascending, and their features."""
+    given, without = (_whole_numbers(one) for one in (numbers, failed))
+    _require_each_once(torch.cat([given, without]), start, count)
+    if not len(given):
+        return given, torch.zeros(0, 0)
+    rows = (features if isinstance(features, Samples) else Samples.of(features)).features.detach()
+    if len(rows) != len(given):
+        raise InvalidSamples(f"there are {len(given)} numbers for {len(rows)} features")
+    order = given.argsort()
+    return given[order], rows[order]
+
+
+def _require_each_once(numbers: Tensor, start: int, count: int) -> None:
+    """Refuse numbers that are not start…start+count−1, naming the first that is wrong."""
+    found = np.sort(numbers.numpy())
+    if len(found) and not start <= found[0] <= found[-1] < start + count:
+        wrong = found[0] if found[0] < start else found[-1]
+        raise InvalidSamples(f"sample {wrong} is not in the block of samples {start}…{start + count - 1}")
+    expected = start + np.arange(len(found))
+    wrong = np.flatnonzero(found != expected)
+    if len(wrong) and found[wrong[0]] < expected[wrong[0]]:
+        raise InvalidSamples(f"sample {found[wrong[0]]} comes twice")
+    if len(wrong) or len(found) < count:
+        raise InvalidSamples(f"sample {start + int(wrong[0] if len(wrong) else len(found))} is missing")
+
+
+def _whole_numbers(given: object) -> Tensor:
+    tensor = plain_tensor("numbers", given, InvalidSamples)
+    if tensor.ndim != 1 or (len(tensor) and (tensor.is_floating_point() or tensor.dtype == torch.bool)):
+        raise InvalidSamples(f"numbers must be a list of whole numbers, got {tuple(tensor.shape)} {tensor.dtype}")
+    return tensor.cpu().to(torch.int64)

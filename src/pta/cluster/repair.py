@@ -1,0 +1,99 @@
+"""Verify where blocks meet, and repair the classes that differ.
+
+Of the tolerance ε one half is for where two blocks meet and the other for where a repair ends. So a block that starts
+within e of the stream's R hands on one that is within κ·e + ε.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pta.adapters.adapter import Adapter
+from pta.adapters.pta import PTA
+from pta.cluster.block import Block
+from pta.cluster.summary import State, Summary
+from pta.engines import advance
+from pta.engines.prototypes import Prototypes
+from pta.engines.touches import Touches
+from pta.errors import InvalidParameter, shown
+from pta.plain import plain_number
+from pta.samples import Samples
+
+EPSILON = 1e-6
+_AT_ONCE = 256
+_OF_R = ("anchored", "length", "resting")
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A block whose start has moved for some classes."""
+
+    start: State
+    end: State
+    rows: int  # the first so many answers may differ: `replay_block(…, rows=rows)` from the new start gives them
+
+
+def mismatches(end: State, start: State, epsilon: float = EPSILON) -> Tensor:
+    """The classes (ascending) whose R at the end of a block is not the R that the next block started from."""
+    if not plain_number(epsilon) >= 0:
+        raise InvalidParameter(f"epsilon must be a number that is not negative, got {shown(epsilon)}")
+    if "anchored" not in start:
+        return torch.zeros(0, dtype=torch.int64)  # sums have no R
+    return torch.nonzero(apart(end, start) > epsilon / 2)[:, 0].cpu()
+
+
+def apart(one: State, other: State) -> Tensor:
+    """How far the R of two states are from each other in each class, C, float64; in length as well, if it matters."""
+    distance = torch.linalg.vector_norm(one["anchored"] - other["anchored"], dim=1, dtype=torch.float64)
+    longest = torch.maximum(one["length"], other["length"]).clamp_min(torch.finfo(torch.float64).tiny)
+    return distance.maximum((one["length"] - other["length"]).abs() / longest)
+
+
+@torch.no_grad()
+def repair_block(
+    adapter: Adapter, block: Block, summary: Summary, start: State, end: State, before: State, epsilon: float = EPSILON
+) -> Repaired:
+    """Follow the classes of `mismatches(before, start, epsilon)` from their R in `before`, the end of the block before.
+
+    Only they are followed, until they are within ε/2 of where they were, or to the end of the block.
+    """
+    assert isinstance(adapter, PTA)  # others have no R that could differ
+    classes = mismatches(before, start, epsilon)
+    moved = _with_rows(start, before, classes, classes)
+    was, now = (
+        {name: moved_or_not[name][classes] for name in vars(adapter.prototypes)} for moved_or_not in (start, moved)
+    )
+    both = Prototypes(**{name: torch.cat([was[name], now[name]]) for name in was})
+    anchors = adapter.classifier.anchors
+    for first in range(0, len(block), _AT_ONCE):
+        last = min(first + _AT_ONCE, len(block))
+        samples = Samples.unchecked(block.features[first:last]).to(anchors)
+        found = adapter.touches(samples) if summary.touches is None else summary.touches.between(first, last)
+        advance(both, anchors[classes].repeat(2, 1), samples.features, _twice(found, classes.numpy()), adapter.rule)
+        was, now = ({name: rows[half] for name, rows in vars(both).items()} for half in _halves(len(classes)))
+        if bool((apart(was, now) <= epsilon / 2).all()):
+            return Repaired(moved, end, last)
+    return Repaired(moved, _with_rows(end, now, classes, torch.arange(len(classes))), len(block))
+
+
+def _halves(count: int) -> tuple[slice, slice]:
+    return slice(0, count), slice(count, None)
+
+
+def _with_rows(state: State, source: State, rows: Tensor, of_source: Tensor) -> State:
+    """The state with the R of some classes from another."""
+    return {
+        name: tensor.index_copy(0, rows, source[name][of_source]) if name in _OF_R else tensor
+        for name, tensor in state.items()
+    }
+
+
+def _twice(touches: Touches, classes: np.ndarray) -> Touches:
+    """The touches of some classes, numbered anew, and the same once more for as many further classes."""
+    chosen = touches.only(np.isin(touches.classes, classes))
+    number = np.searchsorted(classes, chosen.classes)
+    twice = (np.concatenate([part, part]) for part in (chosen.samples, chosen.probabilities))
+    samples, probabilities = twice
+    return Touches(samples, np.concatenate([number, number + len(classes)]), probabilities, touches.count)

@@ -1,0 +1,49 @@
+"""Server-sent events of a stream: its summary whenever it has changed, at most four times per second."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import orjson
+from starlette.concurrency import run_in_threadpool
+
+from pta.serve.refusals import Refused
+from pta.serve.service import Service
+
+_SECONDS_BETWEEN = 0.25
+_SECONDS_UNCHANGED = 5.0  # after which the rate has changed although nothing came
+
+_Moment = tuple[int, float]  # the version of the stream, and which interval of unchanged seconds it is
+
+
+class Events:
+    """Summaries for all who watch; each moment of a stream is summarised once."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._latest: dict[str, tuple[_Moment, bytes]] = {}  # by the name of the stream
+
+    async def watch(self, name: str, seen: str | None, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Events until `ended`; `seen` is the last one that a watcher who comes back had, its `Last-Event-ID`."""
+        last: _Moment | None = None
+        while not ended():
+            try:
+                moment = self._service.version(name), time.monotonic() // _SECONDS_UNCHANGED
+                if moment != last:
+                    event = await self._event(name, moment)
+                    if last is not None or not event.startswith(f"id: {seen}\n".encode()):
+                        yield event
+                    last = moment
+            except Refused:  # the stream was deleted
+                self._latest.pop(name, None)
+                yield b"event: gone\ndata: {}\n\n"
+                return
+            await asyncio.sleep(_SECONDS_BETWEEN)
+
+    async def _event(self, name: str, moment: _Moment) -> bytes:
+        known = self._latest.get(name)
+        if known is None or known[0] != moment:
+            summary = await run_in_threadpool(self._service.summary, name)
+            text = orjson.dumps(summary, option=orjson.OPT_SERIALIZE_NUMPY)
+            known = self._latest[name] = moment, b"id: %d\ndata: %b\n\n" % (summary["sequence"], text)
+        return known[1]

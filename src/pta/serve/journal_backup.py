@@ -1,0 +1,32 @@
+"""A copy of a journal as it is at one moment, while a service may be writing it."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from pta.errors import UnreadableFile, first_line, reason
+from pta.serve.journal_schema import FILE_NAME, connect
+
+
+def back_up(folder: Path, target: Path) -> None:
+    """Copy the journal of a data folder into another folder."""
+    path, copy = folder / FILE_NAME, target / FILE_NAME
+    if not path.is_file():
+        raise UnreadableFile(f"no journal in {folder}: {FILE_NAME} is not there")
+    if copy.exists():
+        raise UnreadableFile(f"{copy} is there already; choose an empty folder")
+    part = target / f".{FILE_NAME}.part"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        with closing(connect(path)) as source, closing(sqlite3.connect(part)) as into:
+            source.backup(into)
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(copy)
+    except sqlite3.Error as error:
+        part.unlink(missing_ok=True)
+        raise UnreadableFile(f"cannot copy {path} to {copy}: {first_line(error)}") from None
+    except OSError as error:
+        raise UnreadableFile(f"cannot write {copy}: {reason(error)}") from None

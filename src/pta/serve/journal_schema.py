@@ -1,0 +1,261 @@
+"""The tables of a journal, and the seals by which a flipped byte is noticed.
+
+A *batch* is what one stream has in one group. Its rows lie side by side in `samples`, from the row whose number is the
+id of the batch. So a sample needs no column for its sequence number, group or time, and all tables grow at their end.
+There is one row per sample, not one per request: pages of 16 KiB would be half empty with requests of 9 kB.
+"""
+
+import os
+import sqlite3
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pta.errors import UnreadableFile, first_line
+
+FILE_NAME = "journal.sqlite"
+FORMAT = 1
+PAGE = 16384
+_APPLICATION = 0x70746A6C  # "ptjl"
+_PATIENCE = 60.0  # seconds that a process waits for another's lock, which is held for milliseconds
+
+_SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "wal_autocheckpoint = 0",  # a failed checkpoint would look like a failed commit
+)
+
+_TABLES = """
+CREATE TABLE about (identity TEXT NOT NULL, is_erasing INTEGER NOT NULL, seal BLOB NOT NULL);
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, is_deleted INTEGER NOT NULL,
+    last INTEGER NOT NULL,          -- sequence number, which a deleted stream keeps so that none is used twice
+    time REAL NOT NULL,             -- of the last row, in seconds since 1970
+    row INTEGER NOT NULL,           -- of `samples`, the last that was ever used
+    dropped INTEGER NOT NULL, dropped_time REAL NOT NULL,  -- the last row that was dropped for room
+    seal BLOB NOT NULL
+);
+CREATE TABLE sources (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, name TEXT NOT NULL,
+    first INTEGER NOT NULL,         -- sequence number, also where that sample was dropped for room
+    seal BLOB NOT NULL, UNIQUE (stream, name)
+);
+CREATE TABLE batches (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL,
+    first INTEGER NOT NULL,         -- sequence number
+    span INTEGER NOT NULL,          -- rows when it was written
+    erased INTEGER NOT NULL,        -- rows that are gone since
+    time REAL NOT NULL,
+    group_ INTEGER NOT NULL,        -- the id of the group's first batch
+    rest INTEGER NOT NULL,          -- batches of the group that come after this one
+    operation INTEGER NOT NULL,     -- the last that was written before
+    seal BLOB NOT NULL,
+    answers BLOB                    -- with a seal of their own; written with the next group
+);
+CREATE UNIQUE INDEX batches_by_sequence ON batches (stream, first);
+CREATE TABLE samples (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, source INTEGER,
+    id_hash BLOB, digest BLOB, size INTEGER,  -- of the request, in its first row
+    touches BLOB NOT NULL, feature BLOB NOT NULL
+);
+CREATE UNIQUE INDEX samples_by_id ON samples (stream, id_hash) WHERE id_hash IS NOT NULL;
+CREATE TABLE operations (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL,
+    kind TEXT NOT NULL, argument TEXT NOT NULL, seal BLOB NOT NULL, UNIQUE (stream, sequence)
+);
+"""
+
+
+@dataclass(frozen=True)
+class StreamRow:
+    """A row of `streams`, without its seal."""
+
+    id: int
+    name: str
+    is_deleted: int = 0
+    last: int = 0
+    time: float = 0.0
+    row: int = 0
+    dropped: int = 0
+    dropped_time: float = 0.0
+
+    def columns(self) -> tuple[Any, ...]:
+        """The row with its seal."""
+        values = tuple(vars(self).values())
+        return (*values, seal(*values))
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A row of `sources`, without its seal."""
+
+    id: int
+    stream: int
+    name: str
+    first: int
+
+    def columns(self) -> tuple[Any, ...]:
+        """The row with its seal."""
+        values = tuple(vars(self).values())
+        return (*values, seal(*values))
+
+
+class SampleRow(NamedTuple):
+    """A row of `samples`."""
+
+    id: int
+    stream: int
+    source: int | None
+    id_hash: bytes | None
+    digest: bytes | None
+    size: int | None
+    touches: bytes
+    feature: bytes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A row of `batches`, without its answers, and its samples."""
+
+    id: int
+    stream: int
+    first: int
+    span: int
+    erased: int
+    time: float
+    group: int
+    rest: int
+    operation: int
+    seal: bytes
+    rows: list[SampleRow]
+
+    def sequence(self, row: SampleRow) -> int:
+        """The sequence number of one of its samples."""
+        return self.first + row.id - self.id
+
+    def place(self, name: str) -> str:
+        """Where it is in the stream of that name, for a message."""
+        return f"stream {name}, sequences {self.first} to {self.first + self.span - 1} (group {self.group})"
+
+    def is_whole(self) -> bool:
+        """Whether everything is as it was written."""
+        return self.seal == _seal_of_batch(self._head(), self.rows)
+
+    def sealed(self) -> "Batch":
+        """The same with the seal that belongs to it."""
+        return replace(self, seal=_seal_of_batch(self._head(), self.rows))
+
+    def columns(self) -> tuple[Any, ...]:
+        """The row of `batches`, without answers."""
+        return (*self._head(), self.seal, None)
+
+    def _head(self) -> tuple[Any, ...]:
+        return tuple(vars(self).values())[:-2]
+
+
+INSERT_STREAM = "REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_SOURCE = "REPLACE INTO sources VALUES (?, ?, ?, ?, ?)"
+INSERT_OPERATION = "INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?)"
+INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def seal(*values: object) -> bytes:
+    """A checksum of the values of a row."""
+    return blake2b(repr(values).encode(), digest_size=8).digest()
+
+
+def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
+    numbers = array("q")
+    for row in rows:
+        numbers.extend((row[0], row[1], row[2] or 0, row[5] or 0, len(row[6])))
+    checksum = blake2b(repr(head).encode(), digest_size=8)
+    checksum.update(numbers.tobytes())
+    for column in (3, 4, 6, 7):
+        checksum.update(b"".join([row[column] or b"" for row in rows]))  # type: ignore[misc]
+    return checksum.digest()
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection to a journal; a file that is no journal is left as it is."""
+    connection = _connect(path, "rw")
+    _require_format(connection, path)
+    for setting in _SETTINGS:
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    place = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
+    """A journal without rows, to be filled; it comes to its place when the block has ended and it is on the disk."""
+    part = path.with_name(f"{path.name}.new")
+    for suffix in ("", "-wal", "-shm"):
+        part.with_name(part.name + suffix).unlink(missing_ok=True)
+    with closing(_connect(part, "rwc")) as connection:
+        for setting in (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", *_SETTINGS):
+            connection.execute(f"PRAGMA {setting}")
+        connection.execute("BEGIN")
+        for statement in _TABLES.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        yield connection
+        connection.execute("COMMIT")
+    part.replace(path)
+    with suppress(PermissionError):  # a folder that may not be read, as `pta.files` has it
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _require_format(connection: sqlite3.Connection, path: Path) -> None:
+    if value(connection, "PRAGMA application_id") != _APPLICATION:
+        raise UnreadableFile(
+            f"{path} is no journal of pta (truncated?); restore a backup, or choose another data folder"
+        )
+    if (found := value(connection, "PRAGMA user_version")) != FORMAT:
+        raise UnreadableFile(f"{path} has format {found}, and this pta reads format {FORMAT}; install a newer pta")
+
+
+def value(connection: sqlite3.Connection, query: str, *parameters: object) -> Any:
+    """The first column of the first row."""
+    with closing(connection.execute(query, parameters)) as cursor:
+        row = cursor.fetchone()
+    return None if row is None else row[0]
+
+
+def read_batches(connection: sqlite3.Connection, where: str, *parameters: object) -> Iterator[Batch]:
+    """The batches that fulfil a condition, which also gives their order, with their samples."""
+    query = f"""
+        SELECT b.id, b.stream, b.first, b.span, b.erased, b.time, b.group_, b.rest, b.operation, b.seal, s.*
+        FROM (SELECT * FROM batches WHERE {where}) b LEFT JOIN samples s ON s.id BETWEEN b.id AND b.id + b.span - 1
+    """
+    with closing(connection.execute(query, parameters)) as cursor:
+        for _, rows in groupby(cursor, itemgetter(0)):
+            yield _batch(rows)
+
+
+def _batch(rows: Iterable[tuple[Any, ...]]) -> Batch:
+    rows = list(rows)
+    id, stream, first, span, erased, time, group, rest, operation, seal = rows[0][:10]
+    samples = [SampleRow._make(row[10:]) for row in rows if row[10] is not None]
+    return Batch(id, stream, first, span, erased, time, group, rest, operation, seal, samples)
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> UnreadableFile:
+    """One line about what SQLite says of a file."""
+    return UnreadableFile(f"{path} cannot be read as a journal (truncated or damaged?): {first_line(error)}")

@@ -1,0 +1,241 @@
+"""Writing a journal: one connection, one transaction after the other.
+
+What `commit` has returned is on the disk. What it has refused may be there or not after the journal is opened again:
+SQLite can find a transaction whose fsync failed.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
+from pta.serve.journal_reader import JournalReader
+from pta.serve.journal_rows import ANSWER, Committed, JournalFailed, NewRequest, Operation, RepeatedId, StoredAnswers
+from pta.serve.journal_schema import (
+    INSERT_BATCH,
+    INSERT_OPERATION,
+    INSERT_SAMPLE,
+    INSERT_SOURCE,
+    INSERT_STREAM,
+    PAGE,
+    Batch,
+    SampleRow,
+    SourceRow,
+    StreamRow,
+    connect,
+    seal,
+    value,
+)
+
+KINDS = ("reset", "rewind", "unlearn", "import", "undo", "freeze", "thaw")
+_PAGES_IN_LOG = 4000  # before a checkpoint: 64 MB
+
+
+class JournalWriter(JournalReader):
+    """What adds to a journal."""
+
+    read_only: str | None = None
+    """Why nothing can be written any more."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._writing = Lock()
+        self._writer = connect(path)
+        last = "SELECT max(coalesce(max(operation), 0), (SELECT coalesce(max(id), 0) FROM operations)) FROM batches"
+        self._operation: int = value(self._writer, last)
+        self._pages = 0  # in the log, at most
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; what the disk refuses ends all writing."""
+        if self.read_only is not None:
+            raise JournalFailed(f"the journal is read-only until the service is restarted: {self.read_only}")
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            yield
+            self._writer.execute("COMMIT")
+        except sqlite3.IntegrityError:
+            self._roll_back()
+            raise RepeatedId("a request with this id was learned before; nothing was written") from None
+        except sqlite3.Error as error:
+            self._roll_back()
+            self.read_only = first_line(error)
+            raise JournalFailed(
+                f"the journal cannot be written ({self.read_only}) and is read-only until the service is restarted"
+            ) from None
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+
+    def _now(self) -> float:
+        """The time, which never goes back, whatever the clock does."""
+        return max(time.time(), max((stream.time for stream in self._streams.values()), default=0.0))
+
+    def create(self, name: str) -> int:
+        """A new stream. One that has the name of a deleted stream goes on with its sequence numbers."""
+        with self._writing:
+            known = next((stream for stream in self._streams.values() if stream.name == name), None)
+            if known and not known.is_deleted:
+                raise InvalidParameter(f"there is a stream named {shown(name)} already")
+            number = max(self._streams, default=0) + 1
+            new = replace(known, is_deleted=0, dropped=0, dropped_time=0.0) if known else StreamRow(number, name)
+            with self._transaction():
+                self._writer.execute(INSERT_STREAM, new.columns())
+            self._streams = {**self._streams, new.id: new}
+        return new.id
+
+    def commit(self, requests: Sequence[NewRequest], answers: StoredAnswers | None = None) -> Committed:
+        """Write one group, in one transaction with one fsync, and with it the answers of an earlier group.
+
+        Raises:
+            RepeatedId: an id is there already; nothing was written.
+            JournalFailed: the disk refuses; nothing has changed here, and nothing can be written any more.
+        """
+        _require_fitting(requests)
+        by_stream: dict[int, list[int]] = {}
+        for position, request in enumerate(requests):
+            by_stream.setdefault(request.stream, []).append(position)
+        firsts = [0] * len(requests)
+        batches: list[Batch] = []
+        with self._writing:
+            now = self._now()
+            group = row = 1 + max((stream.row for stream in self._streams.values()), default=0)
+            streams = {number: self._stream(number) for number in by_stream}
+            sources: dict[tuple[int, str], SourceRow] = {}
+            for rest, (number, positions) in zip(range(len(by_stream))[::-1], by_stream.items(), strict=True):
+                first, rows = streams[number].last + 1, list[SampleRow]()
+                for position in positions:
+                    firsts[position] = first + len(rows)
+                    source = self._source(requests[position], firsts[position], sources)
+                    rows += _rows_of(requests[position], row + len(rows), source)
+                head = (row, number, first, len(rows), 0, now, group, rest, self._operation)
+                batches.append(Batch(*head, seal=b"", rows=rows).sealed())
+                row += len(rows)
+                streams[number] = replace(streams[number], last=first + len(rows) - 1, time=now, row=row - 1)
+            with self._transaction():
+                self._writer.executemany(INSERT_SOURCE, [source.columns() for source in sources.values()])
+                for batch in batches:
+                    self._writer.executemany(INSERT_SAMPLE, batch.rows)
+                self._writer.executemany(INSERT_BATCH, [batch.columns() for batch in batches])
+                self._writer.executemany(INSERT_STREAM, [stream.columns() for stream in streams.values()])
+                if answers is not None:
+                    self._write_answers(answers)
+            self._streams = self._streams | streams
+            self._sources = self._sources | sources if sources else self._sources
+            self._counts.update(row.source for batch in batches for row in batch.rows)
+            self._pages += _pages_of(batches)
+            if self._pages > _PAGES_IN_LOG:
+                self._empty_log("PASSIVE")
+        return Committed(group, now, tuple(firsts))
+
+    def _source(self, request: NewRequest, sequence: int, new: dict[tuple[int, str], SourceRow]) -> int | None:
+        """The number of a request's source, which may be new."""
+        if request.source is None:
+            return None
+        key = (request.stream, request.source)
+        known = self._sources.get(key) or new.get(key)
+        if known is None:
+            free = 1 + max((source.id for source in self._sources.values()), default=0) + len(new)
+            known = new[key] = SourceRow(free, *key, sequence)
+        return known.id
+
+    def _write_answers(self, answers: StoredAnswers) -> None:
+        query = "SELECT id, span, erased FROM batches NOT INDEXED WHERE id >= ?1 AND group_ = ?1 AND stream = ?2"
+        for stream, given in answers.answers.items():
+            found = self._writer.execute(query, (answers.group, stream)).fetchone()
+            if found is None or found[2]:
+                continue  # it was erased, and the answers with it
+            id, span, _ = found
+            if given.dtype != ANSWER or given.shape != (span,):
+                raise InvalidSamples(
+                    f"{span} samples of stream {stream} are in group {answers.group}, not {given.shape}"
+                )
+            self._put_answers(id, given.tobytes())
+
+    def _put_answers(self, batch: int, answers: bytes) -> None:
+        self._writer.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers + seal(batch, answers), batch))
+
+    def operate(self, stream: int, kind: str, argument: Mapping[str, Any]) -> Operation:
+        """Write an operation, which gets a sequence number of its own."""
+        if kind not in KINDS:
+            raise InvalidParameter(f"no operation is named {shown(kind)}; there are {', '.join(KINDS)}")
+        text = json.dumps(argument, sort_keys=True)
+        with self._writing:
+            old, now = self._stream(stream), self._now()
+            new = replace(old, last=old.last + 1, time=now)
+            columns = (self._operation + 1, stream, new.last, now, kind, text)
+            with self._transaction():
+                self._writer.execute(INSERT_OPERATION, (*columns, seal(*columns)))
+                if argument.get("erase"):
+                    self._mark_erasing(1)
+                self._writer.execute(INSERT_STREAM, new.columns())
+            self._streams = {**self._streams, stream: new}
+            self._operation += 1
+            self._pages += 8
+        return Operation(new.last, now, kind, json.loads(text))
+
+    def _mark_erasing(self, is_erasing: int) -> None:
+        identity = value(self._writer, "SELECT identity FROM about")
+        self._writer.execute("UPDATE about SET is_erasing = ?, seal = ?", (is_erasing, seal(identity, is_erasing)))
+
+    def checkpoint(self) -> None:
+        """Move the log into the database."""
+        with self._writing, self._reading:
+            self._empty_log("TRUNCATE")
+
+    def _empty_log(self, mode: str) -> None:
+        """Give free pages back and move the log into the database.
+
+        What is in the log is safe, so that a failure here ends writing, but refuses nothing that is written.
+        """
+        try:
+            self._writer.executescript(f"PRAGMA incremental_vacuum; PRAGMA wal_checkpoint({mode});")
+            self._pages = 0
+        except sqlite3.Error as error:
+            self.read_only = first_line(error)
+
+
+def _pages_of(batches: Sequence[Batch]) -> int:
+    """About how many pages a group adds to the log: a few of each table, its rows, and those of the index of ids.
+
+    That has 400 ids per page, in no order.
+    """
+    rows = [row for batch in batches for row in batch.rows]
+    if not rows:
+        return 4
+    return 8 + len(rows) * len(rows[0].feature) // PAGE + min(len(rows), rows[-1].id // 400)
+
+
+def _require_fitting(requests: Sequence[NewRequest]) -> None:
+    for request in requests:
+        features = request.features
+        if features.dtype != np.float16 or features.ndim != 2 or 0 in features.shape:
+            raise InvalidSamples(f"features are float16 in B×d, not {features.dtype} in {features.shape}")
+        if features.shape[1] != requests[0].features.shape[1]:
+            raise InvalidSamples(f"the features of a group have one d, not {features.shape[1]} beside others")
+        if len(request.touches) != len(features) or len(request.id_hash) != 16 or len(request.digest) != 16:
+            raise InvalidSamples("a request has one entry of touches per sample, and 16 bytes of id and of digest")
+
+
+def _rows_of(request: NewRequest, row: int, source: int | None) -> list[SampleRow]:
+    content, width = request.features.tobytes(), request.features.shape[1] * 2
+    once = (request.id_hash, request.digest, len(request.features))
+    rows = []
+    for i, touches in enumerate(request.touches):
+        feature = content[i * width : (i + 1) * width]
+        id_hash, digest, size = once if i == 0 else (None, None, None)
+        rows.append(SampleRow(row + i, request.stream, source, id_hash, digest, size, touches, feature))
+    return rows

@@ -1,0 +1,103 @@
+"""Past: the rows and snapshots of one stream, and the state that they give under any history."""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.adapters import Adapter, load_adapter
+from pta.errors import StateMismatch
+from pta.files import make_folder, write_atomically
+from pta.serve.answering import score
+from pta.serve.history import History
+from pta.serve.journal import Journal
+from pta.serve.journal_rows import GroupRows, Operation
+from pta.serve.refusals import Refused
+from pta.serve.served import Served
+from pta.serve.snapshots import Snapshots
+from pta.serve.stream_state import StreamState
+
+_FILES = "{}.safetensors"
+
+
+class Past:
+    """A state is the replay of all rows in force, group by group in order of sequence, from the newest snapshot."""
+
+    def __init__(self, served: Served, journal: Journal, number: int, folder: Path) -> None:
+        self._served, self._journal, self._number = served, journal, number
+        self.folder = folder / "streams" / str(number)
+        self.snapshots = Snapshots(self.folder / "snapshots", served)
+        self._imports = self.folder / "imports"
+        make_folder(self._imports)
+
+    def state_at(self, history: History, until: int) -> StreamState:
+        """The state after a row; refused where the journal no longer reaches back far enough."""
+        state = self.snapshots.newest(history, until)
+        if state is None:
+            if history.spans(0, self._journal.oldest(self._number)[0]):
+                self.require_kept(0)
+            state = StreamState.fresh(self._served)
+        self.advance(state, history, until)
+        return state
+
+    def require_kept(self, sequence: int) -> None:
+        """Refuse a moment before the oldest that rows can be replayed from."""
+        dropped, when = self._journal.oldest(self._number)
+        if sequence < dropped:
+            moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+            raise Refused(
+                409, f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}"
+            )
+
+    def advance(self, state: StreamState, history: History, until: int) -> None:
+        """Learn the rows in force after those that a state covers, up to a row."""
+        due = [event for event in history.events if state.sequence < event.sequence <= until]
+        for event in [*due, None]:
+            end = until if event is None else event.sequence
+            for first, last in history.spans(state.sequence, end):
+                for group in self._journal.groups(self._number, first - 1, last):
+                    self._learn(state, history, group)
+            if event is not None:
+                self._apply(state, event)
+        state.sequence = until
+
+    def answers_of(self, operations: list[Operation], sequences: NDArray[np.int64]) -> NDArray[np.void]:
+        """What rows of one request were answered: they are learned again from the state before them."""
+        first, last = int(sequences[0]), int(sequences[-1])
+        state = self.state_at(History.of(one for one in operations if one.sequence < first), first - 1)
+        (group,) = self._journal.groups(self._number, first - 1, last)
+        return state.learn(score(group.features, state.adapter.classifier, None), last).stored()
+
+    def keep_import(self, content: bytes) -> dict[str, Any]:
+        """Store a state that is to be imported; its argument in the journal."""
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        write_atomically(self._imports / _FILES.format(digest), content)
+        return {"digest": digest}
+
+    def _learn(self, state: StreamState, history: History, group: GroupRows) -> None:
+        kept = ~history.mask(group.sequences, group.sources)
+        if kept.all():
+            state.learn_again(group.features, group.touches, int(group.sequences[-1]))
+        elif kept.any():
+            touches = [touch for touch, keep in zip(group.touches, kept.tolist(), strict=True) if keep]
+            state.learn_again(group.features[kept], touches, int(group.sequences[-1]))
+
+    def _apply(self, state: StreamState, event: Operation) -> None:
+        if event.kind == "import":
+            imported = imported_adapter(self._imports / _FILES.format(event.argument["digest"]), self._served)
+            fresh = StreamState.fresh(self._served)
+            state.adapter, state.touches = imported, fresh.touches
+        else:
+            state.reset(event.argument["classes"])
+        state.sequence = event.sequence
+
+
+def imported_adapter(path: Path, served: Served) -> Adapter:
+    """The adapter that a state file holds, if it is of the classifier, method and parameters that are served."""
+    adapter, own = load_adapter(path, served.classifier, model=served.encoder), served.fresh()
+    if (adapter.name, adapter.parameters) != (own.name, own.parameters):
+        raise StateMismatch(f"the state is of {adapter.name} with other parameters than those of the {own.name} served")
+    return adapter

@@ -1,0 +1,89 @@
+"""Served: the classifier, the method and the encoder that all streams of a service share, and how they are served."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pta.adapters import Adapter, create_adapter
+from pta.classifier import ZeroShotClassifier
+from pta.encoders import Encoder
+from pta.engines import Rule
+from pta.errors import InvalidParameter
+from pta.limits import USUAL_LIMITS, Limits
+
+LARGEST_GROUP = 256
+"""Samples that are committed together."""
+
+_MOST_TOUCHES = 255  # per sample, which the threshold of a rule bounds
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is served; a method that does not answer sample by sample from features is refused."""
+
+    classifier: ZeroShotClassifier
+    method: str = "pta"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    encoder: Encoder | None = None  # None: features alone are taken
+
+    def __post_init__(self) -> None:
+        adapter = self.fresh()
+        needs = adapter.needs_with(adapter.parameters) - {"features"}
+        if adapter.scope != "sample":
+            raise InvalidParameter(f"{self.method} cannot be served: its answers depend on the whole {adapter.scope}")
+        if adapter.wants_preview:
+            raise InvalidParameter(f"{self.method} cannot be served: it sees the whole stream before it answers")
+        if needs:
+            raise InvalidParameter(
+                f"{self.method} cannot be served: it needs {' and '.join(sorted(needs))}, and a journal keeps features"
+            )
+
+    def fresh(self) -> Adapter:
+        """The method with nothing learned, on the host, where a replay gives the same bits."""
+        return create_adapter(self.method, self.classifier, model=self.encoder, **self.parameters).to("cpu")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a data folder belongs to, beside the anchors."""
+        parameters = self.fresh().parameters
+        return {"dim": self.classifier.dim, "method": self.method, "parameters": dict(parameters)}
+
+
+def rule_of(adapter: Adapter) -> Rule | None:
+    """The rule by which samples touch classes, for a method that has one with a threshold."""
+    rule = getattr(adapter, "rule", None)
+    return rule if isinstance(rule, Rule) and rule.threshold * _MOST_TOUCHES >= 1 else None
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """How it is served."""
+
+    name: str = "pta"  # of the model in the protocol
+    batch: int = LARGEST_GROUP  # the most samples of a request
+    queue: int = 4096  # the most samples that wait; more are refused
+    quota: int | None = None  # learned samples per stream and minute
+    auto_create: int = 0  # streams that may come into being on first use
+    journal_max: int | None = None  # bytes
+    repair: bool = False  # cut a damaged journal at its last whole group
+    snapshot_samples: int = 10_000
+    snapshot_seconds: float = 60.0
+    limits: Limits = USUAL_LIMITS  # of a picture
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What requests must fit."""
+
+    dim: int
+    class_names: tuple[str, ...]
+    name: str
+    method: str
+    takes_pictures: bool
+    batch: int  # the most samples of a request
+    durable: bool  # False with --no-journal
+
+    @property
+    def classes(self) -> int:
+        """The number of classes C."""
+        return len(self.class_names)

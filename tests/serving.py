@@ -1,0 +1,93 @@
+"""A small service for tests: 6 classes in 16 dimensions, and requests for it."""
+
+import hashlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pta import create_adapter
+from pta.classifier import ZeroShotClassifier
+from pta.serve.answering import samples_from
+from pta.serve.journal import Journal
+from pta.serve.requests import Learn, Request
+from pta.serve.served import Served, ServiceSettings
+from pta.serve.service import Service
+from pta.serve.stage import one_thread
+
+CLASSES, DIM = 6, 16
+anchors = torch.nn.functional.normalize(torch.randn(CLASSES, DIM, generator=torch.Generator().manual_seed(1)), dim=1)
+CLASSIFIER = ZeroShotClassifier(anchors, [f"class {number}" for number in range(CLASSES)], scale=20.0)
+
+
+def open_service(folder: Path | None, method: str = "pta", parameters: Any = None, **settings: Any) -> Service:
+    """A service of features."""
+    served = Served(CLASSIFIER, method, parameters or {})
+    return Service.open(served, folder, ServiceSettings(**settings))
+
+
+def features(seed: int, count: int = 1) -> np.ndarray:
+    """Samples near the anchors."""
+    random = np.random.default_rng(seed)
+    near = anchors.numpy()[random.integers(CLASSES, size=count)]
+    return (near + 0.15 * random.standard_normal((count, DIM))).astype(np.float32)
+
+
+def request(
+    given: int | np.ndarray,
+    *,
+    stream: str = "default",
+    id: str | None = None,
+    learn: Learn = "true",
+    source: str | None = None,
+    count: int = 1,
+    top: int = 0,
+    logits: bool = False,
+) -> Request:
+    """A request about features, or about those of a seed."""
+    rows = features(given, count) if isinstance(given, int) else given
+    digest = hashlib.blake2b(rows.tobytes() + repr((learn, source)).encode(), digest_size=16).digest()
+    return Request(stream, id, digest, learn, source, top, logits, features=rows)
+
+
+def ask(service: Service, given: int | np.ndarray, **others: Any) -> Any:
+    """The reply to a request."""
+    return service.submit(request(given, **others)).result()
+
+
+def state_of(service: Service, stream: str = "default") -> dict[str, torch.Tensor]:
+    """A copy of what a stream has learned."""
+    live = service._streams.require(stream)
+    with live.lock:
+        return live.state.adapter.snapshot().tensors
+
+
+def replayed(journal: Journal, stream: int = 1) -> dict[str, torch.Tensor]:
+    """The state after all groups of a journal, learned on one thread as the service does."""
+    adapter = create_adapter("pta", CLASSIFIER)
+    with one_thread("replay") as alone:
+        for group in journal.groups(stream):
+            alone.submit(adapter.step, samples_from(group.features)).result()
+    return adapter.state()
+
+
+def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Whether two states are equal to the last bit."""
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def in_threads(count: int, work: Any) -> list[Any]:
+    """What `work(number)` gives in so many threads at once."""
+    results: list[Any] = [None] * count
+
+    def run(number: int) -> None:
+        results[number] = work(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results

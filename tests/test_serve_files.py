@@ -1,0 +1,185 @@
+"""What the service keeps on the disk: snapshots, imports, erased samples, room for the journal."""
+
+import json
+import logging
+import threading
+
+import numpy as np
+import pytest
+import torch
+from serving import CLASSIFIER, ask, features, in_threads, open_service, same_bits, state_of
+
+from pta import ZeroShotClassifier, load_adapter
+from pta.errors import PtaError
+from pta.serve.answering import rounded
+from pta.serve.refusals import Refused
+from pta.serve.served import Served
+from pta.serve.service import Service
+
+
+def snapshots(folder):
+    return sorted(folder.glob("streams/*/snapshots/*.safetensors"))
+
+
+def test_rewinding_beside_a_stream_that_learns_gives_the_state_of_a_restart(tmp_path):
+    with open_service(tmp_path, snapshot_samples=40) as service:
+        stop, learned = threading.Event(), threading.Event()
+
+        def learn(number):
+            for seed in range(1000):
+                ask(service, 1000 * number + seed, source=f"camera {number}")
+                if seed == 20:
+                    learned.set()
+                if stop.is_set():
+                    return
+
+        clients = threading.Thread(target=in_threads, args=(4, learn))
+        clients.start()
+        learned.wait()
+        for operation in (
+            lambda: service.rewind("default", to_sequence=15),
+            lambda: service.unlearn("default", "camera 1"),
+            lambda: service.undo("default"),
+            lambda: service.undo("default"),
+            lambda: service.unlearn("default", "camera 2"),
+        ):
+            operation()
+        stop.set()
+        clients.join()
+        live = state_of(service)
+    for path in snapshots(tmp_path):
+        path.unlink()
+    with open_service(tmp_path) as service:
+        assert same_bits(live, state_of(service))
+
+
+def spoil(path, where):
+    content = bytearray(path.read_bytes())
+    header = int.from_bytes(content[:8], "little")
+    begin = json.loads(content[8 : 8 + header])["knowledge"]["data_offsets"][0]
+    if where == "truncated":
+        del content[len(content) // 2 :]
+    else:
+        content[{"description": 40, "state": 8 + header + begin}[where]] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("where", ["truncated", "description", "state"])
+def test_a_damaged_snapshot_is_noticed_and_an_older_one_is_taken(tmp_path, where, caplog):
+    with open_service(tmp_path, snapshot_samples=5) as service:
+        for seed in range(12):
+            ask(service, seed)
+        live = state_of(service)
+    assert len(snapshots(tmp_path)) > 1
+    for path in snapshots(tmp_path):
+        spoil(path, where)
+    with caplog.at_level(logging.WARNING, "pta.serve"), open_service(tmp_path) as service:
+        assert same_bits(live, state_of(service))
+    assert caplog.records
+
+
+def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(tmp_path):
+    with open_service(tmp_path, snapshot_samples=5, journal_max=1) as service:
+        for seed in range(30):
+            ask(service, seed)
+        service.create("another")  # which comes after everything that is learned
+        service._saving.thread.submit(lambda: None).result()
+        dropped = service.summary("default")["oldest"]["sequence"]
+        assert dropped
+        assert "oldest moment" in str(refused(409, service.rewind, "default", to_sequence=dropped - 1))
+        refused(409, service.rewind, "default", to_time=1.0)
+        assert service.rewind("default", to_sequence=dropped)["sequence"]
+        live = state_of(service)
+    with open_service(tmp_path) as service:
+        assert same_bits(live, state_of(service))
+    for path in snapshots(tmp_path):
+        spoil(path, "truncated")
+    with pytest.raises(PtaError, match="the journal no longer reaches back so far"):
+        open_service(tmp_path)
+
+
+def refused(status, call, *arguments, **named):
+    with pytest.raises(Refused) as caught:
+        call(*arguments, **named)
+    assert caught.value.status == status
+    return caught.value
+
+
+def held_anywhere(folder, rows):
+    found = [row.tobytes() for row in rounded(rows)]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files for row in found if row in path.read_bytes()]
+
+
+def test_erased_samples_are_in_no_file_and_cannot_come_back(tmp_path):
+    with open_service(tmp_path, snapshot_samples=3) as service:
+        for seed in range(9):
+            ask(service, seed, source="street" if seed % 2 else "kitchen", count=2)
+        assert held_anywhere(tmp_path, features(3, 2))
+        assert service.unlearn("default", "street", erase=True)["samples"] == 8
+        refused(409, service.undo, "default")
+        live = state_of(service)
+        assert not held_anywhere(tmp_path, np.concatenate([features(seed, 2) for seed in (1, 3, 5, 7)]))
+        assert held_anywhere(tmp_path, features(2, 2))
+    with open_service(tmp_path) as service:
+        assert same_bits(live, state_of(service))
+        assert service.summary("default")["sources"] == [{"source": "kitchen", "samples": 10}]
+        service.delete("default")
+        assert not held_anywhere(tmp_path, features(2, 2))
+        assert not snapshots(tmp_path)
+
+
+def test_an_exported_state_loads_and_an_import_can_be_undone(tmp_path):
+    with open_service(tmp_path / "one") as service, open_service(tmp_path / "other") as other:
+        for seed in range(6):
+            ask(service, seed)
+        ask(other, 50)
+        mine, theirs = state_of(service), state_of(other)
+        file = tmp_path / "state.safetensors"
+        file.write_bytes(service.export("default"))
+        assert same_bits(load_adapter(file, CLASSIFIER).state(), mine)
+        other.import_("default", file.read_bytes())
+        assert same_bits(state_of(other), mine)
+        ask(other, 51)
+        after = state_of(other)
+    with open_service(tmp_path / "other") as other:
+        assert same_bits(state_of(other), after)
+        other.rewind("default", to_sequence=1)
+        assert same_bits(state_of(other), theirs)
+        other.undo("default")
+        assert same_bits(state_of(other), after)
+
+
+def test_a_state_of_another_rule_is_refused_before_anything_is_written(tmp_path):
+    with open_service(tmp_path / "one", parameters={"h": 7.0}) as service:
+        content = service.export("default")
+    with open_service(tmp_path / "other") as other:
+        before = other.version("default")
+        for bad in (content, content[:100], b"no state"):
+            refused(422, other.import_, "default", bad)
+        assert other.version("default") == before
+        assert not list((tmp_path / "other").glob("streams/*/imports/*"))
+
+
+def test_a_folder_of_another_classifier_or_rule_is_refused_in_one_line(tmp_path):
+    open_service(tmp_path).close()
+    names = [*CLASSIFIER.class_names[:-1], "another"]
+    turned = torch.roll(CLASSIFIER.anchors, 1, dims=1)
+    for served in (
+        Served(CLASSIFIER, parameters={"h": 3.0}),
+        Served(CLASSIFIER, "tda"),
+        Served(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)),
+        Served(ZeroShotClassifier(turned, CLASSIFIER.class_names, CLASSIFIER.scale)),
+    ):
+        with pytest.raises(PtaError) as refusal:
+            Service.open(served, tmp_path)
+        assert str(tmp_path) in str(refusal.value)
+
+
+def test_a_state_from_another_processor_is_said_in_the_log(tmp_path, caplog, monkeypatch):
+    with open_service(tmp_path) as service:
+        ask(service, 1)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
+    with caplog.at_level(logging.WARNING, "pta.serve"):
+        open_service(tmp_path).close()
+    assert "agree up to rounding" in caplog.text

@@ -1,0 +1,269 @@
+"""The page of `pta serve` in a real browser, with a real service behind it."""
+
+import re
+from itertools import count
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from pages import CHROMIUM
+from prefix_proxy import prefix_proxy
+from processes import PATIENCE
+from serve_load import TOKEN, Server
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+expect = sync_api.expect
+expect.set_options(timeout=1000 * PATIENCE)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the page with")
+
+CLASSES, DIM = 60, 16
+RNG = np.random.default_rng(1)
+ANCHORS = RNG.standard_normal((CLASSES, DIM)).astype(np.float32)
+NAMES = [f"bird {number}" for number in range(CLASSES)]
+
+
+@pytest.fixture(scope="module")
+def feature_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("served") / "birds.npz"
+    np.savez(path, image_features=ANCHORS[:1], text_features=ANCHORS, classnames=np.array(NAMES))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(feature_file):
+    with Server(feature_file.parent / "own", "--features-only", str(feature_file)) as server:
+        yield server
+
+
+@pytest.fixture
+def stream(server, number=count()):  # noqa: B008 every test has a stream of its own
+    name = f"test-{next(number)}"
+    server.ask("PUT", f"/streams/{name}")
+    return name
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Opens an address; in the end nothing was asked of other hosts, and the console has no error but the expected."""
+    pages, requests, errors = [], [], []
+
+    def visit(address, *, width=1200, **options):
+        page = browser.new_context(viewport={"width": width, "height": 900}, **options).new_page()
+        page.set_default_timeout(1000 * PATIENCE)
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        page.requests, page.errors = requests, errors
+        pages.append(page)
+        return page
+
+    yield visit
+    hosts = {urlsplit(page.url).netloc for page in pages}
+    for page in pages:
+        page.context.close()
+    assert {urlsplit(url).netloc for url in requests} <= hosts
+    assert errors == []
+
+
+@pytest.fixture
+def page(visit, server, stream):
+    """The page of a stream that has learned nothing."""
+    return watching(visit(link(server)), stream)
+
+
+def address(server):
+    return f"http://127.0.0.1:{server.port}/"
+
+
+def link(server):
+    return f"{address(server)}#token={TOKEN}"
+
+
+def watching(page, stream):
+    page.get_by_label("Stream").select_option(stream)
+    expect(page.get_by_role("heading", level=1)).to_have_text(stream)
+    return page
+
+
+def send(server, stream, samples, source=None):
+    """One request per sample, each learned."""
+    for _ in range(samples):
+        feature = ANCHORS[RNG.integers(CLASSES)] + RNG.standard_normal(DIM).astype(np.float32)
+        tensor = {"name": "features", "datatype": "FP32", "shape": [1, DIM], "data": feature.tolist()}
+        parameters = {"stream": stream, "learn": True} | ({"source": source} if source else {})
+        server.ask("POST", "/v2/models/pta/infer", {"inputs": [tensor], "parameters": parameters})
+
+
+def confirm(page, concerned):
+    """Agree to the question that is asked, which must name the number of samples."""
+    expect(page.locator("#concerned")).to_have_text(f"{concerned} concerned.")
+    page.locator("#agreed").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_figures_move_while_a_client_sends(page, server, stream):
+    expect(page.locator("#connection")).to_have_text("live")
+    for learned in (30, 60):
+        send(server, stream, 30, "door")
+        expect(page.locator("#answered")).to_have_text(str(learned))
+        expect(page.locator("#position")).to_have_text(str(learned))
+        expect(page.locator("#sources tbody tr")).to_have_text([re.compile(rf"door\s*{learned}")])
+    expect(page.locator("#rate")).not_to_have_text("0.0")
+    for figure in ("p50", "p99", "changed-100", "changed-1000", "changed-all", "entropy-adapted", "entropy-mean"):
+        expect(page.locator(f"#{figure}")).to_have_text(re.compile(r"\d"))
+    summary = server.ask("GET", f"/streams/{stream}")
+    touched = max(summary["classes"], key=lambda one: (one["touches"], one["answers"]))
+    row = page.locator("#classes tbody tr").first
+    figures = [touched["name"], str(touched["touches"]), str(touched["answers"]), f"{touched['cosine']:.3f}"]
+    expect(row.locator("th, td:not(.way)")).to_have_text(figures)
+    widths = page.locator(".bar rect").evaluate_all(
+        "(bars) => bars.map((bar) => parseFloat(bar.getAttribute('width')))"
+    )
+    assert max(widths) == 100
+    assert "ccuracy" not in page.content()
+
+
+def test_a_stream_is_frozen_and_thawed_after_a_question(page, server, stream):
+    page.get_by_role("button", name="Freeze…").click()
+    page.get_by_role("button", name="Cancel").click()
+    assert not server.ask("GET", f"/streams/{stream}")["frozen"]
+    page.get_by_role("button", name="Freeze…").click()
+    confirm(page, "0 samples")
+    expect(page.locator("#state")).to_contain_text("Frozen")
+    assert server.ask("GET", f"/streams/{stream}")["frozen"]
+    page.get_by_role("button", name="Thaw…").click()
+    confirm(page, "0 samples")
+    expect(page.locator("#state")).to_contain_text("Learning")
+
+
+def test_a_rewind_takes_samples_back_and_undo_brings_them_again(page, server, stream):
+    send(server, stream, 12)
+    expect(page.locator("#position")).to_have_text("12")
+    page.get_by_label("Sequence", exact=True).fill("5")
+    page.locator("#rewind").click()
+    confirm(page, "7 samples")
+    expect(page.locator("#position")).to_have_text("5")
+    expect(page.locator("#history tbody th").first).to_have_text("Rewind to 5")
+    page.locator("#undo").click()
+    confirm(page, "7 samples")
+    expect(page.locator("#position")).to_have_text("12")
+    expect(page.locator("#history tbody th")).to_contain_text(["Undo", "Rewind to 5 (lifted)"])
+    page.locator("#undo").click()
+    expect(page.locator("#notice")).to_contain_text("undo")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert len(page.errors) == 1  # the refusal, which a browser writes to its console
+    page.errors.clear()
+
+
+def test_one_source_is_unlearned(page, server, stream):
+    send(server, stream, 4, "door <1>")
+    send(server, stream, 6, "roof")
+    page.get_by_role("button", name="Un-learn door <1>…").click()
+    expect(page.locator("#question")).to_have_text(f"Un-learn door <1> in {stream}?")
+    confirm(page, "4 samples")
+    expect(page.locator("#position")).to_have_text("6")
+    expect(page.locator("#history tbody th").first).to_have_text("Un-learn door <1>")
+
+
+def test_without_login_nothing_is_shown_and_nothing_is_changed(visit, server, stream):
+    page = visit(address(server))
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.locator("#watch")).to_be_hidden()
+    assert stream not in page.content()
+    page.get_by_label("Token").fill("a token of another service")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("token")
+    freeze = f"fetch('streams/{stream}/freeze', {{method: 'POST', headers: {{'X-PTA': '1'}}}}).then((a) => a.status)"
+    assert page.evaluate(freeze) == 401
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_label("Token").press("Enter")
+    watching(page, stream)
+    assert page.evaluate(freeze.replace("'X-PTA': '1'", "")) == 401
+    assert not server.ask("GET", f"/streams/{stream}")["frozen"]
+    assert all("401" in error for error in page.errors)
+    page.errors.clear()
+
+
+def test_the_token_of_a_login_link_is_neither_sent_in_an_address_nor_kept(visit, server, stream):
+    page = watching(visit(link(server)), stream)
+    assert page.url == address(server)
+    assert not any(TOKEN in url for url in page.requests)
+    assert page.evaluate("document.cookie + JSON.stringify({...localStorage, ...sessionStorage})") == "{}"
+    page.reload()
+    watching(page, stream)
+
+
+def test_everything_can_be_done_with_the_keyboard(page, server, stream):
+    send(server, stream, 3, "door")
+    unlearn = page.get_by_role("button", name="Un-learn door…")
+    expect(unlearn).to_be_visible()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if unlearn.evaluate("(button) => button === document.activeElement"):
+            break
+    expect(unlearn).to_be_focused()
+    send(server, stream, 3, "roof")
+    send(server, stream, 3, "roof")  # now the larger source, in the row above
+    expect(page.locator("#sources tbody th")).to_have_text(["roof", "door"])
+    expect(unlearn).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(unlearn).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#position")).to_have_text("6")
+    page.locator("#moment").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#sequence")).to_have_value("8")
+    expect(page.locator("#rewind")).to_be_enabled()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_need_not_scroll_sideways(visit, server, stream, scheme):
+    send(server, stream, 5, "a-source-with-a-name-that-is-longer-than-any-narrow-screen-is-wide.example.org")
+    server.ask("POST", f"/streams/{stream}/rewind", {"sequence": 2})
+    page = watching(visit(link(server), width=360, color_scheme=scheme), stream)
+    expect(page.locator("#history tbody tr")).not_to_have_count(0)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.locator("#undo").click()
+    box = page.get_by_role("dialog").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 360
+
+
+def test_of_many_classes_the_most_touched_are_shown_and_others_are_found_by_name(page, server, stream):
+    send(server, stream, 3)
+    names = page.locator("#classes tbody th")
+    expect(names).to_have_count(20)
+    page.get_by_label("Search").fill("BIRD 5")
+    expect(names).to_have_count(11)  # 5 and 50 to 59
+    page.get_by_label("Search").fill("no such")
+    expect(names).to_have_count(0)
+    expect(page.locator("#more-classes")).to_have_text("No class has this in its name.")
+
+
+def test_it_works_behind_a_proxy_that_takes_a_prefix_off(visit, feature_file, tmp_path):
+    with (
+        Server(tmp_path, "--features-only", str(feature_file), "--root-path", "/team/pta") as server,
+        prefix_proxy("/team/pta", server.port) as port,
+    ):
+        page = watching(visit(f"http://127.0.0.1:{port}/team/pta/#token={TOKEN}"), "default")
+        expect(page.locator("#connection")).to_have_text("live")
+        page.get_by_role("button", name="Freeze…").click()
+        confirm(page, "0 samples")
+        expect(page.locator("#state")).to_contain_text("Frozen")
+        page.context.close()
