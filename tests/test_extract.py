@@ -151,7 +151,7 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
     data, images = load_features(out), open_samples(photos)
     assert data.labels.tolist() == np.delete(images.labels, 5).tolist()
     assert run(encoder, photos, out, on_error="skip") == done.__class__(out, 39, 0, done.skipped)
-    with pytest.raises(UnreadableSample, match=rf"{bad.name}: no image"):
+    with pytest.raises(UnreadableSample, match=rf"{bad.name}: not an image"):
         run(encoder, photos, out)  # what was skipped then is not silently missing now
 
 
@@ -228,7 +228,7 @@ def test_the_command_stores_patches_if_asked_and_says_how_large_the_file_will_be
     out = tmp_path / "f.safetensors"
     done = pta("extract", photos, "--model", "embedded", "--out", out, "--patches", "--views", "4")
     assert done.returncode == 0
-    assert "f.safetensors will take 563.2 kB, and as much again while it is made" in done.stderr
+    assert "f.safetensors will take 563.2 kB, and twice that while it is written" in done.stderr
     samples = load_features(out).samples
     assert (samples.views.shape[1], samples.patches.shape[1]) == (4, 49)
 

@@ -23,7 +23,7 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
             raise StateMismatch(f"no class can be added to a state of {piece.owner.name}: {piece.owner.fixed_classes}")
     old = adapter.classifier
     if require_text("the name of a class", name) in old.class_names:
-        raise InvalidParameter(f"the class {shown(name)} already exists")
+        raise InvalidParameter(f"there is a class {shown(name)} already")
     row = plain_tensor("the anchor", anchor, InvalidClassifier).to(old.anchors)
     if row.shape != (old.dim,):
         raise InvalidClassifier(f"the anchor must have {old.dim} numbers, got shape {tuple(row.shape)}")

@@ -24,6 +24,6 @@ def require_reachable(repository: str, *, model: str, instead: str) -> None:
     except Exception:  # whatever the HTTP library of the day raises without a network
         reason = "the hub cannot be reached"
     raise UnavailableModel(
-        f"{model} is not on this machine and could not be downloaded ({reason}); give a local {instead}, "
+        f"{model} is not on this machine and could not be fetched ({reason}); give a local {instead}, "
         "or try --model embedded (it knows clothing only)"
     )

@@ -178,7 +178,7 @@ def _fetched(open_clip: Any, name: str, about: dict[str, Any]) -> str:
     try:
         return str(open_clip.download_pretrained(about))
     except Exception as error:
-        raise UnavailableModel(f"openclip:{name} could not be downloaded: {first_line(error)}") from None
+        raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
 
 
 def _repository(name: str) -> str:
@@ -194,7 +194,7 @@ def _repository(name: str) -> str:
     try:
         return f"local-dir:{snapshot_download(repository, allow_patterns=wanted)}"
     except Exception as error:
-        raise UnavailableModel(f"openclip:{name} could not be downloaded: {first_line(error)}") from None
+        raise UnavailableModel(f"openclip:{name} could not be fetched: {first_line(error)}") from None
 
 
 def _preprocessing(architecture: str, about: dict[str, Any]) -> Preprocessing:
