@@ -177,14 +177,14 @@ def test_what_cannot_be_read_or_resized_stops_after_what_came_before_it_or_is_sk
     bad.write_bytes(b"no picture")
     stopped = pta(*call(tmp_path / "photos"), cwd=place)
     assert (stopped.returncode, len(rows_of(stopped.stdout))) == (2, 4)
-    assert f"{bad}: no image" in stopped.stderr
+    assert f"{bad}: not an image" in stopped.stderr
     assert "--on-error skip" in stopped.stderr
     Image.new("LAB", (30, 30)).save(tmp_path / "photos" / "lab.tif")
     (tmp_path / "photos" / "loop.jpg").symlink_to("loop.jpg")
     (tmp_path / "photos" / "self").symlink_to("self")
     rows, err = run(tmp_path / "photos", "--on-error", "skip")
     assert len(rows) == 11
-    for told in (f"skipped: {bad}: no image", "lab.tif: conversion from LAB", "loop.jpg cannot be read", "3 skipped"):
+    for told in (f"skipped: {bad}: not an image", "lab.tif: conversion from LAB", "loop.jpg cannot be read", "3 skipped"):
         assert told in err
 
 
