@@ -184,7 +184,12 @@ def test_what_cannot_be_read_or_resized_stops_after_what_came_before_it_or_is_sk
     (tmp_path / "photos" / "self").symlink_to("self")
     rows, err = run(tmp_path / "photos", "--on-error", "skip")
     assert len(rows) == 11
-    for told in (f"skipped: {bad}: not an image", "lab.tif: conversion from LAB", "loop.jpg cannot be read", "3 skipped"):
+    for told in (
+        f"skipped: {bad}: not an image",
+        "lab.tif: conversion from LAB",
+        "loop.jpg cannot be read",
+        "3 skipped",
+    ):
         assert told in err
 
 
