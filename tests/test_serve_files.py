@@ -98,6 +98,36 @@ def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(t
         open_service(tmp_path)
 
 
+def test_a_stream_without_rows_does_not_keep_others_from_making_room(tmp_path):
+    with open_service(tmp_path, snapshot_samples=5, journal_max=1) as service:
+        ask(service, 1, source="street")
+        erased = service.unlearn("default", "street", erase=True)["sequence"]
+        service.create("another")
+        for seed in range(12):
+            ask(service, seed, stream="another")
+        service._saving.thread.submit(lambda: None).result()
+        assert service.summary("default")["oldest"]["sequence"] == erased
+        assert service.summary("another")["oldest"]["sequence"] > 0
+        refused(409, service.rewind, "default", to_time=1.0)
+
+
+def test_a_backup_is_a_data_folder(tmp_path):
+    with open_service(tmp_path / "state", snapshot_samples=5, journal_max=1) as service:
+        for seed in range(12):
+            ask(service, seed)
+        service.create("another")
+        service.import_("another", service.export("default"))
+        service._saving.thread.submit(lambda: None).result()
+        assert service.summary("default")["oldest"]["sequence"] > 0
+        service._journal.backup(tmp_path / "copy")
+        live = {name: state_of(service, name) for name in ("default", "another")}
+    with open_service(tmp_path / "copy") as copy:
+        assert all(same_bits(state, state_of(copy, name)) for name, state in live.items())
+    names = [*CLASSIFIER.class_names[:-1], "another"]
+    with pytest.raises(PtaError, match="belongs to another service"):
+        Service.open(Served(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)), tmp_path / "copy")
+
+
 def refused(status, call, *arguments, **named):
     with pytest.raises(Refused) as caught:
         call(*arguments, **named)
@@ -174,6 +204,8 @@ def test_a_folder_of_another_classifier_or_rule_is_refused_in_one_line(tmp_path)
         with pytest.raises(PtaError) as refusal:
             Service.open(served, tmp_path)
         assert str(tmp_path) in str(refusal.value)
+    with pytest.raises(PtaError, match=r"with pta\.h 20\.0, and is opened with 3\.0"):
+        open_service(tmp_path, parameters={"h": 3.0})
 
 
 def test_a_state_from_another_processor_is_said_in_the_log(tmp_path, caplog, monkeypatch):

@@ -113,7 +113,7 @@ def serve(
         limits=Limits(max_pixels=max_pixels),
     )
     with Service.open(served, None if no_journal else data, settings) as service:
-        token = _token(token_file, data)
+        token = _token(token_file, None if no_journal else data)
         http = HttpSettings(
             token,
             allowed_hosts=(host, *(allowed_host or ())),

@@ -68,16 +68,23 @@ class StreamSet:
         """Let nothing more come to a stream; the default one is there again, empty."""
         if self.get(stream.name) is not stream:
             raise Refused(404, f"stream {stream.name} was deleted")
+        if self._journal.read_only is not None:
+            raise Refused(503, f"nothing was changed: the journal is read-only: {self._journal.read_only}")
         stream.gone = True
         self._leaving.add(stream.name)
         del self._by_name[stream.name]
 
     def erase(self, stream: LiveStream) -> None:
-        """Remove the rows and files of a stream that was forgotten."""
-        self._journal.delete(stream.number)
-        if stream.past is not None:
-            shutil.rmtree(stream.past.folder, ignore_errors=True)
-        self._leaving.remove(stream.name)
+        """Remove the rows and files of a stream that was forgotten; if its rows stay, it is there again."""
+        try:
+            self._journal.delete(stream.number)
+        finally:
+            self._leaving.remove(stream.name)
+            if isinstance(self._journal, Journal) and stream.name in self._journal.streams():
+                stream.gone = False
+                self._by_name[stream.name] = stream
+            elif stream.past is not None:
+                shutil.rmtree(stream.past.folder, ignore_errors=True)
         if stream.name == DEFAULT:
             self.create(DEFAULT)
 
