@@ -2,7 +2,9 @@
 
 import json
 import logging
+import sqlite3
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -126,6 +128,36 @@ def test_a_backup_is_a_data_folder(tmp_path):
     names = [*CLASSIFIER.class_names[:-1], "another"]
     with pytest.raises(PtaError, match="belongs to another service"):
         Service.open(Served(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)), tmp_path / "copy")
+
+
+def test_after_a_repair_the_state_is_that_of_the_rows_that_are_left(tmp_path):
+    with open_service(tmp_path) as service:
+        ask(service, 1, count=4)
+        kept = state_of(service)
+        ask(service, 2, count=3)
+        ask(service, 3, count=5)
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection, connection:
+        connection.execute("UPDATE samples SET feature = zeroblob(32) WHERE id = 6")
+    for settings in ({"repair": True}, {}):
+        with open_service(tmp_path, **settings) as service:
+            assert same_bits(kept, state_of(service))
+            assert service.streams()[0]["sequence"] == 12
+    (tmp_path / "journal.sqlite").unlink()
+    with pytest.raises(PtaError, match="is gone; restore a backup"):
+        open_service(tmp_path)
+
+
+def test_a_stream_deleted_by_a_killed_process_does_not_come_back(tmp_path, monkeypatch):
+    with open_service(tmp_path) as service:
+        service.create("street")
+        ask(service, 1, stream="street", count=4)
+    with monkeypatch.context() as killed, open_service(tmp_path) as service:
+        killed.setattr("pta.serve.stream_set.shutil.rmtree", lambda *_, **__: None)
+        service.delete("street")
+    for _ in range(2):
+        with open_service(tmp_path) as service:
+            service.create("street")
+            assert service.summary("street")["position"] == 0
 
 
 def refused(status, call, *arguments, **named):

@@ -229,6 +229,8 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
     if is_damaged(log):
         raise UnreadableFile(f"{log} is damaged in the middle; --repair cuts before the damage")
     if not path.exists():
+        if (path.parent / "streams").exists():
+            raise UnreadableFile(f"{path} is gone; restore a backup, or choose another data folder")
         with new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
             connection.execute("INSERT INTO about VALUES (?, 0, ?)", (text, seal(text, 0)))

@@ -26,6 +26,7 @@ class StreamSet:
         self._by_name: dict[str, LiveStream] = {}
         self._leaving: set[str] = set()
         if isinstance(journal, Journal):
+            self._remove_deleted(journal)
             for name, number in journal.streams().items():
                 self._by_name[name] = self._recovered(journal, name, number)
         if DEFAULT not in self._by_name:
@@ -88,6 +89,14 @@ class StreamSet:
         if stream.name == DEFAULT:
             self.create(DEFAULT)
 
+    def _remove_deleted(self, journal: Journal) -> None:
+        """Remove the files of deleted streams, which a killed process may have left."""
+        assert self._folder is not None  # as there is a journal
+        numbers = {str(number) for number in journal.streams().values()}
+        for folder in self._folder.glob("streams/*"):
+            if folder.name not in numbers:
+                shutil.rmtree(folder, ignore_errors=True)
+
     def _past(self, number: int) -> Past | None:
         if self._folder is None or not isinstance(self._journal, Journal):
             return None
@@ -99,7 +108,7 @@ class StreamSet:
         assert past is not None
         last, when = journal.last(number)
         operations = journal.operations(number)
-        past.snapshots.remove(last + 1, 2**63)  # of rows that a repair cut off
+        past.snapshots.remove(last + 1, 2**63)  # of rows that came after a backup, or that a repair cut off
         for row in operations:
             if row.argument.get("erase"):  # a killed process may have left them
                 past.snapshots.remove(row.argument["first"], row.sequence - 1)
