@@ -239,11 +239,15 @@ def test_a_disk_that_fails_is_no_mistake_of_the_client(server, monkeypatch):
         server.ask("PUT", "/streams/later"),
         server.ask("DELETE", "/streams/default"),
         server.ask("POST", "/streams/default/freeze"),
+        server.ask(
+            "POST", "/streams/default/import", before[0]["default"], {"Content-Type": "application/octet-stream"}
+        ),
         server.infer(good(server), parameters={"stream": "first"}),
     ):
         assert answer.status == 503
         assert "disk full" in error_of(answer)
     assert server.state() == before
+    assert not list(server.folder.glob("streams/*/imports/*"))
 
 
 def test_streams_come_on_first_use_up_to_a_number(server):

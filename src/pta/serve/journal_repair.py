@@ -57,8 +57,8 @@ def _remove_snapshots(connection: sqlite3.Connection, folder: Path) -> None:
         ) FROM streams
     """
     for stream, last in connection.execute(query):
-        for snapshot in folder.glob(f"streams/{stream}/snapshots/[0-9]*.safetensors"):
-            if int(snapshot.stem) > last:
+        for snapshot in folder.glob(f"streams/{stream}/snapshots/*.safetensors"):
+            if snapshot.stem.isdecimal() and int(snapshot.stem) > last:
                 snapshot.unlink()
 
 
