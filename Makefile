@@ -30,7 +30,7 @@ test-gpu: .venv/installed-dev
 	$(BIN)/pytest $(GPU_TESTS)
 
 test-kills: .venv/installed-dev
-	PTA_KILLS=200 $(BIN)/pytest tests/test_kills.py
+	PTA_KILLS=200 PTA_CLUSTER_KILLS=20 $(BIN)/pytest tests/test_kills.py tests/test_cluster_ray.py
 
 # Kills the journal's process 1,000 and the whole service 200 times.
 test-crash: .venv/installed-dev

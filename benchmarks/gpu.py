@@ -289,7 +289,7 @@ def inverses(dim: int) -> Iterator[Row]:
         ways = {
             "Cholesky": partial(by_cholesky, matrix),
             "products": partial(inverse_by_products, matrix, 1 + dim / 4),
-        } | {f"{steps} steps from before": partial(by_products, matrix, guess, steps) for steps in (2, 3)}
+        } | {f"{steps} steps from the previous metric": partial(by_products, matrix, guess, steps) for steps in (2, 3)}
         for way, work in ways.items():
             time = median(turns({way: recorded(work)}, 1, 20)[way])
             error = float((work() - exact).abs().max() / exact.abs().max())

@@ -105,9 +105,7 @@ def on_cpu(repeats: int) -> Iterator[Row]:
         repeats,
     )
     python = BATCH * ratio(seconds["python"], seconds["ours"])
-    yield row(
-        name, seconds["ours"], "a loop over points in Python, from one cloud", python, "at least 20", python >= 20
-    )
+    yield row(name, seconds["ours"], "a Python loop over points, on one cloud", python, "at least 20", python >= 20)
     released = ratio(seconds["released"], seconds["ours"])
     yield row(
         name, seconds["ours"], "the released loop of tensors, cloud by cloud", released, "at least 4", released >= 4
@@ -128,7 +126,7 @@ def on_cpu(repeats: int) -> Iterator[Row]:
     few = clouds(FEW).numpy()
     seconds = measure({"ours": lambda: [corrupt_points(one, *how, seed=1) for one in few for how in EVERY]}, repeats)
     whole = [one * SET / FEW for one in seconds["ours"]]
-    name = f"{SET} clouds under 7 corruptions of 5 severities, from {FEW} of them"
+    name = f"{SET} clouds under 7 corruptions of 5 severities, measured on {FEW}"
     yield row(name, whole, "two minutes", median(whole) / 120, "at most 1", median(whole) < 120)
 
     encoder = UlipEncoder(random_ulip(small=False)).ready()
@@ -145,7 +143,7 @@ def on_cpu(repeats: int) -> Iterator[Row]:
     single = [time * BATCH / 4 for time in seconds["one"]]
     faster = ratio(single, seconds["batch"])
     name = f"ULIP, {BATCH} clouds at once, sampling included"
-    yield row(name, seconds["batch"], "one by one, per cloud, from four", faster, "at least 3", faster >= 3)
+    yield row(name, seconds["batch"], "one by one, measured on four clouds", faster, "at least 3", faster >= 3)
     share = ratio(seconds["pta"], seconds["batch"])
     yield row(f"PTA's step on {BATCH} clouds", seconds["pta"], "encoding them", share, "at most 0.01", share <= 0.01)
 

@@ -59,7 +59,7 @@ def reasons(real: list[FeatureFile], fashion: FeatureFile) -> Iterator[Row]:
         )
         yield note(data, "onzeta", gains(data, "onzeta"))
         yield note(data, "onzeta without balancing (dual_step=0)", gains(data, "onzeta", dual_step=0.0))
-        yield note(data, "onzeta without learnt proxies (proxy_step=0)", gains(data, "onzeta", proxy_step=0.0))
+        yield note(data, "onzeta without learned proxies (proxy_step=0)", gains(data, "onzeta", proxy_step=0.0))
     yield note(real[0], f"onzeta on {EACH} samples of each class", gains(balanced(real[0]), "onzeta"))
     for data in real:
         for method in ("adapt", "oga", "pta"):

@@ -12,7 +12,7 @@ def engines() -> Table:
 
     engines = ("per-sample loop", "step", "chunk", "chunk, compiled")
     lines = [[engine, *(cell(engine, size) for size in sizes)] for engine in engines]
-    return [["cost in zero-shot products", *(f"C = {int(size):,}" for size in sizes)], *lines]
+    return [["cost relative to zero-shot", *(f"C = {int(size):,}" for size in sizes)], *lines]
 
 
 def one_sample() -> Table:
@@ -25,4 +25,4 @@ def one_sample() -> Table:
 
     names = {"f·Tᵀ and f·Rᵀ alone": "two products", "step": "step", "step, compiled": "step, compiled"}
     lines = [[title, *(cell(way, size) for size in sizes)] for title, way in names.items()]
-    return [["µs (times as fast as `step`)", *(f"C = {int(size):,}" for size in sizes)], *lines]
+    return [["µs (speed-up over `step`)", *(f"C = {int(size):,}" for size in sizes)], *lines]

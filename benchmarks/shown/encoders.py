@@ -24,7 +24,7 @@ def fast_decode() -> Table:
         size = f"{row['width']}×{row['height']}"
         return [row["model"], size, f"{row['pixels_made_faster_by']}×", *cosines]
 
-    head = ["", "photograph", "pixels made faster by", "cosine with the exact features, least of 8"]
+    head = ["", "photograph", "speed-up of decoding and resizing", "cosine with the exact features, minimum of 8"]
     ordered = sorted(rows("encode-fast-decode"), key=lambda row: row["model"] == "embedded")
     return [[*head, "mean cosine between different pictures"], *map(line, ordered)]
 

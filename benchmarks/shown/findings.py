@@ -85,7 +85,7 @@ def collapse() -> Table:
 
 def one_class() -> Table:
     columns = ("dataset", "printed", "first_class", "classes_of_the_printed_share", "classes")
-    head = ["test split", "printed for raw s", "share of the first class", "classes with the printed share", "of"]
+    head = ["split", "printed for raw s", "share of the first class", "classes with the printed share", "classes"]
     return [head, *([row[column] for column in columns] for row in rows("findings-one-class"))]
 
 
@@ -137,7 +137,7 @@ def poison() -> Table:
         for prefix in ("0", "1", "5", "10", "all")
     ]
     mistakes = _of_files("poison", "confident_mistakes", method="pta", prefix="all")
-    return [["prefix", "method", *FILES], *lines, ["confident mistakes there are", "", *mistakes]]
+    return [["prefix", "method", *FILES], *lines, ["number of confident mistakes", "", *mistakes]]
 
 
 def after_poison() -> Table:

@@ -18,7 +18,7 @@ ONLINE = (
     *("sca", "adapt", "dota", "oga", "onzeta", "freetta", "dpe"),
 )
 COLUMNS = ("confidence", "right_above_99")
-TOGETHER = ("stata", "adapt-transductive", "transclip")  # what waits for a batch or the whole stream
+TOGETHER = ("stata", "adapt-transductive", "transclip")  # methods that need a batch or the whole stream
 
 
 def _named(method: str) -> str:
@@ -93,7 +93,7 @@ def confidence() -> Table:
         cells = (pair[0] if row["factor"] == "1.0" else " → ".join(pair) for pair in pairs)
         return [title, f"`{method}`", f"{float(row['accuracy']):.0f}", *cells]
 
-    head = ["", "method", "accuracy", "mean confidence", "right above 0.99"]
+    head = ["", "method", "accuracy", "mean confidence", "accuracy above 0.99"]
     return [head, *(line(*file, method) for file in files.items() for method in ("clip", "pta"))]
 
 
@@ -135,7 +135,7 @@ def wpta_ablation() -> Table:
 
 def wpta_speed() -> Table:
     columns = ("implementation", "us_per_sample", "of_chunk", "of_chunk_compiled")
-    head = ["", "µs per sample", "of PTA's chunk", "of PTA's compiled chunk"]
+    head = ["", "µs per sample", "relative to PTA's chunk engine", "relative to the compiled one"]
     return [head, *([row[column] for column in columns] for row in rows("wpta-cpu"))]
 
 
@@ -149,7 +149,7 @@ def rounding() -> Table:
 
     largest = "largest difference of logits"
     return [
-        ["method", "answers", "batches change", largest, "the last bit changes", largest],
+        ["method", "answers", "changed by batches", largest, "changed by the last bit", largest],
         *map(line, rows("rounding")),
     ]
 
@@ -176,5 +176,5 @@ def speed() -> Table:
         ]
 
     unit = "ms per sample"
-    head = ["method", f"loop, {unit}", f"batches, {unit}", "ratio", "compared on the first"]
-    return [[*head, f"a longer stream, {unit}", f"one by one, {unit}"], *map(line, rows("methods-cpu"))]
+    head = ["method", f"loop, {unit}", f"batches, {unit}", "ratio", "samples compared"]
+    return [[*head, f"longer stream, {unit}", f"one by one, {unit}"], *map(line, rows("methods-cpu"))]

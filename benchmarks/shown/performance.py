@@ -32,7 +32,7 @@ def speed() -> Table:
             *(written(row["images_per_second"], ",.0f") for row in plain.values()),
         ]
 
-    head = ["", "batch", "CLIP", "PTA", "PTA, of CLIP", "TDA, of CLIP", "plain CLIP", "plain PTA", "plain TDA"]
+    head = ["", "batch", "CLIP", "PTA", "PTA / CLIP", "TDA / CLIP", "plain CLIP", "plain PTA", "plain TDA"]
     return [head, *(line(model, batch) for model in MODELS for batch in ("1", "32", "256"))]
 
 
@@ -43,9 +43,9 @@ def classes() -> Table:
         steps = (written(row["step_us"], ".1f") for row in (clip, pta))
         return [f"{int(count):,}", batch, written(pta["of_clip"], ".1%"), *steps, pta["touches"], memory]
 
-    head = ["classes", "batch", "of CLIP's speed", "zero-shot, µs per batch", "PTA's step, µs per batch"]
+    head = ["classes", "batch", "share of CLIP's speed", "zero-shot, µs per batch", "PTA's step, µs per batch"]
     lines = [line(count, batch) for batch in ("1", "256") for count in ("10", "100", "1000", "21841")]
-    return [[*head, "classes touched by a sample", "MiB beside CLIP's"], *lines]
+    return [[*head, "classes updated per sample", "MiB in addition to CLIP's"], *lines]
 
 
 def profile() -> Table:
@@ -135,10 +135,10 @@ def _tpt(name: str) -> Table:
 
     def cell(way: str, classes: str) -> str:
         row = one(name, method="tpt", setting="64 views", way=way, classes=classes)
-        made = f"; {float(row['seconds_once']):,.0f} s before" if row["seconds_once"] else ""
+        made = f"; {float(row['seconds_once']):,.0f} s of preparation" if row["seconds_once"] else ""
         return f"{written(row['ms_per_sample'], ',.0f')} ({row['times_as_fast']}×{made})"
 
-    head = ["ms per image (times as fast as the first line)", *(f"{int(count):,} classes" for count in counts)]
+    head = ["ms per image (speed-up over the first line)", *(f"{int(count):,} classes" for count in counts)]
     ways = dict.fromkeys(row["way"] for row in measured)
     return [head, *([way, *(cell(way, count) for count in counts)] for way in ways)]
 
@@ -151,7 +151,7 @@ def tpt_memory() -> Table:
         peaks = (one("prompts-gpu", setting=setting, batch=batch)["peak_gib"] for batch in batches)
         return [f"`{setting}`", *(written(peak, ".2f") for peak in peaks)]
 
-    head = ["GiB at most", *(f"batch of {batch}" for batch in batches)]
+    head = ["peak GiB", *(f"batch of {batch}" for batch in batches)]
     return [head, *map(line, dict.fromkeys(row["setting"] for row in measured))]
 
 
@@ -199,8 +199,8 @@ def decoders() -> Table:
             *(row[name] for name in ("prepare_us", "mean_distance", "largest_distance", "equal", "least_cosine")),
         ]
 
-    speeds = ["", "decoded/s", "megapixels/s", "resized/s", "both/s", "walk on the host, µs per file"]
-    distances = ["mean distance of bytes", "largest", "share of equal bytes", "least cosine of features"]
+    speeds = ["", "decoded/s", "megapixels/s", "resized/s", "both/s", "marker scan on the host, µs per file"]
+    distances = ["mean distance of bytes", "largest", "share of equal bytes", "smallest cosine of features"]
     return [speeds + distances, *map(line, rows("decoders-gpu"))]
 
 
@@ -219,9 +219,9 @@ def files() -> Table:
         what = f"{of['model']}, {of['sizes'].replace('0x', '0×')}: {of['way']}"
         return [what, *speeds, share, written(predict["megapixels_per_second"], ",.0f"), host, predict["gpu_gib"]]
 
-    head = ["", "`predict`, images/s: whole / second half", "`extract`", "of the model alone"]
+    head = ["", "`predict`, images/s: whole / second half", "`extract`", "share of the model alone"]
     measured = [row for row in rows("files-gpu") if row["command"] == "predict"]
-    return [[*head, "megapixels/s", "of the host's cores", "GiB of the GPU"], *map(line, measured)]
+    return [[*head, "megapixels/s", "share of the host's cores", "GiB on the GPU"], *map(line, measured)]
 
 
 def files_latency() -> Table:
@@ -247,7 +247,7 @@ def cpu_summary() -> Table:
         cost = written(row["cost_in_zero_shot_products"], ".2f")
         return [title, written(row["us_per_sample"], ",.1f"), faster, cost, f"{float(row['peak_bytes']) / 1e6:.1f} MB"]
 
-    head = ["", "µs per sample", "faster than the loop", "cost in zero-shot products", "peak memory"]
+    head = ["", "µs per sample", "speed-up over the loop", "cost relative to zero-shot", "peak memory"]
     return [head, *(line(*each) for each in names.items())]
 
 
@@ -259,5 +259,5 @@ def gpu_summary() -> Table:
         speeds = (written(row["images_per_second"], ",.0f") for row in (clip, pta, plain))
         return [title, *speeds, written(pta["of_clip"], ".1%")]
 
-    head = ["", "CLIP", "PTA", "PTA in plain code", "PTA's share of CLIP's speed"]
+    head = ["", "CLIP", "PTA", "PTA, plain", "PTA's share of CLIP's speed"]
     return [head, line("one at a time", "1"), line("batches of 256", "256")]

@@ -9,7 +9,7 @@ def speed() -> Table:
         met = "yes" if row["met"] == "True" else "**no**"
         return [row["what"], written(row["milliseconds"], ",.1f"), row["compared_with"], compared, row["goal"], met]
 
-    head = ["what", "milliseconds", "beside", "ratio", "goal", "met"]
+    head = ["what", "milliseconds", "compared with", "ratio", "goal", "met"]
     return [head, *map(line, rows("points-cpu"))]
 
 

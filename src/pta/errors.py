@@ -61,6 +61,10 @@ class MissingPackage(PtaError, ImportError):
     """Something optional is not installed; the message says how to install it."""
 
 
+class ClusterFailed(PtaError):
+    """A cluster cannot be reached, or its workers die."""
+
+
 @contextmanager
 def naming(what: str) -> Iterator[None]:
     """Say in front of every complaint what it is about.

@@ -250,17 +250,29 @@ def join_tensors(
     for name in joined:
         dtype, shape = held[0][name]
         declared[name] = dtype, [sum(one[name][1][0] for one in held), *shape[1:]]
+    header = _header(declared, whole, metadata)
+    write_atomically(path, _joined_bytes(header, parts, joined, whole))
+
+
+def packed_in_order(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """The content of a safetensors file with metadata in their order: equal contents are equal bytes."""
+    return b"".join(_joined_bytes(_header({}, tensors, metadata), [], [], tensors))
+
+
+def _header(
+    declared: dict[str, tuple[str, list[int]]], whole: Mapping[str, Tensor], metadata: dict[str, str]
+) -> dict[str, Any]:
     declared |= {name: (_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in whole.items()}
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, (dtype, shape) in declared.items():
         start, end = end, end + math.prod(shape) * _BYTES[dtype]
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-    write_atomically(path, _joined_bytes(header, parts, joined, whole))
+    return header
 
 
 _ROWS_AT_ONCE = 1024
-_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
+_NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
 
 

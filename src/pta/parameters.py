@@ -60,7 +60,7 @@ def learning_order(default: Order) -> Any:
 
 def prior_in_front(default: Prior = "none") -> Any:
     """Declare whether a prior stands in front of the method."""
-    return choice(default, Prior, "add to the zero-shot logits what the samples just before say of the next (local)")
+    return choice(default, Prior, "local: add a prior from the preceding samples to the zero-shot logits")
 
 
 def parameter(default: Any, check: Callable[[str, Any], Any], bounds: str, help: str) -> Any:

@@ -30,6 +30,11 @@ _REASONS = {
         "pta.cluster.bound pta.cluster.driver pta.cluster.repair pta.cluster.replay pta.cluster.scanning "
         "pta.cluster.block:require_whole_stream pta.cluster:Group"
     ),
+    "tested with a real Ray and with damaged blocks, sources and folders (test_cluster_ray, test_cluster_files)": (
+        "pta.cluster.before_file pta.cluster.extraction pta.cluster.feature_block pta.cluster.label_block "
+        "pta.cluster.listing pta.cluster.passes pta.cluster.pool pta.cluster.prediction pta.cluster.ray_pool "
+        "pta.cluster.run_folder pta.cluster.sources pta.cluster.storage pta.cluster.streams pta.datasets.feature_blocks"
+    ),
     "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (
         "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
@@ -56,6 +61,7 @@ _REASONS = {
         "pta.views.augmix pta.views.crops pta.images.preprocessing:require_bytes pta.inference.recordable"
     ),
     "through predict_stream, extract and their commands": (
+        "pta.inference.extract:stored "
         "pta.inference.encoding pta.inference.feed pta.inference.shards pta.inference.stream_progress "
         "pta.inference.decoding pta.inference.stages pta.inference.encoder_program pta.inference.workers "
         "pta.inference.live_classifier:Classifier.answers "

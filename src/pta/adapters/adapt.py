@@ -50,12 +50,12 @@ CountCurrent = Literal["twice", "once"]
 Similarity = Literal["stale", "fresh"]
 
 _TEMPERATURE = number(
-    100.0, 1e-3, 1e6, "what the evidence is divided by; the smaller, the more it overrules the zero-shot logits"
+    100.0, 1e-3, 1e6, "divisor of the evidence; a smaller value gives it more weight against the zero-shot logits"
 )
 
 
 class ADAPT(Adapter):
-    """Class Gaussians from a bank of confident samples, weighing the zero-shot logits.
+    """Class Gaussians from a bank of confident samples, which weight the zero-shot logits.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> adapter = ADAPT(classifier)
@@ -68,14 +68,14 @@ class ADAPT(Adapter):
     prototypes_in = "means"
     fixed_classes = ""
     at_once = 1024
-    slots: int = count(16, 1, 10_000, "L, the items that the bank keeps per class")
-    alpha: float = number(0.9, 0.0, 1.0, "α, the share of its items in a class's mean; the rest is its text anchor")
+    slots: int = count(16, 1, 10_000, "L, number of items that the bank keeps per class")
+    alpha: float = number(0.9, 0.0, 1.0, "α, share of the items in a class mean; the rest is the text anchor")
     temperature: float = _TEMPERATURE
     count_current: CountCurrent = choice(
-        "twice", CountCurrent, "how often an entering sample counts in its class's mean: twice (released) or once"
+        "twice", CountCurrent, "weight of an entering sample in its class mean: twice (released) or once"
     )
     similarity: Similarity = choice(
-        "stale", Similarity, "f of step 4 if the sample does not enter: the last that did (stale, released) or its own"
+        "stale", Similarity, "f of step 4 if the sample does not enter: the last entered (stale, released) or its own"
     )
     order: Order = learning_order("update-first")
     prior: Prior = prior_in_front()
@@ -145,8 +145,8 @@ class TransductiveADAPT(Adapter):
     name = "adapt-transductive"
     scope = "stream"
     may_fail = False
-    slots: int = count(6, 1, 10_000, "L, the items that the bank keeps per class")
-    alpha: float = number(0.9, 0.0, 1.0, "α, the share of the samples in a class's mean; the rest is its text anchor")
+    slots: int = count(6, 1, 10_000, "L, number of items that the bank keeps per class")
+    alpha: float = number(0.9, 0.0, 1.0, "α, share of the samples in a class mean; the rest is the text anchor")
     temperature: float = _TEMPERATURE
 
     def _step(self, samples: Samples) -> Tensor:

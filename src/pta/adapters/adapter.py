@@ -59,7 +59,7 @@ _PRIOR = dict.fromkeys(("fast", "slow", "mean"), DISTRIBUTIONS) | {
 _CALIBRATION = choice(
     "fixed",
     Calibration,
-    "temperature of probabilities: fixed by the rule, or matched as samples come, which suits pta, wpta and combined",
+    "temperature of probabilities: fixed by the rule, or matched during the stream (for pta, wpta and combined)",
 )
 
 

@@ -37,7 +37,7 @@ _LARGEST_COUNT = 2**31
 
 
 class BCA(Adapter):
-    """Bayesian class adaptation: running means of centres and of what they turn out to mean.
+    """Bayesian class adaptation: running means of class centres and of their class priors.
 
     Logits are logarithms of the posterior. The table is dense and takes 8·C² bytes from the start: 8 MB for 1000
     classes, 3.8 GB for 21,841. While few of its rows have changed, a sample takes the time of these alone on a CPU.
@@ -54,11 +54,11 @@ class BCA(Adapter):
     prototypes_in, counts_in = "centres", "centre_counts"
     fixed_classes = "it keeps a distribution over the classes per class"
     at_once = 128  # a moved centre is scored again for the samples that are left of this many
-    centre_threshold: float = number(0.05, 0.0, 1.0, "τ₁, a sample with a larger posterior moves a centre")
-    centre_count: int = count(20000, 0, _LARGEST_COUNT, "N₁, how many samples a text anchor weighs in the mean")
+    centre_threshold: float = number(0.05, 0.0, 1.0, "τ₁, a sample with a larger posterior updates a centre")
+    centre_count: int = count(20000, 0, _LARGEST_COUNT, "N₁, weight of the text anchor in the mean, in samples")
     prior_threshold: float = number(0.65, 0.0, 1.0, "τ₂, a sample with a larger posterior changes the prior")
-    prior_count: int = count(1, 0, _LARGEST_COUNT, "N₂, how many samples the first prior weighs in the mean")
-    update: Update = choice("posterior", Update, "what the class that learns is most probable by (ports: posterior)")
+    prior_count: int = count(1, 0, _LARGEST_COUNT, "N₂, weight of the first prior in the mean, in samples")
+    update: Update = choice("posterior", Update, "the quantity whose largest class is updated (ports: posterior)")
     order: Order = learning_order("predict-first")
     prior: Prior = prior_in_front()
 

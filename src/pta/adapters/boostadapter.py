@@ -56,9 +56,9 @@ class BoostAdapter(TDA):
     name = "boostadapter"
     needs = frozenset({"features", "views"})
     delta: int = count(0, 0, 1000, "δ, slots per class for views beyond positive_slots")
-    share: float = number(0.1, 0.0, 1.0, "share of a sample's views that are cached, those with the smallest entropies")
+    share: float = number(0.1, 0.0, 1.0, "share of a sample's views that is cached, those with the lowest entropy")
     negatives: Negatives = choice(
-        "newest", Negatives, "what stays in the negative cache: newest (released) or most-confident (as in TDA)"
+        "newest", Negatives, "which samples the negative cache keeps: newest (released) or most-confident (as in TDA)"
     )
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:

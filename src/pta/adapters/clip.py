@@ -13,7 +13,7 @@ from pta.samples import Samples
 
 
 class CLIP(Adapter):
-    """The zero-shot classifier itself; keeps nothing, learns nothing.
+    """The zero-shot classifier itself; it learns nothing.
 
     >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])

@@ -28,11 +28,11 @@ from pta.samples import Samples
 
 
 class DiffTPT(TPT):
-    """TPT with generated pictures beside augmented views."""
+    """TPT with generated pictures in addition to augmented views."""
 
     name = "difftpt"
     needs = TPT.needs | {"generated"}
-    keep: float = number(0.3, 0.0, 1.0, "share of the similar rows that are selected")
+    keep: float = number(0.3, 0.0, 1.0, "share of the similar rows that is selected")
     keep_similar: float = number(0.8, 0.0, 1.0, "share of the rows that count as similar to the plain image")
     steps: int = count(4, 0, 100, "steps of AdamW")
 
@@ -50,7 +50,7 @@ class DiffTPT(TPT):
 
 
 class AugmentedDiffTPT(DiffTPT):
-    """DiffTPT with further augmented views in the place of generated pictures; not the paper's method."""
+    """DiffTPT with further augmented views instead of generated pictures; not the paper's method."""
 
     name = "difftpt-augmented"
     needs = TPT.needs

@@ -69,17 +69,17 @@ class DOTA(Adapter):
     fixed_classes = ""
     at_once = 256
     # with a smaller epsilon than 1e-5, float32 covariances may have no inverse
-    epsilon: float = number(1e-4, 1e-5, 1.0, "ε, the share of the identity in the covariance that is inverted")
+    epsilon: float = number(1e-4, 1e-5, 1.0, "ε, share of the identity in the covariance before inversion")
     eta: float = number(0.3, 0.0, 1e6, "η, the largest weight λ of the Gaussian classifier")
     rho: float = number(0.02, 0.0, 1e6, "ρ, how fast λ grows")
     sigma: float = number(0.002, 1e-6, 1e3, "σ; every covariance starts as σ·I")
     omega: float = number(0.001, -1e3, 1e3, "ω; every mean starts with ω in each dimension")
-    initial_count: float = number(1.0, 0.0, 1e6, "the weight of that start in counts (released 1, paper 0)")
+    initial_count: float = number(1.0, 0.0, 1e6, "weight of these initial values, in samples (released 1, paper 0)")
     growth: Growth = choice(
-        "mean-count", Growth, "what λ grows with: the classes' mean count (released) or the number of samples (paper)"
+        "mean-count", Growth, "λ grows with the mean count per class (released) or the number of samples (paper)"
     )
     covariance: Covariance = choice(
-        "per-class", Covariance, "keep one covariance per class, or only their mean, weighted by the counts (shared)"
+        "per-class", Covariance, "one covariance per class, or only their mean weighted by the counts (shared)"
     )
     scoring: Scoring = choice("full", Scoring, "score with Λ and μ in full precision or rounded to float16 (released)")
     order: Order = learning_order("predict-first")

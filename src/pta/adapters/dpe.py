@@ -67,7 +67,7 @@ class _Look(NamedTuple):
 
 
 class DPE(GradientMethod):
-    """Text and visual prototypes that take a gradient step for every sample; confident samples leave it in a mean.
+    """Text and visual prototypes with a gradient step per sample; confident samples update a running mean.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> DPE(classifier).step([[0.8, 0.6], [0.9, 0.1]])
@@ -85,12 +85,12 @@ class DPE(GradientMethod):
     lr_image: float = number(5e-4, 0.0, 1.0, "step size of the visual prototypes")
     temperature: float = number(0.01, 1e-4, 100.0, "τ of the alignment")
     slots: int = count(3, 1, 1000, "samples per class in the cache")
-    max_entropy: float = number(0.1, 0.0, 1.0, "upper bound (share of log₂C) for samples that move the text prototypes")
+    max_entropy: float = number(0.1, 0.0, 1.0, "upper bound (share of log₂C) for samples that update text prototypes")
     first_views: int = count(
-        1, 1, 2**16, "V, how many of the stored views are used, the first ones; 1 for the feature alone"
+        1, 1, 2**16, "V, number of stored views that are used, from the first on; 1: only the feature"
     )
     keep: float = number(0.1, 0.0, 1.0, "share of the views that is kept, at least one")
-    answer: Answered = choice("plain", Answered, "what is scored: the plain image, or its views, selected anew")
+    answer: Answered = choice("plain", Answered, "score the plain image, or its views, which are selected again")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

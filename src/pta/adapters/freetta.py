@@ -52,7 +52,7 @@ Inverse = Literal["plain", "shrunk"]
 
 
 class FreeTTA(Adapter):
-    """Online EM of a Gaussian mixture, an interpretation: the paper leaves open what is needed.
+    """Online EM of a Gaussian mixture; an interpretation, because the paper leaves details open.
 
     Nothing is decided by a threshold: a batch differs from a loop by the rounding of logits alone, which can change an
     answer between two classes that are as close as that.
@@ -68,9 +68,9 @@ class FreeTTA(Adapter):
     fixed_classes = ""
     at_once = 1024
     alpha: float = number(0.2, 0.0, 1e6, "α, the weight of the Gaussian scores in the answer")
-    beta: float = number(4.5, 0.0, 1e6, "β, how much less an uncertain sample counts")
-    scaled_text: bool = switch(True, "answer with the scaled logits, not the plain cosines (ambiguity 1)")
-    covariance: CovarianceRule = choice("average", CovarianceRule, "Σ averages, or grows as printed (ambiguity 2)")
+    beta: float = number(4.5, 0.0, 1e6, "β, how strongly uncertainty lowers the weight of a sample")
+    scaled_text: bool = switch(True, "answer with the scaled logits, not the unscaled cosines (ambiguity 1)")
+    covariance: CovarianceRule = choice("average", CovarianceRule, "average Σ, or let it grow as printed (ambiguity 2)")
     inverse: Inverse = choice("plain", Inverse, "Σ⁻¹ itself, or the shrunk form of a port (ambiguity 4)")
     order: Order = learning_order("predict-first")
     renormalise: bool = switch(False, "scale the means to unit length after every update (ambiguity 6)")

@@ -48,7 +48,7 @@ _MOST = 1e6  # of α and β
 
 
 class GSBias(GradientMethod):
-    """Two biases per class, learned from a sample's views and patches and then forgotten.
+    """Two biases per class, learned from a sample's views and patches and reset after it.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=4.0)
     >>> rows = torch.tensor([[[0.8, 0.6], [0.9, 0.4], [0.6, 0.8]]])
@@ -62,13 +62,13 @@ class GSBias(GradientMethod):
     may_fail = False
     alpha: float = number(1.0, 0.0, _MOST, "α, step size of the bias from views")
     beta: float = number(1.0, 0.0, _MOST, "β, step size of the bias from patches")
-    top_patches: int = count(16, 1, 2**16, "K, how many patches are used, those of the highest scores")
-    steps: int = count(5, 1, 1000, "T, steps at most")
-    first_views: int = count(8, 1, 2**16, "V, how many of the stored views are used, the first ones")
+    top_patches: int = count(16, 1, 2**16, "K, number of patches that are used, those with the highest scores")
+    steps: int = count(5, 1, 1000, "T, maximum number of steps")
+    first_views: int = count(8, 1, 2**16, "V, number of stored views that are used, from the first on")
     keep: float = number(0.5, 0.0, 1.0, "share of the views that is kept, at least one")
-    r_g: float = number(0.9, 0.0, 1.0, "weight of the bias from views against its history")
-    r_s: float = number(0.9, 0.0, 1.0, "weight of the bias from patches against its history")
-    early_stop: float = number(0.25, 0.0, _MOST, "relative change of the loss of views that ends the steps")
+    r_g: float = number(0.9, 0.0, 1.0, "weight of the new bias from views against its history")
+    r_s: float = number(0.9, 0.0, 1.0, "weight of the new bias from patches against its history")
+    early_stop: float = number(0.25, 0.0, _MOST, "relative change of the loss of views at which the steps stop")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)

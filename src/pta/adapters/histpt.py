@@ -52,7 +52,7 @@ _LARGEST = 1e6  # of the context's entries and of gradients; those of CLIP are b
 
 
 class HisTPT(GradientMethod):
-    """A prompt tuned along the stream, with pseudo-labels from three memories of its past."""
+    """A prompt tuned along the stream, with pseudo-labels from three memories."""
 
     name = "histpt"
     needs = frozenset({"features", "views", "prompt tower"})
@@ -63,12 +63,12 @@ class HisTPT(GradientMethod):
     weight_decay: float = number(0.01, 0.0, 1.0, "weight decay of AdamW (our choice)")
     slots: int = count(32, 1, 1024, "entries of the local and of the hard memory (as for segmentation; our choice)")
     uncertain: int = count(
-        16, 1, 1024, "local entries that make an entry of the hard memory (as for segmentation; our choice)"
+        16, 1, 1024, "number of local entries that form one entry of the hard memory (as for segmentation; our choice)"
     )
     momentum: float = number(
-        0.99, 0.0, 1.0, "share of the global memory that stays at each sample (as for segmentation; our choice)"
+        0.99, 0.0, 1.0, "share of the global memory that is kept at each sample (as for segmentation; our choice)"
     )
-    answer: Answer = choice("tuned", Answer, "by the tuned prompt, or fused from the three memories (our choice)")
+    answer: Answer = choice("tuned", Answer, "by the tuned prompt, or by fusing the three memories (our choice)")
     start: str = parameter(
         "a photo of a", require_text, "a text", "the words that all prompts begin with (TPT's; our choice)"
     )

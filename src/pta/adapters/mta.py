@@ -55,8 +55,8 @@ class MTA(Adapter):
     name = "mta"
     needs = frozenset({"features", "views"})
     may_fail = False
-    lambda_y: float = number(0.2, 1e-6, _LARGEST, "λ_y, how even the weights of the views stay")
-    lambda_q: float = number(4.0, 0.0, _LARGEST, "λ_q, weight of agreement between views beside nearness to the mode")
+    lambda_y: float = number(0.2, 1e-6, _LARGEST, "λ_y, how even the weights of the views remain")
+    lambda_q: float = number(4.0, 0.0, _LARGEST, "λ_q, weight of agreement between views against distance to the mode")
     bandwidth_share: float = number(0.3, 0.0, 1.0, "share of the other views that are neighbours of a view")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:

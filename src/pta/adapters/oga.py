@@ -65,10 +65,10 @@ class OGA(Adapter):
     prototypes_in = "means"
     fixed_classes = "it marks a free slot by the entropy of all classes"
     at_once = 1024
-    slots: int = count(8, 1, 10_000, "M, the items that the memory keeps per class")
-    tau: float = number(0.05, 0.0, 1e3, "τ, how much the likelihood counts against the prior")
+    slots: int = count(8, 1, 10_000, "M, number of items that the memory keeps per class")
+    tau: float = number(0.05, 0.0, 1e3, "τ, weight of the likelihood against the prior")
     mean: Mean = choice(
-        "capacity", Mean, "what the sum of a class's items is divided by: M (capacity, released) or their count"
+        "capacity", Mean, "divisor of the sum of a class's items: M (capacity, released) or their count"
     )
     renormalise: bool = switch(False, "scale the means of items to unit length")
     order: Order = learning_order("update-first")

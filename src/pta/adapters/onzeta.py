@@ -55,11 +55,11 @@ class OnZeta(Adapter):
     prototypes_in = "proxies"
     fixed_classes = ""
     at_once = 1024
-    length: int = count(None, 1, _LONGEST, "n, how many samples the stream has; that of `source` if not given")
+    length: int = count(None, 1, _LONGEST, "n, length of the stream; by default that of `source`")
     temperature: float = number(0.04, 1e-4, 1e4, "temperature of the vision labels")
-    proxy_step: float = number(0.5, 0.0, _LARGEST_STEP, "constant of the steps of w")
-    dual_step: float = number(20.0, 0.0, _LARGEST_STEP, "constant of the steps of ρ")
-    alpha: float = number(1.0, 0.0, 1.0, "least share of samples, in units of 1/C, that every class is expected to get")
+    proxy_step: float = number(0.5, 0.0, _LARGEST_STEP, "step size constant of w")
+    dual_step: float = number(20.0, 0.0, _LARGEST_STEP, "step size constant of ρ")
+    alpha: float = number(1.0, 0.0, 1.0, "minimum expected share of samples per class, in units of 1/C")
     beta: float = number(0.8, 0.0, 1.0, "weight of the vision labels at the end of the stream")
     order: Order = learning_order("predict-first")
     prior: Prior = prior_in_front()

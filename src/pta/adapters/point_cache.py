@@ -54,8 +54,8 @@ class PointCache(TDA):
     positive_alpha: float = number(4.0, 0.0, MOST, "α₊, weight of the positive cache")
     positive_beta: float = number(3.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")
     positive_slots: int = count(3, 1, MOST_SLOTS, "samples per class in the positive cache")
-    local_features: int = count(3, 0, MOST_SLOTS, "P, local features of a sample: its first patches; 0 for none")
-    prefill: bool = switch(False, "fill the cache with samples of the stream before the first is answered (published)")
+    local_features: int = count(3, 0, MOST_SLOTS, "P, local features per sample, its first patches; 0 for none")
+    prefill: bool = switch(False, "fill the cache with samples of the stream before the first answer (as published)")
     prior = "none"
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:

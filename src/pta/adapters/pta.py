@@ -81,17 +81,17 @@ class PTA(Adapter):
     at_once: int | None = _AT_ONCE
     h: float = PARAMETERS["h"]
     w: float = PARAMETERS["w"]
-    variant: Variant = choice("released", Variant, "which rule the other switches default to")
+    variant: Variant = choice("released", Variant, "the rule that sets the defaults of the other switches")
     min_probability: float = PARAMETERS["min_probability"]
     anchor: Anchor = PARAMETERS["anchor"]
     fusion: Fusion = choice(
-        "logits", Fusion, "add logits, or average probabilities (paper, Eq. 7) and give the logarithm"
+        "logits", Fusion, "add logits, or average probabilities (paper, Eq. 7) and return their logarithm"
     )
     order: Order = PARAMETERS["order"]
     weight: Weight = PARAMETERS["weight"]
     renormalise: bool = PARAMETERS["renormalise"]
     state_dtype: StateDtype = parameter(
-        None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; that of the anchors if not given"
+        None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; by default that of the anchors"
     )
     prior: Prior = prior_in_front()
     knowledge: Tensor  # P, and the other fields of `Prototypes`

@@ -68,25 +68,25 @@ class SCA(Adapter):
     fixed_classes = ""
     at_once = 256  # the products within a batch grow with its square
     gamma: float = number(1e4, 1e-6, 1e12, "γ, the ridge (uncertain: from a port)")
-    tau: float = number(0.5, 0.0, 1.0, "τ, how much probability a sample's labels must hold (uncertain: from a port)")
+    tau: float = number(0.5, 0.0, 1.0, "τ, probability that a sample's labels must cover (uncertain: from a port)")
     threshold: Threshold = choice(
         "unsureness",
         Threshold,
-        "what the labels must hold: τ·(1 − max p) (unsureness; uncertain: a summary) or τ (fixed)",
+        "probability that the labels must cover: τ·(1 − max p) (unsureness; uncertain: a summary) or τ (fixed)",
     )
     temperature: float = number(1.0, 0.01, 100.0, "ŷ ∝ p^(1/temperature) within Ω (uncertain: there may be none)")
     beta_f: float = number(
-        0.5, 0.0, 1e6, "β_f, how strongly entropies decide the fusion (uncertain: 0.5 in a summary, 5 in a port)"
+        0.5, 0.0, 1e6, "β_f, influence of the entropies on the fusion (uncertain: 0.5 in a summary, 5 in a port)"
     )
     trust: Trust = choice(
-        "surer", Trust, "the branch that counts more: of less entropy (surer, a summary) or of more (less-sure, a port)"
+        "surer", Trust, "the branch with more weight: lower entropy (surer, a summary) or higher (less-sure, a port)"
     )
     cache: Cache = choice("cosine", Cache, "score by the cosine with the columns of W (a port) or by the product f·W")
     cache_scale: float | None = parameter(
         None,
         _cache_scale,
         "0 to 1e+09, or None",
-        "factor on cosines or products; None: the classifier's scale and bias",
+        "factor of cosines or products; None: the classifier's scale and bias",
     )
     order: Order = learning_order("update-first")
     prior: Prior = prior_in_front()

@@ -36,7 +36,7 @@ _CHUNK = 2500  # of the released program's initial covariance
 
 
 class StatA(Adapter):
-    """Transductive Gaussian mixture over a batch, held to a statistical anchor that the text gives.
+    """Transductive Gaussian mixture over a batch, regularised by a statistical anchor from the text.
 
     The answers are log z. A class that no sample is counted for is its anchor.
 
@@ -49,14 +49,14 @@ class StatA(Adapter):
     name = "stata"
     scope = "batch"
     may_fail = False
-    alpha: float = number(1.0, 0.0, 1e9, "how many samples the anchor is worth")
+    alpha: float = number(1.0, 0.0, 1e9, "weight of the anchor, in samples")
     counts: Counts = choice("hard", Counts, "n_c: samples whose largest label is c (hard), or the sum Σ_i z_ic (soft)")
     neighbours: int = count(3, 1, 1000, "number of nearest neighbours in the affinity graph")
-    iterations: int = count(10, 0, 10_000, "how often the Gaussians are fitted")
-    sweeps: int = count(5, 1, 10_000, "how often labels are renewed for each fit")
-    text_weight: float = number(1.0, 0.0, 1000.0, "λ_ŷ, how strongly labels are held to ŷ")
-    neighbour_weight: float = number(1.0, 0.0, 1000.0, "how strongly labels are held to those of neighbours")
-    temperature: float = number(50.0, 1e-3, 1e6, "what log-likelihoods are divided by")
+    iterations: int = count(10, 0, 10_000, "number of fits of the Gaussians")
+    sweeps: int = count(5, 1, 10_000, "number of label updates per fit")
+    text_weight: float = number(1.0, 0.0, 1000.0, "λ_ŷ, weight of the zero-shot labels ŷ")
+    neighbour_weight: float = number(1.0, 0.0, 1000.0, "weight of the labels of neighbours")
+    temperature: float = number(50.0, 1e-3, 1e6, "divisor of the log-likelihoods")
     chunked_covariance: bool = switch(True, "divide Σ0 by N after every 2500 samples (released) instead of once")
 
     def _step(self, samples: Samples) -> Tensor:

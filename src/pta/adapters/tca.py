@@ -93,20 +93,20 @@ class TCA(Adapter):
     counts_in = "counts"
     fixed_classes = ""
     at_once = 64
-    rate: float = number(0.035, 0.0, 1.0, "ρ, the share of patches that goes in every condensing block")
+    rate: float = number(0.035, 0.0, 1.0, "ρ, share of patches that every condensing block removes")
     blocks: Sequence[int] = parameter(
         None,
         _block_numbers,
         "block numbers from 1",
-        "the condensing blocks, counted from 0; those at 1/4, 1/2 and 3/4 of the depth (3, 6, 9 of 12) if not given",
+        "the condensing blocks, counted from 0; by default at 1/4, 1/2 and 3/4 of the depth (3, 6, 9 of 12)",
     )
-    slots: int = count(3, 1, 1000, "M, the images that are kept per class")
+    slots: int = count(3, 1, 1000, "M, number of images kept per class")
     layer_temperature: float = number(
-        0.1, 1e-4, 1e6, "how evenly blocks weigh in the affinity; near 0 only the last block counts"
+        0.1, 1e-4, 1e6, "how evenly the blocks are weighted in the affinity; near 0 only the last block counts"
     )
-    alpha: float = number(3.0, 0.0, 1e6, "α, weight of the reservoir beside the zero-shot logits")
+    alpha: float = number(3.0, 0.0, 1e6, "α, weight of the reservoir relative to the zero-shot logits")
     beta: float = number(5.0, 0.0, 1e6, "β, how fast the weight of an image decreases with its distance")
-    seed: int = count(1, 0, 2**63 - 1, "seed of the first centres")
+    seed: int = count(1, 0, 2**63 - 1, "seed of the initial centres")
     order: Order = learning_order("update-first")
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:

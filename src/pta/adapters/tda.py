@@ -58,7 +58,7 @@ class TDA(Adapter):
 
     name: ClassVar[str] = "tda"
     may_fail = False
-    fixed_classes = "its negative cache lists classes, as many as there are at most"
+    fixed_classes = "the size of its negative cache depends on the number of classes"
     positive_alpha: float = number(2.0, 0.0, MOST, "α₊, weight of the positive cache")
     positive_beta: float = number(5.0, 0.0, MOST, "β₊, how fast affinity to the positive cache falls with distance")
     positive_slots: int = count(3, 0, MOST_SLOTS, "samples per class in the positive cache; 0 for no such cache")
@@ -68,8 +68,8 @@ class TDA(Adapter):
     min_entropy: float = number(0.2, 0.0, 1.0, "lower bound (share of the logarithm of C) for the negative cache")
     max_entropy: float = number(0.5, 0.0, 1.0, "upper bound (share of the logarithm of C) for the negative cache")
     entropy_base: EntropyBase = choice("log2", EntropyBase, "the logarithm of C; log2 is the released program's")
-    min_probability: float = number(0.03, 0.0, 1.0, "lower bound on probabilities of classes a negative sample lowers")
-    max_probability: float = number(1.0, 0.0, 1.0, "upper bound on probabilities of classes a negative sample lowers")
+    min_probability: float = number(0.03, 0.0, 1.0, "lower bound on probabilities that a negative sample lowers")
+    max_probability: float = number(1.0, 0.0, 1.0, "upper bound on probabilities that a negative sample lowers")
     order: Order = learning_order("update-first")
     prior: Prior = prior_in_front()
 

@@ -61,7 +61,7 @@ class TPT(GradientMethod):
     ctpt: float = number(0.0, 0.0, 1e4, "λ, weight of C-TPT's dispersion of the class features (its authors: 50 or 20)")
     start: str = parameter("a photo of a", require_text, "a text", "the words that all prompts begin with")
     first_gradient: FirstGradient = choice(
-        "auto", FirstGradient, "auto: by a map that is made after d samples, if it fits; map: from the first sample on"
+        "auto", FirstGradient, "auto: by a map computed after d samples, if it fits; map: from the first sample on"
     )
     max_gib: float = number(1.0, 0.01, 1024.0, "memory for a step and the map, in GiB")
 

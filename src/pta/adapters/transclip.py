@@ -32,7 +32,7 @@ from pta.samples import Samples
 
 
 class TransCLIP(Adapter):
-    """Transductive Gaussian mixture over the whole set of samples, held to the text and to nearest neighbours.
+    """Transductive Gaussian mixture over the whole set of samples, regularised by text and nearest neighbours.
 
     The answers are log z. A class whose labels add up to nothing, or to no direction, keeps its mean.
 
@@ -46,11 +46,11 @@ class TransCLIP(Adapter):
     scope = "stream"
     may_fail = False
     neighbours: int = count(3, 1, 1000, "number of nearest neighbours in the affinity graph")
-    iterations: int = count(10, 0, 10_000, "how often the Gaussians are fitted")
-    sweeps: int = count(5, 1, 10_000, "how often labels are renewed for each fit")
-    text_weight: float = number(1.0, 0.0, 1000.0, "λ, how strongly labels are held to ŷ")
-    temperature: float = number(50.0, 1e-3, 1e6, "what log-likelihoods are divided by")
-    seeds: int = count(8, 1, 1000, "how many samples the first mean of a class is made of")
+    iterations: int = count(10, 0, 10_000, "number of fits of the Gaussians")
+    sweeps: int = count(5, 1, 10_000, "number of label updates per fit")
+    text_weight: float = number(1.0, 0.0, 1000.0, "λ, weight of the zero-shot labels ŷ")
+    temperature: float = number(50.0, 1e-3, 1e6, "divisor of the log-likelihoods")
+    seeds: int = count(8, 1, 1000, "number of samples in the first mean of a class")
 
     def _step(self, samples: Samples) -> Tensor:
         f = samples.features

@@ -79,7 +79,7 @@ def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.d
 
 
 class WPTA(Adapter):
-    """Prototypes in the covariance of the images (ours, not the paper's).
+    """Prototypes in the metric of the images' covariance (ours, not the paper's).
 
     With depth = 2, or a prior, what is learned depends on what was learned before. Sums of shards are then not exactly
     those of the whole stream.
@@ -93,8 +93,8 @@ class WPTA(Adapter):
     may_fail = False
     prototypes_in, counts_in = "sums", "weights"
     fixed_classes = ""
-    min_probability: float = number(0.1, 1e-6, 1.0, f"the least probability that teaches a class {_OURS}")
-    text_weight: float = number(0.3, 0.0, 1e6, f"how many samples the text of a class counts for {_OURS}")
+    min_probability: float = number(0.1, 1e-6, 1.0, f"minimum probability at which a class learns {_OURS}")
+    text_weight: float = number(0.3, 0.0, 1e6, f"weight of the text of a class, in samples {_OURS}")
     image_weight: float = number(
         0.4, 0.0, 100.0, f"weight of the cosine with the prototypes; that of text is 1 {_OURS}"
     )
@@ -102,7 +102,7 @@ class WPTA(Adapter):
     early_ridge: float = number(64.0, 0.0, 1e6, f"also added, divided by the number of samples {_OURS}")
     refresh_every: int = count(128, 1, 2**31, f"samples between two refreshes of centre and metric {_OURS}")
     first_metric: int = count(8, 2, 2**31, f"samples after which the metric is first computed {_OURS}")
-    least_spread: float = number(1e-4, 1e-6, 1.0, f"the metric is the identity while tr S is less {_OURS}")
+    least_spread: float = number(1e-4, 1e-6, 1.0, f"the metric is the identity while tr S is smaller {_OURS}")
     depth: int = count(1, 1, 2, f"layers; the second learns from the score of the first {_OURS}")
     prior: Prior = prior_in_front("local")
 

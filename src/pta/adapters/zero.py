@@ -37,7 +37,7 @@ _NO_VOTES = 1e-12  # the share that stands for none, whose logarithm is finite
 
 
 class ZERO(Adapter):
-    """A vote of a sample's most confident augmented views.
+    """Majority vote of a sample's most confident augmented views.
 
     Logits are logarithms of the shares of votes, where a class without a vote has 10⁻¹².
 
@@ -56,7 +56,7 @@ class ZERO(Adapter):
     may_fail = False
     keep: float = number(0.3, 0.0, 1.0, "share of the views that vote")
     temperature: Temperature = choice(
-        "zero", Temperature, "zero for whole votes, float16 for split ones as in the released program"
+        "zero", Temperature, "zero: each view has one vote; float16: votes are split, as in the released program"
     )
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:

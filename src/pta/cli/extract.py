@@ -34,7 +34,7 @@ def extract(
             ".h5 file of clouds, or the packaged images: fashion/clean, fashion/blur/3.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The feature file to make, .safetensors.")],
+    out: Annotated[str, typer.Option(help="The feature file to make, .safetensors; with --cluster a folder.")],
     data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets, for a name.")] = None,
     classes: options.Classes = None,
     model: options.Model = DEFAULT_MODEL,
@@ -75,10 +75,15 @@ def extract(
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
     json: Annotated[Path | None, typer.Option(help="Write what was done as JSON; - for stdout.")] = None,
+    cluster: options.Cluster = None,
+    block: options.Block = options.USUAL_BLOCK,
+    parallel: options.Parallel = None,
+    trust_network: options.TrustNetwork = False,
 ) -> None:
     """Turn images or point clouds into a feature file for pta eval. Resumes, and does nothing twice."""
     require_place(json)
-    require_feature_file(out)
+    if cluster is None:
+        require_feature_file(out)
     if generated is not None and views_from is None:
         raise InvalidParameter("--generated counts pictures of --views-from, which is missing")
     load_templates(templates)  # mistakes are found before the work begins
@@ -86,9 +91,18 @@ def extract(
     drawn = None if views is None else Views(views, view_mode, seed)
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches, **how)
-    encoder = options.open_model(model, device, dtype)
+    encoder = options.open_model(model, device if cluster is None else "cpu", dtype)
     if patches:
         encoder.patch_count()  # refuses if it gives none
+    if cluster is not None:
+        options.refuse_on_cluster({"--views-from": views_from is not None, "--data": data is not None})
+        from pta.cli.on_cluster import OnCluster, Pictures, extract_on_cluster
+
+        on = OnCluster(cluster, out, block, parallel, trust_network, json)
+        pictures = Pictures(source, model, encoder, device, reading, on_error)
+        names = None if classes is None else options.read_classes(classes)
+        extract_on_cluster(on, pictures, names, load_templates(templates, encoder.modality.prompts), sentences, replace)
+        return
     images = _open(source, data, classes, encoder)
     reading = dataclasses.replace(reading, processes=options.in_processes(processes, encoder, len(images)))
     if views_from is not None:
@@ -102,7 +116,7 @@ def extract(
         classifier = build_classifier(*texts, descriptions=sentences, cache=default_cache(), on_progress=move)
         bar.update(task, description=images.name, completed=0, total=len(images))
         done = extract_features(
-            *(images, encoder, classifier, out, reading),
+            *(images, encoder, classifier, Path(out), reading),
             about=about,
             shard=shard,
             replace=replace,

@@ -2,8 +2,9 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,10 @@ import torch
 import typer
 
 from pta.cli.messages import detail, say
+from pta.datasets.feature_blocks import is_feature_folder
 from pta.datasets.features import FeatureFile, load_features
 from pta.encoders import Encoder, find_device, load_encoder
-from pta.errors import InvalidParameter, UnreadableFile, shown
+from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install, shown
 from pta.evaluation.stream import KINDS
 from pta.files import exists, read_text
 from pta.images.batch_decoder import DECODE_MEMORY
@@ -67,7 +69,8 @@ NoCompile = Annotated[
 MaxPixels = Annotated[int, typer.Option(min=1, help="Images of more pixels are not decoded.")]
 MaxBytes = Annotated[int, typer.Option(min=1, help="Files and frames of more bytes are not read.")]
 Features = Annotated[
-    list[Path], typer.Option(help="Feature file (.npz or .safetensors), or a folder of them; may be repeated.")
+    list[Path],
+    typer.Option(help="Feature file (.npz or .safetensors), a folder of them, or of blocks; may be repeated."),
 ]
 Seeds = Annotated[list[int] | None, typer.Option(min=0, help="Stream order; may be repeated.", show_default="1")]
 StreamKind = Annotated[str, typer.Option(help=f"Order of the samples: {', '.join(KINDS)}.")]
@@ -93,12 +96,29 @@ StreamBatch = Annotated[
         show_default="128 with one of the first three, else 256",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="local|auto|ADDRESS",
+        help="Work on Ray: one started here, that of this job or machine, or that at an address; --out is a folder.",
+    ),
+]
+Block = Annotated[int, typer.Option(min=1, max=2**24, help="With --cluster: samples in each block, which is one file.")]
+Parallel = Annotated[
+    int | None,
+    typer.Option(min=1, help="With --cluster: workers.", show_default="one per GPU or, without, per processor"),
+]
+TrustNetwork = Annotated[
+    bool, typer.Option("--trust-network", help="With --cluster: go on without Ray's token authentication.")
+]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite files of results that exist.")]
 OnError = Annotated[
     encoding.OnError, typer.Option(help="At a sample that cannot be read: stop, or skip it and report.")
 ]
 
 
+CLASSES_REQUIRED = "--classes is required: a file with one name per line, or a list, e.g. --classes cat,dog,bird"
+USUAL_BLOCK = 65_536
 USUAL_DECODE_MEMORY = DECODE_MEMORY / 2**30
 
 _SUFFIXES = (".npz", ".safetensors")
@@ -117,6 +137,9 @@ def open_features(places: Sequence[Path], device: str) -> list[FeatureFile]:
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
+        if is_feature_folder(place):
+            yield place
+            continue
         inside = sorted(path for path in place.iterdir() if path.suffix in _SUFFIXES) if place.is_dir() else [place]
         if not inside:
             raise UnreadableFile(f"no feature files ({', '.join(_SUFFIXES)}) in {place}")
@@ -171,6 +194,15 @@ def open_model(model: str, device: str, dtype: str) -> Encoder:
     if encoder.device.type == "cuda" and encoder.dtype == torch.float32:
         say("--dtype float16 encodes several times as fast on a GPU; features differ in the fourth digit")
     return encoder
+
+
+def refuse_on_cluster(given: Mapping[str, bool]) -> None:
+    """Refuse options that have no meaning with `--cluster`, and that itself where Ray is not installed."""
+    if any(find_spec(package) is None for package in ("ray", "pyarrow")):
+        raise MissingPackage(f"--cluster needs Ray and pyarrow; {how_to_install('ray')}")
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidParameter(f"{option} cannot be used with --cluster")
 
 
 def require_folder(option: str, folder: Path | None) -> None:

@@ -60,7 +60,9 @@ def predict(
             metavar="P", min=0, max=1, help="Mark rows of a lower probability as rejected: perhaps none of the classes."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where rows go: a .jsonl or .csv file, or - for stdout.")] = Path(STDOUT),
+    out_: Annotated[
+        str, typer.Option("--out", help="Where rows go: a .jsonl or .csv file, or - for stdout; a folder on a cluster.")
+    ] = STDOUT,
     append: Annotated[bool, typer.Option("--append", help="Add rows to a file that exists.")] = False,
     replace: options.Replace = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False,
@@ -77,20 +79,57 @@ def predict(
     processes: options.Processes = None,
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
+    cluster: options.Cluster = None,
+    block: options.Block = options.USUAL_BLOCK,
+    parallel: options.Parallel = None,
+    trust_network: options.TrustNetwork = False,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With --cluster: one stream per value of it, or per folder.")
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(min=0, max=1, help="With --cluster: how far prototypes may differ where blocks meet.")
+    ] = 1e-6,
 ) -> None:
     """Label images or point clouds and learn from them on the way; rows are written as each batch is done."""
+    parameters = around(prior, calibration) | _parameters(method or "pta", set_ or [])
+    how = options.decoding(decode, decode_memory, no_compile)
+    limits = Limits(max_bytes, max_pixels)
+    if cluster is not None:
+        single = {
+            "--resume": resume,
+            "--freeze": freeze,
+            "--append": append,
+            "--replace": replace,
+            "--csv": csv,
+            "--frames": frames,
+        }
+        single |= {
+            "--top": top > 1,
+            "--raw-probability": raw_probability,
+            "--reject-below": reject_below is not None,
+            "more than one PLACE": len(images) > 1,
+        }
+        options.refuse_on_cluster(single | {"standard input": images == [STDOUT], "stdout as --out": out_ == STDOUT})
+        from pta.cli.on_cluster import Asked, OnCluster, predict_on_cluster
+
+        asked = Asked(
+            *(images[0], classes, model, templates, descriptions, device, dtype),
+            *(Reading(batch, workers, fast_decode, limits=limits, **how), on_error, views),
+            *(method or "pta", parameters, state),
+        )
+        on = OnCluster(cluster, out_, block, parallel, trust_network)
+        predict_on_cluster(on, asked, epsilon, by)
+        return
     if classes is None:
-        needed = "a file with one name per line, or a list, e.g. --classes cat,dog,bird"
-        raise InvalidParameter(f"--classes is required: {needed}")
+        raise InvalidParameter(options.CLASSES_REQUIRED)
     names = options.read_classes(classes)
-    top, limits = min(top, len(names)), Limits(max_bytes, max_pixels)
+    top, out = min(top, len(names)), Path(out_)
     if resume:
         require_resumable(state, out, frames=frames, freeze=freeze)
     if freeze and state is None:
         raise InvalidParameter("--freeze answers from a saved state; say which with --state (zero-shot: --method clip)")
     encoder = options.open_model(model, device, dtype)
     source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
-    parameters = around(prior, calibration) | _parameters(method or "pta", set_ or [])
     chosen = {"method": method or "pta", **parameters}
     if state is not None:
         _require_state(state, out, freeze, bool(parameters))
@@ -102,7 +141,6 @@ def predict(
         classifier = Classifier(encoder, names, expected=total or None, **chosen)
         if state is not None and state.exists():
             _load(classifier, state, method)
-        how = options.decoding(decode, decode_memory, no_compile)
         how["processes"] = options.in_processes(processes, encoder, total)
         reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits, **how))
         decoding = open_decoding(encoder, reading)

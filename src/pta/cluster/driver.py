@@ -34,13 +34,17 @@ class Run:
     @property
     def remark(self) -> str | None:
         """What a user should know of a rule that needs many rounds."""
-        blocks = len(self.answers)
-        if self.rounds <= max(_USUAL_ROUNDS, blocks // 2):
-            return None
-        return (
-            f"{self.rounds} rounds of repair for {blocks} blocks: with these parameters R hardly forgets, so this rule "
-            "is sequential by nature; a smaller w or h, or one stream per key (--by), runs in parallel"
-        )
+        return remark_on_rounds(self.rounds, len(self.answers))
+
+
+def remark_on_rounds(rounds: int, blocks: int) -> str | None:
+    """What a user should know of a rule that needs so many rounds of repair."""
+    if rounds <= max(_USUAL_ROUNDS, blocks // 2):
+        return None
+    return (
+        f"{rounds} rounds of repair for {blocks} blocks: with these parameters R hardly forgets, so this rule is "
+        "sequential by nature; a smaller w or h, or one stream per key (--by), runs in parallel"
+    )
 
 
 def in_turn(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

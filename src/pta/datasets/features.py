@@ -4,7 +4,7 @@
 in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d), `patch_features`
 (N×patches×d), `generated_features` (N×pictures×d) and `pixels` (N×…, raw samples as the model takes them, such as the
 bytes of an image's pixels). Files that `pta extract` wrote also hold the `paths` of their samples and, in the metadata,
-`about`: where everything in them comes from.
+`about`: where everything in them comes from. A folder of such files with `about.json` is one set (`feature_blocks`).
 """
 
 import hashlib
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
+from pta.datasets.feature_blocks import is_feature_folder, read_blocks
 from pta.errors import InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
-from pta.files import existing_file, load_tensors, read_npy, read_tensors, tensor_names, understanding
+from pta.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
 from pta.memory import require_memory
 from pta.plain import plain_number, plain_tensor
 from pta.samples import Samples
@@ -93,9 +94,13 @@ class FeatureFile:
 
 
 def load_features(path: str | Path) -> FeatureFile:
-    """Read and check a feature file; every mistake is one line that names the file."""
-    path = existing_file(path, "feature")
-    arrays = _read(path)
+    """Read and check a feature file, or a folder of feature blocks; every mistake is one line that names it."""
+    if is_path(path) and is_feature_folder(Path(path)):
+        path = Path(path)
+        arrays, about = read_blocks(path, (*STORED_AS.values(), "labels"))
+    else:
+        path = existing_file(path, "feature")
+        arrays, about = _read(path), read_about(path) or {}
     missing = [key for key in _REQUIRED if key not in arrays]
     if missing:
         raise UnreadableFile(
@@ -119,7 +124,7 @@ def load_features(path: str | Path) -> FeatureFile:
             )
         labels = _labels(arrays.get("labels"), len(samples), classifier.classes)
         paths = _paths(arrays.get("paths"), len(samples))
-        origin = _origin(read_about(path) or {}, path.stem)
+        origin = _origin(about, path.stem)
     return FeatureFile(path.stem, samples, classifier, labels, *origin, paths)
 
 

@@ -116,16 +116,18 @@ def open_shards(source: str, class_names: Sequence[str] | None = None, modality:
 
 
 def _samples(archive: Path, prefix: str, modality: Modality) -> list[tuple[TarMember, int | None]]:
-    """The samples of an archive in its order, each with its label."""
     with understanding(archive, "tar archive"), archive.open("rb") as file:
-        _refuse_compressed(archive, file)
-        return _read_samples(archive, prefix, file, modality)
+        return labels_and_samples(archive, prefix, file, modality)
 
 
-def _read_samples(archive: Path, prefix: str, file: BinaryIO, modality: Modality) -> list[tuple[TarMember, int | None]]:
+def labels_and_samples(
+    archive: Path, prefix: str, file: BinaryIO, modality: Modality
+) -> list[tuple[TarMember, int | None]]:
+    """The samples of an open archive in its order, each with its label."""
     samples: dict[str, TarMember] = {}
     labels: dict[str, int] = {}
-    for member in list(_members(file)):  # to its end, before anything in it is believed
+    _refuse_compressed(archive, file)
+    for member in list(members(file)):  # to its end, before anything in it is believed
         path = PurePosixPath(member.name)
         stem, dot, rest = path.name.partition(".")
         extension = (dot + rest).lower()
@@ -158,7 +160,7 @@ class _Header(tarfile.TarInfo):
         return super()._proc_member(tar)  # type: ignore[misc]
 
 
-def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
+def members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
     """The plain files of an archive, after which its end mark must stand: a damaged header ends a listing silently."""
     with tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
         for member in tar:

@@ -24,10 +24,12 @@ _LONGEST_TAIL = 1024
 
 
 PARAMETERS: dict[str, Any] = {
-    "h": number(20.0, 1e-3, 1e9, "how slowly prototypes move: a certain sample moves its class by 1 − e^(−1/h), Eq. 3"),
-    "w": number(0.01, 0.0, 1.0, "share of the previous anchored prototype that stays at each refresh, Eq. 5"),
-    "min_probability": number(0.1, 0.0, 1.0, "less probable classes learn nothing from a sample (paper: 0)"),
-    "anchor": choice("recursive", Anchor, "what a refresh mixes P with: the previous R, or the text anchor (fixed)"),
+    "h": number(
+        20.0, 1e-3, 1e9, "larger h learns more slowly: a sample of probability 1 has weight 1 − e^(−1/h), Eq. 3"
+    ),
+    "w": number(0.01, 0.0, 1.0, "weight of the previous anchored prototype at each refresh, Eq. 5"),
+    "min_probability": number(0.1, 0.0, 1.0, "classes with a lower probability learn nothing from a sample (paper: 0)"),
+    "anchor": choice("recursive", Anchor, "mix P with the previous R (recursive) or the text anchor (fixed)"),
     "order": learning_order("update-first"),
     "weight": choice("saturating", Weight, "β = 1 − e^(−s/h), or β = s (raw, an ablation of the paper)"),
     "renormalise": switch(True, "scale R to unit length at every refresh (paper: False, only its direction is used)"),

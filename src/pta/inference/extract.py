@@ -189,11 +189,11 @@ class _Extractor:
         at_once, count = reading.encoded_at_once, len(self.samples)
         program = EncoderProgram(self.encoder, at_once, count, whole=True, optimise=self.compiled)
         for part in encode_files(program, numbered, reading, self.decoding, on_error=self.on_error):
-            stored = _stored(part.tensors)
+            held = stored(part.tensors)
             for i, (number, _) in enumerate(part.samples):
-                rows[number] = {name: tensor[i] for name, tensor in stored.items()}
+                rows[number] = {name: tensor[i] for name, tensor in held.items()}
             if part.samples and not is_size_known:
-                on_size(len(self.samples) * sum(tensor[0].nbytes for tensor in stored.values()))
+                on_size(len(self.samples) * sum(tensor[0].nbytes for tensor in held.values()))
                 is_size_known = True
             skipped.update({number: str(error) for number, error in part.failures})
             done += len(part.taken)
@@ -240,7 +240,7 @@ def _shard_tensors(kept: list[int], rows: list[dict[str, Tensor]]) -> dict[str, 
     return {"kept": torch.tensor(kept, dtype=torch.int64), **stacked}
 
 
-def _stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of samples as files hold them."""
     return {STORED_AS[name]: one.half() if name in _IN_HALF else one for name, one in tensors.items()}
 

@@ -15,7 +15,7 @@ from pta.serve.bytes_tensor import split_elements
 from pta.serve.refusals import Refused
 from pta.serve.served import Shape
 
-_FLOATS = {"FP32": "<f4", "FP16": "<f2"}
+_FLOATS: dict[str, np.dtype[Any]] = {"FP32": np.dtype("<f4"), "FP16": np.dtype("<f2")}
 _ADDRESS = re.compile(rb"\s*(https?|file|ftp|data):", re.IGNORECASE)
 
 
@@ -65,20 +65,17 @@ def _features(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -
     if not isinstance(datatype, str) or datatype not in (_FLOATS if raw is not None else ("FP32",)):
         raise Refused(422, f"features must be FP32, or FP16 as a binary input, got {shown(datatype)}")
     if raw is None:
-        flat = _numbers(tensor.get("data"), rows, shape.dim)
+        features = _numbers(tensor.get("data"), rows, shape.dim)
     else:
-        stored = np.dtype(_FLOATS[datatype])
-        if len(raw) != rows * shape.dim * stored.itemsize:
-            needed = rows * shape.dim * stored.itemsize
+        stored = _FLOATS[datatype]
+        needed = rows * shape.dim * stored.itemsize
+        if len(raw) != needed:
             raise Refused(422, f"features of {rows}×{shape.dim} {datatype} have {needed:,} bytes, got {len(raw):,}")
-        flat = np.frombuffer(raw, stored)
-    features = flat.astype(np.float32, copy=False).reshape(rows, shape.dim)
-    squares = np.einsum("ij,ij->i", features, features)
-    usable = (squares >= SMALLEST_NORM**2) & (squares <= LARGEST_NORM**2)  # neither is true of NaN
-    if not usable.all():
-        row = int(np.argmin(usable))
-        what = "has no length" if squares[row] < SMALLEST_NORM**2 else "has NaN, Inf or too large numbers"
-        raise Refused(422, f"features[{row}] {what}")
+        features = np.ndarray((rows, shape.dim), stored, raw).astype(np.float32, copy=False)
+    for row, square in enumerate(np.einsum("ij,ij->i", features, features).tolist()):
+        if not SMALLEST_NORM**2 <= square <= LARGEST_NORM**2:  # which is not true of NaN
+            what = "has no length" if square < SMALLEST_NORM**2 else "has NaN, Inf or too large numbers"
+            raise Refused(422, f"features[{row}] {what}")
     return features
 
 
@@ -93,7 +90,7 @@ def _numbers(data: object, rows: int, dim: int) -> NDArray[np.float32]:
         raise Refused(422, f"features: data must be a list of {rows}×{dim} numbers")
     if not {*map(type, flat)} <= {int, float}:
         raise Refused(422, "features: data must hold nothing but numbers")
-    return np.frombuffer(array("f", flat), np.float32)
+    return np.ndarray((rows, dim), np.float32, array("f", flat))
 
 
 def _pictures(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> tuple[bytes, ...]:

@@ -29,7 +29,7 @@ _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
 _KEYS = ("id", "inputs", "outputs", "parameters")
 _PARAMETERS = ("stream", "learn", "source", "top", "binary_data_output")
-_STORED = {"FP32": "<f4", "INT64": "<i8"}
+_STORED: dict[str, np.dtype[Any]] = {"FP32": np.dtype("<f4"), "INT64": np.dtype("<i8")}
 _USUAL_OUTPUTS = {
     "label": "BYTES",
     "zero_shot_label": "BYTES",

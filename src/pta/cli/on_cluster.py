@@ -1,0 +1,245 @@
+"""`--cluster` of `pta extract` and `pta predict`: the same work on Ray, to a folder of blocks."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pta.adapters import Adapter, create_adapter, load_adapter, needs_model
+from pta.claims import sole_writer, sole_writers
+from pta.classifier import ZeroShotClassifier
+from pta.cli import options
+from pta.cli.messages import say
+from pta.cli.output import progress, write_json
+from pta.cluster.extraction import Extraction, extract_blocks
+from pta.cluster.label_block import Failed
+from pta.cluster.listing import Listing, number_samples
+from pta.cluster.pool import Phases, Told
+from pta.cluster.prediction import STATE, FeatureFolder, predict_blocks, predict_streams
+from pta.cluster.ray_pool import RayPool, connected
+from pta.cluster.run_folder import ABOUT
+from pta.cluster.scanning import require_summable
+from pta.cluster.sources import list_samples
+from pta.cluster.storage import Folder, is_remote
+from pta.encoders import Encoder, load_encoder
+from pta.errors import InvalidParameter
+from pta.files import make_folder, write_atomically
+from pta.inference.encoding import OnError
+from pta.inference.reading import Reading, Views
+from pta.prompts import build_classifier, default_cache, load_templates
+
+_SHOWN = 20  # samples that could not be read
+
+
+@dataclass(frozen=True)
+class OnCluster:
+    """What the options of a cluster say."""
+
+    cluster: str
+    out: str
+    block: int
+    parallel: int | None
+    trust_network: bool
+    json: Path | None = None  # where what was done is written
+
+    @property
+    def folder(self) -> Folder:
+        """Where blocks go."""
+        return Folder.at(self.out)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the only writer of the folder, if it is on a disk; an object store has no locks."""
+        if is_remote(self.out):
+            yield
+            return
+        make_folder(Path(self.out))
+        with sole_writer(Path(self.out) / ABOUT):
+            yield
+
+    @contextmanager
+    def workers(self, device: str, threads: int | None) -> Iterator[tuple[str, RayPool]]:
+        """The device of the workers, and the workers; with a GPU each, if they use GPUs."""
+        with connected(self.cluster, trust_network=self.trust_network) as ray:
+            if device == "auto":
+                device = "cuda" if ray.cluster_resources().get("GPU") else "cpu"
+            gpus = int(device.startswith("cuda"))
+            with RayPool(ray, self.parallel, cpus=threads or 1, gpus=gpus, say=say) as pool:
+                yield device, pool
+
+    def report(self, sentence: str, record: Mapping[str, Any]) -> None:
+        """Say what was done, and which samples could not be read."""
+        failed: Sequence[Failed] = record["failed"]
+        for number, _, complaint in failed[:_SHOWN]:
+            say(f"skipped: number {number}: {complaint}")
+        if len(failed) > _SHOWN:
+            say(f"skipped: {len(failed) - _SHOWN:,} more, which {self.folder.path(ABOUT)} lists")
+        if write_json(self.json, {"folder": self.out, **record}):
+            print(f"{self.out}: {sentence}")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What the options of reading and encoding say."""
+
+    source: str
+    model: str
+    encoder: Encoder  # the driver's, on its processor: it reads the class names
+    device: str
+    reading: Reading
+    on_error: OnError
+
+    def listing(self, names: Sequence[str] | None, block: int, by: str | None, *, labelled: bool) -> Listing:
+        """The numbered samples of the source, and a line about them."""
+        table = list_samples(self.source, self.encoder.modality, by)
+        listing = number_samples(table, block, names, labelled=labelled)
+        said = f"{len(listing):,} {self.encoder.modality.name}s in {len(listing.blocks):,} blocks"
+        say(f"{self.source}: {said}")
+        return listing
+
+    def extraction(self, listing: Listing, device: str, classifier: ZeroShotClassifier, block: int) -> Extraction:
+        """What the workers are told: they decode in one thread, unless more were asked for."""
+        name = self.source.rstrip("/").rpartition("/")[2].partition(".")[0]
+        reading = replace(self.reading, workers=self.reading.workers or 1, processes=False)
+        return Extraction(*(listing, self.encoder, self.model, device, reading, self.on_error, classifier, name, block))
+
+
+def extract_on_cluster(
+    on: OnCluster,
+    pictures: Pictures,
+    names: Sequence[str] | None,
+    prompts: Sequence[str],
+    sentences: Mapping[str, Sequence[str]] | None,
+    replace_other: bool,
+) -> None:
+    """Make a folder of feature blocks."""
+    listing = pictures.listing(names, on.block, None, labelled=True)
+    if not listing.class_names:
+        said = f"nothing says which classes there are in {pictures.source}"
+        raise InvalidParameter(f"{said}; --classes FILE (one name per line)")
+    texts = (pictures.encoder, listing.class_names, prompts)
+    classifier = build_classifier(*texts, descriptions=sentences, cache=default_cache())
+    with on.alone(), on.workers(pictures.device, pictures.reading.workers) as (device, pool), _phases() as told:
+        extraction = pictures.extraction(listing, device, classifier, on.block)
+        begun = told("features", len(listing.blocks))
+        done = extract_blocks(extraction, pool, on.folder, prompts=prompts, replace=replace_other, told=begun)
+    what = f"{done.encoded:,} encoded now" if done.encoded else "all were there already"
+    on.report(f"{done.samples:,} {pictures.encoder.modality.name}s, {what}", vars(done))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options of `pta predict` say."""
+
+    source: str
+    classes: str | None
+    model: str
+    templates: str
+    descriptions: Path | None
+    device: str
+    dtype: str
+    reading: Reading
+    on_error: OnError
+    views: int
+    method: str
+    parameters: Mapping[str, Any]
+    state: Path | None
+
+    def pictures(self) -> Pictures:
+        """The source as pictures."""
+        encoder = load_encoder(self.model, dtype=self.dtype)
+        return Pictures(self.source, self.model, encoder, self.device, self.reading, self.on_error)
+
+    def classifier(self, encoder: Encoder) -> ZeroShotClassifier:
+        """The classes that are asked for."""
+        if self.classes is None:
+            raise InvalidParameter(options.CLASSES_REQUIRED)
+        prompts = load_templates(self.templates, encoder.modality.prompts)
+        sentences = options.read_descriptions(self.descriptions)
+        names = options.read_classes(self.classes)
+        return build_classifier(encoder, names, prompts, descriptions=sentences, cache=default_cache())
+
+    def adapter(self, classifier: ZeroShotClassifier) -> Adapter:
+        """The method, as it is to be at the first sample."""
+        if self.state is None or not self.state.exists():
+            return create_adapter(self.method, classifier, **self.parameters)
+        if self.parameters:
+            raise InvalidParameter(f"{self.state} was learnt with parameters of its own; leave --set and the like out")
+        return load_adapter(self.state, classifier)
+
+
+def predict_on_cluster(on: OnCluster, asked: Asked, epsilon: float, by: str | None) -> None:
+    """Make a folder of labels: of one stream, or of one per key."""
+    features = FeatureFolder.find(asked.source)
+    if by is not None:
+        if features is not None or asked.state is not None:
+            raise InvalidParameter("--by makes streams of pictures, each with a state of its own; leave --state out")
+        _predict_streams(on, asked, by)
+    elif features is None:
+        pictures = asked.pictures()
+        adapter = asked.adapter(asked.classifier(pictures.encoder))
+        require_summable(adapter)
+        listing = pictures.listing(None, on.block, None, labelled=False)
+        with on.alone(), sole_writers(asked.state), on.workers(pictures.device, pictures.reading.workers) as (at, pool):
+            _predict(on, pictures.extraction(listing, at, adapter.classifier, on.block), adapter, pool, asked, epsilon)
+    else:
+        classifier = features.classifier()
+        if asked.classes is not None:
+            encoder = asked.pictures().encoder
+            features.require_from(encoder, asked.classifier(encoder))
+        with on.alone(), sole_writers(asked.state), on.workers("cpu", None) as (_, pool):
+            _predict(on, features, asked.adapter(classifier), pool, asked, epsilon)
+
+
+def _predict(
+    on: OnCluster,
+    source: Extraction | FeatureFolder,
+    adapter: Adapter,
+    pool: RayPool,
+    asked: Asked,
+    epsilon: float,
+) -> None:
+    with _phases() as told:
+        done = predict_blocks(source, adapter, pool, on.folder, epsilon, told)
+    if asked.state is not None:
+        write_atomically(asked.state, on.folder.read(STATE))
+    if done.remark:
+        say(done.remark)
+    on.report(f"{done.sentence(adapter.name)}; {done.rounds} rounds of repair", vars(done))
+
+
+def _predict_streams(on: OnCluster, asked: Asked, by: str) -> None:
+    pictures = asked.pictures()
+    anchors = asked.classifier(pictures.encoder)
+    listing = pictures.listing(None, on.block, by, labelled=False)
+    model = pictures.encoder if needs_model(asked.method, asked.parameters) else None
+    adapter = create_adapter(asked.method, anchors, model=model, source=len(listing), **asked.parameters)
+    views = Views(asked.views, "crops", seed=None)
+    reading = asked.reading.for_needs(adapter.needs_with(adapter.parameters), views)
+    if adapter.wants_preview:
+        raise InvalidParameter(f"{adapter.name} with these parameters sees the whole stream before it answers")
+    pictures = replace(pictures, reading=reading)
+    with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as told:
+        extraction = pictures.extraction(listing, device, anchors, on.block)
+        done = predict_streams(extraction, asked.method, asked.parameters, pool, on.folder, told)
+    on.report(done.sentence(asked.method), vars(done))
+
+
+@contextmanager
+def _phases() -> Iterator[Phases]:
+    """Progress by blocks, with the time that is left."""
+    with progress() as bar:
+
+        def begin(what: str, count: int) -> Told:
+            task, began = bar.add_task(what, total=count), time.monotonic()
+
+            def told(done: int) -> None:
+                left = timedelta(seconds=round((time.monotonic() - began) / done * (count - done)))
+                bar.update(task, completed=done, description=f"{what} ({left} left), blocks", visible=done < count)
+
+            return told
+
+        yield begin

@@ -1,0 +1,157 @@
+"""A block of samples to a block of features: a feature file of its own, with the numbers of its samples."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from pta.classifier import ZeroShotClassifier
+from pta.cluster.block import Block
+from pta.cluster.label_block import Failed
+from pta.cluster.listing import read_rows
+from pta.cluster.storage import Folder
+from pta.datasets.features import STORED_AS
+from pta.encoders import load_encoder
+from pta.errors import StateMismatch, UnreadableFile, naming
+from pta.files import packed_in_order
+from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram
+from pta.inference.encoding import OnError, encode_files
+from pta.inference.extract import stored
+from pta.inference.reading import Reading
+
+
+def block_name(rows: range, ending: str = "safetensors") -> str:
+    """The file of a block, by its first row and the row after its last.
+
+    >>> block_name(range(0, 65_536))
+    '000000000000-000000065536.safetensors'
+    """
+    return f"{rows.start:012d}-{rows.stop:012d}.{ending}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """Which model workers load, each from its own disk or from a shared one; never from the hub."""
+
+    name: str
+    device: str
+    dtype: str
+    fingerprint: str
+
+    def program(self, batch: int, compiled: bool) -> EncoderProgram:
+        """The model for batches of one size, loaded once per process; it must be the one that the driver has."""
+        program = _program(self, batch, compiled)
+        if program.encoder.fingerprint != self.fingerprint:
+            raise StateMismatch(f"a worker has other weights for {self.name} than the driver; give a shared path")
+        return program
+
+
+@lru_cache(1)
+def _program(model: Model, batch: int, compiled: bool) -> EncoderProgram:
+    encoder = load_encoder(model.name, device=model.device, dtype=model.dtype)
+    return EncoderProgram(encoder, batch, COMPILED_FROM, whole=True, optimise=compiled)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What all feature blocks of a run are made from."""
+
+    run: str
+    model: Model
+    reading: Reading
+    on_error: OnError
+    out: Folder  # where the listing is, too
+    classifier: ZeroShotClassifier
+    record: Mapping[str, Any]  # where the features come from, as in the files of `pta extract`
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """What is known about a finished block."""
+
+    learned: int  # samples with features
+    failed: list[Failed]
+    encoded: int  # now; 0 if it was there
+
+
+@dataclass(frozen=True)
+class EncodeBlock:
+    """The task: write the features of a block, unless they are there."""
+
+    number: int  # of the block
+    rows: range
+
+    def __call__(self, job: Encoding) -> EncodedBlock:
+        """Read, encode and write."""
+        name = block_name(self.rows)
+        there = job.out.about(name)
+        if there.get("run") == job.run:
+            return EncodedBlock(there["count"], [tuple(one) for one in there["failed"]], 0)
+        tensors, failed = self._encode(job)
+        about = {**job.record, "kind": "features", "version": 1, "run": job.run, "failed": failed}
+        about |= {"start": self.rows.start, "stop": self.rows.stop, "count": len(tensors["numbers"])}
+        about["class_names"] = list(job.classifier.class_names)
+        about |= {"skipped": [complaint for _, _, complaint in failed], "classifier": job.classifier.fingerprint}
+        names = json.dumps(job.classifier.class_names, ensure_ascii=False)
+        job.out.write(name, packed_in_order(tensors, {"classnames": names, "about": json.dumps(about, sort_keys=True)}))
+        return EncodedBlock(about["count"], failed, len(self.rows))
+
+    def _encode(self, job: Encoding) -> tuple[dict[str, Tensor], list[Failed]]:
+        rows, first = read_rows(job.out, self.number), self.rows.start
+        program = job.model.program(job.reading.encoded_at_once, job.reading.compiled)
+        parts: list[dict[str, Tensor]] = []
+        kept: list[int] = []
+        failed: list[Failed] = []
+        for part in encode_files(program, enumerate(rows.samples, first), job.reading, on_error=job.on_error):
+            if part.samples:
+                parts.append(stored(part.tensors))
+            kept += [number - first for number, _ in part.samples]
+            failed += [
+                (int(rows.numbers[number - first]), rows.samples[number - first].key, str(error))
+                for number, error in part.failures
+            ]
+        features = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+        keys = json.dumps([rows.samples[row].key for row in kept]).encode()
+        described = {
+            "image_features": torch.empty(0, program.encoder.dim),
+            "text_features": job.classifier.anchors.float().cpu().contiguous(),
+            "scale": torch.tensor(job.classifier.scale, dtype=torch.float64),
+            "bias": torch.tensor(job.classifier.bias, dtype=torch.float64),
+            "numbers": torch.from_numpy(rows.numbers[kept].astype(np.int64)),
+            "paths": torch.frombuffer(bytearray(keys), dtype=torch.uint8),
+        }
+        if rows.labels is not None:
+            described["labels"] = torch.from_numpy(rows.labels[kept].astype(np.int64))
+        return described | {name: tensor.contiguous() for name, tensor in features.items()}, failed
+
+
+@dataclass(frozen=True)
+class FeatureBlock:
+    """A block as the second pass reads it."""
+
+    block: Block
+    keys: dict[int, str]  # by number, also of samples that could not be read
+    failed: list[Failed]
+
+
+def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
+    """The features of a finished block, if it is of this run."""
+    name = block_name(rows)
+    about = folder.about(name)
+    if about.get("run") != run:
+        raise UnreadableFile(f"{folder.path(name)} is cut short or of another run; run the same command again")
+    tensors = {key: tensor.clone() for key, tensor in load(folder.read(name)).items()}  # aligned like any tensor
+    with naming(folder.path(name)):
+        numbers = tensors["numbers"]
+        keys = dict(zip(numbers.tolist(), json.loads(bytes(tensors["paths"].tolist())), strict=True))
+        failed: list[Failed] = [tuple(one) for one in about["failed"]]
+        keys |= {number: key for number, key, _ in failed}
+        features = tensors[STORED_AS["features"]]
+        block = Block.of(rows.start, len(rows), numbers, features, [number for number, _, _ in failed])
+        return FeatureBlock(block, keys, failed)

@@ -1,0 +1,75 @@
+"""Labels as parquet: number, key, label, probability and zero-shot label of every sample of a block.
+
+A sample that could not be read has its row, with nothing but its number and key.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pta.cluster.storage import Folder
+from pta.errors import PtaError
+
+_COLUMNS = (
+    ("number", pa.int64()),
+    ("key", pa.string()),
+    ("label", pa.string()),
+    ("probability", pa.float64()),
+    ("zero_shot_label", pa.string()),
+)
+Said = tuple[str, float, str]
+"""Label, probability and zero-shot label of a sample."""
+Failed = tuple[int, str, str]
+"""Number and key of a sample that could not be read, and why."""
+
+
+def write_labels(
+    folder: Folder,
+    name: str,
+    run: str,
+    keys: Mapping[int, str],
+    said: Mapping[int, Said],
+    failed: Sequence[Failed],
+    streams: Sequence[str | None] | None = None,
+) -> None:
+    """Write the rows of a block in the order of `keys`, both by number; `streams` are those of the rows."""
+    nothing = (None, None, None)
+    rows = [(number, key, *said.get(number, nothing)) for number, key in keys.items()]
+    arrays = [pa.array(values, kind) for values, (_, kind) in zip(zip(*rows, strict=True), _COLUMNS, strict=True)]
+    names = [column for column, _ in _COLUMNS]
+    if streams is not None:
+        arrays, names = [*arrays, pa.array(streams, pa.string())], [*names, "stream"]
+    content = BytesIO()
+    about = {"run": run, "failed": json.dumps(failed)}
+    pq.write_table(pa.table(arrays, names).replace_schema_metadata(about), content)
+    folder.write(name, content.getvalue())
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What a block of labels holds, in numbers."""
+
+    samples: int  # with a label
+    changed: int  # with another label than zero-shot's
+    failed: list[Failed]
+
+
+def labelled(folder: Folder, name: str, run: str) -> Labelled | None:
+    """What is known about a block of labels, if it is there, whole and of this run."""
+    try:
+        with folder.open(name) as opened:
+            file = pq.ParquetFile(opened)
+            about = file.schema_arrow.metadata or {}
+            if about.get(b"run") != run.encode():
+                return None
+            table = file.read(["label", "zero_shot_label"])
+    except (PtaError, pa.ArrowException, OSError):
+        return None
+    label, alone = table["label"], table["zero_shot_label"]
+    changed = pc.sum(pc.not_equal(label, alone)).as_py() or 0
+    return Labelled(len(label) - label.null_count, changed, [tuple(one) for one in json.loads(about[b"failed"])])

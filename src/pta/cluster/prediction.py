@@ -1,0 +1,217 @@
+"""A stream, or one stream per key, to a folder of labels."""
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pta.adapters.adapter import Adapter
+from pta.classifier import ZeroShotClassifier
+from pta.cluster.driver import remark_on_rounds
+from pta.cluster.extraction import KIND as FEATURE_BLOCKS
+from pta.cluster.extraction import Extraction
+from pta.cluster.feature_block import block_name
+from pta.cluster.label_block import Failed, Labelled, labelled
+from pta.cluster.passes import Passes, run_passes
+from pta.cluster.pool import Phases, Pool
+from pta.cluster.replay import at_state
+from pta.cluster.run_folder import ABOUT, RunFolder, read_run, run_id
+from pta.cluster.scanning import require_summable
+from pta.cluster.storage import Folder
+from pta.cluster.streams import AnswerStreams, Streams
+from pta.encoders import Encoder
+from pta.errors import StateMismatch, UnreadableFile
+from pta.files import unpack_tensors
+from pta.inference.encoding import unless_skipped
+
+KIND = "labels"
+STATE = "state.safetensors"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was done for a folder of labels."""
+
+    samples: int  # with a label
+    changed: int  # with another label than zero-shot's
+    failed: tuple[Failed, ...]
+    rounds: int = 0  # of repair
+    repaired: int = 0  # rows that were answered again
+    remark: str | None = None
+
+    def sentence(self, method: str) -> str:
+        """The counts, in words."""
+        share = 100 * self.changed / max(self.samples, 1)
+        skipped = f", {len(self.failed):,} skipped" if self.failed else ""
+        return f"{self.samples:,} labels{skipped}; {method} changed the answer for {self.changed:,} ({share:.1f} %)"
+
+    @classmethod
+    def of(
+        cls, labels: Sequence[Labelled], rounds: int = 0, repaired: int = 0, remark: str | None = None
+    ) -> "Predicted":
+        """The sums over all blocks."""
+        failed = tuple(one for block in labels for one in block.failed)
+        sums = (sum(block.samples for block in labels), sum(block.changed for block in labels))
+        return cls(*sums, failed, rounds, repaired, remark)
+
+
+@dataclass(frozen=True)
+class FeatureFolder:
+    """A finished folder of feature blocks, as a source."""
+
+    folder: Folder
+    about: Mapping[str, Any]
+
+    @classmethod
+    def find(cls, address: str) -> "FeatureFolder | None":
+        """The folder at an address, if it is one."""
+        folder = Folder.at(address)
+        if not folder.has(ABOUT):
+            return None
+        about = read_run(folder, FEATURE_BLOCKS)
+        if not about["finished"]:
+            raise UnreadableFile(f"{address} is not finished; run its pta extract again")
+        return cls(folder, about)
+
+    @property
+    def blocks(self) -> list[range]:
+        """The rows of each block."""
+        return [range(*ends) for ends in self.about["blocks"]]
+
+    def failed_in(self, rows: range) -> int:
+        """How many samples of a block have no features."""
+        return sum(number in rows for number, _, _ in self.about["failed"])
+
+    def classifier(self) -> ZeroShotClassifier:
+        """The classifier that the features were made with."""
+        name = block_name(self.blocks[0])
+        tensors, about = unpack_tensors(self.folder.read(name), "features")
+        scale, bias = (float(tensors[one]) for one in ("scale", "bias"))
+        return ZeroShotClassifier(tensors["text_features"], about["class_names"], scale=scale, bias=bias)
+
+    def require_from(self, encoder: Encoder, classifier: ZeroShotClassifier) -> None:
+        """Refuse features of another model or for another classifier."""
+        for what, own in (("model", encoder.fingerprint), ("classifier", classifier.fingerprint)):
+            if self.about["inputs"][what] != own:
+                raise StateMismatch(
+                    f"{self.folder.address} holds features of another {what} (weights, classes or templates); "
+                    "give what it was made with, or extract again"
+                )
+
+
+def predict_blocks(
+    source: Extraction | FeatureFolder,
+    adapter: Adapter,
+    pool: Pool,
+    out: Folder,
+    epsilon: float,
+    told: Phases = lambda what, count: lambda done: None,
+) -> Predicted:
+    """Answer one stream from the state that the adapter has, as one process would; the end state is in the folder."""
+    require_summable(adapter)
+    inputs = {
+        "source": source.inputs if isinstance(source, Extraction) else source.about["run"],
+        "epsilon": epsilon,
+        **_learned(adapter),
+    }
+    has_learned = _is_end_of_run(out, inputs["state"])
+    folder = RunFolder(KIND, out, inputs | has_learned)
+    known = folder.begin()
+    blocks = source.listing.blocks if isinstance(source, Extraction) else source.blocks
+    if known.get("finished") and (done := _finished(folder, blocks)):
+        return Predicted.of(done, known["rounds"], known["repaired"], known["remark"])
+    if has_learned:
+        raise StateMismatch(
+            f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
+        )
+    work = out.sub("work")
+    if isinstance(source, Extraction):
+        features, run = work.sub("features"), run_id(source.inputs)
+        encoded = source.run(pool, features, run, told("features", len(blocks)))
+        failed = [len(block.failed) for block in encoded]
+    else:
+        features, run, failed = source.folder, source.about["run"], [source.failed_in(rows) for rows in blocks]
+    passes = Passes(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
+    passed = run_passes(passes, pool, failed, told)
+    end = at_state(adapter, passed.end)
+    out.write(STATE, _saved(end))
+    remark = remark_on_rounds(passed.rounds, len(blocks))
+    result = Predicted.of(passed.labels, passed.rounds, passed.repaired, remark)
+    ends = [[rows.start, rows.stop] for rows in blocks]
+    folder.finish({**vars(result), "blocks": ends, "state_after": digest_of(end)})
+    work.remove()
+    return result
+
+
+def predict_streams(
+    source: Extraction,
+    method: str,
+    parameters: Mapping[str, Any],
+    pool: Pool,
+    out: Folder,
+    told: Phases = lambda what, count: lambda done: None,
+) -> Predicted:
+    """Answer one stream per key, each from a fresh state."""
+    folder = RunFolder(KIND, out, {"source": source.inputs, "method": method, "parameters": dict(parameters)})
+    folder.begin()
+    source.listing.write(out)
+    shared = Streams(
+        run=folder.id,
+        model=source.model_of_workers(),
+        reading=source.reading,
+        on_error=source.on_error,
+        out=out,
+        classifier=source.classifier,
+        method=method,
+        parameters=parameters,
+    )
+    blocks = source.listing.blocks
+    tasks = [AnswerStreams(number, rows) for number, rows in enumerate(blocks)]
+    result = Predicted.of(pool.each(tasks, shared, told("streams", len(tasks))))
+    if result.failed and source.on_error == "stop":
+        raise unless_skipped(result.failed[0][2])
+    folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
+    return result
+
+
+def digest_of(adapter: Adapter) -> str:
+    """The sha256 of what an adapter has learned."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(adapter.state().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _learned(adapter: Adapter) -> dict[str, Any]:
+    """What decides answers beside the features."""
+    return {
+        "method": adapter.name,
+        "parameters": dict(adapter.parameters),
+        "classifier": adapter.classifier.fingerprint,
+        "state": digest_of(adapter),
+    }
+
+
+def _finished(folder: RunFolder, blocks: Sequence[range]) -> list[Labelled] | None:
+    """What all blocks of a finished run hold, if none was damaged since."""
+    found = [labelled(folder.out, block_name(rows, "parquet"), folder.id) for rows in blocks]
+    whole = [one for one in found if one is not None]
+    return whole if len(whole) == len(found) and folder.out.is_whole(STATE) else None
+
+
+def _is_end_of_run(out: Folder, state: str) -> dict[str, str]:
+    """Where a finished run in the folder ended in this state, the state that it began with."""
+    if not out.has(ABOUT):
+        return {}
+    known = read_run(out, KIND)
+    return {"state": known["inputs"]["state"]} if known.get("state_after") == state else {}
+
+
+def _saved(adapter: Adapter) -> bytes:
+    """The state file of an adapter."""
+    with tempfile.TemporaryDirectory() as folder:
+        adapter.save(Path(folder) / STATE)
+        return (Path(folder) / STATE).read_bytes()

@@ -1,0 +1,175 @@
+"""Workers on Ray: actors of one thread each, which do whatever task comes next.
+
+A worker that dies is replaced and its task done again, by whichever worker is free. Ray Data is not used: it cuts rows
+into blocks of its own, and here a block is a file that either is there or is computed by one task.
+"""
+
+import logging
+import os
+import secrets
+import socket
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pta
+from pta.cluster.pool import Result, Shared, Told
+from pta.errors import ClusterFailed, InvalidParameter, StateMismatch, first_line
+from pta.evaluation.version import code_version
+
+LOCAL = "local"
+_ATTEMPTS = 10  # of one task, whose workers died
+_PATIENCE = 10.0  # seconds for an address to answer
+_SECONDS = 30.0  # between two complaints that no worker has started
+_OBJECT_STORE = 2**28  # bytes; tasks and what they give back are small
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a model is read from a shared path, not fetched by every worker at once
+
+
+class _Worker:
+    """What an actor does."""
+
+    def start(self, version: str) -> None:
+        """Compute on one thread, by the code that the driver has."""
+        torch.set_num_threads(1)
+        own = package_version()
+        if own != version:
+            raise StateMismatch(f"a worker runs pta {own}, the driver {version}; install the same on every machine")
+
+    def run(self, task: Callable[[Shared], Result], shared: Shared) -> Result:
+        return task(shared)
+
+
+def package_version() -> str:
+    """The version of this package, and a digest of its code."""
+    return code_version(Path(pta.__file__).parent.rglob("*.py"))
+
+
+@contextmanager
+def connected(cluster: str, *, trust_network: bool = False) -> Iterator[Any]:
+    """Ray: one of its own on this machine (`local`), that of the job or machine (`auto`), or at an address."""
+    if cluster != LOCAL and not trust_network and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise InvalidParameter(
+            f"--cluster {cluster}: whoever reaches a Ray without tokens runs code on it; set RAY_AUTH_MODE=token here "
+            "and on the cluster (ray get-auth-token --generate), or say --trust-network"
+        )
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    given: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if cluster == LOCAL:
+        # Ray listens on every interface. The token is known to this process and its workers alone.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ |= _ONE_THREAD | _OFFLINE
+        given |= {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+    else:
+        package = str(Path(pta.__file__).parent)
+        given["runtime_env"] = {"env_vars": _ONE_THREAD | _OFFLINE, "py_modules": [package]}
+    import ray  # not before: it reads the environment
+
+    try:
+        _require_answer(cluster)
+        ray.init(cluster, **given)
+    except Exception as error:  # whatever Ray raises where nothing answers
+        start = "ray start --head starts one, --cluster local needs none"
+        raise ClusterFailed(f"no Ray can be reached at {cluster}: {first_line(error)}; {start}") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _require_answer(cluster: str) -> None:
+    """Knock at an address, where Ray would wait for minutes."""
+    host, colon, port = cluster.rpartition("://")[2].rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+
+
+class RayPool:
+    """Actors of a connected Ray.
+
+    Args:
+        workers: how many are asked for; None for all that fit.
+        cpus, gpus: what each of them takes.
+        say: takes what a person should know.
+    """
+
+    def __init__(
+        self, ray: Any, workers: int | None, *, cpus: float = 1, gpus: int = 0, say: Callable[[str], None] = print
+    ) -> None:
+        self._ray, self._say = ray, say
+        resources = ray.cluster_resources()
+        fitting = int(resources.get("CPU", 0) // cpus)
+        if gpus:
+            fitting = min(fitting, int(resources.get("GPU", 0) // gpus))
+        if workers is None and not fitting:
+            kind = "GPU" if gpus else f"{cpus:g} CPUs"
+            raise ClusterFailed(f"the cluster has no machine with a {kind} for a worker; see --device and --workers")
+        self.asked = workers or fitting
+        if fitting < self.asked:
+            say(f"{self.asked} workers were asked for, the cluster has room for {fitting}; it goes on with those")
+        self._actor = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
+        self._version = package_version()
+        self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
+        self._idle: list[Any] = []
+        self._deaths = 0  # since a task was done
+        for _ in range(self.asked):
+            self._start()
+
+    def __enter__(self) -> "RayPool":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for actor in [*self._idle, *(actor for actor, _ in self._busy.values())]:
+            with suppress(Exception):
+                self._ray.kill(actor)
+
+    def each(
+        self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: Told = lambda done: None
+    ) -> list[Result]:
+        """The results of all tasks, in the order of the tasks."""
+        held = self._ray.put(shared)  # sent to each machine once
+        results: dict[int, Result] = {}
+        waiting, attempts = deque(range(len(tasks))), Counter[int]()
+        while len(results) < len(tasks):
+            while waiting and self._idle:
+                following, actor = waiting.popleft(), self._idle.pop()
+                attempts[following] += 1
+                if attempts[following] > _ATTEMPTS:
+                    raise ClusterFailed(f"{_ATTEMPTS} workers died at one block ({tasks[following]}); is memory short?")
+                self._busy[actor.run.remote(tasks[following], held)] = actor, following
+            done, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)
+            if not done and all(number is None for _, number in self._busy.values()):
+                self._say("no worker has started yet; waiting")
+            for one in done:
+                actor, number = self._busy.pop(one)
+                try:
+                    result = self._ray.get(one)
+                except self._ray.exceptions.RayTaskError as error:
+                    raise error.cause from None
+                except self._ray.exceptions.RayError:
+                    self._replace(actor)
+                    if number is not None:
+                        waiting.appendleft(number)
+                    continue
+                self._idle.append(actor)
+                if number is not None:
+                    results[number], self._deaths = result, 0
+                    told(len(results))
+        return [results[number] for number in range(len(tasks))]
+
+    def _start(self) -> None:
+        actor = self._actor.remote()
+        self._busy[actor.start.remote(self._version)] = actor, None
+
+    def _replace(self, actor: Any) -> None:
+        with suppress(Exception):
+            self._ray.kill(actor)
+        self._deaths += 1
+        if self._deaths > _ATTEMPTS * self.asked:
+            raise ClusterFailed(f"{self._deaths} workers died one after another; see the logs of Ray")
+        self._start()

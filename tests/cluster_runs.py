@@ -1,0 +1,63 @@
+"""Runs of `pta.cluster` on a few pictures: made once, with the embedded model and small blocks."""
+
+from PIL import Image
+
+from pta.adapters import create_adapter
+from pta.cluster.extraction import Extraction, extract_blocks
+from pta.cluster.listing import number_samples
+from pta.cluster.pool import ThisProcess
+from pta.cluster.prediction import FeatureFolder, predict_blocks
+from pta.cluster.sources import list_samples
+from pta.cluster.storage import Folder
+from pta.datasets.fashion import load_fashion_test
+from pta.encoders import load_encoder
+from pta.inference.reading import Reading
+from pta.modality import IMAGES
+from pta.prompts import build_classifier, load_templates
+
+BLOCK = 16
+FASHION = load_fashion_test()
+CLASSES = FASHION.class_names
+
+
+def write_pictures(folder, count, first=0):
+    """So many packaged pictures as files, called by their numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(first, first + count):
+        Image.fromarray(FASHION.images[number]).save(folder / f"{number:04d}.png")
+    return folder
+
+
+def extraction_of(source, on_error="stop", block=BLOCK, by=None, classes=CLASSES, labelled=False):
+    """What workers are told about the pictures of a source."""
+    encoder = load_encoder("embedded")
+    classifier = build_classifier(encoder, classes, load_templates("clip"))
+    listing = number_samples(list_samples(str(source), IMAGES, by), block, classes, labelled=labelled)
+    reading = Reading(batch=8, workers=1)
+    return Extraction(listing, encoder, "embedded", "cpu", reading, on_error, classifier, "pictures", block)
+
+
+def extract(source, out, pool=None, **how):
+    """A folder of feature blocks."""
+    return extract_blocks(extraction_of(source, **how), pool or ThisProcess(), Folder(str(out)))
+
+
+def predict(source, out, pool=None, method="pta", epsilon=1e-6, parameters=(), **how):
+    """A folder of labels, of pictures or of a folder of feature blocks."""
+    features = FeatureFolder.find(str(source))
+    data = features or extraction_of(source, **how)
+    classifier = features.classifier() if features else data.classifier
+    adapter = create_adapter(method, classifier, **dict(parameters))
+    return predict_blocks(data, adapter, pool or ThisProcess(), Folder(str(out)), epsilon)
+
+
+def contents(folder, ending):
+    """The bytes of all blocks in a folder, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob(f"*.{ending}"))}
+
+
+class Backwards(ThisProcess):
+    """Does the last task first."""
+
+    def each(self, tasks, shared, told=lambda done: None):
+        return super().each(tasks[::-1], shared, told)[::-1]

@@ -1,0 +1,214 @@
+"""Blocks on a real Ray of this machine: the same files for any number of workers, whoever is killed."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+if find_spec("ray") is None:  # which is not imported here: it reads the environment that `connected` sets
+    pytest.skip("Ray is not installed", allow_module_level=True)
+
+from cluster_runs import BLOCK, CLASSES, contents, extract, extraction_of, predict, write_pictures
+from processes import wait_until
+
+from pta.cli import on_cluster
+from pta.cluster.pool import ThisProcess
+from pta.cluster.prediction import predict_streams
+from pta.cluster.ray_pool import RayPool, connected
+from pta.cluster.storage import Folder
+from pta.errors import ClusterFailed, InvalidParameter, UnreadableSample
+
+COUNT = 90
+BLOCKS = 6
+KILLS = int(os.environ.get("PTA_CLUSTER_KILLS", "5"))
+
+
+@pytest.fixture(scope="module")
+def ray():
+    with connected("local") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def two(ray):
+    with RayPool(ray, 2, cpus=0.25) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return write_pictures(tmp_path_factory.mktemp("pictures"), COUNT)
+
+
+@pytest.fixture(scope="module")
+def plain(pictures, tmp_path_factory):
+    """The files that this process makes alone."""
+    features, labels = tmp_path_factory.mktemp("features"), tmp_path_factory.mktemp("labels")
+    extract(pictures, features)
+    predict(pictures, labels)
+    return contents(features, "safetensors"), contents(labels, "parquet")
+
+
+def workers_of(parent):
+    """The process ids of the workers of a Ray that a process has started."""
+    ours, workers = {parent}, []
+    for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda one: int(one.name)):
+        with suppress(OSError):
+            if int((path / "stat").read_text().rpartition(")")[2].split()[1]) in ours:
+                ours.add(int(path.name))
+                if (path / "cmdline").read_bytes().startswith(b"ray::_Worker"):
+                    workers.append(int(path.name))
+    return workers
+
+
+def test_two_workers_make_the_files_of_one_and_of_none(pictures, plain, two, ray, tmp_path):
+    extract(pictures, tmp_path / "features", two)
+    predict(pictures, tmp_path / "labels", two)
+    assert contents(tmp_path / "features", "safetensors") == plain[0]
+    assert contents(tmp_path / "labels", "parquet") == plain[1]
+    with RayPool(ray, 1, cpus=0.25) as one:
+        predict(pictures, tmp_path / "one", one)
+    assert contents(tmp_path / "one", "parquet") == plain[1]
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_a_killed_worker_changes_nothing(pictures, plain, two, tmp_path, seed):
+    dice = random.Random(seed)
+    due, killed = dice.randrange(4 * BLOCKS), []
+
+    class Killing:
+        """Kills a worker after some task or other of the run."""
+
+        done = 0
+
+        def each(self, tasks, shared, told=None):
+            return two.each(tasks, shared, self._told)
+
+        def _told(self, _):
+            self.done += 1
+            if self.done > due and not killed:
+                killed.append(dice.choice(workers_of(os.getpid())))
+                os.kill(killed[0], signal.SIGKILL)
+
+    predict(pictures, tmp_path / "out", Killing())
+    assert killed
+    assert contents(tmp_path / "out", "parquet") == plain[1]
+
+
+def test_a_killed_driver_is_resumed_by_the_same_command(pictures, pta, two, monkeypatch, tmp_path):
+    out = tmp_path / "labels"
+    command = ["predict", str(pictures), "--classes", ",".join(CLASSES), "--model", "embedded", "--batch", "8"]
+    command += ["--cluster", "local", "--parallel", "2", "--block", str(BLOCK), "--out", str(out)]
+    driver = subprocess.Popen([sys.executable, "-m", "pta", *command], stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: any(out.glob("work/features/0*.safetensors")), driver)
+    driver.kill()
+    driver.wait()
+    with in_this_ray(monkeypatch, two):
+        resumed, unbroken = pta(*command), pta(*command[:-1], tmp_path / "unbroken")
+    assert resumed.returncode == unbroken.returncode == 0, resumed.stderr
+    assert f"{COUNT} labels" in resumed.stdout
+    assert contents(out, "parquet") == contents(tmp_path / "unbroken", "parquet")
+
+
+@contextmanager
+def in_this_ray(monkeypatch, pool):
+    """Let commands use the workers that are there, in the place of a Ray of their own."""
+
+    @contextmanager
+    def workers(self, device, threads):
+        yield "cpu", pool
+
+    with monkeypatch.context() as patch:
+        patch.setattr(on_cluster.OnCluster, "workers", workers)
+        yield
+
+
+def test_streams_by_key_are_those_of_this_process(pictures, two, tmp_path):
+    listed = tmp_path / "list.csv"
+    lines = [f"{pictures}/{number:04d}.png,{number % 4}" for number in range(COUNT)]
+    listed.write_text("path,camera\n" + "\n".join(lines))
+    for name, pool in (("here", ThisProcess()), ("there", two)):
+        extraction = extraction_of(listed, by="camera")
+        predict_streams(extraction, "tda", {}, pool, Folder(str(tmp_path / name)))
+    assert len(contents(tmp_path / "here", "parquet")) == 5  # four streams and the listing
+    assert contents(tmp_path / "here", "parquet") == contents(tmp_path / "there", "parquet")
+
+
+def test_a_mistake_in_a_worker_is_one_line_here(tmp_path, two):
+    damaged = write_pictures(tmp_path / "pictures", 20)
+    (damaged / "0017.png").write_bytes(b"no picture")
+    with pytest.raises(UnreadableSample, match=r"0017\.png") as refused:
+        predict(damaged, tmp_path / "out", two)
+    assert type(refused.value) is UnreadableSample
+    assert "\n" not in str(refused.value)
+
+
+def test_fewer_workers_than_asked_for_are_enough(ray, pictures, plain, tmp_path):
+    said = []
+    there = int(ray.cluster_resources()["CPU"])
+    with RayPool(ray, there + 1, say=said.append) as pool:
+        extract(pictures, tmp_path / "features", pool)
+    assert contents(tmp_path / "features", "safetensors") == plain[0]
+    assert said == [f"{there + 1} workers were asked for, the cluster has room for {there}; it goes on with those"]
+
+
+def test_a_block_that_kills_every_worker_is_named(ray, monkeypatch):
+    monkeypatch.setattr("pta.cluster.ray_pool._ATTEMPTS", 1)
+
+    class Fatal:
+        def __call__(self, shared):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with RayPool(ray, 1, cpus=0.25) as pool, pytest.raises(ClusterFailed, match="died"):
+        pool.each([Fatal()], None)
+
+
+def test_a_ray_without_tokens_is_not_used(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(InvalidParameter, match="RAY_AUTH_MODE=token"), connected("auto"):
+        pass
+
+
+def test_where_no_ray_answers_one_line_says_what_to_start():
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    with pytest.raises(ClusterFailed, match=f"no Ray can be reached at {address}.*ray start --head"):
+        connected(address, trust_network=True).__enter__()
+
+
+def test_without_ray_one_line_says_what_to_install(pta, pictures, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = pta("extract", pictures, "--model", "embedded", "--cluster", "local", "--out", "out")
+    assert done.returncode == 2
+    assert "--cluster needs Ray and pyarrow; run pip install -e '.[ray]'" in done.stderr
+
+
+@pytest.mark.parametrize("given", [["--resume"], ["--top", "3"], ["--by", "folder", "--state", "a.safetensors"]])
+def test_options_without_a_meaning_on_a_cluster_are_refused(pta, pictures, given):
+    common = ["--classes", "bag,shirt", "--model", "embedded", "--cluster", "local", "--out", "out"]
+    done = pta("predict", pictures, *common, *given)
+    assert done.returncode == 2
+    assert given[0] in done.stderr
+
+
+def test_the_commands_go_from_pictures_over_features_to_labels(pta, pictures, two, monkeypatch, tmp_path):
+    names = ",".join(CLASSES)
+    with in_this_ray(monkeypatch, two):
+        common = ["--cluster", "local", "--block", "32"]
+        made = pta("extract", pictures, "--classes", names, "--model", "embedded", *common, "--out", "features")
+        assert made.returncode == 0, made.stderr
+        done = pta("predict", "features", *common, "--out", "labels", "--state", "a.safetensors")
+        assert done.returncode == 0, done.stderr
+        again = pta("predict", "features", *common, "--out", "labels", "--state", "a.safetensors")
+    assert f"{COUNT} images, {COUNT} encoded now" in made.stdout
+    assert again.stdout == done.stdout
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "labels" / "state.safetensors").read_bytes()
+    assert len(list((tmp_path / "labels").glob("0*.parquet"))) == 3
