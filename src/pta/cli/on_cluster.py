@@ -167,7 +167,9 @@ class Asked:
         if self.state is None or not self.state.exists():
             return create_adapter(self.method, classifier, **self.parameters)
         if self.parameters:
-            raise InvalidParameter(f"{self.state} was learnt with parameters of its own; leave --set and the like out")
+            raise InvalidParameter(
+                f"{self.state} has parameters of its own; leave out --set, --prior and --calibration"
+            )
         return load_adapter(self.state, classifier)
 
 
