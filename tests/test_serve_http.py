@@ -15,6 +15,8 @@ from http_serving import INFER, TOKEN, binary, features, serving
 from processes import PATIENCE
 
 from pta.datasets.features import load_features
+from pta.errors import FileInUse
+from pta.serve.gate import as_refused
 from pta.serve.security import PAGE
 
 LARGEST = 20_000
@@ -248,6 +250,7 @@ def test_a_disk_that_fails_is_no_mistake_of_the_client(server, monkeypatch):
         assert "disk full" in error_of(answer)
     assert server.state() == before
     assert not list(server.folder.glob("streams/*/imports/*"))
+    assert as_refused(FileInUse("another process reads the journal")).status == 503
 
 
 def test_streams_come_on_first_use_up_to_a_number(server):
