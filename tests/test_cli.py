@@ -48,7 +48,8 @@ def test_prior_and_calibration_are_given_to_every_method_unless_it_is_set_otherw
     assert (tda["prior"], tda["calibration"]) == ("none", "matched")
 
 
-def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, tmp_path):
+def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     options = ("--method", "clip", "--method", "pta", "--seed", 1, "--seed", 2, "--set", "pta.h=50")
     records, done = evaluate(*options, "--predictions", tmp_path / "predictions")
     shown = ("accuracy", "gain over zero-shot", "worst class", "calibration error", "(raw ", "samples/s", "state")
@@ -178,12 +179,12 @@ EVAL = ("eval", "--features", "PETS")
         ([*EVAL, "--predictions", "PETS"], "cannot make the folder"),
         ([*EVAL, "--seed", "-1"], "'--seed'"),
         ([*EVAL, "--batch", "0"], "'--batch'"),
-        ([*EVAL, "--gamma", "0.1"], "gamma belongs to the stream dirichlet"),
+        ([*EVAL, "--gamma", "0.1"], "gamma is a parameter of the stream dirichlet"),
         ([*EVAL, "--drop-last", "--batch", "301"], "less than one batch of 301"),
         ([*EVAL, "--preset", "papper"], "no preset is called 'papper'; did you mean 'paper'"),
         (
             [*EVAL, "--preset", "paper/caltech"],
-            "the preset 'paper' has nothing for a dataset 'caltech'; did you mean 'caltech101'?",
+            "the preset 'paper' has no values for the dataset 'caltech'; did you mean 'caltech101'?",
         ),
         (
             [*EVAL, "--method", "zero"],

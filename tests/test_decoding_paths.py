@@ -143,7 +143,7 @@ def test_features_name_their_decoder_and_are_not_mixed(encoder, tmp_path, by_gpu
     assert done.decoded == "decoded by stand-in 1.0: 12 pictures; by Pillow: 0"
     assert read_about(out)["images"]["decoder"] == load_features(out).decoder == "stand-in 1.0"
     assert make(Reading(batch=4, decode="gpu")).encoded == 0
-    with pytest.raises(StateMismatch, match=r"pictures that stand-in 1\.0 decoded, not pillow \(see --decode\)"):
+    with pytest.raises(StateMismatch, match=r"pictures decoded by stand-in 1\.0, not by pillow \(see --decode\)"):
         make(Reading(batch=4, decode="pillow"))
     assert make(Reading(batch=4, decode="pillow"), replace=True).decoded is None
     assert "decoder" not in read_about(out)["images"]

@@ -114,7 +114,7 @@ def test_a_compiler_that_fails_leaves_the_model_as_it_is_but_does_not_make_half_
     with pytest.warns(UserWarning, match=r"torch.compile failed for .*: no such instruction; it runs uncompiled"):
         given += [program(PIXELS[4:8])]
     assert_features(encoder, given, PIXELS[:8])
-    with pytest.raises(InvalidParameter, match="no such instruction; --no-compile"):
+    with pytest.raises(InvalidParameter, match="no such instruction; use --no-compile"):
         EncoderProgram(encoder, 4, expected=22, whole=True)(PIXELS[:4])
 
 

@@ -309,4 +309,4 @@ def test_ones_own_experiment_is_about_ones_own_files_and_its_numbers_are_theirs(
     assert (cells["kitchen"]["ours"], cells["kitchen"]["difference"]) == (70.0, 0.5)
     assert table["notes"] == []
     assert table["about"] == {"feature files": "kitchen (by ViT-L/14)"}  # the packaged model is loaded and not used
-    assert "nothing is in the group 'own'; name feature files" in pta(*call).stderr
+    assert "the group 'own' is empty; name feature files" in pta(*call).stderr
