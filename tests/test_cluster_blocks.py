@@ -196,6 +196,25 @@ def test_a_repair_brings_a_wrong_start_to_what_the_block_before_ends_with(stream
     torch.testing.assert_close(repaired.end["anchored"], expected_end["anchored"], atol=1e-5, rtol=0)
 
 
+def test_a_block_that_is_repaired_again_and_again_ends_within_half_of_epsilon_of_its_start(stream):
+    adapter = PTA(stream.to(torch.float64).classifier, h=100.0, w=0.9)
+    adapter.step(stream.features[:300])
+    block = cut(range(200), stream.features[300:500].double(), 200)[0]
+    summary, first = summarise_block(adapter, block), boundary(adapter, start_of(adapter), None)
+    kappa = contraction(adapter, block, summary, first)
+    start, path, end = first, first, replay_block(adapter, block, summary, first)[1]
+    for _ in range(7):
+        before = {**start, "anchored": start["anchored"].clone()}
+        before["anchored"][kappa.argmax(), 3] += 0.4 * EPSILON / kappa.max()
+        repaired = repair_block(adapter, block, summary, path, end, before)
+        start, path, end = repaired.start, repaired.path, repaired.end
+        assert not len(mismatches(before, start))
+        assert (apart(end, replay_block(adapter, block, summary, start)[1]) <= EPSILON / 2).all()
+    back = repair_block(adapter, block, summary, path, end, path)
+    assert same(back.start.values(), path.values())
+    assert same(back.end.values(), end.values())
+
+
 @pytest.mark.parametrize("make", [PTA, lambda classifier: WPTA(classifier, prior="none", refresh_every=64)])
 def test_a_stream_goes_on_from_a_state_and_skips_what_could_not_be_read(make, stream):
     adapter, failed = make(stream.classifier), [3, 200, 201, 599, *range(300, 330)]
