@@ -67,7 +67,7 @@ class CacheLoop:
 def enter(
     slots: list[tuple[Tensor, float, *tuple[Tensor, ...]]], item: tuple[Tensor, float, *tuple[Tensor, ...]], most: int
 ) -> None:
-    """Put an item in, unless the slots are full of surer ones."""
+    """Put an item in, unless the slots are full of more confident ones."""
     if len(slots) < most:
         slots.append(item)
     elif item[1] < slots[-1][1]:

@@ -231,13 +231,16 @@ def _row(kind: str, journal: str, clients: int, load: Load, method: str = "pta")
         "answering_cpu_ms": "",
         "cpu_ms_beyond_step": "",
         "of_bound": "",
+        "least": "",
+        "most": "",
         "goal": "",
         "hardware": hardware(),
     }
 
 
 def _of(ratios: list[float], goal: float) -> Row:
-    return {"of_bound": round(statistics.median(ratios), 3), "goal": goal}
+    least, most = (round(one, 3) for one in (min(ratios), max(ratios)))
+    return {"of_bound": round(statistics.median(ratios), 3), "least": least, "most": most, "goal": goal}
 
 
 def _median(loads: tuple[Load, ...]) -> Load:

@@ -3,8 +3,8 @@
     python benchmarks/table4.py      writes benchmarks/results/table4-gpu.csv
 
 The rows are those of the packaged experiment. ViT-B/16 of random weights in half precision, ImageNet's 1000 names,
-images of noise: none of it changes what a GPU has to do. What a method keeps does change it, so each has learnt made-up
-features before that lie around all classes. Pixels of an image and of its 64 views are ready on the device.
+images of noise: none of it changes what a GPU has to do. What a method keeps does change it, so each has learned
+made-up features before that lie around all classes. Pixels of an image and of its 64 views are ready on the device.
 """
 
 import argparse

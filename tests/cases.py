@@ -188,10 +188,10 @@ CASES = {
         {
             "gamma": [1e4, 1.0, 1e-2, 1e5],
             "tau": [0.5, 0.0, 0.3, 0.9],
-            "threshold": ["unsureness", "fixed"],
+            "threshold": ["uncertainty", "fixed"],
             "temperature": [1.0, 0.5, 3.0],
             "beta_f": [0.5, 0.0, 5.0],
-            "trust": ["surer", "less-sure"],
+            "trust": ["lower-entropy", "higher-entropy"],
             "cache": ["cosine", "product"],
             "cache_scale": [None, 1.0, 20.0],
             "order": ORDER,

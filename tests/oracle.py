@@ -12,9 +12,9 @@ TOLERANCES = {torch.float32: 2e-3, torch.float64: 1e-8}
 
 def oracle_pta(anchors, features, **switches):
     """What the whole stream gives: outputs B×C, knowledge prototypes P and directions of the anchored prototypes R."""
-    learnt = {}
-    outputs = pta_loop(anchors.double().numpy(), features.double().numpy(), learnt=learnt, **switches)
-    return outputs, learnt["P"], learnt["R"]
+    learned = {}
+    outputs = pta_loop(anchors.double().numpy(), features.double().numpy(), learned=learned, **switches)
+    return outputs, learned["P"], learned["R"]
 
 
 def assert_agrees(logits, expected, tolerance):

@@ -31,12 +31,12 @@ def test_the_mean_counts_an_entering_sample_twice_or_once():
 
 def test_a_sample_that_does_not_enter_is_compared_in_the_place_of_the_last_that_did():
     toy = toy_stream()
-    surer, same_class = toy.features[1:2], toy.features[1:2] + 0.02 * toy.features[:1]
+    more_confident, same_class = toy.features[1:2], toy.features[1:2] + 0.02 * toy.features[:1]
     stale, fresh = (ADAPT(toy.classifier, slots=1, similarity=kind) for kind in ("stale", "fresh"))
     for adapter in (stale, fresh):
-        adapter.step(surer)
+        adapter.step(more_confident)
     differs = (stale.step(same_class) - fresh.step(same_class)).abs().max()
-    torch.testing.assert_close(stale.last, surer[0])
+    torch.testing.assert_close(stale.last, more_confident[0])
     assert 1e-6 < differs < 0.1
 
 

@@ -90,7 +90,7 @@ def rewrite(path, change_about=None, change_tensors=None):
         (StateMismatch, {"method": "clip", "parameters": {}}, "clip keeps"),
         (StateMismatch, {"parameters": None}, "does not say"),
         (UnknownAdapter, {"method": "future"}, "future"),
-        (StateMismatch, {"class_names": 7}, "other classes: it does not say which"),
+        (StateMismatch, {"class_names": 7}, "other classes: it does not name them"),
         (InvalidParameter, {"parameters": {"model": None}}, "no parameter 'model'"),
         (InvalidParameter, {"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
     ],
@@ -131,7 +131,9 @@ def test_a_state_of_the_version_before_needs_its_classifier(classifier, saved):
     tensors["classifier.anchors"] = tensors["classifier.anchors"].half()
     save_tensors(saved, tensors, about | {"version": 3})
     assert pta.load_adapter(saved, classifier).position == about["position"]
-    with pytest.raises(StateMismatch, match=r"older pta, without its classifier; load_adapter\(path, classifier\)"):
+    with pytest.raises(
+        StateMismatch, match=r"older version without its classifier; use load_adapter\(path, classifier\)"
+    ):
         pta.load_adapter(saved)
 
 

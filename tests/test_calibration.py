@@ -101,7 +101,7 @@ def test_gaps_that_no_stream_leads_to_are_refused(value):
 @pytest.mark.parametrize("method", sorted(TRANSDUCTIVE))
 def test_methods_that_answer_many_samples_at_once_are_refused_with_the_reason(method):
     stream = clip_like_stream(5, classes=6, dim=12, count=5)
-    with pytest.raises(InvalidParameter, match="confidence cannot be matched as samples come"):
+    with pytest.raises(InvalidParameter, match="calibration cannot be matched online"):
         matched(method, stream)
 
 

@@ -1,4 +1,4 @@
-"""The sixteen image sets: every layout on a miniature of real files, what is said about a copy, and the commands."""
+"""The sixteen image datasets: every layout on a miniature of real files, remarks about a copy, and the commands."""
 
 import json
 from dataclasses import replace
@@ -262,14 +262,14 @@ def test_a_tree_of_other_folders_is_refused(tmp_path):
     (folder / "empty").mkdir()
     assert len(open_samples("imagenet_a", root=tmp_path)) == 4
     write_images(folder, ["n01440764/a.jpg"])  # a class of ImageNet, but not of A
-    assert "n01440764 is none of the 200 class folders of imagenet_a" in refused("imagenet_a", tmp_path)
+    assert "n01440764 is not one of the 200 class folders of imagenet_a" in refused("imagenet_a", tmp_path)
 
 
 def test_a_tree_without_images_or_with_unsorted_ones_is_refused(tmp_path):
     (tmp_path / "imagenet/images/val/n01440764").mkdir(parents=True)
     assert "imagenet: no images in" in refused("imagenet", tmp_path)
     write_images(tmp_path / "imagenet/images/val", ["val_1.JPEG", "val_2.JPEG"])
-    assert "2 images (val_1.JPEG, …) lie directly in" in refused("imagenet", tmp_path)
+    assert "2 images (val_1.JPEG, …) are directly in" in refused("imagenet", tmp_path)
 
 
 def test_imagenet_c_is_opened_one_corruption_and_severity_at_a_time(tmp_path):
@@ -311,7 +311,7 @@ def test_a_full_set_is_complete_and_one_file_less_is_not(source, tmp_path):
     report = check(entry, tmp_path)
     assert not report.complete
     assert report.images == entry.classes - 1
-    listed = f"1 images are listed but not there: {victim.relative_to(folder)}"
+    listed = f"1 images are listed but missing: {victim.relative_to(folder)}"
     assert (listed if entry.test_list else f"1 of {entry.classes:,} classes have no images") in " ".join(
         report.problems
     )
@@ -325,7 +325,7 @@ def test_check_of_imagenet_c_goes_over_the_parts_that_are_there(tmp_path):
     report = check(replace(entry, count=1000), tmp_path, lambda done, total: seen.append((done, total)))
     assert report.complete, report.problems
     assert (report.images, report.expected_images, report.classes) == (2000, 2000, 1000)
-    assert "2 of 75 parts are here" in report.notes[0]
+    assert "2 of 75 parts were found" in report.notes[0]
     assert seen == sorted(seen)
     assert seen[-1] == (2000, 2000)
     (tmp_path / "imagenet-c/snow/1/n01440764/a.jpg").unlink()
@@ -336,7 +336,7 @@ def test_check_of_imagenet_c_goes_over_the_parts_that_are_there(tmp_path):
 def test_an_imagenet_c_without_any_known_part_is_incomplete(tmp_path):
     write_images(tmp_path / "imagenet-c/rain/5", ["n01440764/a.jpg"])
     assert check("imagenet_c", tmp_path).problems == (
-        "none of its 75 parts are here: gaussian_noise/1, gaussian_noise/2, gaussian_noise/3, …",
+        "none of its 75 parts were found: gaussian_noise/1, gaussian_noise/2, gaussian_noise/3, …",
     )
 
 

@@ -194,7 +194,7 @@ def test_a_description_that_asks_for_something_else_is_refused(written, name, co
 
 
 UNUSABLE = [
-    ("how wide its attention heads are", {"visual.conv1.weight": torch.zeros(1280, 3, 8, 8)}),
+    ("the width of its attention heads is unknown", {"visual.conv1.weight": torch.zeros(1280, 3, 8, 8)}),
     ("layers under", {f"transformer.resblocks.{n}.x": torch.zeros(1) for n in range(1001)}),
     *(
         ("has scale|is not finite", {"logit_scale": torch.tensor(value, dtype=torch.float64)})

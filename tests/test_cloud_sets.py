@@ -340,6 +340,6 @@ def test_a_whole_set_is_checked_in_the_parts_that_are_there(tmp_path):
     write_part(tmp_path, "sonn_c/hardest/add_local_4.h5", 15, 1100)
     report = check("sonn_c", tmp_path)
     assert (report.images, report.expected_images, report.problems) == (30, 30, ())
-    assert "2 of 108 parts are here" in report.notes[0]
+    assert "2 of 108 parts were found" in report.notes[0]
     write_part(tmp_path, "sonn_c/hardest/add_local_4.h5", 15, 600)
     assert "hardest/add_local/4: " in check("sonn_c", tmp_path).problems[0]

@@ -72,10 +72,10 @@ def test_on_top_of_mta_prototypes_are_made_of_modes_and_not_of_plain_features():
     stream, samples = stream_with_views(3)
     adapter = Combined(stream.classifier, base="mta", h=1.0)
     adapter.step(samples[:1])
-    learnt = adapter.knowledge[adapter.touched][0]
+    learned = adapter.knowledge[adapter.touched][0]
     mode = adapter.other.refined(samples[:1].to(stream.anchors))[0]
-    assert torch.cosine_similarity(learnt, mode, dim=0) == pytest.approx(1.0)
-    assert torch.cosine_similarity(learnt, samples.features[0], dim=0) < 0.9999
+    assert torch.cosine_similarity(learned, mode, dim=0) == pytest.approx(1.0)
+    assert torch.cosine_similarity(learned, samples.features[0], dim=0) < 0.9999
 
 
 def test_what_the_other_method_needs_is_needed():
@@ -106,8 +106,8 @@ def test_on_top_of_a_gradient_method_prototypes_are_made_of_the_plain_image(base
     stream, samples = stream_with_views(3)
     adapter = Combined(stream.classifier, model=MODEL, base=base, base_parameters=BASES[base], h=1.0)
     adapter.step(samples[:1])
-    learnt = adapter.knowledge[adapter.touched]
-    assert torch.cosine_similarity(learnt, samples.features[:1]).numpy() == pytest.approx(1.0)
+    learned = adapter.knowledge[adapter.touched]
+    assert torch.cosine_similarity(learned, samples.features[:1]).numpy() == pytest.approx(1.0)
 
 
 def test_it_is_not_summarised_because_that_would_leave_the_other_method_out():
@@ -139,5 +139,5 @@ def test_a_base_is_a_name_and_its_parameters_are_a_mapping(wrong, complaint):
 @pytest.mark.parametrize("base", ["pta", "combined", "transclip", "tca"])
 def test_only_another_method_that_answers_sample_by_sample_can_be_stood_on(base):
     stream = clip_like_stream(1, classes=3, dim=8, count=1)
-    with pytest.raises(InvalidParameter, match=f"PTA cannot stand on {base}"):
+    with pytest.raises(InvalidParameter, match=f"the base of combined cannot be {base}"):
         Combined(stream.classifier, base=base)

@@ -46,7 +46,7 @@ def test_labels_follow_the_order_of_given_class_names(tree):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["cat", "dog", "hot dogs"], "the sub-folder 'hot_dog' is none of the 3 classes; did you mean 'hot dogs'?"),
+        (["cat", "dog", "hot dogs"], "the sub-folder 'hot_dog' is not one of the 3 classes; did you mean 'hot dogs'?"),
         (list(map(str, range(100))), f"known: {', '.join(map(str, range(20)))}, …"),
         (["cat", "dog", "hot dog", "Hot_Dog"], "could be any of the classes 2, 3"),
     ],
@@ -156,7 +156,7 @@ def test_numbers_in_a_csv_need_class_names(tree):
     path = csv_of(tree, "path,label\ncat/1.jpg,1\ndog/1.jpg,0\n")
     assert open_samples(path, class_names=["dog", "cat"]).labels.tolist() == [1, 0]
     assert open_samples(path, class_names=["1", "0"]).labels.tolist() == [0, 1]  # a name comes before a number
-    assert "give the class names" in refusal(open_samples, path)
+    assert "give their class names" in refusal(open_samples, path)
 
 
 def test_a_csv_needs_no_labels(tree):
@@ -169,7 +169,7 @@ def test_a_csv_needs_no_labels(tree):
     [
         ("", "must be the header 'path,label' or 'path', found ''"),
         ("cat/1.jpg,cat\n", "found 'cat/1.jpg,cat'"),
-        ("path,label\n", "lists nothing"),
+        ("path,label\n", "lists no samples"),
         ("path,label\ncat/1.jpg\n", "line 2 has no label"),
         ("path,label\n,cat\n", "line 2 has no path"),
         ("path,label\ncat/1.jpg,cat\n../1.jpg,cat\n", "line 3 points to '../1.jpg', which leaves the folder"),
@@ -177,7 +177,7 @@ def test_a_csv_needs_no_labels(tree):
         ('path,label\n"cat/1.jpg,cat\n', "is not CSV"),
         (b"path\n\xff\xfe.jpg\n", "is not UTF-8 text"),
         ("path,label\ncat/1.jpg,2\n", "line 2: label 2 does not exist; classes are 0…1"),
-        ("path,label\ncat/1.jpg,katt\n", "line 2: the label 'katt' is none of the 2 classes; did you mean 'cat'?"),
+        ("path,label\ncat/1.jpg,katt\n", "line 2: the label 'katt' is not one of the 2 classes; did you mean 'cat'?"),
     ],
 )
 def test_a_wrong_csv_is_one_clear_line(tree, content, said):

@@ -98,7 +98,7 @@ def test_a_gpu_resizes_what_pillow_has_decoded_to_the_same_bytes(encoder, photos
     )
     assert (pixels.numpy() == np.stack(expected)).all()
     assert errors == [None] * 5
-    with pytest.raises(UnreadableSample, match="no image that pta reads"):
+    with pytest.raises(UnreadableSample, match="not an image that pta reads"):
         there.prepare(b"no picture", "x", 0)
 
 
@@ -130,7 +130,7 @@ def test_a_classifier_takes_pictures_in_every_form_on_both_ways(encoder, photos,
     for answer, one in zip(make()(forms, learn=False), expected, strict=True):
         assert (answer.label, round(answer.probability, 5)) == (one.label, round(one.probability, 5))
     assert by_gpu.batches == [2]
-    with pytest.raises(UnreadableSample, match="no image that pta reads"):
+    with pytest.raises(UnreadableSample, match="not an image that pta reads"):
         make()(b"no picture")
 
 
@@ -165,9 +165,7 @@ def test_what_a_gpu_does_not_decode_is_refused_or_left_to_pillow(encoder, by_gpu
 def test_a_gpu_that_is_not_there_is_said_to_be_missing(encoder):
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
-    with pytest.raises(
-        InvalidParameter, match="--decode gpu is for a model of images on a GPU; this one reads images on"
-    ):
+    with pytest.raises(InvalidParameter, match="--decode gpu needs an image model on a GPU; this one reads images on"):
         open_decoding(encoder, Reading(decode="gpu"))
     assert open_decoding(encoder, Reading()).name == "pillow"
 
@@ -189,7 +187,7 @@ def test_a_state_of_another_decoder_is_gone_on_with_only_if_decode_says_so(pta, 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(decoding._OnHost, "name", "another 1.0")
         done = pta("predict", tmp_path / "photos", *fixed)
-        assert "was learnt from pictures that pillow has decoded, not another 1.0; say what is" in done.stderr
+        assert "was learned from pictures decoded by pillow, not by another 1.0; choose the decoder" in done.stderr
         assert (done.returncode, done.stdout) == (2, "")
         pta("predict", tmp_path / "photos", *fixed, "--decode", "pillow")
     assert read_stream(tmp_path / "state.safetensors")["decoder"] == "pillow and another 1.0"
@@ -204,4 +202,4 @@ def test_fast_decoding_and_a_gpu_are_refused_together(pta, tmp_path, command):
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "--fast-decode" in done.stderr
-    assert "leave --decode gpu out" in done.stderr
+    assert "leave out --decode gpu" in done.stderr

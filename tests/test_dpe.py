@@ -48,7 +48,7 @@ def test_a_sample_in_doubt_moves_no_prototype_but_is_remembered():
 def test_of_equally_confident_samples_the_older_stay():
     adapter = DPE(two_classes(scale=5.0), slots=2, max_entropy=0.0)
     first, again = [0.8, 0.6], [0.6, 0.8]
-    surer = [[0.8, -0.6]]
+    more_confident = [[0.8, -0.6]]
     adapter.step([first, first])
     kept = adapter.keys.clone()
     adapter.step([first])
@@ -56,19 +56,19 @@ def test_of_equally_confident_samples_the_older_stay():
     adapter.step([again])
     assert torch.equal(adapter.keys[0], kept[0])
     torch.testing.assert_close(adapter.keys[1, 0], torch.tensor(again, dtype=torch.float64))
-    adapter.step(surer)
-    torch.testing.assert_close(adapter.keys[0, 0], torch.tensor(surer[0], dtype=torch.float64))
+    adapter.step(more_confident)
+    torch.testing.assert_close(adapter.keys[0, 0], torch.tensor(more_confident[0], dtype=torch.float64))
     assert torch.equal(adapter.keys[0, 1], kept[0, 0])
 
 
 def test_entropies_that_underflow_in_single_precision_still_order_the_cache():
-    """At scale 100 both are 0 in float32 arithmetic; the surer one stays in the only slot."""
+    """At scale 100 both are 0 in float32 arithmetic; the more confident one stays in the only slot."""
     classifier = ZeroShotClassifier(torch.eye(3), list("abc"), scale=100.0)
-    sure, surer = [0.99, 0.1, 0.0], [0.999, 0.02, 0.0]
-    for stream in ([sure, surer], [surer, sure]):
+    confident, more_confident = [0.99, 0.1, 0.0], [0.999, 0.02, 0.0]
+    for stream in ([confident, more_confident], [more_confident, confident]):
         adapter = DPE(classifier, slots=1)
         adapter.step(stream)
-        torch.testing.assert_close(adapter.keys[0, 0], normalize(torch.tensor([surer]))[0])
+        torch.testing.assert_close(adapter.keys[0, 0], normalize(torch.tensor([more_confident]))[0])
 
 
 def random_problem(seed, classes=6, dim=5):
@@ -194,7 +194,7 @@ def test_it_needs_views_only_if_it_is_told_to_look_at_several():
     adapter = DPE(stream.classifier, first_views=64)
     with pytest.raises(InvalidSamples, match="dpe needs views, which are missing"):
         adapter.step(stream.features)
-    with pytest.raises(InvalidSamples, match="dpe looks at 64 views, but the samples have 12; make more with"):
+    with pytest.raises(InvalidSamples, match="dpe needs 64 views, but the samples have 12; make more with"):
         adapter.step(with_views(stream, 12))
     assert adapter.position == 0
 
@@ -212,7 +212,7 @@ def test_a_sample_without_a_finite_gradient_gets_its_zero_shot_answer_and_teache
     found = adapter.step(stream.features[3:4])
     monkeypatch.undo()
     torch.testing.assert_close(found, stream.classifier.logits(stream.features[3:4]))
-    assert adapter.remarks() == ["dpe: 1 sample(s) had no finite gradient and got their zero-shot answer"]
+    assert adapter.remarks() == ["dpe: 1 sample(s) had no finite gradient and got their zero-shot prediction"]
     learned, before = adapter.state(), other.state()
     for name in set(learned) - {"seen", "without_gradient"}:
         assert torch.equal(learned[name], before[name]), name

@@ -111,7 +111,7 @@ def test_a_compiler_that_fails_leaves_the_model_as_it_is_but_does_not_make_half_
     given = [program(PIXELS[:4])]
     compiler.may_go_on.set()
     program._compiling._thread.join()
-    with pytest.warns(UserWarning, match=r"torch.compile failed for .*: no such instruction; it runs as it is"):
+    with pytest.warns(UserWarning, match=r"torch.compile failed for .*: no such instruction; it runs uncompiled"):
         given += [program(PIXELS[4:8])]
     assert_features(encoder, given, PIXELS[:8])
     with pytest.raises(InvalidParameter, match="no such instruction; --no-compile"):

@@ -125,7 +125,7 @@ def test_other_inputs_are_encoded_again_if_that_is_wanted(other, encoder, photos
     if not other:
         Image.new("L", (9, 9)).save(next(photos.glob("bag/*.jpg")))
     before = out.read_bytes()
-    with pytest.raises(StateMismatch, match=r"features of other samples or by other means; .*--replace"):
+    with pytest.raises(StateMismatch, match=r"features of other samples or with other options; .*--replace"):
         run(encoder, photos, out, reading=reading)
     assert out.read_bytes() == before
     assert run(encoder, photos, out, reading=reading, replace=True).encoded == 40
@@ -142,7 +142,7 @@ def test_a_file_of_another_kind_is_not_overwritten(encoder, photos, out):
 def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_reported(encoder, photos, out):
     bad = sorted(photos.glob("*/*.jpg"))[5]
     bad.write_bytes(b"no picture")
-    with pytest.raises(UnreadableSample, match=rf"{bad.name}: no image.*--on-error skip"):
+    with pytest.raises(UnreadableSample, match=rf"{bad.name}: not an image.*--on-error skip"):
         run(encoder, photos, out)
     assert not out.exists()
     done = run(encoder, photos, out, on_error="skip")
@@ -151,7 +151,7 @@ def test_an_unreadable_image_stops_the_work_with_its_name_or_is_skipped_and_repo
     data, images = load_features(out), open_samples(photos)
     assert data.labels.tolist() == np.delete(images.labels, 5).tolist()
     assert run(encoder, photos, out, on_error="skip") == done.__class__(out, 39, 0, done.skipped)
-    with pytest.raises(UnreadableSample, match=rf"{bad.name}: no image"):
+    with pytest.raises(UnreadableSample, match=rf"{bad.name}: not an image"):
         run(encoder, photos, out)  # what was skipped then is not silently missing now
 
 
@@ -228,7 +228,7 @@ def test_the_command_stores_patches_if_asked_and_says_how_large_the_file_will_be
     out = tmp_path / "f.safetensors"
     done = pta("extract", photos, "--model", "embedded", "--out", out, "--patches", "--views", "4")
     assert done.returncode == 0
-    assert "f.safetensors will take 563.2 kB, and as much again while it is made" in done.stderr
+    assert "f.safetensors will take 563.2 kB, and twice that while it is written" in done.stderr
     samples = load_features(out).samples
     assert (samples.views.shape[1], samples.patches.shape[1]) == (4, 49)
 
@@ -236,8 +236,8 @@ def test_the_command_stores_patches_if_asked_and_says_how_large_the_file_will_be
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"raw": True, "views": Views(4)}, r"pixels .* cannot be kept together with views"),
-        ({"fast_decode": True, "views": Views(4)}, "whole picture"),
+        ({"raw": True, "views": Views(4)}, r"pixels .* cannot be stored together with views"),
+        ({"fast_decode": True, "views": Views(4)}, "full picture"),
         ({"batch": 0}, "from 1"),
     ],
 )

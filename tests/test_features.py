@@ -151,7 +151,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused_unread(write, write_safetens
     paths = write(), write_safetensors()
     monkeypatch.setattr("pta.memory.available_memory", lambda: 100)
     for path in paths:
-        with pytest.raises(UnreadableFile, match=rf"{path.name} unpacks to .* GiB of memory can be used"):
+        with pytest.raises(UnreadableFile, match=rf"{path.name} unpacks to .* GiB of memory are available"):
             load_features(path)
 
 
@@ -166,7 +166,7 @@ NO_WORDS = [{"images": []}, {"images": {"architecture": 5}}, {"images": None}, {
     ("key", "text", "complaint"),
     [
         *(("classnames", names, "") for names in NO_NAMES),
-        *(("about", json.dumps({"kind": "features", **about}), "does not say in words which") for about in NO_WORDS),
+        *(("about", json.dumps({"kind": "features", **about}), "does not name dataset") for about in NO_WORDS),
     ],
     ids=repr,
 )
@@ -263,7 +263,7 @@ def test_a_member_that_is_shorter_than_it_says_is_refused(write):
         for name, data in members.items():
             archive.writestr(name, data[:-8] if data is whole else data)  # with the checksum of what is there
         archive.getinfo("image_features.npy").file_size = len(whole)
-    with pytest.raises(UnreadableFile, match=r"image_features\.npy: it is shorter than it says"):
+    with pytest.raises(UnreadableFile, match=r"image_features\.npy: it is shorter than its header says"):
         load_features(path)
 
 

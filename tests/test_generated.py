@@ -112,7 +112,7 @@ def test_what_was_begun_with_other_pictures_is_not_mixed_in(finished, other, pho
         run(photos, drawn, out, **how, on_progress=print if finished else stop_at_six)
     if other == "pictures":
         noise(9, 9).save(next(drawn.glob("*/*_0.jpg")))
-    with pytest.raises(StateMismatch, match="of other samples or by other means"):
+    with pytest.raises(StateMismatch, match="of other samples or with other options"):
         run(photos, None if other == "none" else drawn, out, 2 if other == "count" else COUNT, **how)
 
 
@@ -120,7 +120,7 @@ def test_a_generated_picture_that_cannot_be_read_counts_as_its_image(photos, dra
     bad, out = sorted(drawn.glob("*/*_1.PNG"))[5], tmp_path / "f.safetensors"
     bad.write_bytes(b"no picture")
     key = open_samples(photos).samples[5].key
-    complaint = f"generated from {key}: {bad.relative_to(drawn)}: no image that pta reads"
+    complaint = f"generated from {key}: {bad.relative_to(drawn)}: not an image that pta reads"
     with pytest.raises(UnreadableSample, match=complaint):
         run(photos, drawn, out)
     assert not out.exists()
@@ -252,4 +252,4 @@ def test_difftpt_takes_128_rows_of_a_file_made_by_the_command_and_says_how_to_ma
 def test_a_number_of_pictures_without_their_folder_is_refused(pta, photos, tmp_path):
     done = pta("extract", photos, "--model", "embedded", "--out", tmp_path / "f.safetensors", "--generated", "5")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--generated counts pictures of --views-from, which is missing" in done.stderr
+    assert "--generated needs --views-from, the folder of the generated pictures" in done.stderr

@@ -121,8 +121,8 @@ def test_any_order_and_any_batches_give_each_sample_the_same():
     [
         ({"patches": 20}, {}, "gs-bias needs views, which are missing; make them with pta extract --views 64"),
         ({"views": 8}, {}, "gs-bias needs patches, which are missing; make them with pta extract --patches"),
-        ({"views": 7, "patches": 20}, {}, "gs-bias looks at 8 views, but the samples have 7; make more with"),
-        ({"views": 8, "patches": 15}, {}, "gs-bias looks at 16 patches, but the samples have 15; choose fewer"),
+        ({"views": 7, "patches": 20}, {}, "gs-bias needs 8 views, but the samples have 7; make more with"),
+        ({"views": 8, "patches": 15}, {}, "gs-bias needs 16 patches, but the samples have 15; choose fewer"),
     ],
 )
 def test_samples_that_lack_something_are_refused_in_one_line(given, parameters, complaint):
@@ -151,7 +151,7 @@ def test_a_sample_without_a_finite_gradient_gets_its_zero_shot_answer_and_is_cou
     found = adapter.step(samples)
     expected[2] = stream.classifier.logits(samples.features)[2]
     torch.testing.assert_close(found, expected)
-    assert adapter.remarks() == ["gs-bias: 1 sample(s) had no finite gradient and got their zero-shot answer"]
+    assert adapter.remarks() == ["gs-bias: 1 sample(s) had no finite gradient and got their zero-shot prediction"]
     adapter.predict(samples)
     assert int(adapter.without_gradient) == 1
     adapter.reset()
@@ -163,7 +163,7 @@ def test_a_run_and_a_method_on_top_pass_the_remark_on(monkeypatch):
     stream = clip_like_stream(1, classes=4, dim=8, count=6)
     data = FeatureFile("made", with_views(stream, 8), stream.classifier, stream.labels.numpy())
     methods = {"gs-bias": {}, "combined": {"base": "gs-bias"}}
-    said = "gs-bias: 6 sample(s) had no finite gradient and got their zero-shot answer"
+    said = "gs-bias: 6 sample(s) had no finite gradient and got their zero-shot prediction"
     for done in evaluate(data, methods, seeds=[1]):
         assert done.record()["remarks"] == [said], done.run.method
 
@@ -178,9 +178,9 @@ def test_a_live_classifier_gives_it_views_and_patches():
     logits = GSBias(live.classifier).step(Samples.of(seen[:1], views=seen[None], patches=patches))
     assert answer.label == classes[int(logits.argmax())]
     assert answer.probability == pytest.approx(float(logits.softmax(dim=1).max()), abs=1e-5)
-    with pytest.raises(InvalidSamples, match="gs-bias looks at 50 patches, but the samples have 49"):
+    with pytest.raises(InvalidSamples, match="gs-bias needs 50 patches, but the samples have 49"):
         Classifier("embedded", classes, top_patches=50, **how)
-    with pytest.raises(InvalidSamples, match="gs-bias looks at 9 views, but the samples have 8"):
+    with pytest.raises(InvalidSamples, match="gs-bias needs 9 views, but the samples have 8"):
         Classifier("embedded", classes, first_views=9, **how)
 
 

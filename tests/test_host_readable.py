@@ -49,12 +49,12 @@ def run(name, stream, parameters, batches):
 def test_without_reading_answers_and_state_are_the_same(name, stream, data):
     parameters = {one: data.draw(st.sampled_from(values), label=one) for one, values in CASES[name].values.items()}
     batches = data.draw(cuts(len(stream.features)))
-    expected, learnt = run(name, stream, parameters, batches)
+    expected, learned = run(name, stream, parameters, batches)
     with nothing_readable():
         found, state = run(name, stream, parameters, batches)
     torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-8)
-    for piece in learnt:
-        torch.testing.assert_close(state[piece], learnt[piece], atol=1e-9, rtol=1e-9)
+    for piece in learned:
+        torch.testing.assert_close(state[piece], learned[piece], atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "parameters"), SETTINGS, ids=str)

@@ -434,7 +434,7 @@ def hub_error(kind):
         (huggingface_hub.errors.OfflineModeIsEnabled("off"), "HF_HUB_OFFLINE is set"),
         (hub_error(huggingface_hub.errors.GatedRepoError), "its licence must be accepted on the hub first"),
         (hub_error(huggingface_hub.errors.RepositoryNotFoundError), "the hub knows no such model, or it is private"),
-        (hub_error(huggingface_hub.errors.HfHubHTTPError), "the hub answers: "),
+        (hub_error(huggingface_hub.errors.HfHubHTTPError), "the hub says: "),
         (RuntimeError("no route"), "the hub cannot be reached"),
     ],
     ids=lambda value: type(value).__name__,
@@ -448,7 +448,7 @@ def test_a_model_that_cannot_be_fetched_says_why_and_what_else_there_is(monkeypa
     message = message_of("pta-tests/not-a-model")
     assert message.startswith(f"hf:pta-tests/not-a-model is not on this machine and could not be fetched ({reason}")
     assert "; give a local folder with --model hf:/path/to/folder" in message
-    assert message.endswith("or --model embedded for a trial (it knows clothing only)")
+    assert message.endswith("or try --model embedded (it knows clothing only)")
 
 
 def test_without_network_folders_and_cached_names_load_and_nothing_is_printed(

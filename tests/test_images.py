@@ -99,9 +99,9 @@ def test_a_thin_picture_is_refused_before_it_is_blown_up():
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"hello", "no image that pta reads"),
-        (b"", "no image that pta reads"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no image that pta reads"),
+        (b"hello", "not an image that pta reads"),
+        (b"", "not an image that pta reads"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image that pta reads"),
         (encoded(smooth(90, 90))[:500], "cannot be decoded"),
         (encoded(smooth(90, 90), "PNG")[:-300], "cannot be decoded"),
     ],

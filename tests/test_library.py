@@ -125,7 +125,7 @@ def test_own_files_are_given_as_they_are_and_their_texts_cannot_be_changed(tmp_p
     for wish in ({"templates": "vanilla"}, {"descriptions": True}):
         with pytest.raises(InvalidParameter, match="the texts of a feature file cannot be changed"):
             library.features("mine", **wish)
-    with pytest.raises(InvalidSamples, match="mine is a feature file, there are no images"):
+    with pytest.raises(InvalidSamples, match="mine is a feature file; it has no images"):
         library.images("mine")
     assert not library.is_model_loaded
     assert not library.folder.exists()
@@ -146,7 +146,7 @@ def test_views_of_own_files_are_used_if_they_hold_some(tmp_path):
 
 def test_what_is_missing_is_said(tmp_path):
     library = Library(tmp_path, model="embedded", views_of=["fashion/clean"])
-    with pytest.raises(UnreadableFile, match="dtd: give the folder of the datasets, --data ROOT"):
+    with pytest.raises(UnreadableFile, match="dtd: give the folder of the datasets with --data ROOT"):
         library.features("dtd")
     with pytest.raises(InvalidSamples, match="views are only made of fashion/clean"):
         library.features(SIX, views="crops")

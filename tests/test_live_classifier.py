@@ -168,7 +168,7 @@ def test_classes_are_known_and_forgotten_by_name(classifier):
         ({"method": "none"}, PtaError, "no method is called 'none'"),
         ({"hh": 3}, InvalidParameter, "pta has no parameter 'hh'"),
         ({"reject_below": 2}, InvalidParameter, "reject_below must be a number from 0 to 1"),
-        ({"reject_below": 0.5, "raw_probability": True}, InvalidParameter, "leave raw_probability out"),
+        ({"reject_below": 0.5, "raw_probability": True}, InvalidParameter, "leave out raw_probability"),
         ({"model": ClipEncoder(random_state("RN50"), quick_gelu=True), "method": "tca"}, InvalidParameter, NO_BLOCKS),
     ],
 )
@@ -213,7 +213,7 @@ def test_a_state_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path):
         assert_state(adapter, learned)
 
 
-def test_when_a_batch_is_given_out_exactly_that_has_been_learnt(samples, classifier):
+def test_when_a_batch_is_given_out_exactly_that_has_been_learned(samples, classifier):
     twin = make()
     batches = predict_stream(classifier, samples, Reading(batch=16))
     given_out = len(next(batches).answers) + len(next(batches).answers)  # and more is being decoded
@@ -244,7 +244,7 @@ def test_a_state_that_can_no_longer_be_saved_stops_the_stream_and_says_what_is_l
                 if number == 2:
                     (tmp_path / "kept").rename(tmp_path / "gone")
 
-    complaint = r"cannot write .*: the folder .* does not exist; what was learned from the last 8 samples is not saved$"
+    complaint = r"cannot write .*: the folder .* does not exist; the state after the last 8 samples was not saved$"
     with pytest.raises(UnreadableFile, match=complaint):
         label()
     assert load_tensors(tmp_path / "gone" / "state.safetensors", kind="state")[1]["position"] == 1 + 8

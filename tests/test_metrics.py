@@ -91,7 +91,7 @@ def test_bits_come_back_as_they_were_written(values):
     ],
 )
 def test_a_damaged_record_of_right_answers_is_one_clear_line(text, count):
-    assert "record of right answers" in refusal(read_bits, text, count)
+    assert "record of correct predictions" in refusal(read_bits, text, count)
 
 
 # -- records ----------------------------------------------------------------------------------------------------------

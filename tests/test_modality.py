@@ -82,7 +82,7 @@ def test_files_become_features_as_one_by_one_by_hand(encoder, folder, features):
 def test_what_cannot_be_read_is_told_or_skipped(encoder, folder, tmp_path):
     (folder / "hum" / "00.sig").write_text("1 2 three")
     call = (open_samples(folder, modality=SIGNALS), encoder, tmp_path / "f.safetensors")
-    with pytest.raises(UnreadableSample, match=r"hum/00\.sig is no signal of eight numbers; --on-error skip"):
+    with pytest.raises(UnreadableSample, match=r"hum/00\.sig is no signal of eight numbers; use --on-error skip"):
         extracted(*call)
     assert extracted(*call, on_error="skip", shard=1).samples == 11
 
@@ -165,8 +165,8 @@ BROKEN = "broken (broken_for_pta:{}) cannot be imported: no licence"
         (load_encoder, "broken:x", UnavailableModel, BROKEN.format("load")),
         (open_source, "broken/x", UnreadableFile, BROKEN.format("open")),
         (pta.adapters.adapter_class, "wrong", UnknownAdapter, "must be a subclass"),
-        (load_encoder, "wrong", UnavailableModel, "gives no pta.encoders.Encoder"),
-        (open_source, "wrong/x", UnreadableFile, "gives no pta.datasets.SampleSet"),
+        (load_encoder, "wrong", UnavailableModel, "does not return a pta.encoders.Encoder"),
+        (open_source, "wrong/x", UnreadableFile, "does not return a pta.datasets.SampleSet"),
         (load_encoder, "none", UnavailableModel, "no model is called 'none'; models are embedded "),
         (load_encoder, "none", UnavailableModel, ", signals:…"),
     ],

@@ -61,7 +61,7 @@ def sample_at(angle):
 def test_the_first_to_come_competes_with_the_last_that_was_put_there():
     adapter = filled_with([0.6, 0.2, 0.4, 0.1])  # the fourth finds no place
     assert kept_in(adapter) == pytest.approx([0.2, 0.4, 0.6])
-    adapter.step(sample_at(0.3))  # surer than the last, and than the worst, which stays
+    adapter.step(sample_at(0.3))  # more confident than the last and than the worst, which stays
     assert kept_in(adapter) == pytest.approx([0.2, 0.3, 0.6])
     adapter.step(sample_at(0.5))  # now with the worst
     assert kept_in(adapter) == pytest.approx([0.2, 0.3, 0.5])
@@ -112,7 +112,7 @@ def test_a_preview_is_refused_without_prefill_or_after_the_first_step():
         with pytest.raises(InvalidParameter, match="only with prefill=True"):
             adapter.preview(samples)
         assert all(one.equal(before.tensors[name]) for name, one in adapter.state().items())
-    with pytest.raises(InvalidParameter, match="tda looks at no sample before its turn"):
+    with pytest.raises(InvalidParameter, match="tda is an online method: it takes no preview of the stream"):
         create_adapter("tda", stream.classifier).preview(samples)
 
 
@@ -147,7 +147,7 @@ def test_an_evaluation_shows_the_stream_in_another_order_first_and_says_so():
 
 
 def test_a_live_classifier_cannot_see_samples_before_they_come():
-    with pytest.raises(InvalidParameter, match="sees the whole stream before it answers; pta eval shows it that"):
+    with pytest.raises(InvalidParameter, match="needs the whole stream before it predicts; use pta eval"):
         Classifier("embedded", ["coat", "bag"], method="point-cache", prefill=True, cache=None)
 
 

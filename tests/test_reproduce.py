@@ -205,7 +205,7 @@ def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, fea
         patch.setattr("pta.reproduction.measure.evaluate_once", interrupted)
         stopped = pta(*call, tmp_path / "stopped")
     assert stopped.returncode == 130
-    assert "what was measured is kept, and the same command goes on" in stopped.stderr
+    assert "finished results are saved, and the same command resumes" in stopped.stderr
     assert not (tmp_path / "stopped" / "own.md").exists()
     made = results(tmp_path / "stopped")
     assert len(made) == 6
@@ -268,7 +268,7 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(pta, features, own, tmp_
     dtd = ("--features", features / "dtd.npz")
     for arguments, *words in (
         (("tabel1", *dtd), "no experiment is called 'tabel1'; did you mean 'table1'?"),
-        (dtd, "which experiment?", "--list", "--all"),
+        (dtd, "name an experiment", "--list", "--all"),
         (("table1",), "nothing to run on", "--data", "--features", "--offline"),
         (("table1", "--data", "nowhere"), "--data nowhere: no such folder"),
         (("table1", "--data", damaged), "no such folder"),

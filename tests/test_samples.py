@@ -220,5 +220,5 @@ def test_arrays_in_reverse_or_of_another_byte_order_are_read():
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "2", None])
 def test_batches_of_no_size_are_refused(size):
-    with pytest.raises(InvalidSamples, match="1 sample or more"):
+    with pytest.raises(InvalidSamples, match="1 or more"):
         list(full_samples().batches(size))

@@ -38,7 +38,7 @@ def test_the_engine_gives_each_sample_the_weights_of_its_turn(order):
         torch.testing.assert_close(scores.lengths[t], W.norm(dim=0))
 
 
-def test_a_sure_sample_has_one_label_and_an_unsure_one_several():
+def test_a_confident_sample_has_one_label_and_an_uncertain_one_several():
     labels = SCA(toy_stream().classifier)._pseudo_labels(
         torch.tensor([[0.9, 0.06, 0.04], [0.3, 0.36, 0.34], [0.3, 0.35, 0.35]], dtype=torch.float64)
     )
@@ -56,7 +56,7 @@ def test_rounding_does_not_decide_whether_equal_probabilities_reach_the_threshol
         expected[: classes // 2] = 1 / (classes // 2)  # the fewest k with k/C ≥ (1 − 1/C)/2
         adapter = SCA(clip_like_stream(0, classes=classes, dim=4, count=1).classifier)
         np.testing.assert_allclose(adapter._pseudo_labels(torch.from_numpy(p)[None])[0], expected, atol=1e-15)
-        np.testing.assert_allclose(pseudo_label(p, 0.5, "unsureness", 1.0), expected, atol=1e-15)
+        np.testing.assert_allclose(pseudo_label(p, 0.5, "uncertainty", 1.0), expected, atol=1e-15)
 
 
 def test_a_scale_of_the_cache_is_a_number_or_none():

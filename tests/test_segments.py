@@ -258,7 +258,7 @@ def assert_same(a, b, tolerance=1e-6):
     assert (a.count, a.rule, a.shape, a.classifier) == (b.count, b.rule, b.shape, b.classifier)
 
 
-def test_summarising_changes_nothing_and_a_segment_depends_on_nothing_learnt_before_or_after(adapter, stream, segment):
+def test_summarising_changes_nothing_and_a_segment_depends_on_nothing_learned_before_or_after(adapter, stream, segment):
     before = adapter.snapshot().tensors
     adapter.summarise(stream.features)
     assert_unchanged(adapter, before)

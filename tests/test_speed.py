@@ -87,7 +87,7 @@ def plan_of(*methods):
 def test_the_record_says_what_was_timed_and_is_consistent(library, clock):
     clock |= {"clip": [2.0] * 5, "pta": [8.0] * 5}
     (record,) = timed(library, MANY, "pta", h=3.0)
-    assert (record["n"], record["learnt_before"], record["accuracy"]) == (10, 4, None)
+    assert (record["n"], record["learned_before"], record["accuracy"]) == (10, 4, None)
     assert (record["dataset"], record["method"], record["params"]["h"]) == (library.features(MANY).name, "pta", 3.0)
     speeds = {"seconds": 8.0, "images_per_second": 0.125, "share_of_clip": 25.0, "stream_seconds": 14 * 8.0}
     assert record["rounds"] == [speeds] * 5
@@ -110,7 +110,7 @@ def test_the_timed_method_is_given_the_stream_in_order(library, steps, method):
     (record,) = timed(library, MANY, method)
     data = library.features(MANY)
     own = [(samples, logits) for name, samples, logits in steps if name == method]
-    assert [len(samples) for samples, _ in own] == [record["learnt_before"], *[1] * 10]
+    assert [len(samples) for samples, _ in own] == [record["learned_before"], *[1] * 10]
     given = torch.cat([samples.features for samples, _ in own])
     torch.testing.assert_close(given, data.samples.features[Stream().order(data, 1, 256)], rtol=0, atol=1e-5)
     again = speed.create_adapter(method, data.classifier, source=data.samples)
@@ -121,7 +121,7 @@ def test_the_timed_method_is_given_the_stream_in_order(library, steps, method):
 
 def test_a_method_that_takes_views_is_given_those_of_the_image(library, steps):
     (record,) = timed(library, FEW, "mta", views=Views(8, "crops"))
-    assert (record["n"], record["learnt_before"]) == (4, 0)
+    assert (record["n"], record["learned_before"]) == (4, 0)
     images, order = library.images(FEW).samples, Stream().order(library.features(FEW), 1, 256)
     for number, samples in zip(order, [samples for name, samples, _ in steps if name == "mta"], strict=True):
         picture = decode_image(images[number].read(), "")
@@ -141,7 +141,7 @@ def test_what_cannot_be_timed_in_this_way_is_refused(library):
     for method, complaint in (
         ("tca", "tca runs the model itself"),
         ("difftpt", "difftpt needs generated pictures"),
-        ("transclip", "answers a whole stream at once"),
+        ("transclip", "predicts a whole stream at once"),
         ("mta", "views"),
     ):
         assert complaint in refusal(timed, library, FEW, method)

@@ -231,7 +231,7 @@ def test_no_name_is_cut_in_80_columns(animals):
 
 def test_show_gives_a_table_and_json(state, animals):
     shown = state("show", "wpta-0.safetensors").stdout
-    assert shown.startswith("wpta: 100 samples, 4 of 4 classes have learned\n")
+    assert shown.startswith("wpta: 100 samples, 4 of 4 classes updated\n")
     assert all(name in shown for name in animals.classifier.class_names)
     record = json.loads(state("show", "wpta-0.safetensors", "--json", "-").stdout)
     rows = class_table(learned(animals, "wpta", slice(0, 100)))
@@ -312,7 +312,7 @@ def test_mistakes_are_refused_in_one_line_and_change_nothing(refused, pets):
             ["merge", "wpta-0.safetensors", "wpta-1.safetensors", "--out", "wpta-1.safetensors"],
             "exists; --replace overwrites it",
         ),
-        (["export", "pta.safetensors", "--out", "x.csv"], "ends in .npz or .safetensors"),
+        (["export", "pta.safetensors", "--out", "x.csv"], "must end in .npz or .safetensors"),
     ):
         assert complaint in refused(*arguments)
 

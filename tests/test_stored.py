@@ -316,7 +316,7 @@ def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeyp
 def test_a_model_that_did_not_make_the_features_is_not_looked_into(store, everything):
     right, encoder = everything
     wrong = replace(right, samples=Samples.of(right.samples.features.flip(0), raw=right.samples.raw))
-    with pytest.raises(InvalidSamples, match="does not make the file's features"):
+    with pytest.raises(InvalidSamples, match="gives other features for the file's pixels"):
         list(evaluate_once(store, wrong, "tca", {}, [1], model=encoder))
     with pytest.raises(InvalidSamples, match="the features were made by ViT-B/16, not by embedded"):
         list(evaluate_once(store, replace(right, architecture="ViT-B/16"), "tca", {}, [1], model=encoder))

@@ -257,7 +257,7 @@ def test_each_stream_is_made_by_its_function():
 
 @settings(max_examples=25)
 @given(st.integers(1, 100), st.booleans())
-def test_with_lookahead_a_batch_is_learnt_whole_before_it_is_predicted(batch, drop_last):
+def test_with_lookahead_a_batch_is_learned_whole_before_it_is_predicted(batch, drop_last):
     assume(not drop_last or batch <= 90)
     data, order = feature_file(), iid(90, 5)
     run = run_stream(

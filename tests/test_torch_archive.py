@@ -182,7 +182,7 @@ ODD_RECORDS = [
     ("one data.pkl", lambda records: {"data.pkl": records["weights/data.pkl"], "/etc/passwd": b""}),
     ("'data/1' is missing", lambda records: {name: records[name] for name in records if name != "weights/data/1"}),
     ("larger than its record", lambda records: records | {"weights/data/0": bytes(20)}),
-    ("order of bytes", lambda records: records | {"weights/byteorder": b"big"}),
+    ("byte order", lambda records: records | {"weights/byteorder": b"big"}),
     ("list of entries is longer", lambda records: records | {f"weights/{n}": b"" for n in range(400)}),
 ]
 

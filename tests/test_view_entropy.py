@@ -13,9 +13,9 @@ from pta.engines.view_entropy import by_entropy, entropy_by_bias, entropy_of_mea
 def test_a_tenth_of_64_views_are_the_six_of_the_lowest_entropy():
     assert number_kept(64, 0.1) == 6
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
-    sureness = torch.empty(64, dtype=torch.float64)
-    sureness[order] = torch.arange(64, 0, -1, dtype=torch.float64)  # order[0] is the surest
-    z = torch.stack([sureness, torch.zeros(64), torch.zeros(64)], dim=1)[None]
+    confidence = torch.empty(64, dtype=torch.float64)
+    confidence[order] = torch.arange(64, 0, -1, dtype=torch.float64)  # order[0] is the most confident
+    z = torch.stack([confidence, torch.zeros(64), torch.zeros(64)], dim=1)[None]
     assert by_entropy(z)[0, :6].tolist() == order[:6].tolist()
     torch.testing.assert_close(most_confident(z, 6), z[:, order[:6]].softmax(dim=2))
 
@@ -35,7 +35,7 @@ def test_the_entropy_of_two_rows_is_that_of_their_mean_probability():
     assert float(value) == pytest.approx(-(5 / 8) * math.log(5 / 8) - (3 / 8) * math.log(3 / 8), abs=1e-14)
 
 
-def test_rows_that_are_surer_than_floating_point_can_say_have_a_finite_entropy_and_gradient():
+def test_rows_whose_confidence_rounds_to_one_have_a_finite_entropy_and_gradient():
     value, gradient = entropy_of_mean(torch.tensor([[900.0, 0.0, -900.0], [-900.0, 0.0, 900.0]]))
     assert float(value) == pytest.approx(math.log(2))
     assert bool(torch.isfinite(gradient).all())

@@ -139,7 +139,7 @@ def as_if_on_a_gpu(run, monkeypatch):
     return run
 
 
-def test_a_stream_gives_everything_that_was_learnt_before_it_fails(as_if_on_a_gpu, pixels):
+def test_a_stream_gives_everything_that_was_learned_before_it_fails(as_if_on_a_gpu, pixels):
     def failing():
         yield pixels[:4]
         yield pixels[4:8]

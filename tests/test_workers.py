@@ -94,7 +94,7 @@ def test_a_process_that_is_ended_is_noticed():
     made = Workers(1, processes=True, low_priority=True)
     assert made.started.wait(PATIENCE)
     for call in (end, square):  # when the process ends, and afterwards
-        with pytest.raises(InvalidParameter, match="a process that prepared samples has ended"):
+        with pytest.raises(InvalidParameter, match="a worker process has died"):
             made.submit(call, 1).result(PATIENCE)
     made.close()
 

@@ -18,7 +18,7 @@ def small_samples(views):
 
 
 def shares(classes_and_sureness, *, keep):
-    """The shares of votes where view v leans to a class, the surer the larger its number, on axes as anchors."""
+    """The shares of votes where view v leans to a class, more confidently for larger v, with axes as anchors."""
     classifier = ZeroShotClassifier(torch.eye(5, dtype=torch.float64)[:4], list("abcd"), scale=10.0)
     views = torch.ones(1, len(classes_and_sureness), 5, dtype=torch.float64)
     for view, (label, sureness) in enumerate(classes_and_sureness):

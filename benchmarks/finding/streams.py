@@ -29,7 +29,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def measure(folder: Path) -> Iterator[Row]:
-    """Every stream and method, answering sample by sample and after a whole batch was learnt."""
+    """Every stream and method, answering sample by sample and after a whole batch was learned."""
     for data in feature_files(folder):
         for name, own in STREAMS.items():
             stream = Stream(**own, drop_last=True)

@@ -9,7 +9,7 @@ def latency() -> Table:
             written(row["answers_per_second"], ",.0f"),
             row["p50_ms"],
             row["p99_ms"],
-            row["of_bound"] or "–",
+            f"{row['of_bound']} ({row['least']} to {row['most']})" if row["of_bound"] else "–",
             row["goal"] or "–",
         )
         return [row["input"], row["method"], row["journal"], row["clients"], *numbers]

@@ -25,7 +25,7 @@ _HOMES = {
     "load_adapter": "pta.adapters",
     "register": "pta.adapters",
 }
-"""Where public names live, beside the classes of the methods, which are all public."""
+"""The modules of the public names. The classes of all methods are public too."""
 
 if TYPE_CHECKING:  # for type checkers and editors
     from pta.adapters import Adapter as Adapter

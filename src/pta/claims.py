@@ -1,6 +1,6 @@
-"""One writer per file: a process claims what it is going to write, and a second one is refused or waits.
+"""One writer per file: a process locks a file before writing it, and a second one is refused or waits.
 
-A claim is a lock on a file (`locks.py`).
+A claim is a lock on a file (`locks.py`). The operating system releases it when the process ends, however it ends.
 """
 
 import os
@@ -16,23 +16,23 @@ from pta.locks import claimed
 
 @contextmanager
 def sole_writer(path: str | Path, *, wait: bool = False) -> Iterator[None]:
-    """Be the only process that writes a file, for as long as the block lasts, and remove what killed writers left.
+    """Be the only writer of a file during the block, and remove the leftovers of killed writers.
 
     Raises:
-        FileInUse: another process writes it, and this one is not to `wait`.
+        FileInUse: another process writes it and `wait` is False.
     """
     require_writable(path)
-    target = Path(os.path.realpath(path))  # which, unlike Path.resolve, takes links in a circle
+    target = Path(os.path.realpath(path))  # unlike Path.resolve, it accepts circular links
     with claimed(target.with_name(f".{target.name}.lock"), wait=wait) as mine:
         if not mine:
-            raise FileInUse(f"another process is writing {path} now; wait for its end, or choose another file")
+            raise FileInUse(f"another process is writing {path} now; wait until it ends, or choose another file")
         _remove_temporary_files(target)
         yield
 
 
 @contextmanager
 def sole_writers(*paths: Path | None) -> Iterator[None]:
-    """The same for several files; None is no file."""
+    """The same for several files; None is ignored."""
     with ExitStack() as stack:
         for path in paths:
             if path is not None:
@@ -41,7 +41,7 @@ def sole_writers(*paths: Path | None) -> Iterator[None]:
 
 
 def _remove_temporary_files(target: Path) -> None:
-    """Remove what `write_atomically` leaves behind where a process is killed."""
+    """Remove temporary files that `write_atomically` left in killed processes."""
     ours = re.compile(rf"\.{re.escape(target.name)}\.\d+\.[0-9a-f]{{8}}")
     for path in target.parent.iterdir():
         if ours.fullmatch(path.name):

@@ -1,4 +1,4 @@
-"""ZeroShotClassifier: class names and text anchors, the thing every method starts from."""
+"""ZeroShotClassifier: class names and text anchors, the input of every method."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -10,8 +10,8 @@ from torch import Tensor
 from pta.errors import InvalidClassifier, first_line, shown
 from pta.plain import plain_list, plain_number, plain_tensor
 
-_LARGEST = 1e4  # of scale and bias; logits then stay far from where float32 ends
-_OF_MODERATE_SIZE = 1e15  # entries up to it, and down to its inverse, have squares that float32 holds
+_LARGEST = 1e4  # of scale and bias; logits then stay far below the limit of float32
+_OF_MODERATE_SIZE = 1e15  # squares of entries between its inverse and it fit into float32
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -23,11 +23,11 @@ class ZeroShotClassifier:
     tensor([[25., 75.]])
     """
 
-    anchors: Tensor  # T, C×d, of unit length, to which rows are scaled
+    anchors: Tensor  # T, C×d; rows are scaled to unit length
     class_names: tuple[str, ...]
     scale: float  # the factor on the cosine (CLIP: 100, the inverse temperature 1/τ)
-    bias: float  # added to every logit (SigLIP has one; it changes no arg-max)
-    # The texts of each class that its anchor was made from, if they are known. Equal classifiers may differ in them.
+    bias: float  # added to every logit (SigLIP has one; it does not change the argmax)
+    # The texts of each class behind its anchor, if known. They do not count when classifiers are compared.
     prompts: tuple[tuple[str, ...], ...] | None
 
     def __init__(
@@ -65,7 +65,7 @@ class ZeroShotClassifier:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of anchors (as float32), names, scale and bias: equal exactly for equal classifiers."""
+        """A hash of anchors (as float32), names, scale and bias; equal if and only if these are equal."""
         digest = hashlib.sha256(self.anchors.float().cpu().numpy().tobytes())
         digest.update(repr((self.class_names, self.scale, self.bias, self.dim)).encode())
         return digest.hexdigest()[:16]
@@ -76,7 +76,7 @@ class ZeroShotClassifier:
         return z.add_(self.bias) if self.bias else z
 
     def scores(self, cosines: Tensor) -> Tensor:
-        """What cosines with any prototypes are worth as logits of this classifier."""
+        """Cosines with any prototypes as logits of this classifier."""
         return cosines * self.scale + self.bias if self.bias else cosines * self.scale
 
     def to(self, *, device: torch.device | None = None, dtype: torch.dtype | None = None) -> "ZeroShotClassifier":
@@ -91,7 +91,7 @@ class ZeroShotClassifier:
 def _unit_anchors(anchors: object) -> Tensor:
     given = plain_tensor("anchors", anchors, InvalidClassifier)
     if given.dtype == torch.bool:
-        raise InvalidClassifier("anchors must be real numbers, got True and False")
+        raise InvalidClassifier("anchors must be real numbers, got booleans")
     tensor = given.to(given.dtype if given.dtype == torch.float64 else torch.float32, copy=True)
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         raise InvalidClassifier(f"anchors must be C×d (one row per class), got shape {tuple(tensor.shape)}")

@@ -1,6 +1,6 @@
-"""What can be wrong with a user's input: one exception per kind, each message one line that says what to do.
+"""Errors in a user's input: one exception per kind, each with a one-line message that says what to do.
 
-The command line turns every `PtaError` into that line and exit code 2.
+The command line prints this line for every `PtaError` and exits with code 2.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 
 class PtaError(ValueError):
-    """The user's mistake: the root of every exception that `pta` raises on purpose.
+    """The base class of all exceptions that `pta` raises on purpose: an error in the user's input.
 
     Its message is one line, whatever it quotes.
 
@@ -26,11 +26,11 @@ class InvalidClassifier(PtaError):
 
 
 class InvalidSamples(PtaError):
-    """A batch cannot be used; no state was touched."""
+    """A batch cannot be used; no state was changed."""
 
 
 class InvalidParameter(PtaError):
-    """A parameter does not exist or has a value it cannot have."""
+    """A parameter does not exist or has an invalid value."""
 
 
 class UnknownAdapter(PtaError):
@@ -42,7 +42,7 @@ class StateMismatch(PtaError):
 
 
 class UnreadableFile(PtaError):
-    """A file is missing, truncated or not what it should be."""
+    """A file is missing, truncated or of the wrong kind."""
 
 
 class FileInUse(PtaError):
@@ -54,11 +54,11 @@ class UnreadableSample(PtaError):
 
 
 class UnavailableModel(PtaError):
-    """A model cannot be had: its weights are not here, or what reads them is not installed."""
+    """A model cannot be loaded: its weights are missing, or a package is not installed."""
 
 
 class MissingPackage(PtaError, ImportError):
-    """Something optional is not installed; the message says how to install it."""
+    """An optional package is not installed; the message says how to install it."""
 
 
 class ClusterFailed(PtaError):
@@ -67,7 +67,7 @@ class ClusterFailed(PtaError):
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """Say in front of every complaint what it is about.
+    """Prefix every error of the block with its subject.
 
     >>> with naming("experiment mine"):
     ...     raise InvalidParameter("no rows")
@@ -81,7 +81,7 @@ def naming(what: str) -> Iterator[None]:
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused something, as the tail of an error message.
+    """The operating system's reason, as the end of an error message.
 
     >>> reason(FileNotFoundError(2, "No such file or directory"))
     'no such file or directory'
@@ -90,7 +90,7 @@ def reason(error: OSError) -> str:
 
 
 def nearest(name: object, known: Iterable[str], most: int = 20) -> str:
-    """The tail of an error message about an unknown name: the closest known one, or all of them, or the first `most`.
+    """The end of an error message about an unknown name: the closest known name, or all, or the first `most`.
 
     >>> nearest("min_probabilty", ["h", "w", "min_probability"])
     "did you mean 'min_probability'?"
@@ -103,7 +103,7 @@ def nearest(name: object, known: Iterable[str], most: int = 20) -> str:
     """
     known = list(known)
     if not known:
-        return "there are none"
+        return "none are known"
     by_small_letters = {one.lower(): one for one in known}
     given = name[:80] if isinstance(name, str) else shown(name)
     close = get_close_matches(given.lower(), by_small_letters, n=1, cutoff=0.5)
@@ -113,7 +113,7 @@ def nearest(name: object, known: Iterable[str], most: int = 20) -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """The tail of an error message about a package that comes with an extra of this one.
+    """The end of an error message about a package that an extra of this one installs.
 
     >>> how_to_install("hf")
     "run pip install -e '.[hf]' in the clone of pta"
@@ -122,7 +122,7 @@ def how_to_install(extra: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, short enough to be quoted.
+    """The first line of a library's error, short enough to be quoted.
 
     >>> first_line(OSError("no such file\\nand a page of advice"))
     'no such file'
@@ -131,7 +131,7 @@ def first_line(error: BaseException) -> str:
 
 
 def shown(value: object, most: int = 80) -> str:
-    """A value as a message quotes it: in one line and not too long; of a tensor the type alone, it may hold no numbers.
+    """A value as an error message quotes it: one short line; only the type of a tensor, which may hold no numbers.
 
     >>> shown("cat"), shown(list(range(10)), most=12), shown(10**5000)
     ("'cat'", '[0, 1, 2, 3…', '<int>')

@@ -1,4 +1,4 @@
-"""Writing files atomically, and reading text, JSON, npy and safetensors with one clear line for whatever is wrong."""
+"""Atomic writing of files; reading of text, JSON, npy and safetensors with one-line errors."""
 
 import json
 import math
@@ -34,9 +34,9 @@ _LONGEST_NPY_HEADER = 2**14  # numpy itself refuses more than 10,000 letters
 
 
 def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part, even after a kill.
+    """Write a file so that readers see the old or the new content, never a part, even if the process is killed.
 
-    When it is written, it lasts through a power failure.
+    A written file survives a power failure.
     """
     target = as_path(path)
     temporary = _beside(target)
@@ -56,14 +56,14 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
 
 
 def as_path(given: object) -> Path:
-    """A path that a system can have, there or not."""
+    """A valid path of this system; it need not exist."""
     if not is_path(given):
-        raise UnreadableFile(f"{shown(given)} is no path")
+        raise UnreadableFile(f"{shown(given)} is not a path")
     return Path(given)  # type: ignore[arg-type]
 
 
 def is_path(given: object) -> bool:
-    """Whether a system could have something at this path."""
+    """Whether the path is valid on this system."""
     try:
         return isinstance(given, str | Path) and b"\0" not in os.fsencode(given)
     except UnicodeEncodeError:  # half of a surrogate pair
@@ -71,7 +71,7 @@ def is_path(given: object) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Whether a file or folder is there; a path that is too long for the system is not."""
+    """Whether a file or folder exists; False for a path that is too long for the system."""
     try:
         return path.exists()
     except OSError:
@@ -79,7 +79,7 @@ def exists(path: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, with those above it, unless it is there."""
+    """Make a folder and its parents, unless it exists."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -87,7 +87,7 @@ def make_folder(folder: Path) -> None:
 
 
 def require_writable(path: str | Path) -> None:
-    """Refuse a place that `write_atomically` could not write to, before any work is done for it."""
+    """Refuse a path that `write_atomically` could not write to, before any work."""
     _beside(as_path(path)).unlink(missing_ok=True)
 
 
@@ -106,7 +106,7 @@ def _beside(target: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in a folder last; a folder that may not be read, or a system without this, cannot do it."""
+    """Flush a rename in a folder to disk, where the system and the permissions allow it."""
     with suppress(PermissionError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -117,7 +117,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def understanding(path: str | Path, kind: str) -> Iterator[None]:
-    """One line about a file for whatever its content leads to: what comes from outside can raise anything."""
+    """Turn any error that a file's content causes into one line about the file."""
     try:
         yield
     except PtaError:
@@ -131,7 +131,7 @@ def understanding(path: str | Path, kind: str) -> Iterator[None]:
 
 
 def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
-    """The UTF-8 text of a file of at most `largest` bytes; `kind` is what messages call it, e.g. "template"."""
+    """The UTF-8 text of a file of at most `largest` bytes; `kind` is its name in messages, e.g. "template"."""
     try:
         if not path.is_file():
             raise UnreadableFile(f"no such {kind} file: {path}")
@@ -152,7 +152,7 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
 
 
 def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
-    """The content of a file that is one sample and has at most so many bytes."""
+    """The content of a sample's file, of at most so many bytes."""
     if not is_path(path):
         raise UnreadableSample(
             f"{str(path)[:40]!a}… is no path: it holds a zero byte or half a letter "
@@ -169,7 +169,7 @@ def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
 
 
 def _read(path: Path, size: int) -> bytes:
-    """The first so many bytes of a file, by as few calls as possible: after each a thread waits for the others."""
+    """The first bytes of a file, in few calls: after each, a thread waits for the interpreter lock."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         content = os.read(file, size)
@@ -181,13 +181,13 @@ def _read(path: Path, size: int) -> bytes:
 
 
 def require_short(name: str, size: int, most: int) -> None:
-    """Refuse a sample of more bytes than are to be read."""
+    """Refuse a sample that is larger than the limit."""
     if size > most:
         raise UnreadableSample(f"{name} has {size:,} bytes; at most {most:,} are read")
 
 
 def read_json(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> Any:
-    """What a JSON file of at most `largest` bytes holds; `kind` is what messages call it."""
+    """The content of a JSON file of at most `largest` bytes; `kind` is its name in messages."""
     text = read_text(path, kind, largest)
     try:
         content = json.loads(text)
@@ -200,7 +200,7 @@ def read_json(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> Any:
 
 @cache
 def packaged_json(name: str) -> dict[str, Any]:
-    """A JSON object of the package's own data, read once; whoever asks shares it, so nobody may change it.
+    """A JSON object of the package's own data. It is read once and shared: do not change it.
 
     >>> packaged_json("datasets.json")["dtd"]["classes"]
     47
@@ -209,9 +209,9 @@ def packaged_json(name: str) -> dict[str, Any]:
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Save tensors with a description of what they are; equal contents give equal files."""
+    """Save tensors with a description; equal contents give equal files."""
     if not isinstance(path, str | Path):
-        raise UnreadableFile(f"cannot write to {shown(path)}: it is no path")
+        raise UnreadableFile(f"cannot write to {shown(path)}: it is not a path")
     write_atomically(path, pack_tensors(tensors, about))
 
 
@@ -222,7 +222,7 @@ def pack_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> byt
 
 
 def unpack_tensors(content: bytes, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `pack_tensors` packed; `kind` is what the content should be, for messages."""
+    """The tensors and the description that `pack_tensors` packed; `kind` is their name in messages."""
     try:
         tensors = {name: tensor.clone() for name, tensor in load(content).items()}  # clones are aligned
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
@@ -241,9 +241,9 @@ def join_tensors(
     whole: Mapping[str, Tensor],
     metadata: dict[str, str],
 ) -> None:
-    """Save one file with the rows of the `joined` tensors of all parts, and `whole` tensors, reading part after part.
+    """Save one file with the concatenated rows of the `joined` tensors of all parts, and the `whole` tensors.
 
-    However long the parts are, only a few rows are in memory at a time.
+    Only a few rows are in memory at a time, however long the parts are.
     """
     held = [_shapes(part) for part in parts]
     declared = {}
@@ -302,7 +302,7 @@ def _joined_bytes(
 def load_tensors(
     path: str | Path, kind: str, only: Sequence[str] | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Load what `save_tensors` wrote, or `only` some tensors of it; `kind` is what the file should be, for messages."""
+    """Load a file of `save_tensors`, or `only` some of its tensors; `kind` is its name in messages."""
     tensors, metadata = read_tensors(path, kind, only)
     try:
         about = json.loads(metadata.get("about", "null"))
@@ -318,8 +318,8 @@ def read_tensors(
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a safetensors file, or those of `only` that it has, and its metadata.
 
-    They are copies: nobody who writes to the file later changes them, and they are aligned like any other tensor, which
-    decides how matrix products round.
+    They are copies: later writes to the file do not change them. They are aligned like any other tensor, because
+    alignment decides how matrix products round.
     """
     path = existing_file(path, kind)
     try:
@@ -336,18 +336,18 @@ def read_tensors(
 
 
 def tensor_names(path: Path) -> list[str]:
-    """What the tensors of a safetensors file are called."""
+    """The names of the tensors in a safetensors file."""
     return list(_shapes(path))
 
 
 def read_exactly(file: IO[bytes], size: int) -> Tensor:
-    """So many bytes, in memory that is aligned like any tensor's."""
+    """The next bytes of a file, in memory that is aligned like any tensor's."""
     content = torch.empty(size, dtype=torch.uint8)
     rest = content.numpy().data
     while rest:
         part = file.read(min(len(rest), _BYTES_AT_ONCE))
         if not part:
-            raise UnreadableFile("it is shorter than it says")
+            raise UnreadableFile("it is shorter than its header says")
         rest[: len(part)] = part
         rest = rest[len(part) :]
     return content
@@ -363,12 +363,12 @@ def read_npy(file: IO[bytes], size: int) -> NDArray[Any]:
         shape, is_fortran, dtype = _NPY_HEADERS[npy.read_magic(head)](head)
     length = math.prod(shape) * dtype.itemsize
     if dtype.hasobject or length != size - file.seek(head.tell()):
-        raise ValueError("it holds Python objects, or is not as long as it says")
+        raise ValueError("it holds Python objects, or its size is not that of its header")
     return read_exactly(file, length).numpy().view(dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
 def existing_file(path: object, kind: str) -> Path:
-    """The path of a file that is there; `kind` is what the file should be, for messages."""
+    """The path of an existing file; `kind` is its name in messages."""
     with suppress(OSError):  # a name that is too long for a path
         if isinstance(path, str | Path) and Path(path).is_file():
             return Path(path)

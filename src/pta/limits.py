@@ -1,4 +1,4 @@
-"""Limits: how large a sample may be. What is larger is refused before any work is done for it."""
+"""Limits: how large a sample may be. Larger ones are refused before any work."""
 
 from dataclasses import dataclass
 

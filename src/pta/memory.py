@@ -1,4 +1,4 @@
-"""How much may be read into memory: a file that needs more is refused before it is read."""
+"""Memory limits: a file that needs more is refused before it is read."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ _LIMITS_OF_THIS_CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cg
 
 
 def available_memory() -> int:
-    """The bytes that a process can still get, as far as the system says."""
+    """The memory that is still available to the process, as far as the system tells."""
     found = [sys.maxsize]
     with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -27,8 +27,8 @@ def available_memory() -> int:
 
 
 def require_memory(path: str | Path, size: int) -> None:
-    """Refuse a file whose content takes more bytes than there is memory for."""
+    """Refuse a file whose content does not fit into memory."""
     most = _SHARE * available_memory()
     if size > most:
         gib = f"{size / 2**30:.3g} GiB; {most / 2**30:.3g} GiB of memory"
-        raise UnreadableFile(f"{path} unpacks to {gib} can be used for it now")
+        raise UnreadableFile(f"{path} unpacks to {gib} are available")

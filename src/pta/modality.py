@@ -1,4 +1,4 @@
-"""Modality: a kind of samples, such as images, by its word and by how the names of its files end."""
+"""Modality: a kind of samples, such as images, with its name and its file suffixes."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -12,12 +12,12 @@ class Modality:
     [True, False, False]
     """
 
-    name: str  # the word for one sample, for messages
-    suffixes: frozenset[str]  # how the names of files end that are taken for such a sample, in small letters
-    prompts: str | None = None  # whose templates suit such samples where no dataset is known; None for photographs
+    name: str  # of one sample, for messages
+    suffixes: frozenset[str]  # of its files, in lower case
+    prompts: str | None = None  # the dataset whose templates are the default; None for photographs
 
     def takes(self, file_name: str) -> bool:
-        """Whether a file of this name is taken for a sample."""
+        """Whether a file of this name is a sample."""
         return not file_name.startswith(".") and PurePosixPath(file_name).suffix.lower() in self.suffixes
 
     @property

@@ -1,4 +1,4 @@
-"""Parameters of methods, each declared once: its default, what it may be, and one line of help.
+"""Parameters of methods, each declared once: default, allowed values, and one line of help.
 
 A class declares a parameter as an attribute (`h: float = number(20.0, 1e-3, 1e9, "…")`). Checking, saving, listing and
 documentation follow from the declaration. A subclass inherits its parent's parameters, and fixes one by assigning a
@@ -17,18 +17,18 @@ from pta.plain import plain_number
 Order = Literal["update-first", "predict-first"]
 """Learn a sample before it is scored, or after."""
 Prior = Literal["none", "local"]
-"""What is added to the zero-shot logits: nothing, or what the samples just before say (`pta.engines.local_prior`)."""
+"""The prior added to the zero-shot logits: none, or one from the preceding samples (`pta.engines.local_prior`)."""
 Calibration = Literal["fixed", "matched"]
-"""What brings logits to probabilities: the method's `logit_factor`, or `pta.engines.calibration`."""
+"""How logits become probabilities: by the method's `logit_factor`, or by `pta.engines.calibration`."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """What is known of a parameter."""
+    """The declaration of a parameter."""
 
     default: Any
-    check: Callable[[str, Any], Any]  # gives the value back in its proper type, or refuses it by its name
-    bounds: str  # what it may be, for people
+    check: Callable[[str, Any], Any]  # returns the value in its proper type, or raises with the name
+    bounds: str  # allowed values, for people
     help: str  # one line
 
 
@@ -59,7 +59,7 @@ def learning_order(default: Order) -> Any:
 
 
 def prior_in_front(default: Prior = "none") -> Any:
-    """Declare whether a prior stands in front of the method."""
+    """Declare the prior of the method."""
     return choice(default, Prior, "local: add a prior from the preceding samples to the zero-shot logits")
 
 

@@ -1,4 +1,4 @@
-"""What a caller gives, as an ordinary number or an ordinary tensor, or refused in one line."""
+"""A caller's values as plain numbers and plain tensors, or a one-line error."""
 
 import math
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from pta.memory import available_memory
 
 _INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
-_LARGE = 2**30  # bytes, below which nobody asks how much memory there is
+_LARGE = 2**30  # bytes; smaller copies are made without a check
 _DTYPES = FLOATS | _INTEGERS | {torch.bool}
 
 
 def plain_number(given: object) -> float:
-    """A real number as a float; NaN in the place of anything else, which no bounds contain.
+    """A real number as a float; NaN for anything else, which is outside of all bounds.
 
     >>> plain_number(np.float32(0.5)), plain_number(torch.tensor(2)), plain_number("3"), plain_number(True)
     (0.5, 2.0, nan, nan)
@@ -32,7 +32,7 @@ def plain_number(given: object) -> float:
 
 
 def plain_list(given: object) -> list[Any] | None:
-    """The items of something that has several; None in the place of anything else, also of a text or a tensor."""
+    """The items of a collection; None for anything else, also for a text or a tensor."""
     if isinstance(given, str | bytes | Tensor) or not isinstance(given, Iterable):
         return None
     try:
@@ -42,7 +42,7 @@ def plain_list(given: object) -> list[Any] | None:
 
 
 def plain_tensor(name: str, given: object, refusal: type[PtaError]) -> Tensor:
-    """What is given as a dense tensor in memory that belongs to no graph; itself, if it is one."""
+    """A value as a dense, detached tensor in memory; the value itself, if it is one."""
     try:
         tensor = given if isinstance(given, Tensor) else torch.as_tensor(_native(given))
     except Exception as error:  # whatever the conversion of a caller's own object raises
@@ -76,17 +76,17 @@ def _oddity(tensor: Tensor) -> str | None:
         return "one with named dimensions"
     if not _is_in_memory(tensor):
         return "one without numbers"
-    return "one that is expanded to more numbers than there is memory for" if _is_too_large(tensor) else None
+    return "one that is expanded beyond the available memory" if _is_too_large(tensor) else None
 
 
 def _is_too_large(tensor: Tensor) -> bool:
-    """Whether a copy would not fit; a tensor that lies in memory as it is does."""
+    """Whether a copy would not fit into memory; a contiguous tensor always does."""
     size = tensor.numel() * tensor.element_size()
     return size > _LARGE and size > tensor.untyped_storage().nbytes() and size > available_memory()
 
 
 def _is_in_memory(tensor: Tensor) -> bool:
-    """Whether there are numbers to read: not on the meta device, nor where memory was freed or a tracer has none."""
+    """Whether the tensor has values: not on the meta device, after its memory was freed, or in a tracer."""
     if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
         return False
     try:

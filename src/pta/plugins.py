@@ -1,4 +1,4 @@
-"""What other installed packages add to this one. They declare it as entry points: a group, a name, and an object."""
+"""Plugins: objects that other installed packages declare as entry points, by group and name."""
 
 from importlib.metadata import entry_points
 from typing import Any
@@ -16,7 +16,7 @@ def plugin_names(group: str) -> list[str]:
 
 
 def load_plugin(group: str, name: str, refusal: type[PtaError]) -> Any:
-    """What an installed package declares by this name, or None; whatever its import raises becomes a `refusal`."""
+    """The object that an installed package declares by this name, or None; an import error becomes a `refusal`."""
     for declared in entry_points(group=group, name=name):
         try:
             return declared.load()

@@ -1,4 +1,4 @@
-"""Places that pta does not read samples from, each with the command that makes what it reads."""
+"""Sources that pta does not read, each with the command that converts them."""
 
 import re
 import shlex
@@ -16,11 +16,11 @@ def require_place_with_samples(given: str) -> None:
 
     >>> require_place_with_samples("https://example.org/a b.jpg")
     Traceback (most recent call last):
-    pta.errors.UnreadableFile: pta reads no URLs; fetch it first: curl -fLO 'https://example.org/a b.jpg'
+    pta.errors.UnreadableFile: pta does not read URLs; download it first: curl -fLO 'https://example.org/a b.jpg'
     """
     url = _URL.match(given)
     if url and url[1].lower() not in _STREAMS:
-        raise UnreadableFile(f"pta reads no URLs; fetch it first: curl -fLO {shlex.quote(given)}")
+        raise UnreadableFile(f"pta does not read URLs; download it first: curl -fLO {shlex.quote(given)}")
     if url or PurePath(given).suffix.lower() in _VIDEOS:
         frames = f"ffmpeg -i {shlex.quote(given)} -r 2 -f image2pipe -c:v mjpeg -"
-        raise UnreadableFile(f"pta reads pictures, not videos; pipe the frames: {frames} | pta predict - --frames …")
+        raise UnreadableFile(f"pta does not read videos; pipe the frames: {frames} | pta predict - --frames …")

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)")
 
 
 def printable(text: str) -> str:
-    """The text with an escape, as Python writes it, for everything that would change what a reader sees of the rest.
+    """The text with Python escapes for all characters that would change how the rest is displayed.
 
     A byte of a file name that is not UTF-8 is written as a byte.
 
@@ -24,7 +24,7 @@ def printable(text: str) -> str:
 
 
 def to_json(content: Any, indent: int | None = None) -> str:
-    """JSON in which texts are as they are, but nothing is invalid UTF-8 and nothing controls a terminal.
+    """JSON with readable texts, valid UTF-8, and no control characters for a terminal.
 
     >>> print(to_json(["caf\\udce9", "\\u202e", "ünï"]))
     ["caf\\\\xe9", "\\u202e", "ünï"]

@@ -1,4 +1,4 @@
-"""Samples: a batch of image (or point cloud) features, checked once, before anything learns from it."""
+"""Samples: a batch of image (or point cloud) features, checked once before use."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -19,7 +19,7 @@ _NO_DIRECTION = 1e-12  # a shorter row remains short
 
 
 def longest_unit(dtype: torch.dtype) -> float:
-    """The length that a row of unit length may have after it was computed and rounded to a precision.
+    """The largest length of a unit row after rounding to a precision.
 
     >>> longest_unit(torch.float32), longest_unit(torch.bfloat16)
     (1.001, 1.0078125)
@@ -28,7 +28,7 @@ def longest_unit(dtype: torch.dtype) -> float:
 
 
 LONGEST_MEAN = longest_unit(torch.float32) + 1e-4
-"""The length that a mean of features may have, rounded at every one of them, in float32 or float64."""
+"""The largest length of a mean of features after rounding at every step, in float32 or float64."""
 
 
 def _require_views(name: str, views: Tensor, features: Tensor) -> None:
@@ -60,13 +60,13 @@ _RAW = {"check": _require_raw, "directions": False}
 
 @dataclass(frozen=True)
 class Samples:
-    """A batch of B features of dimension d, finite and with a direction each, and what else is known of the samples.
+    """A batch of B finite, non-zero features of dimension d, with optional further tensors per sample.
 
-    `Samples.of` makes one from whatever the caller has and scales rows to unit length. Features that are already a mean
-    over views are shorter than one on purpose: pass `normalise=False` to keep them so. No feature is longer than one.
+    `Samples.of` converts arrays and lists and scales rows to unit length. Means over views are shorter than one on
+    purpose: pass `normalise=False` to keep their length. No feature is longer than one.
 
-    Beside the features there may be tensors with one row per sample. Each is one line below; checking, slicing, moving
-    and hashing follow from it.
+    The optional tensors have one row per sample. Each is one line below; checking, slicing, moving and hashing follow
+    from it.
 
     >>> Samples.of([[3.0, 4.0]]).features
     tensor([[0.6000, 0.8000]])
@@ -98,12 +98,12 @@ class Samples:
 
     @classmethod
     def of(cls, features: object, *, normalise: bool = True, **others: object) -> "Samples":
-        """Samples from tensors, arrays or lists; features are copied, what is beside them is not."""
+        """Samples from tensors, arrays or lists; features are copied, the other tensors are not."""
         tensor = plain_tensor("features", features, InvalidSamples)
         if not isinstance(normalise, bool):
             raise InvalidSamples(f"normalise must be True or False, got {shown(normalise)}")
         if tensor.dtype == torch.bool:
-            raise InvalidSamples("features must be real numbers, got True and False")
+            raise InvalidSamples("features must be real numbers, got booleans")
         copied = tensor.to(tensor.dtype if tensor.dtype == torch.float64 else torch.float32, copy=True)
         keeps_length = not normalise or others.get("most_confident") is not None
         norms = _checked_norms(copied, longest=longest_unit(tensor.dtype) if keeps_length else LARGEST_NORM)
@@ -138,11 +138,11 @@ class Samples:
 
     @property
     def provides(self) -> frozenset[str]:
-        """The names of what a method can be given of these samples."""
+        """The names of the tensors that these samples have, as in `Adapter.needs`."""
         return frozenset({"features", *self._optional()})
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name, those that there are."""
+        """All present tensors by name."""
         return {"features": self.features, **self._optional()}
 
     def __getitem__(self, rows: slice | Tensor) -> "Samples":
@@ -159,7 +159,7 @@ class Samples:
     def batches(self, size: int) -> Iterator["Samples"]:
         """Consecutive batches of at most `size` samples."""
         if not isinstance(size, Integral) or size < 1:
-            raise InvalidSamples(f"a batch has 1 sample or more, not {shown(size)}")
+            raise InvalidSamples(f"a batch size must be 1 or more, not {shown(size)}")
         for start in range(0, len(self), size):
             yield self[start : start + size]
 
@@ -175,7 +175,7 @@ _FIELDS = {one.name: one for one in fields(Samples) if one.metadata}
 
 
 def _checked_norms(features: Tensor, longest: float) -> Tensor:
-    """The length of every row, if they all can be learned from."""
+    """The length of every row, if all rows are valid."""
     if features.dtype not in FLOATS:
         raise InvalidSamples(f"features must be floating-point numbers, got {features.dtype}; Samples.of(...) converts")
     if features.ndim != 2:
@@ -208,7 +208,7 @@ def _norms(rows: Tensor) -> Tensor:
 
 
 def _lack_of_direction(norm: Tensor, longest: float = LARGEST_NORM) -> str:
-    """What is wrong with a row of that length, as the end of a message."""
+    """The problem with a row of that length, as the end of an error message."""
     if SMALLEST_NORM <= norm <= LARGEST_NORM:
         return f"{float(norm):.4g} long, more than {longest:.4g}; Samples.of(features) scales rows to unit length"
     return "zero and has no direction" if norm < SMALLEST_NORM else "not finite (NaN or Inf), or too large to be scaled"

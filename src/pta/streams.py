@@ -1,4 +1,4 @@
-"""Orders in which samples arrive: pure functions from labels to sample numbers; equal seeds give equal orders."""
+"""Stream orders: pure functions from labels to sample numbers; equal seeds give equal orders."""
 
 from collections.abc import Iterator
 
@@ -27,14 +27,14 @@ def iid(count: int, seed: int) -> Order:
 
 
 def dirichlet(labels: ArrayLike, gamma: float, seed: int, *, batch: int = 128, slots: int | None = None) -> Order:
-    """Classes unevenly spread over time: the smaller `gamma`, the fewer classes at a time (StatA's protocol).
+    """Classes unevenly spread over time (StatA's protocol): a smaller `gamma` gives fewer classes at a time.
 
-    Time is cut into slots. Each class draws from Dirichlet(γ, …, γ) which share of its samples, taken in the order of
-    the dataset, falls into which slot; inside a slot everything is shuffled. Batches may straddle slots.
+    The stream is cut into slots. For each class, Dirichlet(γ, …, γ) draws the share of its samples that goes into each
+    slot, in the order of the dataset. Inside a slot samples are shuffled. Batches may straddle slots.
 
-    In the paper γ is 0.1, 0.01 and 0.001. The batch that methods will see decides the number of slots and nothing else:
-    unless `slots` is given, it is the `slot_count` of the classes that occur. Less than two batches of samples make one
-    slot, and that is an i.i.d. stream.
+    The paper uses γ = 0.1, 0.01 and 0.001. The batch size decides only the number of slots: the `slot_count` of the
+    classes that occur, unless `slots` is given. Less than two batches of samples make one slot, which is an i.i.d.
+    stream.
     """
     members = _by_class(labels)
     require_gamma(gamma)
@@ -79,10 +79,10 @@ def drifting(segments: ArrayLike, seed: int) -> Order:
 def poisoned(
     order: Order, labels: ArrayLike, probabilities: ArrayLike, *, prefix: int | None, confidence: float = 0.8
 ) -> Order:
-    """The same order, but it begins with samples that zero-shot gives a wrong class more than `confidence`.
+    """The same order, but confident errors of zero-shot (probability above `confidence`) come first.
 
-    `probabilities` are zero-shot's, one row per sample. The first `prefix` such samples of the order are moved to its
-    front; None, or more than there are, moves all.
+    `probabilities` are zero-shot's, one row per sample. The first `prefix` such samples are moved to the front; None
+    moves all.
     """
     given = plain_tensor("probabilities", probabilities, InvalidParameter).double().cpu().numpy()
     if given.ndim != 2 or not given.size:
@@ -118,7 +118,7 @@ def kept(count: int, size: int, *, drop_last: bool) -> int:
 
 
 def require_order(order: object, count: int) -> Order:
-    """The order, if it is a list of sample numbers below `count`."""
+    """The order, checked to be a list of sample numbers below `count`."""
     numbers = _whole_numbers(order)
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
         raise InvalidParameter(f"an order of {count} samples has numbers from 0 to {count - 1}")
@@ -131,7 +131,7 @@ def require_size(name: str, value: object) -> int:
 
 
 def require_gamma(gamma: object) -> None:
-    """Refuse what is no parameter of a Dirichlet distribution."""
+    """Refuse a value that is not a parameter of a Dirichlet distribution."""
     if not 0 < plain_number(gamma) <= _LARGEST_GAMMA:
         allowed = f"a number above 0 and up to {_LARGEST_GAMMA:g}"
         raise InvalidParameter(f"gamma must be {allowed}, not {shown(gamma)}; separate(...) is its limit at 0")

@@ -1,4 +1,4 @@
-"""What a method may ask of its model: its image tower block by block, its text tower as a function of the prompt."""
+"""A model's towers, as methods use them: images block by block, texts as a function of the prompt."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class ImageTower:
         return self.ready(pixels)
 
     def require_shape(self, pixels: Tensor) -> None:
-        """Refuse pixels of another shape, which were made for another model."""
+        """Refuse pixels of another shape."""
         require_plain("pixels", pixels, InvalidSamples)
         if tuple(pixels.shape[1:]) != self.shape:
             wanted, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
@@ -99,13 +99,13 @@ class PromptTower:
 
 
 class Model(Protocol):
-    """What a method may ask of the model it is given; every `Encoder` is one."""
+    """The interface of a model for methods; every `Encoder` implements it."""
 
     dim: int  # length of a feature
 
     @property
     def fingerprint(self) -> str:
-        """Equal exactly for equal weights and settings."""
+        """Equal if and only if weights and settings are equal."""
 
     @property
     def dtype(self) -> torch.dtype:

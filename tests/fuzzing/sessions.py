@@ -18,8 +18,8 @@ from pta.errors import PtaError
 
 
 def adapter_session(scene: Scene, method: str) -> None:
-    """Some operations on an adapter that has learnt something."""
-    adapter: Any = valid.learnt(method).clone()
+    """Some operations on an adapter that has learned something."""
+    adapter: Any = valid.learned(method).clone()
     operations: dict[str, Callable[[], Any]] = {
         "step": lambda: adapter.step(_batch(scene)),
         "predict": lambda: adapter.predict(_batch(scene)),
@@ -68,7 +68,7 @@ def _bits(adapter: Adapter) -> list[tuple[Any, ...]]:
 def _require_finite(adapter: Adapter, name: str) -> None:
     fresh = adapter.clone()
     fresh.reset()
-    usual = (fresh.state(), valid.learnt(adapter.name).state())
+    usual = (fresh.state(), valid.learned(adapter.name).state())
     for piece, tensor in adapter.state().items():
         may_be_infinite = any(bool(torch.isinf(state[piece]).any()) for state in usual if piece in state)
         if bool(torch.isnan(tensor).any()) or (not may_be_infinite and bool(torch.isinf(tensor).any())):

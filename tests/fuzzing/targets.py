@@ -45,13 +45,13 @@ calls(
     lambda scene: valid.samples()[:6],
 )
 # what was learned
-_LEARNT, _OURS = (lambda scene: valid.learnt("pta").clone()), (lambda scene: valid.classifier())
-calls("pta.adapters.class_table:class_table", _LEARNT)
-calls("pta.adapters.class_table:class_prototypes", _LEARNT)
-calls("pta.adapters.growing:add_class", _LEARNT, "a newt", valid.ANCHORS[0], weight=6)
+_LEARNED, _OURS = (lambda scene: valid.learned("pta").clone()), (lambda scene: valid.classifier())
+calls("pta.adapters.class_table:class_table", _LEARNED)
+calls("pta.adapters.class_table:class_prototypes", _LEARNED)
+calls("pta.adapters.growing:add_class", _LEARNED, "a newt", valid.ANCHORS[0], weight=6)
 calls("pta.adapters.growing:anchor_from", _OURS, valid.NAMES[0], _OURS)
 calls(
-    "pta.adapters.merging:merge", lambda scene: scene.around([valid.learnt("pta").clone(), valid.segment()]), weight=4
+    "pta.adapters.merging:merge", lambda scene: scene.around([valid.learned("pta").clone(), valid.segment()]), weight=4
 )
 calls("pta.adapters.merging:load_part", file("segment.safetensors"), weight=4)
 # from pictures and texts to features

@@ -60,8 +60,8 @@ def toy() -> ToyModel:
 
 
 @cache
-def learnt(method: str) -> Adapter:
-    """An adapter that has learnt something; take a clone of it."""
+def learned(method: str) -> Adapter:
+    """An adapter that has learned something; take a clone of it."""
     given = {"tca": {"slots": 2}, "clip": {"prior": "local", "calibration": "matched"}}.get(method, {})
     adapter = create_adapter(method, classifier(), model=toy(), source=samples(), **given)
     adapter.step(samples()[:12])
@@ -221,5 +221,5 @@ _FILES: dict[str, Callable[[Path], Any]] = {
     "frames.bin": lambda path: path.write_bytes(FRAMES),
     "paths.txt": lambda path: path.write_text("classes/cat/1.jpeg\nclasses/dog/1.png\n"),
     **{f"picture.{kind}": lambda path, kind=kind: path.write_bytes(picture(kind.upper())) for kind in PICTURES},
-    **{f"state-{name}.safetensors": lambda path, name=name: learnt(name).save(path) for name in list_adapters()},
+    **{f"state-{name}.safetensors": lambda path, name=name: learned(name).save(path) for name in list_adapters()},
 }

@@ -1,4 +1,4 @@
-"""The methods: one paper, one file, one line in `pta.adapters.registry`; as readable loops in `pta.reference`."""
+"""The methods: one file per paper, one line per method in `pta.adapters.registry`. Simple loops: `pta.reference`."""
 
 from typing import Any
 

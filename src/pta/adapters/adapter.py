@@ -1,4 +1,4 @@
-"""Adapter: what every method is to its users.
+"""Adapter: the interface of every method.
 
 A method declares its parameters (`pta.parameters`), each piece of its state (`add_state`) and what it needs (`needs`)
 once. Checking, saving, loading, resetting, copying, moving, pickling, counting bytes and comparing follow from that.
@@ -31,7 +31,7 @@ from pta.towers import Model
 
 Scope = Literal["sample", "batch", "stream"]
 Initial = Callable[[ZeroShotClassifier, Mapping[str, Any], Model | None], Tensor]
-"""The state that nothing was learned into, from classifier, parameters and model."""
+"""The initial state, from classifier, parameters and model."""
 
 
 def full(value: float, *shape: int, dtype: torch.dtype | None = None) -> Initial:
@@ -40,7 +40,7 @@ def full(value: float, *shape: int, dtype: torch.dtype | None = None) -> Initial
 
 
 TOWERS = frozenset({"image tower", "prompt tower"})
-"""What a method may need of its model."""
+"""The towers that a method may need."""
 
 _MADE_BY = {
     "views": "pta extract --views 64 --view-mode augmix (or crops)",
@@ -66,15 +66,15 @@ _CALIBRATION = choice(
 class Piece(NamedTuple):
     """A declared piece of state."""
 
-    owner: "Adapter"  # whose attribute it is
+    owner: "Adapter"  # that has it as an attribute
     attribute: str
     initial: Initial  # how it starts
     per_class: bool  # its rows belong to the classes
-    within: Bound  # what values it may have
+    within: Bound  # allowed values
 
     @property
     def tensor(self) -> Tensor:
-        """Its present value."""
+        """Its current value."""
         return getattr(self.owner, self.attribute)
 
     def fresh(self) -> Tensor:
@@ -82,7 +82,7 @@ class Piece(NamedTuple):
         return self.initial(self.owner.classifier, self.owner.parameters, self.owner.model)
 
     def put(self, tensor: Tensor) -> None:
-        """Give it a value: in place if it fits there, so that a recorded step finds it where it was."""
+        """Set its value, in place if possible, so that a recorded step still finds it."""
         now = self.tensor
         if (now.shape, now.dtype, now.device) == (tensor.shape, tensor.dtype, tensor.device):
             now.copy_(tensor)
@@ -90,7 +90,7 @@ class Piece(NamedTuple):
             setattr(self.owner, self.attribute, tensor)
 
     def require(self, given: object, name: str) -> Tensor:
-        """What is given as its value, unless it cannot have that; messages call it by the name."""
+        """The given value, checked; messages use the name."""
         now, tensor = self.tensor, plain_tensor(name, given, StateMismatch)
         same_shape = tensor.shape == now.shape if self.owner.bounded else tensor.ndim == now.ndim
         if not same_shape or tensor.dtype != now.dtype:
@@ -103,43 +103,43 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """What an adapter is made from, beside its parameters."""
+    """The inputs of an adapter besides its parameters."""
 
     classifier: ZeroShotClassifier
-    model: Model | None = None  # that made the anchors and makes the features, if it is known
-    length: int | None = None  # how many samples will come, if it is known
+    model: Model | None = None  # of the anchors and features, if known
+    length: int | None = None  # of the stream, if known
 
 
 class Adapter(ABC):
-    """A method that learns from a stream of samples and gives logits for them.
+    """A method that learns from a stream of samples and returns their logits.
 
     A subclass sets `name`, declares its parameters as attributes, declares its state in `__init__` after
-    `super().__init__`, and implements `_step` and `_predict` on checked samples. By default it is given one sample at a
-    time; a method that has a fast form for batches says how many samples that takes (`at_once`).
+    `super().__init__`, and implements `_step` and `_predict` on checked samples. By default these get one sample at a
+    time; a method with a fast form for batches sets the largest batch in `at_once`.
     """
 
     name: ClassVar[str]
     declared: ClassVar[Mapping[str, Parameter]] = {"calibration": _CALIBRATION}
     # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    # What an answer depends on beside the state: its own "sample" (then a batch gives what one by one gives), the
-    # "batch" it comes in, or the whole "stream", which must then come as one batch.
+    # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the
+    # whole "stream", which must then be one batch.
     scope: ClassVar[Scope] = "sample"
     bounded: ClassVar[bool] = True  # state does not grow with the stream
     # The pieces of state that hold a prototype per class, C×d, and how much each class has learned from, C.
     prototypes_in: ClassVar[str] = ""
     counts_in: ClassVar[str] = ""
-    # Why no class can be added to its state; empty if what it keeps per class does not depend on the number of classes.
-    fixed_classes: ClassVar[str] = "it does not say that what it keeps per class is independent of the other classes"
-    wants_preview: bool = False  # it is shown the whole stream before the first step (`preview`)
-    # `_step` can fail after it has begun to write to the state, although its samples were checked. The state is then
-    # copied before each call; a method that cannot fail saves that.
+    # Why no class can be added to its state; empty if the state per class does not depend on the number of classes.
+    fixed_classes: ClassVar[str] = "it does not declare that its state per class is independent of the other classes"
+    wants_preview: bool = False  # it needs the whole stream before the first step (`preview`)
+    # Whether `_step` can fail after it has begun to change the state, although its samples were checked. The state is
+    # then copied before each call.
     may_fail: bool = True
-    # The samples that `_step` and `_predict` are given at most, if the scope is "sample"; None for any number. It
-    # bounds memory and changes no answer.
+    # The most samples per call of `_step` and `_predict`, if the scope is "sample"; None for any number. It bounds
+    # memory and changes no result.
     at_once: int | None = 1
-    # The most samples between two calls of `refresh_state`; None for a method that has no such work. `_step` is given
-    # samples that no refresh comes between.
+    # The most samples between two calls of `refresh_state`; None for a method without refreshes. No refresh is due
+    # between the samples of one `_step`.
     longest_stretch: int | None = None
 
     def __init_subclass__(cls) -> None:
@@ -158,9 +158,9 @@ class Adapter(ABC):
         self.seen = self.add_state("seen", full(0, dtype=torch.int64), per_class=False)
         self._position: int | None = None  # the same, if the host knows it
         self._is_matched = self.parameters.get("calibration") == "matched"
-        # a method that stands on another has the prior in front of that one
+        # a method on top of another leaves the prior to that one
         self._has_prior = self.parameters.get("prior") == "local" and not self.stands_on(self.parameters)
-        self._in_front: ZeroShot | None = None  # of the samples that are being answered, if there is a prior
+        self._in_front: ZeroShot | None = None  # of the current samples, if there is a prior
         if self._has_prior:
             for name, bound in _PRIOR.items():
                 self.add_state(f"local_{name}", partial(_fresh_prior, name), within=bound, per_class=False)
@@ -170,13 +170,13 @@ class Adapter(ABC):
             zero = full(0, dtype=torch.int64)
             self.calibration_count = self.add_state("calibration_count", zero, per_class=False)
 
-    # -- what a user calls ------------------------------------------------------------------------------------------
+    # -- for users --------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def step(self, samples: object) -> Tensor:
-        """Learn from the samples in order and give their logits, B×C: exactly what one by one would give.
+        """Learn from the samples in order and return their logits, B×C, exactly as one by one.
 
-        If it fails, nothing was learned from any of them.
+        If it fails, nothing was learned.
         """
         parts = self._parts(self._checked(samples))
         saved = self.snapshot() if len(parts) > 1 or self.may_fail else None
@@ -194,54 +194,54 @@ class Adapter(ABC):
 
     @torch.no_grad()
     def step_before_refresh(self, samples: Samples) -> Tensor:
-        """Step on samples that were checked and come before the next refresh: it can be recorded if `_step` can.
+        """Step on checked samples before the next refresh; it can be recorded if `_step` can.
 
-        Whoever replays it refreshes when that is due, and counts the samples (`refreshes_within`, `count_on_host`).
+        The caller of a recording must refresh when due and count the samples (`refreshes_within`, `count_on_host`).
         """
         return self._answers(self._step_stretch, self._parts(samples))
 
     @torch.no_grad()
     def predict(self, samples: object) -> Tensor:
-        """Give the logits of the samples as the state is now, and learn nothing."""
+        """Return the logits of the samples with the current state, without learning."""
         return self._answers(partial(self._respond, learn=False), self._parts(self._checked(samples)))
 
     @property
     def logit_factor(self) -> float:
-        """What brings logits to the scale of one classifier: 1/n where the rule adds up n of them.
+        """The factor that scales logits to those of one classifier: 1/n if the rule adds up n of them.
 
-        A method with a state counts what the rule adds up before anything is learned, in units of the zero-shot
-        logits. An adapter that has learned nothing then has the probabilities of zero-shot. The factor is positive, so
-        it changes no label, and it follows from rule and parameters: nothing is fitted to labels.
+        For a method with a state, n is what the rule adds up before anything is learned, in units of the zero-shot
+        logits, so that a new adapter gives zero-shot's probabilities. The factor is positive and changes no label. It
+        follows from rule and parameters: nothing is fitted to labels.
         """
         return 1.0
 
     def probabilities(self, logits: Tensor, *, raw: bool = False) -> Tensor:
-        """The softmax of logits times `logit_factor`, in float64; if `raw`, of the logits as they are.
+        """The softmax of logits times `logit_factor`, in float64; if `raw`, of the logits alone.
 
-        With `calibration="matched"` logits have been divided by a temperature already, and are taken as they are.
+        With `calibration="matched"` the logits are already divided by a temperature, and are not scaled again.
         """
         return (logits.double() * (1.0 if raw or self._is_matched else self.logit_factor)).softmax(dim=-1)
 
     @property
     def position(self) -> int:
-        """How many samples were given to `step` since the beginning, or since the last full `reset`."""
+        """The number of samples given to `step` since the start or the last full `reset`."""
         return int(self.seen)
 
     def preview(self, samples: object) -> None:
-        """Look at samples of the stream before the first step; methods that see a sample when it comes refuse."""
-        raise InvalidParameter(f"{self.name} looks at no sample before its turn")
+        """Look at samples of the stream before the first step; online methods refuse."""
+        raise InvalidParameter(f"{self.name} is an online method: it takes no preview of the stream")
 
     def remarks(self) -> list[str]:
-        """What a user should know of the samples so far, one line each."""
+        """Remarks for the user about the samples so far, one line each."""
         return []
 
     def snapshot(self) -> Snapshot:
-        """A copy of the state, which `restore` brings back."""
+        """A copy of the state, for `restore`."""
         copies = {name: tensor.clone() for name, tensor in self.state().items()}
         return Snapshot(self.name, self.parameters, self.classifier, copies)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Be as the adapter was when the snapshot was taken, of this one or of one made in the same way."""
+        """Restore a snapshot of this adapter, or of one with the same method, parameters and classifier."""
         if not isinstance(snapshot, Snapshot):
             raise StateMismatch(f"only a Snapshot can be restored, not {type(snapshot).__name__}")
         described = isinstance(snapshot.method, str) and isinstance(snapshot.parameters, Mapping)
@@ -254,7 +254,7 @@ class Adapter(ABC):
         self._put_checked(snapshot.tensors, "the snapshot")
 
     def clone(self) -> Self:
-        """An independent copy; it shares the classifier and the model, which never change."""
+        """An independent copy; classifier and model are shared, because they never change."""
         twin = type(self)(self.classifier, model=self.model, **self.parameters)
         twin._put(self.state())
         return twin
@@ -266,7 +266,7 @@ class Adapter(ABC):
         return self._rebuilt, (self.snapshot(), self.model)
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
-        """Forget everything, or only what was learned about some classes; the position then stays."""
+        """Forget everything, or only what was learned about some classes; the latter keeps the position."""
         chosen = None if classes is None else self._class_rows(classes)
         fresh = {name: piece.fresh() for name, piece in self._pieces() if chosen is None or piece.per_class}
         for name, piece in self._pieces():
@@ -278,7 +278,7 @@ class Adapter(ABC):
         self._state_replaced()
 
     def to(self, device: torch.device | str) -> Self:
-        """Move classifier and state to a device; samples follow them there by themselves."""
+        """Move classifier and state to a device; samples are moved there automatically."""
         target = _device(device)
         if target == self.classifier.anchors.device:
             return self
@@ -291,7 +291,7 @@ class Adapter(ABC):
         return self
 
     def save(self, path: str | Path, *, stream: Mapping[str, Any] | None = None) -> None:
-        """Write parameters and state to a safetensors file, atomically; `read_stream` gives back the last argument."""
+        """Save parameters and state to a safetensors file, atomically; `read_stream` returns the last argument."""
         save_state(path, Snapshot(self.name, self.parameters, self.classifier, self.state()), self.model, stream)
 
     def state(self) -> dict[str, Tensor]:
@@ -300,26 +300,26 @@ class Adapter(ABC):
 
     @property
     def state_bytes(self) -> int:
-        """The memory that the state takes, without the counters of samples."""
+        """The memory of the state in bytes, without the sample counters."""
         kept = [piece.tensor for _, piece in self._pieces() if piece.attribute not in _COUNTERS]
         return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
-    # -- what a method implements or calls --------------------------------------------------------------------------
+    # -- for methods ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _step(self, samples: Samples) -> Tensor:
-        """Learn the samples in order and give their logits, B×C; `seen` is the position of the first of them."""
+        """Learn the samples in order and return their logits, B×C; `seen` is the position of the first one."""
 
     @abstractmethod
     def _predict(self, samples: Samples) -> Tensor:
-        """Give the logits of the samples, B×C, and learn nothing."""
+        """Return the logits of the samples, B×C, without learning."""
 
     def next_refresh(self, position: int) -> int:
         """The position after this one at which `refresh_state` is due, for a method that has a `longest_stretch`."""
         raise NotImplementedError
 
     def refresh_state(self) -> None:  # noqa: B027 (most have no such work)
-        """Do the work that is done once for many samples; `seen` says how many there were."""
+        """Do the periodic work that is due after many samples; `seen` is their number."""
 
     def refreshes_within(self, count: int) -> list[int]:
         """After how many of the next `count` samples a refresh is due; a GPU's position is read only the first time."""
@@ -334,29 +334,29 @@ class Adapter(ABC):
         return due
 
     def count_on_host(self, count: int) -> None:
-        """Note that so many samples were learned."""
+        """Add to the host's copy of the position."""
         if self._position is not None:
             self._position += count
 
     def add_state(self, name: str, initial: Initial, *, within: Bound | None = None, per_class: bool = True) -> Tensor:
-        """Declare a piece of state: how it starts, what values it may have, and if its rows belong to the classes.
+        """Declare a piece of state: initial value, allowed values, and whether its rows belong to the classes.
 
-        It is the attribute of that name; to assign what is returned to it tells a type checker so.
+        It becomes the attribute of that name; assigning the returned value to it informs type checkers.
         """
         try:
             start = initial(self.classifier, self.parameters, self.model)
         except (RuntimeError, MemoryError) as error:
             if "allocate" not in str(error):
                 raise
-            raise InvalidParameter(f"{self.name} with these parameters keeps more than there is memory for") from None
+            raise InvalidParameter(f"{self.name} with these parameters needs more memory than there is") from None
         self._declared[name] = Piece(self, name, initial, per_class, within or usual_bound(start.dtype))
         setattr(self, name, start)
         return start
 
     def zero_shot(self, samples: Samples) -> ZeroShot:
-        """What the classifier alone says of samples, with the prior if there is one.
+        """The zero-shot quantities of samples, with the prior if there is one.
 
-        It is the only place that methods take it from.
+        Methods take them only from here.
         """
         front = self._in_front
         if front is None:
@@ -369,14 +369,14 @@ class Adapter(ABC):
         known = check_all(cls.name, cls.declared, given)
         if known.get("calibration") == "matched" and cls.scope != "sample":
             raise InvalidParameter(
-                f"{cls.name} answers a whole {cls.scope} at once, so confidence cannot be matched as samples come; "
+                f"{cls.name} predicts a whole {cls.scope} at once, so calibration cannot be matched online; "
                 'use calibration="fixed"'
             )
         return known
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
-        """What the method needs with these parameters."""
+        """The inputs that the method needs with these parameters."""
         return cls.needs
 
     @classmethod
@@ -388,7 +388,7 @@ class Adapter(ABC):
     def require_model(
         cls, parameters: Mapping[str, Any], classifier: ZeroShotClassifier, model: Model | None
     ) -> Model | None:
-        """The model if the method needs one of its towers; refuse the lack of it, or one of another dimension."""
+        """The model if the method needs one of its towers; a missing model or one of another dimension is refused."""
         towers = " and the ".join(sorted(cls.needs_with(parameters) & TOWERS))
         if not towers:
             return None
@@ -404,31 +404,31 @@ class Adapter(ABC):
         return model
 
     def require(self, samples: Samples) -> None:
-        """Refuse samples that do not provide what the method needs."""
+        """Refuse samples that lack an input of the method."""
         for missing in sorted(self.needs_with(self.parameters) - TOWERS - samples.provides):
             advice = f"; make them with {_MADE_BY[missing]}" if missing in _MADE_BY else ""
             raise InvalidSamples(f"{self.name} needs {_IN_WORDS.get(missing, missing)}, which are missing{advice}")
 
     def refined(self, samples: Samples) -> Tensor:
-        """The features that the method's answers are about, B×d; those of the samples, unless it makes its own."""
+        """The features that the method classifies, B×d; those of the samples, unless it computes its own."""
         return samples.features
 
     def _answer(self, samples: Samples, *, learn: bool) -> tuple[Tensor, Tensor]:
-        """Refined features and logits, for a method that stands on this one."""
+        """Refined features and logits, for a method on top of this one."""
         return self.refined(samples), self._respond(samples, learn=learn)
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
-        """What is wrong with pieces of state that are each within their bounds, but do not belong together."""
+        """The contradiction between pieces of state that are each within their bounds, if there is one."""
         return None
 
     def _state_replaced(self) -> None:  # noqa: B027 (most compute nothing from it)
-        """State was reset, restored or moved: forget whatever was computed from it."""
+        """State was reset, restored or moved: drop everything computed from it."""
 
     def _pieces(self) -> Iterator[tuple[str, Piece]]:
         """Every piece of state by name."""
         yield from self._declared.items()
 
-    # -- how it is done ---------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------------
 
     def _step_and_count(self, samples: Samples) -> Tensor:
         due, parts = self.refreshes_within(len(samples)), []
@@ -446,7 +446,7 @@ class Adapter(ABC):
         return logits
 
     def _respond(self, samples: Samples, *, learn: bool) -> Tensor:
-        """The method's logits, with a prior in front of it and a calibration behind it, if it has these."""
+        """The method's logits, with its prior and its calibration, if it has them."""
         answer = self._step if learn else self._predict
         if not (self._has_prior or self._is_matched):
             return answer(samples)
@@ -507,7 +507,7 @@ class Adapter(ABC):
         return adapter
 
     def _put_checked(self, tensors: Mapping[str, Tensor], source: str) -> None:
-        """Replace the whole state by one that comes from outside, or refuse to, and then change nothing."""
+        """Replace the whole state by checked tensors; a refused state changes nothing."""
         own = dict(self._pieces())
         if not isinstance(tensors, Mapping) or set(tensors) != set(own):
             found = sorted(map(str, tensors)) if isinstance(tensors, Mapping) else type(tensors).__name__
@@ -532,9 +532,9 @@ def _fresh_prior(name: str, classifier: ZeroShotClassifier, *_: object) -> Tenso
 
 
 def require_classifier(classifier: object) -> None:
-    """Refuse what no method can start from."""
+    """Refuse anything but a ZeroShotClassifier."""
     if not isinstance(classifier, ZeroShotClassifier):
-        raise InvalidParameter(f"a method starts from a ZeroShotClassifier, not from {type(classifier).__name__}")
+        raise InvalidParameter(f"a method needs a ZeroShotClassifier, not {type(classifier).__name__}")
 
 
 def _device(name: object) -> torch.device:

@@ -1,4 +1,4 @@
-"""check_adapter: the laws that every method must obey, for the methods here and for anybody's own.
+"""check_adapter: the laws that every method must obey, for the packaged methods and for your own.
 
 Each check is a function named after the law it checks. A method to which a law cannot apply is checked with that law
 excepted, and the reason stands beside it.
@@ -37,18 +37,18 @@ class BrokenLaw(AssertionError):
 
 
 def check_adapter(factory: Factory, *, except_for: Mapping[str, str] | None = None) -> list[str]:
-    """Run every check on the adapters that `factory(classifier)` makes; give the names of the laws that held.
+    """Run every check on the adapters that `factory(classifier)` makes; returns the names of the laws that hold.
 
-    The factory makes a new adapter in the same way each time. If it also takes `model` or `source`, as a method's class
-    and `create_adapter` do, it is given a tiny random model and the samples that will come. Laws that cannot apply to
-    the method are excepted, each with the reason why.
+    The factory makes an equal new adapter each time. If it also takes `model` or `source`, as a method's class and
+    `create_adapter` do, it gets a tiny random model and the samples of the stream. Laws that cannot apply to the
+    method are excepted, each with a reason.
 
     >>> from pta import PTA
     >>> check_adapter(PTA)[0]
     'batch_equals_loop'
     """
     if not callable(factory) or not isinstance(except_for, Mapping | None):
-        raise InvalidParameter("check_adapter takes a method's class, and laws that are excepted, each with a reason")
+        raise InvalidParameter("check_adapter takes a method's class, and excepted laws, each with a reason")
     excepted = dict(except_for or {})
     for law, reason in excepted.items():
         if law not in _CHECKS:

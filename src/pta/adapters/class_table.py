@@ -1,4 +1,4 @@
-"""What a state holds per class: whether anything was learned, from how much, and how far that is from the text."""
+"""A state per class: whether it was updated, from how many samples, and how far its prototype is from the text."""
 
 from typing import NamedTuple
 

@@ -34,7 +34,7 @@ def _name(name: str, value: object) -> str:
     method = adapter_class(value)
     if method.scope != "sample" or issubclass(method, PTA) or "raw" in method.needs:
         raise InvalidParameter(
-            f"PTA cannot stand on {value}: only on another method that answers from features, views or patches"
+            f"the base of combined cannot be {value}: only another method that uses features, views or patches"
         )
     return value
 
@@ -54,7 +54,7 @@ class Combined(PTA):
     """
 
     name: ClassVar[str] = "combined"
-    base: str = parameter("tda", _name, "a method that answers from features, views or patches", "the other method")
+    base: str = parameter("tda", _name, "a method that predicts from features, views or patches", "the other method")
     base_parameters: Mapping[str, Any] = parameter({}, _parameters, "a mapping", "parameters of the other method")
     variant = "released"
     anchor = "recursive"
@@ -79,7 +79,7 @@ class Combined(PTA):
             around["prior"] = known["prior"]
         for name, value in around.items():
             if of_base.get(name, value) != value:
-                raise InvalidParameter(f"{name} is a parameter of combined itself, not of the method it stands on")
+                raise InvalidParameter(f"{name} is a parameter of combined itself, not of its base method")
         known["base_parameters"] = base.complete(of_base | around, origin)
         return known
 

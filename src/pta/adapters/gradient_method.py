@@ -26,7 +26,7 @@ class GradientMethod(Adapter):
     def remarks(self) -> list[str]:
         """What a user should know of the samples so far."""
         lost = int(self.without_gradient)
-        said = f"{self.name}: {lost:,} sample(s) had no finite gradient and got their zero-shot answer"
+        said = f"{self.name}: {lost:,} sample(s) had no finite gradient and got their zero-shot prediction"
         return [said] if lost else []
 
     def _or_zero_shot(self, samples: Samples, logits: Tensor, *, count: bool) -> Tensor:
@@ -43,6 +43,6 @@ def require_views(name: str, samples: Samples, views: int) -> None:
     """Refuse samples with fewer views than a method is told to look at."""
     if samples.views is not None and samples.views.shape[1] < views:
         raise InvalidSamples(
-            f"{name} looks at {views} views, but the samples have {samples.views.shape[1]}; "
+            f"{name} needs {views} views, but the samples have {samples.views.shape[1]}; "
             f"make more with --views {views}, or choose fewer: --set {name}.first_views=…"
         )

@@ -1,4 +1,4 @@
-"""A class added to what was learned: it starts at its text, and the others keep what they have."""
+"""Adding a class to a state: it starts at its text anchor, and the other classes keep their state."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from pta.plain import plain_tensor
 
 
 def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
-    """A new adapter with one more class, the last, whose text anchor is given; the adapter itself does not change.
+    """A new adapter with one more class at the end, which has the given text anchor. The old adapter does not change.
 
     It is refused for a method whose state depends on the number of classes (`Adapter.fixed_classes`). A prior over the
     classes gives the new one an equal share.

@@ -80,7 +80,7 @@ class GSBias(GradientMethod):
         require_views(self.name, samples, self.first_views)
         if samples.patches is not None and samples.patches.shape[1] < self.top_patches:
             raise InvalidSamples(
-                f"gs-bias looks at {self.top_patches} patches, but the samples have {samples.patches.shape[1]}; "
+                f"gs-bias needs {self.top_patches} patches, but the samples have {samples.patches.shape[1]}; "
                 "choose fewer: --set gs-bias.top_patches=…"
             )
 

@@ -1,4 +1,4 @@
-"""Merging what was learned apart: segments of PTA in order, and the sums of WPTA."""
+"""Merging what was learned separately: segments of PTA in order, and the sums of WPTA."""
 
 from collections.abc import Sequence
 from functools import reduce

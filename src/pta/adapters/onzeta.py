@@ -3,7 +3,7 @@
 https://arxiv.org/abs/2408.13320
 
 Keeps two things per class: a dual variable ρ_c (zero at first), which lifts classes that come too rarely, and a vision
-proxy w_c (the text anchor at first), learnt by gradient steps towards the lifted text labels. Must know the stream's
+proxy w_c (the text anchor at first), learned by gradient steps towards the lifted text labels. Must know the stream's
 length n.
 
 For the i-th sample, with unit feature x:

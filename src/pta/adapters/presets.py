@@ -1,4 +1,4 @@
-"""Presets: the values that papers use for single datasets, as data, one file per method.
+"""Presets: the values that papers use for each dataset, as data, one file per method.
 
 A file holds named presets; each gives parameters by dataset, or for every dataset under `*`.
 """
@@ -15,7 +15,7 @@ _LIKE_OTHERS = ("adapt-transductive", "combined")  # their own values for single
 
 
 def preset_names() -> list[str]:
-    """The presets that there are, each for at least one method.
+    """The names of all presets.
 
     >>> preset_names()
     ['non-iid', 'paper', 'points']
@@ -33,11 +33,13 @@ def require_preset(name: str, dataset: str | None = None) -> None:
         and require_text("the name of a dataset", dataset).split("/")[0] not in known
         and "*" not in known
     ):
-        raise InvalidParameter(f"the preset {name!r} has nothing for a dataset {dataset!r}; {nearest(dataset, known)}")
+        raise InvalidParameter(
+            f"the preset {name!r} has no values for the dataset {dataset!r}; {nearest(dataset, known)}"
+        )
 
 
 def depends_on_dataset(method: str) -> bool:
-    """Whether papers use other values of this method for other datasets; the others have their defaults everywhere."""
+    """Whether papers use different values of this method per dataset; others use their defaults everywhere."""
     return bool(_presets(method)) or method in _LIKE_OTHERS
 
 

@@ -1,7 +1,7 @@
 """PTA: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026).
 
-Keeps two vectors per class: the knowledge prototype P (zero at first), a decaying mean of the features that flowed into
-the class, and the anchored prototype R (the text anchor at first), which samples are scored against.
+Keeps two vectors per class: the knowledge prototype P (zero at first), a decaying mean of the features assigned to the
+class, and the anchored prototype R (the text anchor at first), which samples are scored against.
 
 For each sample with unit feature f:
 1. Zero-shot logits and probabilities: z = scale·T·f, s = softmax(z).
@@ -136,9 +136,9 @@ class PTA(Adapter):
         return 0.5 if self.fusion == "logits" else 1.0
 
     def step(self, samples: object) -> Tensor:
-        """Learn from the samples in order and give their logits, B×C: exactly what one by one would give.
+        """Learn from the samples in order and return their logits, B×C, exactly as one by one.
 
-        If it fails, nothing was learned from any of them. One sample on a CPU takes compiled code, if there is any.
+        If it fails, nothing was learned. A single sample on a CPU uses compiled code, if available.
         """
         if self._can_be_compiled:
             self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
@@ -167,7 +167,7 @@ class PTA(Adapter):
 
     @torch.no_grad()
     def summarise(self, samples: object) -> Segment:
-        """What these samples would teach, from wherever; changes nothing."""
+        """Summarise what these samples teach, whatever the state; changes nothing."""
         self._require_no_stages("summarised")
         fingerprint = self.classifier.fingerprint
 
@@ -191,9 +191,9 @@ class PTA(Adapter):
 
     @torch.no_grad()
     def apply(self, segment: Segment) -> bool:
-        """Learn a whole summarised segment at once; say whether the state is that of stepping through its samples.
+        """Learn a summarised segment at once; returns whether the state equals that of stepping through its samples.
 
-        P always is, in float32 and float64. If the answer is False, R may differ in classes the segment touched.
+        P is always exact, in float32 and float64. If False is returned, R may differ in classes the segment touched.
         """
         self._require_no_stages("applied")
         if not isinstance(segment, Segment):

@@ -51,9 +51,9 @@ AdapterClass = TypeVar("AdapterClass", bound=type[Adapter])
 
 
 def register(adapter: AdapterClass) -> AdapterClass:
-    """Make a method of this program known by its `name`; a class decorator."""
+    """Register a method under its `name`; a class decorator."""
     if not isinstance(adapter, type) or not issubclass(adapter, Adapter) or not isinstance(adapter.name, str):
-        raise UnknownAdapter(f"{shown(adapter)} is no method: it must be a subclass of pta.Adapter with a name")
+        raise UnknownAdapter(f"{shown(adapter)} is not a method: it must be a subclass of pta.Adapter with a name")
     _registered[adapter.name] = adapter
     return adapter
 
@@ -70,7 +70,7 @@ def list_adapters() -> list[str]:
 def adapter_class(name: str) -> type[Adapter]:
     """The class of a method, by name."""
     if not isinstance(name, str):
-        raise UnknownAdapter(f"a method is called by its name, not by {shown(name)}; {nearest('', list_adapters())}")
+        raise UnknownAdapter(f"the name of a method must be a text, not {shown(name)}; {nearest('', list_adapters())}")
     if name in _registered:
         return _registered[name]
     if name in BUILT_IN:
@@ -79,17 +79,17 @@ def adapter_class(name: str) -> type[Adapter]:
     if declared is None:
         raise UnknownAdapter(f"no method is called {shown(name)}; {nearest(name, list_adapters())}")
     if not isinstance(declared, type) or not issubclass(declared, Adapter) or declared.name != name:
-        raise UnknownAdapter(f"{declared!r} is no method called {name!r}: it must be a subclass of pta.Adapter")
+        raise UnknownAdapter(f"{declared!r} is not a method called {name!r}: it must be a subclass of pta.Adapter")
     return declared
 
 
 def create_adapter(
     name: str, classifier: ZeroShotClassifier, *, model: Model | None = None, source: object = None, **parameters: Any
 ) -> Adapter:
-    """Make a method by name, as `list_adapters` gives it.
+    """Create a method by its name in `list_adapters`.
 
-    A method that needs a tower is given the model that made the classifier's anchors. The source is the samples it will
-    be given, or only their number; if they lack something that the method needs, it is refused now.
+    `model` is the model of the classifier's anchors, for methods that need a tower. `source` is the samples of the
+    stream, or their number; if they lack an input that the method needs, it is refused at once.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> create_adapter("pta", classifier, hh=3)
@@ -109,10 +109,10 @@ def create_adapter(
 def load_adapter(
     path: str | Path, classifier: ZeroShotClassifier | None = None, *, model: Model | None = None
 ) -> Adapter:
-    """Make the method that `Adapter.save` wrote, with its parameters and state.
+    """Load an adapter that `Adapter.save` wrote, with its parameters and state.
 
-    With a classifier, the state must have been saved for the same one. Without, it is the saved one. A method that
-    needs a tower needs the model in both cases.
+    A given classifier must equal the saved one; without it, the saved one is used. A method that needs a tower needs
+    the model in both cases.
     """
     if classifier is not None:
         require_classifier(classifier)

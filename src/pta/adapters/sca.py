@@ -41,8 +41,8 @@ from pta.parameters import Order, Prior, choice, learning_order, number, paramet
 from pta.samples import Samples
 
 Cache = Literal["cosine", "product"]
-Threshold = Literal["unsureness", "fixed"]
-Trust = Literal["surer", "less-sure"]
+Threshold = Literal["uncertainty", "fixed"]
+Trust = Literal["lower-entropy", "higher-entropy"]
 
 _REACHED = 1e-12  # a sum of probabilities this close to the threshold reaches it; rounding must not decide
 
@@ -70,16 +70,16 @@ class SCA(Adapter):
     gamma: float = number(1e4, 1e-6, 1e12, "γ, the ridge (uncertain: from a port)")
     tau: float = number(0.5, 0.0, 1.0, "τ, probability that a sample's labels must cover (uncertain: from a port)")
     threshold: Threshold = choice(
-        "unsureness",
+        "uncertainty",
         Threshold,
-        "probability that the labels must cover: τ·(1 − max p) (unsureness; uncertain: a summary) or τ (fixed)",
+        "probability that the labels must cover: τ·(1 − max p) (uncertainty; from a summary) or τ (fixed)",
     )
     temperature: float = number(1.0, 0.01, 100.0, "ŷ ∝ p^(1/temperature) within Ω (uncertain: there may be none)")
     beta_f: float = number(
         0.5, 0.0, 1e6, "β_f, influence of the entropies on the fusion (uncertain: 0.5 in a summary, 5 in a port)"
     )
     trust: Trust = choice(
-        "surer", Trust, "the branch with more weight: lower entropy (surer, a summary) or higher (less-sure, a port)"
+        "lower-entropy", Trust, "the branch that weighs more: lower-entropy (a summary) or higher-entropy (a port)"
     )
     cache: Cache = choice("cosine", Cache, "score by the cosine with the columns of W (a port) or by the product f·W")
     cache_scale: float | None = parameter(
@@ -115,7 +115,7 @@ class SCA(Adapter):
     def _pseudo_labels(self, p: Tensor) -> Tensor:
         """Step 2."""
         ranked, classes = p.sort(dim=1, descending=True, stable=True)
-        enough = self.tau * (1 - ranked[:, :1]) if self.threshold == "unsureness" else self.tau
+        enough = self.tau * (1 - ranked[:, :1]) if self.threshold == "uncertainty" else self.tau
         reached = ranked.cumsum(dim=1) - ranked  # by the classes before this one
         chosen = reached < enough - _REACHED
         chosen[:, 0] = True
@@ -127,7 +127,7 @@ class SCA(Adapter):
         values = scores.cosines if self.cache == "cosine" else scores.products
         u = self.classifier.scores(values) if self.cache_scale is None else self.cache_scale * values
         entropies = torch.stack([entropy_of(u.softmax(dim=1)), zero_shot.entropy])
-        sign = -1.0 if self.trust == "surer" else 1.0
+        sign = -1.0 if self.trust == "lower-entropy" else 1.0
         a = (sign * self.beta_f * entropies).softmax(dim=0)[:, :, None]
         dtype = zero_shot.samples.features.dtype
         z = zero_shot.exact_logits.to(dtype)

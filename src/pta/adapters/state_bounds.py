@@ -1,4 +1,4 @@
-"""What values a piece of state may have, checked whenever one comes from outside: a file, a snapshot, a pickle.
+"""The allowed values of a piece of state, checked whenever it comes from a file, a snapshot or a pickle.
 
 A bound contains everything that steps can lead to, rounding included. On a state within its bounds no step fails or
 gives NaN.
@@ -34,7 +34,7 @@ def between(low: float, high: float) -> Bound:
 
 
 def usual_bound(dtype: torch.dtype) -> Bound:
-    """What is asked of a piece of state that declares nothing: counts from zero, finite numbers, flags."""
+    """The default bound of a piece of state: counts from zero, finite numbers, flags."""
     if dtype == torch.bool:
         return FLAGS
     return between(-LARGEST_NORM, LARGEST_NORM) if dtype.is_floating_point else between(0, LARGEST_COUNT)

@@ -1,4 +1,4 @@
-"""The file that an adapter's state is saved in: declared tensors, parameters, and what the state belongs to."""
+"""The file of an adapter's state: declared tensors, parameters, and the classifier it belongs to."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another proces
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that an adapter has learned, and its position."""
+    """The state of an adapter, and its position."""
 
     method: str
     parameters: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Snapshot:
 def save_state(
     path: str | Path, snapshot: Snapshot, model: Model | None, stream: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the file, atomically, with what is to be recorded about the stream, if anything is."""
+    """Write the file atomically, with a record of the stream, if given."""
     classifier = snapshot.classifier
     about = {
         "kind": "state",
@@ -58,7 +58,7 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: M
     tensors, about = load_tensors(path, kind="state")
     if about.get("version") not in (_VERSION, _WITHOUT_CLASSIFIER):
         read = f"{_WITHOUT_CLASSIFIER} and {_VERSION}"
-        raise StateMismatch(f"{path} has state version {about.get('version')}; this pta reads {read}")
+        raise StateMismatch(f"{path} has state version {about.get('version')}; this version of pta reads {read}")
     anchors = tensors.pop(_ANCHORS, None)
     if classifier is None:
         classifier = _saved_classifier(path, anchors, about)
@@ -73,14 +73,16 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: M
 
 
 def read_stream(path: str | Path) -> Any:
-    """What was recorded about the stream, not checked; None if nothing was."""
+    """The unchecked record of the stream; None if there is none."""
     return load_tensors(path, kind="state", only=[])[1].get("stream")
 
 
 def _saved_classifier(path: str | Path, anchors: Tensor | None, about: Mapping[str, Any]) -> ZeroShotClassifier:
     """The classifier that a state was saved with."""
     if about["version"] == _WITHOUT_CLASSIFIER:
-        raise StateMismatch(f"{path} was saved by an older pta, without its classifier; load_adapter(path, classifier)")
+        raise StateMismatch(
+            f"{path} was saved by an older version without its classifier; use load_adapter(path, classifier)"
+        )
     with naming(f"{path} holds no classifier"):
         given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}
         return ZeroShotClassifier(anchors, **given)
@@ -96,14 +98,14 @@ def _require_saved_for(
         raise StateMismatch(f"{path} was saved for other classes: {differ}; use its list of classes, or another state")
     if not _was_saved_for(classifier, anchors, about):
         raise StateMismatch(
-            f"{path} was saved for the same classes but another model or other templates; use these, or another state"
+            f"{path} was saved for the same classes but another model or other templates; use those, or another state"
         )
 
 
 def _difference(saved: object, given: list[str]) -> str:
-    """In which names a state's list of classes and the given one differ, in words."""
+    """How a state's list of classes and the given one differ, in words."""
     if not isinstance(saved, list) or not all(isinstance(name, str) for name in saved):
-        return "it does not say which"
+        return "it does not name them"
     only = {"only the state has": set(saved) - set(given), "only the given list has": set(given) - set(saved)}
     words = [f"{who} {_some(names)}" for who, names in only.items() if names]
     return "; ".join(words) or f"the same names in another order, first {_some(saved)}"

@@ -52,7 +52,7 @@ _ROUNDING_OF_SQUARES = 1e-3  # of prototypes of one sample; products are float32
 
 @dataclass(frozen=True)
 class Sums:
-    """What samples teach, whatever was learned before and comes after: sums, which add."""
+    """What samples teach, independent of the rest of the stream: sums, which can be added."""
 
     count: int
     fingerprint: str  # of the classifier
@@ -67,7 +67,7 @@ class Sums:
     def require_like(self, other: object) -> None:
         """Refuse what cannot be added."""
         if not isinstance(other, Sums):
-            raise StateMismatch(f"only Sums can be added, as `summarise` gives them, not {type(other).__name__}")
+            raise StateMismatch(f"only Sums from `summarise` can be added, not {type(other).__name__}")
         if (other.fingerprint, other.rule) != (self.fingerprint, self.rule):
             raise StateMismatch("the sums are of an adapter with another classifier or other parameters")
         if _forms(other.tensors) != _forms(self.tensors):
@@ -177,7 +177,7 @@ class WPTA(Adapter):
         return Sums(self.position, self.classifier.fingerprint, rule, tensors)
 
     def summarise(self, samples: object) -> Sums:
-        """What these samples would teach a new adapter; changes nothing."""
+        """Summarise what these samples would teach a new adapter; changes nothing."""
         new = self.clone()
         new.reset()
         new.step(samples)
@@ -185,7 +185,7 @@ class WPTA(Adapter):
 
     @torch.no_grad()
     def apply(self, sums: Sums) -> None:
-        """Learn what other samples have taught, and refresh centre and metric."""
+        """Add the sums of other samples, and refresh centre and metric."""
         both, after = self.learned + sums, self.clone()
         after._put({**self.state(), **both.tensors, "seen": torch.full_like(self.seen, both.count)})
         after.refresh_state()

@@ -43,7 +43,7 @@ def _options(
 
 def main() -> None:
     """Run the command; a user's mistake becomes one line on stderr and exit code 2."""
-    logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it logs of a picture is in its exceptions, too
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # its exceptions say the same
     warnings.showwarning = lambda message, *where, **more: warn(f"warning: {message}")
     with talking():
         _run()
@@ -66,8 +66,8 @@ def _run() -> None:
         sys.exit(130)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _FULL:
-            _complain(f"what was printed cannot be written: {reason(error)}")
-        # the parser's own complaints, whichever class this release of typer gives them
+            _complain(f"standard output cannot be written: {reason(error)}")
+        # errors of the parser, whose class depends on the release of typer
         if not hasattr(error, "format_message"):
             detail(traceback.format_exc())  # for the log file
             raise

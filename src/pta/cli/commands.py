@@ -1,4 +1,4 @@
-"""The subcommands by name; the module of one is imported when it is called or its own help is asked for."""
+"""The subcommands by name. A command's module is imported when the command or its help is called."""
 
 from importlib import import_module
 from typing import Any
@@ -9,33 +9,29 @@ from typer.core import TyperGroup
 from pta.cli.message_options import add_message_options
 
 COMMANDS = {
-    "demo": "Label images or clouds under a shift by zero-shot, PTA and other methods, and write a report.",
+    "demo": "Classify shifted images or point clouds with zero-shot, PTA and other methods, and write a report.",
     "eval": "Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed.",
-    "compare": (
-        "Compare two results on the same samples: the difference, its interval, and whether that is more than noise."
-    ),
-    "sweep": "Measure a method over a grid of parameters. Called again, it goes on where it was interrupted.",
-    "reproduce": (
-        "Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice."
-    ),
-    "methods": "List the methods: what each is, what it needs, and its parameters with their defaults.",
-    "predict": "Label images or point clouds and learn from them on the way; rows are written as each batch is done.",
-    "state": "Look at a state: its classes and prototypes. Merge states, add a class, export prototypes.",
-    "extract": "Turn images or point clouds into a feature file for pta eval. Resumes, and does nothing twice.",
+    "compare": ("Compare two results on the same samples: difference, confidence interval and significance."),
+    "sweep": "Measure a method over a grid of parameters. Resumes; finished results are cached.",
+    "reproduce": ("Run the paper's experiments on the data you have. Resumes; finished results are cached."),
+    "methods": "List the methods: summary, requirements, and parameters with their defaults.",
+    "predict": "Classify images or point clouds and adapt to them; each batch's rows are written at once.",
+    "state": "Show the classes and prototypes of a saved state, merge states, add a class, export prototypes.",
+    "extract": "Encode images or point clouds into a feature file for pta eval. Resumes; finished parts are kept.",
     "verify": (
-        "Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."
+        "Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."
     ),
     "serve": "Serve a model, classes and a method over HTTP: streams that learn, survive a crash and can be undone.",
     "stream": "List, show and change the streams of a running service.",
     "journal": "Check or back up the journal of a data folder.",
-    "corrupt-points": "Make seven corruptions of point clouds in five severities, as ModelNet-C has them.",
-    "datasets": "List the sets that are known by name, or check a copy of one.",
+    "corrupt-points": "Make ModelNet-C's seven corruptions of point clouds in five severities.",
+    "datasets": "List the datasets that are known by name, or check your copy of one.",
 }
 """One line of help by name. The module in `pta.cli` has a function or a `typer.Typer` of the module's name."""
 
 
 class LazyGroup(TyperGroup):
-    """Lists the commands by the table above, and imports the one that is called."""
+    """Lists the commands of the table above, and imports only the one that is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command's name, the command and its arguments; a name that is not in the table is an error."""
@@ -44,7 +40,7 @@ class LazyGroup(TyperGroup):
 
 
 def module_of(name: str) -> str:
-    """The module of a command, which is called like it unless that is a function of Python or has a hyphen."""
+    """The module of a command: its name, unless that is a Python built-in or has a hyphen."""
     return {"eval": "evaluate"}.get(name, name.replace("-", "_"))
 
 
@@ -61,6 +57,6 @@ def load_command(name: str) -> Any:
 
 
 def register(app: typer.Typer) -> None:
-    """Let an app whose group is a `LazyGroup` list the commands."""
+    """Add the commands to an app whose group is a `LazyGroup`."""
     for name, line in COMMANDS.items():
         app.command(name, help=line)(lambda: None)

@@ -1,4 +1,4 @@
-"""`pta compare`: is one result better than another, or is it noise?"""
+"""`pta compare`: the difference between two results, with its confidence interval."""
 
 import re
 from collections.abc import Sequence
@@ -18,24 +18,24 @@ from pta.evaluation.compare import compare as compare_contenders
 from pta.evaluation.contenders import Choice, pair, shared_datasets
 from pta.evaluation.record_files import read_contenders
 
-_CAVEAT = "The interval is about which samples were drawn; other orders of the stream and other data are not in it."
+_CAVEAT = "The interval covers the choice of samples. It does not cover other stream orders or other data."
 
 
 def compare(
     a_file: Annotated[Path, typer.Argument(metavar="A.json", help="Records of pta eval --json or pta sweep --json.")],
     b_file: Annotated[
-        Path | None, typer.Argument(metavar="[B.json]", help="The other's; without it, --a and --b choose from A.json.")
+        Path | None, typer.Argument(metavar="[B.json]", help="B's records; without it, --a and --b choose from A.json.")
     ] = None,
     a: Annotated[
-        str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Who A is, e.g. pta:h=20,w=0.01.")
+        str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Result A, e.g. pta:h=20,w=0.01.")
     ] = None,
-    b: Annotated[str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Who B is.")] = None,
-    level: Annotated[float, typer.Option(help="Of the interval, from 0.5 to 0.999.")] = 0.95,
-    resamples: Annotated[int, typer.Option(help="Of the samples, from 1,000 to 10 million.")] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="That the resamples are drawn by.")] = 1,
+    b: Annotated[str | None, typer.Option(metavar="METHOD[:NAME=VALUE,…]", help="Result B.")] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the interval, from 0.5 to 0.999.")] = 0.95,
+    resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples, from 1,000 to 10 million.")] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Write the comparisons as JSON; - for stdout.")] = None,
 ) -> None:
-    """Compare two results on the same samples: the difference, its interval, and whether that is more than noise."""
+    """Compare two results on the same samples: difference, confidence interval and significance."""
     resampling = Resampling(level, resamples, seed)
     choices = [_choice("a", a), _choice("b", b)]
     require_place(json)
@@ -46,7 +46,7 @@ def compare(
     pairs = pair(first, second, *choices)
     left_out = sorted({one.dataset for one in (*first, *second)} - set(shared_datasets(first, second)))
     if left_out:
-        say(f"left out, as it is not in both: {', '.join(left_out)}")
+        say(f"left out, because only one file has them: {', '.join(left_out)}")
     with progress() as bar:
         done = [compare_contenders(one, other, resampling) for one, other in bar.track(pairs, description="compare")]
     if write_json(json, [comparison.record() for comparison in done]):
@@ -57,7 +57,7 @@ def _choice(side: str, given: str | None) -> Choice | None:
     if given is None:
         return None
     method, colon, settings = given.partition(":")
-    parts = re.split(r",(?=[\w.]+=)", settings) if colon else []  # a comma inside a value is followed by no name
+    parts = re.split(r",(?=[\w.]+=)", settings) if colon else []  # not at commas inside a value
     try:
         return Choice(method, {name: value for _, name, value in (parse_setting(f"{method}.{one}") for one in parts)})
     except InvalidParameter:
@@ -66,7 +66,7 @@ def _choice(side: str, given: str | None) -> Choice | None:
 
 
 def _show(done: Sequence[Comparison], level: float) -> None:
-    table = Table("dataset", "A", "B", title="accuracy in %, on the samples that both have seen", title_justify="left")
+    table = Table("dataset", "A", "B", title="accuracy in %, on the samples both results share", title_justify="left")
     for heading in ("difference", f"{100 * level:g} %", "fixed", "broken"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")

@@ -1,4 +1,4 @@
-"""`pta corrupt-points`: clean clouds to a set like ModelNet-C."""
+"""`pta corrupt-points`: make a dataset like ModelNet-C from clean clouds."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +10,17 @@ from pta.corruptions.point_files import corrupt_files
 
 
 def corrupt_points(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE", help="Files of clouds, .h5, in their order.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE", help="Files of clouds (.h5), in their order.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder for clean.h5, add_global_0.h5, ….")],
-    seed: Annotated[int, typer.Option(min=0, help="Draws the corruptions, each cloud by its number.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; with a cloud's number it gives its noise.")] = 1,
     legacy: Annotated[
-        bool, typer.Option("--legacy", help="Draw as the published files were drawn; from ModelNet40 it is ModelNet-C.")
+        bool, typer.Option("--legacy", help="Draw randomness as the authors did: ModelNet40 then gives ModelNet-C.")
     ] = False,
-    points: Annotated[int, typer.Option(min=8, help="How many points of each cloud are taken, the first.")] = 1024,
+    points: Annotated[int, typer.Option(min=8, help="How many points of each cloud to use, from its start.")] = 1024,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that exist.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write what was made as JSON; - for stdout.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write a summary as JSON; - for stdout.")] = None,
 ) -> None:
-    """Make seven corruptions of point clouds in five severities, as ModelNet-C has them."""
+    """Make ModelNet-C's seven corruptions of point clouds in five severities."""
     require_place(json)
     with progress() as bar:
         task = bar.add_task("corrupting")

@@ -1,4 +1,4 @@
-"""`pta datasets`: the sets that are known by name, and whether a copy of one is complete."""
+"""`pta datasets`: the datasets that are known by name, and whether a copy of one is complete."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from pta.datasets.check import Report
 from pta.datasets.check import check as check_dataset
 
 datasets = typer.Typer(
-    name="datasets", help="List the sets that are known by name, or check a copy of one.", add_completion=False
+    name="datasets", help="List the datasets that are known by name, or check your copy of one.", add_completion=False
 )
 
 
@@ -22,7 +22,7 @@ def list_datasets(
     context: typer.Context,
     json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
 ) -> None:
-    """List the sets that are known by name, or check a copy of one."""
+    """List the datasets that are known by name, or check your copy of one."""
     if context.invoked_subcommand is None:
         require_place(json)
         records = [entry.record() for entry in catalogue().values()]
@@ -33,11 +33,11 @@ def list_datasets(
 
 
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A set, e.g. dtd, imagenet_a or imagenet_c/fog/5.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset, e.g. dtd, imagenet_a or imagenet_c/fog/5.")],
     data: Annotated[Path, typer.Option(help="The folder that holds the datasets.")],
-    json: Annotated[Path | None, typer.Option(help="Write what was found as JSON; - for stdout.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the result as JSON; - for stdout.")] = None,
 ) -> None:
-    """Say what is missing of a set, and count. Exit code 0: complete, 1: incomplete."""
+    """Count the samples of a dataset and name what is missing. Exit code 0: complete, 1: incomplete."""
     require_place(json)
     with progress() as bar:
         task = bar.add_task(name)

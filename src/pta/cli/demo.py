@@ -1,4 +1,4 @@
-"""`pta demo`: zero-shot and PTA side by side on shifted images or clouds, on the screen and as a page to keep."""
+"""`pta demo`: zero-shot and PTA side by side on shifted images or clouds, in the terminal and as an HTML report."""
 
 import time
 from collections.abc import Sequence
@@ -25,38 +25,38 @@ from pta.files import write_atomically
 from pta.inference.point_shapes import SHAPE_SOURCES
 from pta.points.corrupted_sizes import CORRUPTIONS
 
-_SECONDS = 3.5  # to watch the stream, which in truth is over in the blink of an eye
+_SECONDS = 3.5  # for the animation; the measurement itself takes a fraction of that
 _FRAMES = 100
 _BAR_WIDTH = 26
 _SPARK_WIDTH = 20
 
 
 def demo(
-    modality: Annotated[Literal["images", "points"], typer.Option(help="What is shown.")] = "images",
+    modality: Annotated[Literal["images", "points"], typer.Option(help="Kind of samples.")] = "images",
     source: Annotated[
-        str | None, typer.Option(help=f"Which clouds: {' or '.join(SHAPE_SOURCES)}; without it, furniture.")
+        str | None, typer.Option(help=f"Which clouds: {' or '.join(SHAPE_SOURCES)}; default furniture.")
     ] = None,
     shift: Annotated[
         str | None,
         typer.Option(
-            help=f"What happens to images: {', '.join(SHIFTS)} (without it, gaussian_noise); to clouds: "
-            f"{', '.join(CORRUPTIONS)} (without it, jitter)."
+            help=f"Shift of the images: {', '.join(SHIFTS)} (default gaussian_noise); of the clouds: "
+            f"{', '.join(CORRUPTIONS)} (default jitter)."
         ),
     ] = None,
     severity: Annotated[
-        int | None, typer.Option(help="How much of it: of images 1 to 5, without it 3; of clouds 0 to 4, without it 2.")
+        int | None, typer.Option(help="Severity of the shift: images 1 to 5 (default 3), clouds 0 to 4 (default 2).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Draws the shift's randomness and the order of the samples.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed of the shift and of the order of the samples.")] = 1,
     report: Annotated[Path, typer.Option(help="Where to write the report, one HTML file.")] = Path("demo-report.html"),
     json: Annotated[Path | None, typer.Option(help="Write the table's numbers as JSON; - for stdout.")] = None,
 ) -> None:
-    """Label images or clouds under a shift by zero-shot, PTA and other methods, and write a report."""
+    """Classify shifted images or point clouds with zero-shot, PTA and other methods, and write a report."""
     require_place(report)
     require_place(json)
     if modality == "images" and source is not None:
-        raise InvalidParameter("--source chooses clouds; say --modality points as well")
+        raise InvalidParameter("--source chooses clouds; it needs --modality points")
     if modality == "images" and shift in CORRUPTIONS and shift not in SHIFTS:
-        raise InvalidParameter(f"--shift {shift} is one of clouds; say --modality points as well")
+        raise InvalidParameter(f"--shift {shift} is a shift of clouds; it needs --modality points")
     console = tables()
     given = {"source": source, "shift": shift, "severity": severity}
     run = partial(run_demo if modality == "images" else run_cloud_demo, seed=seed)
@@ -64,7 +64,7 @@ def demo(
         task = bar.add_task(f"encoding {modality}")
 
         def move(done: int, total: int) -> None:
-            doing = f"encoding {modality}" if done < total else "labelling them"
+            doing = f"encoding {modality}" if done < total else "classifying"
             bar.update(task, completed=done, total=total, description=doing)
 
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -82,7 +82,7 @@ def demo(
 
 
 def _replay(console: Console, result: DemoResult) -> None:
-    """Show both online accuracies moving. What is shown was measured before: pauses would spoil the speed."""
+    """Animate both online accuracies. They were measured before, so that pauses do not count as run time."""
     with Live(console=console, auto_refresh=False) as live:
         for seen in np.linspace(1, len(result), _FRAMES).astype(int):
             curves = [curve[:seen] for curve in result.online_accuracies]
@@ -101,12 +101,12 @@ def _frame(curves: Sequence[Curve], total: int, things: str, console: Console) -
         bar = ProgressBar(completed=curve[-1], width=_BAR_WIDTH, complete_style=style)
         grid.add_row(name, bar, f"{curve[-1]:6.2f} %", Text(spark, style))
     lead = curves[1][-1] - curves[0][-1]
-    seen = f"{len(curves[0]):,} of {total:,} {things}, in slow motion: PTA is at {lead:+.2f} points"
+    seen = f"{len(curves[0]):,} of {total:,} {things}, slowed down: PTA is at {lead:+.2f} points"
     return Group(Text(seen), grid)
 
 
 def _spark(curve: Curve, low: float, high: float) -> str:
-    """The course of a curve between low and high in one line of small blocks."""
+    """A curve between low and high as one line of block characters."""
     picked = curve[np.linspace(0, len(curve) - 1, min(_SPARK_WIDTH, len(curve))).astype(int)]
     heights = (7 * (picked - low) / max(high - low, 1e-9)).round().astype(int)
     return "".join("▁▂▃▄▅▆▇█"[height] for height in heights)
@@ -133,7 +133,7 @@ def _over_orders(result: DemoResult) -> str:
 
 
 def _highlights(result: DemoResult) -> str:
-    """The classes that moved most to either side, in one line."""
+    """The classes that gained and lost most, in one line."""
     ranked = sorted(result.classes, key=lambda score: score.gain)
     up = [f"{score.name} {score.gain:+.1f}" for score in reversed(ranked[-3:]) if score.gain > 0]
     down = [f"{score.name} {score.gain:+.1f}" for score in ranked[:3] if score.gain < 0]

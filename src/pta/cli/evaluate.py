@@ -31,7 +31,7 @@ def evaluate(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="Method, or 'all' that the file has everything for; may be repeated.", show_default="clip, pta"
+            help="Method, or 'all' methods whose inputs the file has; may be repeated.", show_default="clip, pta"
         ),
     ] = None,
     seed: options.Seeds = None,
@@ -44,7 +44,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="NAME[/DATASET]",
-            help="Values for the file's dataset, or for a named one, e.g. paper or paper/dtd; --set comes on top.",
+            help="Parameter values for the file's dataset or a named one: paper, paper/dtd. --set overrides them.",
         ),
     ] = None,
     model: Annotated[
@@ -61,11 +61,11 @@ def evaluate(
     drop_last: options.DropLast = False,
     lookahead: options.Lookahead = False,
     views: Annotated[
-        bool, typer.Option("--views", help="Take each sample as the mean of its most confident tenth of views.")
+        bool, typer.Option("--views", help="Replace each sample by the mean of the most confident 10 % of its views.")
     ] = False,
     batch: options.StreamBatch = None,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
-    predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv, in stream order.")] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv files, in stream order.")] = None,
     replace: options.Replace = False,
 ) -> None:
     """Compare methods on feature files: accuracy, gain over zero-shot, calibration error and speed."""

@@ -1,4 +1,4 @@
-"""`pta extract`: images to a feature file, once."""
+"""`pta extract`: encode images or point clouds into a feature file."""
 
 import dataclasses
 from functools import partial
@@ -30,38 +30,38 @@ def extract(
         str,
         typer.Argument(
             metavar="DATASET|FOLDER|CSV|TAR|H5",
-            help="A name from pta datasets, a folder with a sub-folder a class, a .csv of path,label, .tar shards, an "
-            ".h5 file of clouds, or the packaged images: fashion/clean, fashion/blur/3.",
+            help="A name from pta datasets, a folder with a sub-folder per class, a .csv of path,label, .tar shards, "
+            "an .h5 file of clouds, or the packaged images: fashion/clean, fashion/blur/3.",
         ),
     ],
-    out: Annotated[str, typer.Option(help="The feature file to make, .safetensors; with --cluster a folder.")],
-    data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets, for a name.")] = None,
+    out: Annotated[str, typer.Option(help="The feature file to write, .safetensors; with --cluster a folder.")],
+    data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets, for a dataset's name.")] = None,
     classes: options.Classes = None,
     model: options.Model = DEFAULT_MODEL,
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
-    views: Annotated[int | None, typer.Option(help="Also store so many augmented views of every image.")] = None,
+    views: Annotated[int | None, typer.Option(help="Also store this many augmented views per image.")] = None,
     view_mode: Annotated[Mode, typer.Option(help="How views are made.")] = "augmix",
-    seed: Annotated[int, typer.Option(min=0, help="Draws the views.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the views.")] = 1,
     pixels: Annotated[
         bool,
-        typer.Option("--pixels", help="Also store the pixels, for methods that need them: 150 kB an image at 224."),
+        typer.Option("--pixels", help="Also store the pixels, for methods that need them: 150 kB per image at 224."),
     ] = False,
     patches: Annotated[
         bool,
-        typer.Option("--patches", help="Also store features of the plain image's patches: 200 kB an image, ViT-B/16."),
+        typer.Option("--patches", help="Also store features of each image's patches: 200 kB per image for ViT-B/16."),
     ] = False,
     views_from: Annotated[
         Path | None,
         typer.Option(help="Also store features of pictures in this folder, generated from each image: STEM_0.jpg, …"),
     ] = None,
     generated: Annotated[
-        int | None, typer.Option(min=1, help="How many pictures of --views-from to take for each image: 63.")
+        int | None, typer.Option(min=1, help="Pictures of --views-from per image.", show_default=str(USUAL_COUNT))
     ] = None,
     shard: Annotated[
-        int, typer.Option(min=1, help="Images that are kept at a time: what a kill costs at most.")
+        int, typer.Option(min=1, help="Images per saved part; an interrupted run repeats at most one part.")
     ] = 1024,
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite a file that holds something else.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing file with other content.")] = False,
     on_error: options.OnError = "stop",
     fast_decode: options.FastDecode = False,
     decode: options.Decode = "auto",
@@ -74,26 +74,26 @@ def extract(
     processes: options.Processes = None,
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
-    json: Annotated[Path | None, typer.Option(help="Write what was done as JSON; - for stdout.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write a summary as JSON; - for stdout.")] = None,
     cluster: options.Cluster = None,
     block: options.Block = options.USUAL_BLOCK,
     parallel: options.Parallel = None,
     trust_network: options.TrustNetwork = False,
 ) -> None:
-    """Turn images or point clouds into a feature file for pta eval. Resumes, and does nothing twice."""
+    """Encode images or point clouds into a feature file for pta eval. Resumes; finished parts are kept."""
     require_place(json)
     if cluster is None:
         require_feature_file(out)
     if generated is not None and views_from is None:
-        raise InvalidParameter("--generated counts pictures of --views-from, which is missing")
-    load_templates(templates)  # mistakes are found before the work begins
+        raise InvalidParameter("--generated needs --views-from, the folder of the generated pictures")
+    load_templates(templates)  # fails early
     sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches, **how)
     encoder = options.open_model(model, device if cluster is None else "cpu", dtype)
     if patches:
-        encoder.patch_count()  # refuses if it gives none
+        encoder.patch_count()  # raises if the model has none
     if cluster is not None:
         options.refuse_on_cluster({"--views-from": views_from is not None, "--data": data is not None})
         from pta.cli.on_cluster import OnCluster, Pictures, extract_on_cluster
@@ -122,7 +122,7 @@ def extract(
             replace=replace,
             on_error=on_error,
             on_progress=move,
-            on_size=lambda size: say(f"{out} will take {decimal(size)}, and as much again while it is made"),
+            on_size=lambda size: say(f"{out} will take {decimal(size)}, and twice that while it is written"),
         )
     _report(done, f"{encoder.modality.name}s", json)
 
@@ -132,14 +132,14 @@ def _open(source: str, data: Path | None, classes: str | None, encoder: Encoder)
     images = open_source(source, root=data, class_names=names, modality=encoder.modality)
     require_modality(images, encoder)
     if not images.class_names:
-        raise InvalidParameter(f"nothing says which classes there are in {source}; --classes FILE (one name per line)")
+        raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")
     for note in images.notes:
         say(note)
     return images
 
 
 def _move(bar: Progress, task: TaskID, done: int, total: int | None = None) -> None:
-    bar.update(task, completed=done, total=total)  # a total of None is left as it is
+    bar.update(task, completed=done, total=total)  # a total of None changes nothing
 
 
 def _report(done: Extraction, samples: str, json: Path | None) -> None:
@@ -149,6 +149,6 @@ def _report(done: Extraction, samples: str, json: Path | None) -> None:
         say(done.decoded)
     record = {"file": str(done.path), "images": done.samples, "encoded": done.encoded, "skipped": done.skipped}
     if write_json(json, record):
-        there = "all were there already" + (", text features renewed" if done.texts_renewed else "")
+        there = "all encoded before" + (", text features renewed" if done.texts_renewed else "")
         what = f"{done.encoded:,} encoded now" if done.encoded else there
         print(f"{done.path}: {done.samples:,} {samples}, {what}")

@@ -1,4 +1,4 @@
-"""A filled table on the screen, with all that must be said below it."""
+"""A filled table in the terminal, with its notes."""
 
 from rich.table import Table as Screen
 
@@ -22,5 +22,5 @@ def show(table: Table) -> None:
             screen.add_row(f"[italic]{plain(section)}[/italic]")
         screen.add_row(plain(line.row.label), *("\n".join(map(plain, cell.texts)) for cell in line.cells))
     print_table(screen)
-    meaning = "A cell: ours, the paper's, the difference." if table.comparable and table.experiment.place else ""
+    meaning = "Each cell: ours, the paper's, the difference." if table.comparable and table.experiment.place else ""
     print_lines(*filter(None, (table.experiment.note, meaning, *table.remarks)), "")

@@ -1,4 +1,4 @@
-"""A table on the screen in which no number and no name is cut: columns that do not fit go below."""
+"""A table in the terminal that cuts no number and no name: columns that do not fit go below."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,14 +9,14 @@ from rich.text import TextType
 
 from pta.cli.output import tables
 
-_BORDER = 3  # what a column takes beside its text
-_WIDEST_KEY, _WIDEST_WORD = 24, 40  # a longer name goes on in the next line
+_BORDER = 3  # characters per column beside its text
+_WIDEST_KEY, _WIDEST_WORD = 24, 40  # longer names are wrapped
 
 
 def print_table(table: Table, keys: int = 1) -> None:
-    """Print a table, where it is too wide in several parts, each of which begins with the first `keys` columns.
+    """Print a table. One that is too wide is split into parts, each of which begins with the first `keys` columns.
 
-    Only columns of names and texts are wrapped; in columns on the right every line stays as it is.
+    Only left-aligned columns (names and texts) are wrapped.
     """
     console = tables()
     columns = [[_lines(console, cell) for cell in column.cells] for column in table.columns]
@@ -35,7 +35,7 @@ def print_table(table: Table, keys: int = 1) -> None:
 
 
 def blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """The positions of columns that fit beside each other.
+    """Groups of columns that fit side by side.
 
     >>> list(blocks([7, 7, 9], room=20))
     [[0, 1], [2]]
@@ -50,7 +50,7 @@ def blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
 
 
 def spread(least: Sequence[int], most: Sequence[int], free: int) -> list[int]:
-    """Widths between least and most: what is free is shared, and who needs less than a share leaves it to the others.
+    """Widths between least and most. Free space is shared equally; what a column does not need goes to the others.
 
     >>> spread([5, 5, 5], [6, 50, 50], free=11)
     [6, 10, 10]
@@ -76,12 +76,12 @@ def _part(table: Table, chosen: Sequence[int], widths: Sequence[int], title: Tex
 
 
 def _lines(console: Console, cell: object) -> list[str]:
-    """A cell's text as it is shown, without markup."""
+    """A cell's visible text, without markup."""
     return console.render_str(str(cell)).plain.splitlines()
 
 
 def _least(column: Column, cells: Sequence[Sequence[str]]) -> int:
-    """The width in which no number is cut, and no name that is not very long."""
+    """The smallest width that cuts no number, and no name unless it is very long."""
     lines = [line for lines in cells for line in lines]
     words = [word for line in lines for word in line.split()]
     inside = lines if column.justify == "right" else words

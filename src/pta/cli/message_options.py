@@ -1,4 +1,4 @@
-"""`--quiet`, `--verbose` and `--log-file`: how much is said and where to, the same for every command."""
+"""`--quiet`, `--verbose` and `--log-file`, the same for every command."""
 
 import logging
 import sys
@@ -31,19 +31,23 @@ def _options(
     quiet: Annotated[
         bool,
         typer.Option(
-            *("--quiet", "-q"), callback=_be_quiet, expose_value=False, is_eager=True, help="Say only what goes wrong."
+            *("--quiet", "-q"),
+            callback=_be_quiet,
+            expose_value=False,
+            is_eager=True,
+            help="Print only errors and warnings.",
         ),
     ] = False,
     verbose: Annotated[
         bool,
         typer.Option(
-            *("--verbose", "-v"), callback=_be_verbose, expose_value=False, is_eager=True, help="Say more on the way."
+            *("--verbose", "-v"), callback=_be_verbose, expose_value=False, is_eager=True, help="Print more details."
         ),
     ] = False,
     log_file: Annotated[
         Path | None,
         typer.Option(
-            callback=_keep_log, expose_value=False, is_eager=True, help="Add all that is said to a file, with the time."
+            callback=_keep_log, expose_value=False, is_eager=True, help="Append all messages to a file with timestamps."
         ),
     ] = None,
 ) -> None:
@@ -51,7 +55,7 @@ def _options(
 
 
 def add_message_options(command: Any) -> None:
-    """Give a command, and each command below it, the three options."""
+    """Add the three options to a command and to its subcommands."""
     app = typer.Typer(add_completion=False)
     app.command()(_options)
     own = typer.main.get_command(app).params

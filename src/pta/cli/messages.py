@@ -1,4 +1,4 @@
-"""What is said to the person at the terminal, and what happens where that cannot be written."""
+"""Messages to the terminal and the log file, and what happens if they cannot be written."""
 
 import logging
 import os
@@ -14,11 +14,11 @@ _LONGEST, _END = 2000, 400
 
 
 class ReaderLeft(Exception):
-    """Nobody reads standard output any more, which is no mistake."""
+    """The reader of standard output has closed it; that is not an error."""
 
 
 class _Terminal(logging.Handler):
-    """Standard error, whichever it is at the time; nothing is said where the terminal is gone."""
+    """Writes to the current standard error; messages are dropped if the terminal is gone."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):
@@ -26,7 +26,7 @@ class _Terminal(logging.Handler):
 
 
 class _LogFile(logging.FileHandler):
-    """A file that lines are added to; the work goes on where that fails."""
+    """Appends lines to a file; a failed write does not stop the command."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         pass
@@ -39,10 +39,9 @@ _LOG.addHandler(_TERMINAL)
 
 
 def say(message: str, level: int = logging.INFO) -> None:
-    """One line on stderr, beside whatever goes to stdout; of a very long one the start and the end.
+    """Print one line on stderr. A very long line is shortened in the middle.
 
-    What is said at the level INFO, --quiet leaves out; what is said at the level DEBUG, only --verbose shows. The log
-    file has both.
+    --quiet hides messages of level INFO, and only --verbose shows those of level DEBUG. The log file has both.
     """
     line = printable(" ".join(message.split()))
     if len(line) > _LONGEST:
@@ -51,27 +50,27 @@ def say(message: str, level: int = logging.INFO) -> None:
 
 
 def warn(message: str) -> None:
-    """Say what --quiet does not leave out."""
+    """Print a message that --quiet does not hide."""
     say(message, logging.WARNING)
 
 
 def detail(message: str) -> None:
-    """Say what only --verbose and the log file show."""
+    """Print a message that only --verbose and the log file show."""
     say(message, logging.DEBUG)
 
 
 def show_from(level: int) -> None:
-    """Show on the terminal what is said at this level or above."""
+    """Show messages of this level or above in the terminal."""
     _TERMINAL.setLevel(level)
 
 
 def is_shown(level: int) -> bool:
-    """Whether the terminal shows what is said at this level."""
+    """Whether the terminal shows messages of this level."""
     return _TERMINAL.level <= level
 
 
 def keep_log(path: Path) -> None:
-    """Add everything that is said from now on to a file, with the time."""
+    """Append all later messages to a file, with timestamps."""
     try:
         file = _LogFile(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
@@ -82,7 +81,7 @@ def keep_log(path: Path) -> None:
 
 @contextmanager
 def talking() -> Iterator[None]:
-    """As much is said as is usual, unless options change that inside the block; its log file ends with it."""
+    """Set up messages for one command. Options may change the level and add a log file, which the end closes."""
     show_from(logging.INFO)
     try:
         yield
@@ -94,13 +93,13 @@ def talking() -> Iterator[None]:
 
 @contextmanager
 def writing_stdout() -> Iterator[None]:
-    """Write out what was printed so far, also inside the block, or say in one line why that cannot be done."""
+    """Flush standard output after the block. A failed write, also inside the block, becomes a one-line error."""
     try:
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would be tried again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
         if isinstance(error, BrokenPipeError):
             raise ReaderLeft from None
         raise UnreadableFile(f"standard output cannot be written: {reason(error)}") from None

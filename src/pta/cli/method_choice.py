@@ -21,14 +21,14 @@ ALL = "all"
 
 @dataclass
 class MethodChoice:
-    """What the user asked for."""
+    """The methods and parameters that the user chose."""
 
-    asked: Sequence[str]  # names of methods, or `all` for those that a file has everything for
-    settings: Sequence[str] = ()  # METHOD.NAME=VALUE, each for a method that is run
-    preset: str | None = None  # NAME, or NAME/DATASET for the values of another dataset than the file's own
-    model: str | None = None  # whose towers methods may need; loaded if one does
-    device: str = "cpu"  # where that runs
-    of_all: Mapping[str, Any] = field(default_factory=dict)  # parameters of every method that is run
+    asked: Sequence[str]  # names of methods, or `all` for those whose inputs a file has
+    settings: Sequence[str] = ()  # METHOD.NAME=VALUE, each for one of these methods
+    preset: str | None = None  # NAME, or NAME/DATASET for the values of another dataset
+    model: str | None = None  # loaded only if a method needs one of its towers
+    device: str = "cpu"  # of the model
+    of_all: Mapping[str, Any] = field(default_factory=dict)  # parameters of every method
     names: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class MethodChoice:
             require_preset(*self.preset.split("/", 1))
 
     def model_for(self, methods: Methods) -> Model | None:
-        """The model, if one was named and one of the methods needs a tower of it."""
+        """The model, if one was named and a method needs one of its towers."""
         return self._model if any(needs_model(*one) for one in methods.items()) else None
 
     @cached_property
@@ -50,7 +50,7 @@ class MethodChoice:
         return None if self.model is None else load_encoder(self.model, device=self.device)
 
     def for_file(self, data: FeatureFile) -> Methods:
-        """The methods with their parameters, each tried on the file: every mistake is found before the work begins."""
+        """The methods with their parameters. Each is created once for the file, so that mistakes are found early."""
         preset = self._preset_values(data)
         chosen = {}
         for name in self.names:
@@ -64,7 +64,7 @@ class MethodChoice:
             except PtaError as error:
                 if name in self.asked or own:
                     raise type(error)(f"{data.name}: {error}") from None
-                say(f"{data.name}: {name} is left out: {error}")
+                say(f"{data.name}: skipping {name}: {error}")
                 continue
             chosen[name] = parameters
         return chosen
@@ -84,7 +84,7 @@ class MethodChoice:
 
 
 def around(prior: str | None, calibration: str | None) -> dict[str, str]:
-    """The parameters `--prior` and `--calibration`, those that were given."""
+    """The parameters of `--prior` and `--calibration`, if they were given."""
     given = {"prior": prior, "calibration": calibration}
     return {name: value for name, value in given.items() if value is not None}
 

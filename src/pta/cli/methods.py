@@ -1,4 +1,4 @@
-"""`pta methods`: what there is to choose from."""
+"""`pta methods`: the list of methods and their parameters."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -16,10 +16,10 @@ from pta.errors import UnknownAdapter
 
 
 def methods(
-    name: Annotated[list[str] | None, typer.Argument(help="Show these with every parameter.")] = None,
+    name: Annotated[list[str] | None, typer.Argument(help="Show all parameters of these methods.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the list as JSON; - for stdout.")] = None,
 ) -> None:
-    """List the methods: what each is, what it needs, and its parameters with their defaults."""
+    """List the methods: summary, requirements, and parameters with their defaults."""
     require_place(json)
     records = [describe(one) for one in name] if name else list(_all())
     if json is not None:
@@ -30,7 +30,7 @@ def methods(
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What a method is, what it needs, and its declared parameters."""
+    """A method's summary, requirements and parameters."""
     method = adapter_class(name)
     return {
         "method": name,
@@ -47,7 +47,7 @@ def _all() -> Iterator[dict[str, Any]]:
     for name in list_adapters():
         try:
             yield describe(name)
-        except UnknownAdapter as error:  # of another package; the others can still be used
+        except UnknownAdapter as error:  # a plugin that cannot be imported; the other methods still work
             say(str(error))
 
 

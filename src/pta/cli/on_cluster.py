@@ -167,10 +167,12 @@ class Asked:
         if self.state is None or not self.state.exists():
             return create_adapter(self.method or "pta", classifier, **self.parameters)
         if self.parameters:
-            raise InvalidParameter(f"{self.state} was learnt with parameters of its own; leave --set and the like out")
+            raise InvalidParameter(
+                f"{self.state} has parameters of its own; leave out --set, --prior and --calibration"
+            )
         adapter = load_adapter(self.state, classifier)
         if self.method not in (None, adapter.name):
-            raise StateMismatch(f"{self.state} was learnt by {adapter.name}, not by {self.method}; leave --method out")
+            raise StateMismatch(f"{self.state} was learned by {adapter.name}, not by {self.method}; leave out --method")
         return adapter
 
 

@@ -25,13 +25,13 @@ _SECONDS_WITHOUT_A_LINE = 300
 
 
 def tables() -> Console:
-    """The console for tables; wide enough for most where nobody is looking and nobody says how wide it is."""
+    """The console for tables; 120 columns wide if stdout is no terminal and COLUMNS is not set."""
     is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if is_known else 120)
 
 
 def progress() -> Progress:
-    """One bar on stderr, or plain lines where that is not a terminal; the log file gets the lines in both cases."""
+    """A progress bar on stderr, or plain lines if that is not a terminal. The log file always gets the lines."""
     if not sys.stderr.isatty() or not is_shown(logging.INFO):
         return ProgressLines(disable=True)
     return ProgressLines(
@@ -45,16 +45,16 @@ def progress() -> Progress:
 
 
 class _Description(ProgressColumn):
-    """What is done, in which a name may stand: no markup is read in it."""
+    """The task's description as plain text: markup in it is not interpreted."""
 
     def render(self, task: Task) -> Text:
         return Text(printable(task.description))
 
 
 class ProgressLines(Progress):
-    """A line after 30 seconds, then every 10 %, at most every 30 seconds and at least every 5 minutes.
+    """Prints a line after 30 seconds, then every 10 %, at most every 30 seconds and at least every 5 minutes.
 
-    It goes to stderr where there is no bar, otherwise only to the log file.
+    Lines go to stderr if there is no bar, otherwise only to the log file.
     """
 
     def __init__(self, *columns: ProgressColumn, clock: Callable[[], float] = time.monotonic, **how: Any) -> None:
@@ -64,12 +64,12 @@ class ProgressLines(Progress):
         self._told_share: dict[int, int] = {}
 
     def update(self, task_id: TaskID, *args: Any, **changes: Any) -> None:
-        """Note how far a task is, and say so if it is time."""
+        """Update a task, and print a line if one is due."""
         super().update(task_id, *args, **changes)
         self._tell(task_id)
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """The same for a step further."""
+        """Advance a task, and print a line if one is due."""
         super().advance(task_id, advance)
         self._tell(task_id)
 
@@ -88,7 +88,7 @@ class ProgressLines(Progress):
 
 
 def on_batch(bar: Progress, task: TaskID, dataset: str) -> Callable[[str, int, int], None]:
-    """What moves a bar by the samples of each batch of `pta.evaluation`, with what is run in front of it."""
+    """A callback for `pta.evaluation` that advances a bar by each batch and names the run."""
 
     def advance(method: str, seed: int, samples: int) -> None:
         bar.update(task, advance=samples, description=f"{dataset}: {method}, seed {seed}")
@@ -97,20 +97,20 @@ def on_batch(bar: Progress, task: TaskID, dataset: str) -> Callable[[str, int, i
 
 
 def plain(text: str) -> str:
-    """A text that a table shows as it is: no markup is read in it, and nothing in it moves the cursor."""
+    """A text for a table, without markup and without control characters."""
     return escape(printable(text))
 
 
 def require_place(path: Path | None, *, replace: bool = True) -> None:
-    """Refuse a place for output that cannot be written to, or holds a file that is to stay, before any work is done."""
+    """Refuse an output path that is not writable, or that exists and is not to be replaced, before any work."""
     if path is not None and str(path) != STDOUT:
-        require_writable(path)  # first, as it refuses what is no path of this system
+        require_writable(path)  # first: it refuses invalid paths
         if path.is_file() and not replace:
             raise UnreadableFile(f"{path} exists; --replace overwrites it, or choose another file")
 
 
 def write_json(path: Path | None, content: Any) -> bool:
-    """Write JSON to a file, or to stdout for `-`, if a place is given; says whether stdout is free for tables."""
+    """Write JSON to a file, or to stdout for `-`; returns whether stdout is free for tables."""
     text = to_json(content, indent=2) + "\n"
     if path is not None and str(path) != STDOUT:
         write_atomically(path, text.encode())
@@ -120,6 +120,6 @@ def write_json(path: Path | None, content: Any) -> bool:
 
 
 def print_lines(*lines: str) -> None:
-    """Print texts to stdout as they are: not wrapped, and no markup is read in them."""
+    """Print texts to stdout unchanged: no wrapping, no markup."""
     for line in lines:
         tables().print(printable(line), markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`pta predict`: a folder, a list of paths or a camera in, labels out, better as it goes."""
+"""`pta predict`: classify a folder, a list of paths or a stream of frames, and adapt to them."""
 
 import os
 import signal
@@ -31,42 +31,42 @@ _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "S
 
 
 def predict(
-    images: Annotated[list[str], typer.Argument(metavar="PLACE", help="Folders and files, or - for standard input.")],
+    images: Annotated[list[str], typer.Argument(metavar="PATH", help="Folders and files, or - for standard input.")],
     classes: options.Classes = None,
     model: options.Model = DEFAULT_MODEL,
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
-    method: Annotated[str | None, typer.Option(help="How to adapt; see pta methods.", show_default="pta")] = None,
+    method: Annotated[str | None, typer.Option(help="Adaptation method; see pta methods.", show_default="pta")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of the method, e.g. pta.h=50."),
     ] = None,
     prior: options.Prior = None,
     calibration: options.Calibration = None,
-    views: Annotated[int, typer.Option(help="Views made of every image, for methods that need views.")] = 64,
-    state: Annotated[Path | None, typer.Option(help="Go on from this file if it exists, and save to it.")] = None,
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between two saves of the state.")] = 30,
+    views: Annotated[int, typer.Option(help="Augmented views per image, for methods that need views.")] = 64,
+    state: Annotated[Path | None, typer.Option(help="Load this state if it exists, and save to it.")] = None,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saves of the state.")] = 30,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Skip the samples that the state has seen, and add the missing rows.")
+        bool, typer.Option("--resume", help="Skip samples that the state has learned from, and add missing rows.")
     ] = False,
-    freeze: Annotated[bool, typer.Option("--freeze", help="Answer from the state and learn nothing.")] = False,
-    top: Annotated[int, typer.Option(min=1, help="How many classes to give for each image.")] = 1,
+    freeze: Annotated[bool, typer.Option("--freeze", help="Predict from the state without learning.")] = False,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to list for each sample.")] = 1,
     raw_probability: Annotated[
-        bool, typer.Option("--raw-probability", help="Give the softmax of the method's logits as they are.")
+        bool, typer.Option("--raw-probability", help="Write the softmax of the raw logits, not calibrated.")
     ] = False,
     reject_below: Annotated[
         float | None,
         typer.Option(
-            metavar="P", min=0, max=1, help="Mark rows of a lower probability as rejected: perhaps none of the classes."
+            metavar="P", min=0, max=1, help="Mark rows with a lower probability as rejected (none of the classes)."
         ),
     ] = None,
     out_: Annotated[
-        str, typer.Option("--out", help="Where rows go: a .jsonl or .csv file, or - for stdout; a folder on a cluster.")
+        str, typer.Option("--out", help="File for the rows, .jsonl or .csv, or - for stdout; with --cluster a folder.")
     ] = STDOUT,
-    append: Annotated[bool, typer.Option("--append", help="Add rows to a file that exists.")] = False,
+    append: Annotated[bool, typer.Option("--append", help="Append rows to an existing file.")] = False,
     replace: options.Replace = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV to stdout instead of JSON lines.")] = False,
-    frames: Annotated[bool, typer.Option("--frames", help="Standard input holds pictures, not their paths.")] = False,
+    frames: Annotated[bool, typer.Option("--frames", help="Standard input has pictures instead of paths.")] = False,
     on_error: options.OnError = "stop",
     fast_decode: options.FastDecode = False,
     decode: options.Decode = "auto",
@@ -90,7 +90,7 @@ def predict(
         float, typer.Option(min=0, max=1, help="With --cluster: how far prototypes may differ where blocks meet.")
     ] = 1e-6,
 ) -> None:
-    """Label images or point clouds and learn from them on the way; rows are written as each batch is done."""
+    """Classify images or point clouds and adapt to them; each batch's rows are written at once."""
     parameters = around(prior, calibration) | _parameters(method or "pta", set_ or [])
     how = options.decoding(decode, decode_memory, no_compile)
     limits = Limits(max_bytes, max_pixels)
@@ -107,7 +107,7 @@ def predict(
             "--top": top > 1,
             "--raw-probability": raw_probability,
             "--reject-below": reject_below is not None,
-            "more than one PLACE": len(images) > 1,
+            "more than one PATH": len(images) > 1,
         }
         options.refuse_on_cluster(single | {"standard input": images == [STDOUT], "stdout as --out": out_ == STDOUT})
         from pta.cli.on_cluster import Asked, OnCluster, predict_on_cluster
@@ -131,7 +131,7 @@ def predict(
     if resume:
         require_resumable(state, out, frames=frames, freeze=freeze)
     if freeze and state is None:
-        raise InvalidParameter("--freeze answers from a saved state; say which with --state (zero-shot: --method clip)")
+        raise InvalidParameter("--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)")
     encoder = options.open_model(model, device, dtype)
     source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
     chosen = {"method": method or "pta", **parameters}
@@ -169,10 +169,10 @@ def _label(
     stream: SavedStream,
     **how: Any,
 ) -> None:
-    """Answer the samples, and say what was done."""
+    """Predict the samples, and print a summary."""
     tally = Tally(classifier.adapter.name, f"{classifier.encoder.modality.name}s")
     if classifier.adapter.scope == "batch":
-        say(f"{tally.method} answers a batch at a time: its answers depend on --batch {reading.batch}")
+        say(f"{tally.method} predicts a batch at a time: its results depend on --batch {reading.batch}")
     with stopping_on_interrupt() as interrupted, progress() as bar:
         task = bar.add_task("reading", total=total, completed=start.progress.taken)
 
@@ -198,16 +198,14 @@ def _label(
         if number:
             raise typer.Exit(128 + number)
     if total is None and not start.progress.taken:
-        raise InvalidParameter(
-            "nothing came on standard input, where - reads paths, one per line, or --frames pictures"
-        )
+        raise InvalidParameter("standard input was empty; - reads paths, one per line, or pictures with --frames")
 
 
 @contextmanager
 def stopping_on_interrupt() -> Iterator[Callable[[], int | None]]:
-    """On a signal that ends a process finish what is under way.
+    """On a signal that ends the process, finish the current batch.
 
-    Gives a function that says which came. A second one stops at once.
+    Yields a function that returns the signal's number, or None. A second signal stops at once.
     """
     caught: list[int] = []
 
@@ -228,25 +226,23 @@ def stopping_on_interrupt() -> Iterator[Callable[[], int | None]]:
 def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
     if adapter_class(method).scope == "stream":
         raise InvalidParameter(
-            f"{method} answers a whole set at once, not a stream; pta extract and pta eval --predictions do that"
+            f"{method} needs the whole dataset at once, not a stream; use pta extract and pta eval --predictions"
         )
     return settings_of(method, settings)
 
 
 def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> None:
-    """Find out before the work whether there is something to answer from, or a place for what is learned."""
+    """Check before any work that the state can be loaded, or that it can be saved."""
     if has_settings and state.exists():
-        raise InvalidParameter(
-            f"{state} was learnt with parameters of its own; leave --set, --prior and --calibration out"
-        )
-    if os.path.realpath(state) == os.path.realpath(out):  # which, unlike Path.resolve, takes links in a circle
-        raise InvalidParameter("--out and --state must be two files")
+        raise InvalidParameter(f"{state} has parameters of its own; leave out --set, --prior and --calibration")
+    if os.path.realpath(state) == os.path.realpath(out):  # unlike Path.resolve, it accepts circular links
+        raise InvalidParameter("--out and --state must be different files")
     if freeze and not state.exists():
-        raise UnreadableFile(f"--freeze answers from a state, but there is none: {state}")
+        raise UnreadableFile(f"--freeze needs a state, but there is no such file: {state}")
 
 
 def _load(classifier: Classifier, state: Path, method: str | None) -> None:
     classifier.load(state)
     detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
     if method not in (None, classifier.adapter.name):
-        raise StateMismatch(f"{state} was learnt by {classifier.adapter.name}, not by {method}; leave --method out")
+        raise StateMismatch(f"{state} was learned by {classifier.adapter.name}, not by {method}; leave out --method")

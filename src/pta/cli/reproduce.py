@@ -30,30 +30,30 @@ from pta.reproduction.table_files import write_results
 def reproduce(
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EXPERIMENT|FILE.toml]...", help="As --list shows them, or a file of your own."),
+        typer.Argument(metavar="[EXPERIMENT|FILE.toml]...", help="Names that --list shows, or files of your own."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show all experiments and exit.")] = False,
     all_: Annotated[bool, typer.Option("--all", help="All experiments.")] = False,
     offline: Annotated[
         bool,
-        typer.Option("--offline", help="In miniature, with what ships with pta and the feature files that are named."),
+        typer.Option("--offline", help="Run small versions on the packaged data and on --features."),
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="The folder that holds the datasets; see pta datasets.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder that holds the datasets; see pta datasets.")] = None,
     features: Annotated[
         list[Path] | None, typer.Option(help="A feature file, or a folder of them; may be repeated.")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help=f"As for pta extract; without it {options.MODEL_VARIABLE}, except offline.",
-            show_default=f"{DEFAULT_MODEL}; offline: embedded ones",
+            help=f"As for pta extract; {options.MODEL_VARIABLE} is used unless offline.",
+            show_default=f"{DEFAULT_MODEL}; offline: the embedded models",
         ),
     ] = None,
     descriptions: Annotated[
-        Path | None, typer.Option(help="A folder with sentences for each class, DATASET.json, for the GPT rows.")
+        Path | None, typer.Option(help="Folder with sentences for each class, DATASET.json, for the GPT rows.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="At most so many seeds of each row.", show_default="offline: 10")
+        int | None, typer.Option(min=1, help="Maximum number of seeds per row.", show_default="offline: 10")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for results, features, tables and the report.")] = Path(
         "reproduction"
@@ -67,7 +67,7 @@ def reproduce(
     on_error: options.OnError = "stop",
     json: Annotated[Path | None, typer.Option(help="Write every cell as JSON; - for stdout.")] = None,
 ) -> None:
-    """Run the paper's experiments on the data that is here. Goes on where it was stopped, and does nothing twice."""
+    """Run the paper's experiments on the data you have. Resumes; finished results are cached."""
     require_place(json)
     if list_:
         _list(json)
@@ -97,7 +97,7 @@ def reproduce(
         views_of=profile.views_of,
     )
     if data is not None or offline:
-        _ = library.encoder  # a model that cannot be had is found before anything is made
+        _ = library.encoder  # fails early if the model cannot be loaded
     make_folder(out)
     with progress() as bar:
         whole, part = bar.add_task(""), bar.add_task("", visible=False)
@@ -113,7 +113,7 @@ def reproduce(
         try:
             done = reproduce_plans(plans, library, ResultStore(out), job_begins)
         except KeyboardInterrupt:
-            say("stopped; what was measured is kept, and the same command goes on")
+            say("stopped; finished results are saved, and the same command resumes")
             raise
     report, without_figures = write_results(done, out)
     if write_json(json, [to_json(table) for table in done]):
@@ -121,7 +121,7 @@ def reproduce(
             show(table)
     if without_figures:
         say(without_figures)
-    say(f"everything is in {out}; to read: {report}")
+    say(f"results are in {out}; open {report}")
 
 
 def _list(json: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Where `pta predict` starts: at the beginning of its samples, or after those that a state has seen."""
+"""Where `pta predict` starts: at its first sample, or after those that a state has learned from."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pta.inference.stream_progress import Progress, StreamRecord, read_record, s
 
 @dataclass(frozen=True)
 class Start:
-    """The samples that are to be answered, how far the stream is before them, and where their rows go in the file."""
+    """The samples to predict, the progress of the stream before them, and where their rows go in the file."""
 
     samples: Iterable[SampleReference]
     progress: Progress
@@ -24,37 +24,37 @@ class Start:
 
 
 def require_resumable(state: Path | None, out: Path, *, frames: bool, freeze: bool) -> None:
-    """Refuse --resume where there is nothing that could be gone on with."""
+    """Refuse --resume if it cannot work with the other options."""
     if state is None:
-        raise InvalidParameter("--resume goes on where a state was saved; say which with --state")
+        raise InvalidParameter("--resume continues from a saved state; name it with --state")
     if str(out) == STDOUT:
-        raise InvalidParameter("--resume adds the rows that are missing to a file; say which with --out")
+        raise InvalidParameter("--resume adds missing rows to a file; name it with --out")
     if frames:
-        raise InvalidParameter("--resume reads its samples again, and --frames cannot; leave one of them out")
+        raise InvalidParameter("--resume lists the samples again, which --frames cannot do; leave one of them out")
     if freeze:
-        raise InvalidParameter("--resume goes on learning, and --freeze learns nothing; leave one of them out")
+        raise InvalidParameter("--resume continues learning, and --freeze does not learn; leave one of them out")
 
 
 def require_same_decoder(state: Path, decoder: str) -> None:
-    """Refuse to go on from a state that was learnt from pictures that another decoder has decoded."""
+    """Refuse to continue a state that was learned from pictures of another decoder."""
     record = read_record(state)
     if record is not None and record.decoder not in ("", decoder):
-        learnt = f"{state} was learnt from pictures that {record.decoder} has decoded, not {decoder}"
-        raise StateMismatch(f"{learnt}; say what is to decode these with --decode pillow or --decode gpu")
+        problem = f"{state} was learned from pictures decoded by {record.decoder}, not by {decoder}"
+        raise StateMismatch(f"{problem}; choose the decoder with --decode pillow or --decode gpu")
 
 
 def find_start(samples: Iterable[SampleReference], state: Path | None, out: Path, *, resume: bool) -> Start:
-    """Where to start, said to the user where it is not simply the beginning."""
+    """Find where to start, and tell the user if it is not the first sample."""
     record = read_record(state) if state is not None and state.exists() else None
     if resume and state is not None and state.exists():
         return _after(samples, record, state, out)
     if resume and out.is_file() and out.stat().st_size:
-        raise UnreadableFile(f"{out} holds rows, but there is no {state}; choose another --out, or leave --resume out")
+        raise UnreadableFile(f"{out} holds rows, but there is no {state}; choose another --out, or leave out --resume")
     progress = Progress("" if record is None else record.decoder)
     if record is None or record.rows is None or not record.rows.is_in(out):
         return Start(samples, progress)
     if surplus := record.rows.keys_after(out):
-        say(f"{out} has {len(surplus):,} rows that were written after {state} was saved; it has not learned from them")
+        say(f"{out} has {len(surplus):,} rows written after {state} was saved; the state has not learned from them")
         return Start(samples, progress)
     return Start(samples, progress, _with_unwritten(record.rows))
 
@@ -62,28 +62,28 @@ def find_start(samples: Iterable[SampleReference], state: Path | None, out: Path
 def _after(samples: Iterable[SampleReference], record: StreamRecord | None, state: Path, out: Path) -> Start:
     if record is None or record.rows is None:
         raise StateMismatch(
-            f"{state} records no stream with rows in a file; without --resume it goes on with what was learned"
+            f"{state} does not record a stream with a row file; without --resume it continues from what was learned"
         )
     rest, progress = skip_taken(samples, record, state)
     if not record.rows.is_in(out):
-        todo = "bring that file back, or leave --resume out and choose another --out"
+        todo = "restore that file, or leave out --resume and choose another --out"
         raise UnreadableFile(f"{out} {_what_is_wrong(out, record.rows, state)}; {todo}")
     if surplus := record.rows.keys_after(out):
         _require_own(surplus, samples, record.taken, record.rows, out)
-        say(f"{len(surplus):,} rows after the last saved state are written again")
+        say(f"{len(surplus):,} rows after the last saved state will be written again")
     return Start(rest, progress, _with_unwritten(record.rows))
 
 
 def _what_is_wrong(out: Path, mark: RowMark, state: Path) -> str:
     if not out.is_file():
-        return f"is not there, and {state} was saved with rows in a file called {mark.file}"
+        return f"does not exist; the rows of {state} were in a file called {mark.file}"
     if (size := out.stat().st_size) < mark.bytes:
-        return f"has {size:,} bytes, not the {mark.bytes:,} that {state} was saved with: rows are missing"
-    return f"is not the file that {state} was saved with, which was called {mark.file}"
+        return f"has {size:,} bytes, but {state} was saved with {mark.bytes:,}: rows are missing"
+    return f"is not the file that {state} was saved with ({mark.file})"
 
 
 def _require_own(surplus: Sequence[str | None], samples: Any, taken: int, mark: RowMark, out: Path) -> None:
-    """Refuse to cut off rows of other samples than those whose rows come next, where these are known."""
+    """Refuse to cut off rows of samples that are not predicted next, if the next samples are known."""
     if isinstance(samples, Sequence):
         coming = {
             None,
@@ -92,10 +92,10 @@ def _require_own(surplus: Sequence[str | None], samples: Any, taken: int, mark: 
         }
         for key in surplus:
             if key not in coming:
-                raise UnreadableFile(f"{out} holds a row for {key}, which is none of the samples that come next")
+                raise UnreadableFile(f"{out} holds a row for {key}, which is not one of the next samples")
 
 
 def _with_unwritten(mark: RowMark) -> RowMark:
     if mark.unwritten:
-        say(f"{mark.unwritten.count(chr(10)):,} rows that could not be written before are written now")
+        say(f"{mark.unwritten.count(chr(10)):,} rows that could not be written before will be written now")
     return mark

@@ -1,4 +1,4 @@
-"""Where rows go that are written one after the other: a new file, one that is added to, or standard output."""
+"""The output of `pta predict`: a new file of rows, a file to append to, or standard output."""
 
 import os
 import sys
@@ -18,15 +18,15 @@ _REJECTS = ('"rejected": true}', '"rejected": false}')  # how a row ends
 
 
 def require_row_file(out: Path, append: bool, replace: bool, csv: bool, top: int, *, rejects: bool = False) -> None:
-    """Refuse a place that rows cannot be written to, before any work is done for them."""
+    """Refuse an output that rows cannot be written to, before any work."""
     if str(out) == STDOUT:
         if append or sys.stdout is None:
-            raise InvalidParameter("--append adds to a file; say which with --out" if append else "there is no stdout")
+            raise InvalidParameter("--append adds to a file; name it with --out" if append else "there is no stdout")
         return
     if csv:
-        raise InvalidParameter("--csv is for standard output; the format of a file follows from its name")
+        raise InvalidParameter("--csv is for standard output; the suffix of --out decides the format of a file")
     if out.suffix not in (".jsonl", ".csv"):
-        raise UnreadableFile(f"--out {out}: rows go to a file that ends in .jsonl or .csv")
+        raise UnreadableFile(f"--out {out}: the file must end in .jsonl or .csv")
     if append and replace:
         raise InvalidParameter("--append keeps the rows of a file, and --replace does not; leave one of them out")
     if out.is_file():
@@ -42,7 +42,7 @@ def _require_same_rows(out: Path, top: int, rejects: bool) -> None:
     with out.open(encoding="utf-8", errors="surrogateescape") as file:
         first = file.readline().rstrip("\r\n")
     if out.suffix == ".csv" and first not in ("", ",".join(columns(top, rejects=rejects))):
-        same = "use --top and --reject-below as before"
+        same = "use the same --top and --reject-below as before"
         raise UnreadableFile(f"{out} has other columns ({first[:200]}); {same}, or choose another --out")
     if out.suffix == ".jsonl" and first and not first.startswith("{"):
         raise UnreadableFile(f"{out} does not hold JSON lines; choose another --out")
@@ -56,7 +56,7 @@ def _require_same_rows(out: Path, top: int, rejects: bool) -> None:
 def open_rows(
     out: Path, csv: bool, top: int, after: RowMark | None = None, *, rejects: bool = False
 ) -> Iterator[RowSink]:
-    """Something to write rows to; in a file, what comes after a mark is cut off."""
+    """A sink for rows; a file is first cut off after the mark."""
     if str(out) == STDOUT:
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
         yield _StandardOutput(CsvRows(sys.stdout, top, rejects=rejects) if csv else JsonLines(sys.stdout))
@@ -71,7 +71,7 @@ def open_rows(
 
 
 class _StandardOutput:
-    """Rows on standard output, which nobody can go back to."""
+    """Rows on standard output, which cannot be resumed."""
 
     def __init__(self, rows: CsvRows | JsonLines) -> None:
         self._rows = rows

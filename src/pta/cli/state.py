@@ -1,4 +1,4 @@
-"""`pta state`: look at what was learned, merge it, add a class to it, export its prototypes."""
+"""`pta state`: show a saved state, merge states, add a class, export prototypes."""
 
 import io
 import os
@@ -29,10 +29,10 @@ from pta.prompts import build_classifier, default_cache, load_templates
 
 state = typer.Typer(
     name="state",
-    help="Look at a state: its classes and prototypes. Merge states, add a class, export prototypes.",
+    help="Show the classes and prototypes of a saved state, merge states, add a class, export prototypes.",
     add_completion=False,
 )
-File = Annotated[Path, typer.Argument(metavar="STATE", help="A file that pta predict --state or Adapter.save wrote.")]
+File = Annotated[Path, typer.Argument(metavar="STATE", help="A file written by pta predict --state or Adapter.save.")]
 
 
 @state.callback(invoke_without_command=True)
@@ -44,8 +44,8 @@ def _help(context: typer.Context) -> None:
 @state.command()
 def show(
     file: File,
-    model: Annotated[str | None, typer.Option(help="The model, for a method that needs one of its towers.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write what is shown as JSON; - for stdout.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model, for methods that need one of its towers.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the table as JSON; - for stdout.")] = None,
 ) -> None:
     """Show the method, its parameters, and how far each class's prototype is from its text."""
     require_place(json)
@@ -63,9 +63,9 @@ def merge_files(
     out: Annotated[Path, typer.Option(help="The file to write.")],
     replace: options.Replace = False,
 ) -> None:
-    """Merge what was learned apart: pta's segments, a state and segments after it, or states of wpta."""
+    """Merge what was learned separately: segments of pta, a state and later segments, or states of wpta."""
     if len(files) < 2:
-        raise InvalidParameter("give two or more files to merge")
+        raise InvalidParameter("merge needs two or more files")
     with sole_writer(out):
         require_place(out, replace=replace)
         merged = merge(list(map(load_part, files)))
@@ -77,18 +77,16 @@ def merge_files(
 def add_class_to_file(
     file: File,
     name: Annotated[str, typer.Argument(help="The name of the new class.")],
-    features: Annotated[
-        Path | None, typer.Option(help="A feature file that has the text feature of the class, and of others.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model that the state was learned with.")] = None,
+    features: Annotated[Path | None, typer.Option(help="Feature file that has the text feature of the class.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model of the state, to encode the name.")] = None,
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.", show_default="STATE")] = None,
     replace: options.Replace = False,
 ) -> None:
-    """Add a class, which starts at its text; the others keep what they have learned."""
+    """Add a class, which starts at its text feature. The other classes keep what they have learned."""
     if (features is None) == (model is None):
-        raise InvalidParameter("give --features FILE or --model MODEL, where the text feature of the class comes from")
+        raise InvalidParameter("give --features FILE or --model MODEL, the source of the class's text feature")
     target = out or file
     with sole_writer(target):
         if os.path.realpath(target) != os.path.realpath(file):
@@ -103,7 +101,7 @@ def add_class_to_file(
         after = add_class(before, name, anchor_from(source, name, before.classifier))
         after.save(target, stream=read_stream(file))
     count = after.classifier.classes
-    say(f"{target} has {count:,} classes; list {name} last in --classes, after the {count - 1:,} in their order")
+    say(f"{target} has {count:,} classes; list {name} last in --classes, and keep the order of the other {count - 1:,}")
 
 
 @state.command()
@@ -114,7 +112,7 @@ def export(
 ) -> None:
     """Export the prototypes at unit length, with text features, class names, scale and bias."""
     if out.suffix not in (".npz", ".safetensors"):
-        raise UnreadableFile(f"--out {out}: prototypes go to a file that ends in .npz or .safetensors")
+        raise UnreadableFile(f"--out {out}: the file must end in .npz or .safetensors")
     with sole_writer(out):
         require_place(out, replace=replace)
         adapter = load_adapter(file)
@@ -157,14 +155,14 @@ def _print(adapter: Adapter, rows: Sequence[ClassRow]) -> None:
     learned, classifier = sum(row.learned for row in rows), adapter.classifier
     parameters = ", ".join(f"{name}={value}" for name, value in adapter.parameters.items())
     print_lines(
-        f"{adapter.name}: {adapter.position:,} samples, {learned:,} of {len(rows):,} classes have learned",
+        f"{adapter.name}: {adapter.position:,} samples, {learned:,} of {len(rows):,} classes updated",
         f"anchors of {classifier.dim} dimensions, scale {classifier.scale:g}, bias {classifier.bias:g}; {parameters}",
     )
     print_table(state_table(adapter, rows))
 
 
 def state_table(adapter: Adapter, rows: Sequence[ClassRow]) -> Table:
-    """The rows with the columns that the method has numbers for."""
+    """A table with the columns that the method has numbers for."""
     table = Table()
     table.add_column("class", overflow="fold")
     table.add_column("learned")

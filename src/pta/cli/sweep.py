@@ -24,10 +24,8 @@ from pta.evaluation.sweep import sweep as sweep_grid
 from pta.evaluation.sweep_figure import draw, require_figure
 from pta.files import write_atomically
 
-_WIDEST = 7  # values of a second parameter that fit side by side
-_WARNING = (
-    "* the highest here. A value chosen by these labels must be reported on other data: never tune on what you report."
-)
+_WIDEST = 7  # columns of a matrix
+_WARNING = "* highest accuracy. It was chosen with these labels: report the chosen value on other data."
 
 
 def sweep(
@@ -46,9 +44,7 @@ def sweep(
     lookahead: options.Lookahead = False,
     batch: options.StreamBatch = None,
     device: options.Device = "cpu",
-    results: Annotated[
-        Path, typer.Option(help="Folder that keeps what was measured, so that nothing is measured twice.")
-    ] = Path("pta-results"),
+    results: Annotated[Path, typer.Option(help="Cache of finished results.")] = Path("pta-results"),
     json: Annotated[Path | None, typer.Option(help="Write one record per point and seed; - for stdout.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write one row per point.")] = None,
     plot: Annotated[
@@ -56,7 +52,7 @@ def sweep(
     ] = None,
     replace: options.Replace = False,
 ) -> None:
-    """Measure a method over a grid of parameters. Called again, it goes on where it was interrupted."""
+    """Measure a method over a grid of parameters. Resumes; finished results are cached."""
     grid = read_grid(set_)
     order = Stream(stream, gamma, prefix, drop_last, lookahead)
     if plot is not None:
@@ -77,7 +73,7 @@ def sweep(
             told = on_batch(bar, task, data.name)
             for point in sweep_grid(ResultStore(results), data, grid, seeds, stream=order, batch=batch, on_batch=told):
                 swept[data.name].append(point)
-                done += length  # of which the store may have given a part or all
+                done += length  # also if the results were cached
                 bar.update(task, completed=done)
     if csv is not None:
         write_atomically(csv, sweep_csv(grid, swept).encode())
@@ -101,12 +97,12 @@ def read_grid(settings: Sequence[str]) -> Grid:
         values[name] = found
         methods[adapter_class(method).name] = None
     if len(methods) > 1:
-        raise InvalidParameter(f"one method is swept at a time, not {' and '.join(methods)}; call pta sweep for each")
+        raise InvalidParameter(f"pta sweep takes one method, not {' and '.join(methods)}; call it for each")
     return Grid(next(iter(methods)), values)
 
 
 def split_values(given: str) -> list[str]:
-    """The values of a list, apart at commas that stand outside brackets and quotes.
+    """Split a list at the commas outside brackets and quotes.
 
     >>> split_values('1, [2,3],"a,b"')
     ['1', '[2,3]', '"a,b"']
@@ -126,7 +122,7 @@ def _show(grid: Grid, swept: Swept) -> None:
         highest = max(point.accuracy for point in points)
         print_lines(
             f"{dataset}: accuracy of {grid.method} in %, mean over {len(points[0].records)} seed(s), and gain over "
-            f"zero-shot, which has {points[0].zero_shot:.2f}"
+            f"zero-shot ({points[0].zero_shot:.2f})"
         )
         table = Table()
         cells = [_cell(point, highest) for point in points]

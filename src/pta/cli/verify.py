@@ -1,4 +1,4 @@
-"""`pta verify`: a model's zero-shot accuracies beside the published ones."""
+"""`pta verify`: compare a model's zero-shot accuracies with published ones."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,20 +19,20 @@ from pta.limits import USUAL_LIMITS, Limits
 
 def verify(
     model: Annotated[str, typer.Argument(help="As for --model: hf:…, openclip:…, file:… or ulip:….")],
-    data: Annotated[Path, typer.Option(help="The folder that holds the datasets; see pta datasets.")],
+    data: Annotated[Path, typer.Option(help="Folder that holds the datasets; see pta datasets.")],
     templates: Annotated[
-        str, typer.Option(help="Compare with what was published for: vanilla, clip, coop or dpe.")
+        str, typer.Option(help="Templates of the published values: vanilla, clip, coop or dpe.")
     ] = "clip",
     architecture: Annotated[
         str | None,
-        typer.Option(help="Compare with ViT-B/16, RN50 or ULIP (PointBERT).", show_default="what the model is"),
+        typer.Option(help="Compare with ViT-B/16, RN50 or ULIP (PointBERT).", show_default="the model's"),
     ] = None,
     descriptions: Annotated[
-        Path | None, typer.Option(help="For dpe: a folder with the sentences of each set, DATASET.json.")
+        Path | None, typer.Option(help="For dpe: folder with sentences for each class, DATASET.json.")
     ] = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
-    tolerance: Annotated[float, typer.Option(min=0, help="Points of difference that are still the same model.")] = 0.5,
-    features: Annotated[Path, typer.Option(help="Folder to keep feature files in.")] = Path("features"),
+    dataset: Annotated[list[str] | None, typer.Option(help="Only this dataset; may be repeated.")] = None,
+    tolerance: Annotated[float, typer.Option(min=0, help="Largest difference in points that counts as equal.")] = 0.5,
+    features: Annotated[Path, typer.Option(help="Folder for feature files.")] = Path("features"),
     fast_decode: options.FastDecode = False,
     decode: options.Decode = "auto",
     decode_memory: options.DecodeMemory = options.USUAL_DECODE_MEMORY,
@@ -45,7 +45,7 @@ def verify(
     max_bytes: options.MaxBytes = USUAL_LIMITS.max_bytes,
     json: Annotated[Path | None, typer.Option(help="Write the table as JSON; - for stdout.")] = None,
 ) -> None:
-    """Check a model against published zero-shot accuracies, on the datasets that are here. Exit code 1: it differs."""
+    """Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."""
     require_place(json)
     options.require_folder("--data", data)
     encoder = options.open_model(model, device, dtype)
@@ -67,7 +67,7 @@ def verify(
         print_table(_table(verdicts, title, tolerance))
     differences = [abs(verdict.difference) for verdict in verdicts if verdict.difference is not None]
     if not differences:
-        raise InvalidParameter(f"no dataset could be measured in {data}; see pta datasets check")
+        raise InvalidParameter(f"no dataset could be measured in {data}; check them with pta datasets check")
     if max(differences) > tolerance:
         raise typer.Exit(1)
 
@@ -82,7 +82,7 @@ def _table(verdicts: list[Verdict], title: str, tolerance: float) -> Table:
         if verdict.measured is None or verdict.difference is None:
             table.add_row(verdict.dataset, "", published, "", "", plain(verdict.note))
             continue
-        same = "the same" if abs(verdict.difference) <= tolerance else "differs"
+        same = "equal" if abs(verdict.difference) <= tolerance else "differs"
         note = f"{same}; {verdict.note}" if verdict.note else same
         measured = (f"{verdict.measured:.2f}", f"{verdict.difference:+.2f}")
         table.add_row(verdict.dataset, f"{verdict.images:,}", published, *measured, plain(note))

@@ -1,4 +1,4 @@
-"""Labelled data to adapt on and to measure with."""
+"""Labelled datasets, for adaptation and evaluation."""
 
 from pta.datasets.open import open_samples
 from pta.datasets.sample_set import SampleFile, SampleSet, TarMember

@@ -1,4 +1,4 @@
-"""The sixteen image sets and two sets of clouds of this field, as data: where they lie, their names, their counts."""
+"""The catalogue of sixteen image datasets and two point-cloud datasets: folders, class names, sample counts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

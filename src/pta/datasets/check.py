@@ -1,4 +1,4 @@
-"""Is a catalogued set complete? In plain words: what is missing, and where one gets it."""
+"""Checks whether a copy of a catalogued dataset is complete; says what is missing and where to get it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Report:
-    """What was found of a set, what its publication says there is, and what is wrong, a sentence each."""
+    """The found and the published counts of a dataset, and its problems, one sentence each."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ def check(name: str | Entry, root: str | Path, watch: Watch = lambda done, total
     """
     entry = name if isinstance(name, Entry) else find_entry(name)
     if not isinstance(root, str | Path) or not Path(root).is_dir():
-        raise UnreadableFile(f"no such folder: {shown(root)}; it should be the one that holds the datasets")
+        raise UnreadableFile(f"no such folder: {shown(root)}; give the folder that holds the datasets")
     root = Path(root)
     return _check_parts(entry, root, watch) if entry.parts else _check_one(entry, root, watch)
 
@@ -66,7 +66,7 @@ def _gaps(entry: Entry, listing: Listing) -> list[str]:
     problems = []
     if listing.missing:
         missing = [image.key for image in listing.missing]
-        problems.append(f"{len(missing):,} images are listed but not there: {_some(missing)}")
+        problems.append(f"{len(missing):,} images are listed but missing: {_some(missing)}")
     occurring = set(listing.labels)
     absent = [name for label, name in enumerate(listing.class_names) if label not in occurring]
     if absent:
@@ -89,9 +89,9 @@ def _check_parts(entry: Entry, root: Path, watch: Watch) -> Report:
         reports.append(_check_one(_part(entry, part), root, watch_part))
     absent = [part for part in parts if part not in there]
     problems = [f"{part}: {one}" for part, report in zip(there, reports, strict=True) for one in report.problems]
-    notes = [f"{len(there)} of {len(parts)} parts are here; not here, and not counted: {_some(absent)}"]
+    notes = [f"{len(there)} of {len(parts)} parts were found; missing, and not counted: {_some(absent)}"]
     if not there:
-        problems = missing_places(entry, root) or [f"none of its {len(parts)} parts are here: {_some(parts)}"]
+        problems = missing_places(entry, root) or [f"none of its {len(parts)} parts were found: {_some(parts)}"]
     images, classes = sum(one.images for one in reports), min((one.classes for one in reports), default=0)
     expected = sum(_part(entry, part).count or 0 for part in there) or entry.count
     counts, notes = (images, expected, classes, entry.classes), notes if there and absent else []

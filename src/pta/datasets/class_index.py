@@ -43,7 +43,7 @@ class ClassIndex:
         labels = self._labels.get(matching_name(name), [])
         if not labels:
             known = nearest(matching_name(name), self._labels)
-            raise InvalidParameter(f"{what} {name!r} is none of the {len(self._labels)} classes; {known}")
+            raise InvalidParameter(f"{what} {name!r} is not one of the {len(self._labels)} classes; {known}")
         if len(labels) > 1:
             raise InvalidParameter(
                 f"{what} {name!r} could be any of the classes {', '.join(map(str, labels))}, which share this name; "

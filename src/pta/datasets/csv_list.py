@@ -36,7 +36,7 @@ def open_csv(file: Path, class_names: Sequence[str] | None = None) -> SampleSet:
     if class_names is not None:
         return SampleSet(file.stem, tuple(class_names), samples, _numbers(file, labels, class_names))
     if all(whole_number(label) is not None for _, label in labels):
-        raise InvalidParameter(f"{file}: the labels are numbers; give the class names that they stand for")
+        raise InvalidParameter(f"{file}: the labels are numbers; give their class names")
     names = sorted({label for _, label in labels})
     number = {name: number for number, name in enumerate(names)}
     return SampleSet(file.stem, tuple(names), samples, np.array([number[label] for _, label in labels], np.int64))
@@ -59,7 +59,7 @@ def _rows(file: Path) -> Rows:
     except csv.Error as error:
         raise UnreadableFile(f"{file}: line {reader.line_num} is not CSV: {error}") from None
     if not rows:
-        raise UnreadableFile(f"{file} lists nothing")
+        raise UnreadableFile(f"{file} lists no samples")
     return rows
 
 

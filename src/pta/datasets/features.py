@@ -1,4 +1,4 @@
-"""Feature files: image features, text anchors, class names and perhaps labels, computed once and used by everything.
+"""Feature files: image features, text anchors, class names and optional labels.
 
 `.npz` or `.safetensors` with `image_features` (N×d), `text_features` (C×d), `classnames` (C; in safetensors a JSON list
 in the metadata), and optionally `labels` (N), `scale`, `bias`, `view_features` (N×views×d), `patch_features`
@@ -221,5 +221,5 @@ def _origin(about: dict[str, Any], name: str) -> tuple[str, str, str]:
     made: dict[str, Any] = images if isinstance(images, dict) else {"architecture": None}
     origin = (dataset, made.get("architecture", ""), made.get("decoder", ""))
     if not all(isinstance(one, str) for one in origin):
-        raise UnreadableFile("its description does not say in words which dataset, architecture and decoder it is of")
+        raise UnreadableFile("its description does not name dataset, architecture and decoder")
     return origin

@@ -106,7 +106,7 @@ def _require_sound(entry: Entry, root: Path, rows: Sequence[Row], names: Sequenc
         raise UnreadableFile(f"{file} lists no images")
     for path, label, name in rows:
         if not is_inside(path):
-            raise UnreadableFile(f"{file} points to {path!r}, outside of {folder}; it is damaged or not to be trusted")
+            raise UnreadableFile(f"{file} points to {path!r}, outside of {folder}; it is damaged or malicious")
         if label >= len(known):
             raise UnreadableFile(f"{file}: label {label} of {path} does not exist; {entry.id} has {len(known)} classes")
         if names is None and matching_name(name) != matching_name(known[label]):
@@ -138,7 +138,7 @@ def _in_folders(entry: Entry, root: Path, names: Sequence[str] | None, watch: Wa
     labels = {name: label for label, name in enumerate(entry.class_folders)}
     if loose := loose_images(folder):
         raise UnreadableFile(
-            f"{len(loose):,} images ({loose[0]}, …) lie directly in {folder}; they belong into its class folders, "
+            f"{len(loose):,} images ({loose[0]}, …) are directly in {folder}; move them into its class folders, "
             f"such as {next(iter(labels))}"
         )
     folders, entered = len(sub_folders(folder)), count(1)
@@ -150,7 +150,7 @@ def _in_folders(entry: Entry, root: Path, names: Sequence[str] | None, watch: Wa
     keys = sample_files(folder, entered=tell)
     if strange := sorted({key.partition("/")[0] for key in keys} - labels.keys()):
         raise UnreadableFile(
-            f"{folder / strange[0]} is none of the {len(labels)} class folders of {entry.id}; is it another dataset?"
+            f"{folder / strange[0]} is not one of the {len(labels)} class folders of {entry.id}; is it another dataset?"
         )
     keys, remarks = _filtered(entry, keys)
     if names is None:

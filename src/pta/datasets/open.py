@@ -1,4 +1,4 @@
-"""`open_samples`: one way into every kind of collection."""
+"""`open_samples`: open any kind of dataset."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ def open_samples(
     class_names: Sequence[str] | None = None,
     modality: Modality = IMAGES,
 ) -> SampleSet:
-    """The samples of a source, not read yet.
+    """Open a source of samples, without reading them.
 
     Args:
         source: the id of a catalogued set, perhaps with a variant (`dtd`, `imagenet_a/legacy`, `imagenet_c/fog/5`), in
@@ -57,7 +57,7 @@ def _open_own(source: str | Path, class_names: Sequence[str] | None, modality: M
         raise UnreadableFile(_no_such(str(source)))
     if path.suffix.lower() == ".csv":
         return open_csv(path, class_names)
-    raise UnreadableFile(f"{path} is no source of samples; give a folder, a .csv with path,label, or .tar shards")
+    raise UnreadableFile(f"{path} is not a source of samples; give a folder, a .csv with path,label, or .tar shards")
 
 
 def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] | None) -> SampleSet:
@@ -69,9 +69,9 @@ def _open_catalogued(source: str, root: Path | None, class_names: Sequence[str] 
     if entry.parts:
         example = "/".join(known[0] for known in entry.parts[:-1])
         raise InvalidParameter(
-            f"{source} is many datasets; choose one, for example {source}/{example}/{entry.parts[-1][-1]}"
+            f"{source} has many parts; choose one, for example {source}/{example}/{entry.parts[-1][-1]}"
         )
-    advice = f"'pta datasets check {source} --data {root}' says all that is missing"
+    advice = f"'pta datasets check {source} --data {root}' lists all that is missing"
     absent = missing_places(entry, root)
     if absent:
         raise UnreadableFile(f"{source}: {absent[0]}; {advice}")

@@ -1,4 +1,4 @@
-"""SampleSet: a list of samples that are read one by one when they are wanted, with their labels if they are known."""
+"""SampleSet: a list of samples that are read on demand, with their labels if known."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from pta.modality import IMAGES, Modality
 
 
 class SampleReference(Protocol):
-    """A sample that can be read when its turn comes."""
+    """A sample that is read on demand."""
 
     @property
     def key(self) -> str:

@@ -106,7 +106,7 @@ def open_shards(source: str, class_names: Sequence[str] | None = None, modality:
         unlabelled = samples[labels.index(None)].key
         raise UnreadableFile(f"{unlabelled} has no {_LABEL} beside it, others have; either all or none need one")
     if class_names is None:
-        raise InvalidParameter(f"{source} has labels, which are numbers; give the class names that they stand for")
+        raise InvalidParameter(f"{source} has labels, which are numbers; give their class names")
     classes = len(class_names)
     for sample, label in zip(samples, known, strict=True):
         if label >= classes:
@@ -135,7 +135,7 @@ def labels_and_samples(
             continue
         key = str(path.with_name(stem))
         if key in (labels if extension == _LABEL else samples):
-            raise UnreadableFile(f"{archive}: {member.name} is not the only one of its kind called {key}")
+            raise UnreadableFile(f"{archive}: {member.name} is a second file for the key {key}")
         if extension == _LABEL:
             file.seek(member.offset_data)
             labels[key] = _label(file.read(min(member.size, _LONGEST_LABEL)), f"{archive}: {member.name}")
@@ -155,7 +155,7 @@ class _Header(tarfile.TarInfo):
         if self.type in _DESCRIBING and tar.fileobj is not None:
             start = tar.fileobj.tell()
             if self.size > _LONGEST_HEADER or _ENDLESS_DIGITS.search(tar.fileobj.read(self.size)):
-                raise tarfile.ReadError(f"a header of {self.size:,} bytes is not sane")
+                raise tarfile.ReadError(f"a header of {self.size:,} bytes is too long")
             tar.fileobj.seek(start)
         return super()._proc_member(tar)  # type: ignore[misc]
 
@@ -170,7 +170,7 @@ def members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
                 yield member
         file.seek(tar.offset)
         if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-            raise tarfile.ReadError("it stops without the mark that ends an archive")
+            raise tarfile.ReadError("it ends without the end mark of an archive")
 
 
 def _refuse_compressed(archive: Path, file: BinaryIO) -> None:

@@ -74,7 +74,7 @@ def _exhibit(source: str) -> Exhibit:
         severities="of 0 to 4",
         templates=POINT_TEMPLATES,
         origin=_ORIGINS[source],
-        model="embedded-points, trained on procedural shapes and other furniture: small, and at home with nothing "
+        model="embedded-points, trained on procedural shapes and other furniture: a small model that knows nothing "
         "else, so these numbers say nothing about ULIP itself",
         still=still_cloud,
         shown=turning_cloud,

@@ -1,4 +1,4 @@
-"""Exhibit: what a demonstration says and shows about its samples, whatever they are."""
+"""Exhibit: the texts and pictures of a demonstration for one kind of samples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ FASHION = Exhibit(
     severities="of 5",
     templates=EMBEDDED_TEMPLATES,
     origin="the first {} of Fashion-MNIST’s test file (Zalando SE, MIT licence)",
-    model="the one embedded in pta, trained on Fashion-MNIST’s training images: small, and at home with nothing but "
+    model="the one embedded in pta, trained on Fashion-MNIST’s training images: a small model that knows only "
     "clothes, so these numbers say nothing about CLIP itself",
     still=picture,
     shown=picture,

@@ -40,10 +40,10 @@ def render_report(result: DemoResult) -> str:
         "verdict": escape(result.verdict).replace(" %", _UNIT),
         "caveat": f'<p class="caveat">{escape(result.caveat)}</p>' if result.caveat else "",
         "tiles": tiles(
-            (_percent(result.before), "right by zero-shot"),
-            (_percent(result.after), "right by PTA"),
+            (_percent(result.before), "accuracy of zero-shot"),
+            (_percent(result.after), "accuracy of PTA"),
             (f'<span class="{mood(result.gain)}">{_points(result.gain)}</span>', "points of difference"),
-            (f"{len(fixed)} / {len(broken)}", "fixed / broken answers"),
+            (f"{len(fixed)} / {len(broken)}", "fixed / broken predictions"),
         ),
         "first_images": _first_images(result),
         "curve_begin": first_shown(len(result)),

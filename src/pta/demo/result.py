@@ -1,4 +1,4 @@
-"""DemoResult: what a demonstration gave, and every number that is told about it."""
+"""DemoResult: the result of a demonstration, and every reported number."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -165,7 +165,7 @@ class DemoResult:
 
     @property
     def caveat(self) -> str:
-        """A sentence of caution where the difference may be luck, otherwise empty."""
+        """A caveat if the difference may be chance, otherwise empty."""
         small = self.gain != 0 and chance_of_split(len(self.fixed), len(self.broken)) > _CAN_BE_CHANCE
         return "A difference this small can be chance." if small else ""
 

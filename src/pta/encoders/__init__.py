@@ -1,4 +1,4 @@
-"""From samples, such as images or point clouds, and texts to unit features."""
+"""Models: samples, such as images or point clouds, and texts to unit features."""
 
 from pta.encoders.cloud_encoder import CloudEncoder
 from pta.encoders.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder

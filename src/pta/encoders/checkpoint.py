@@ -50,10 +50,10 @@ def _settings(file: Path, weights: State, state: State, activation: str | None) 
         return found
     shape_of(state, "text_projection", 2)  # what is no CLIP model should be told so, rather than asked for more
     if shape_of(state, "visual.conv1.weight", 4)[0] > _WIDEST_WITH_USUAL_HEADS:
-        raise UnavailableModel(f"it does not say how wide its attention heads are; put its {OPEN_CLIP} beside it")
+        raise UnavailableModel(f"the width of its attention heads is unknown; put its {OPEN_CLIP} beside it")
     if activation is None:
         raise UnavailableModel(
-            f"it does not say its activation; put its {OPEN_CLIP} or {TRANSFORMERS} beside it, or write "
+            f"its activation is unknown; put its {OPEN_CLIP} or {TRANSFORMERS} beside it, or write "
             f"file:{file}#quickgelu (OpenAI's weights) or …#gelu (most others)"
         )
     return ClipSettings()

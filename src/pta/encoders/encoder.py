@@ -1,4 +1,4 @@
-"""Encoder: what every model is to its users, wherever its weights come from."""
+"""Encoder: the interface of every model."""
 
 import hashlib
 import json
@@ -47,11 +47,10 @@ class ViewMaker(Protocol):
 class Encoder(nn.Module, Model, ABC):
     """Samples of one modality and texts to unit rows of one space.
 
-    A model says which files it reads (`modality`), how one becomes a raw sample (`prepare`) and how cosines become
-    logits (`scale`, `bias`), and implements the differentiable half: `features`, and for texts `tokenize`, `embed_ids`
-    and `text_from_embeddings`, or only `text_features` if its text tower takes no embeddings. It may have
-    `patch_features`, and `image_tower` if patches go through blocks. `prompt_tower` and what is asked of it in daily
-    use, `encode` and `encode_texts`, follow.
+    A model declares the files it reads (`modality`), how a file becomes a raw sample (`prepare`) and how cosines become
+    logits (`scale`, `bias`). It implements the differentiable half: `features`, and for texts `tokenize`, `embed_ids`
+    and `text_from_embeddings`, or only `text_features` if its text tower takes no embeddings. `patch_features` is
+    optional, as is `image_tower` for a tower of blocks. `prompt_tower`, `encode` and `encode_texts` follow.
     """
 
     modality: ClassVar[Modality]
@@ -172,7 +171,7 @@ class Encoder(nn.Module, Model, ABC):
         embeddings = torch.cat([own[:, : prompts.lead], contexts, own[:, prompts.shared :]], dim=1)
         return self.text_from_embeddings(embeddings, prompts.mask)
 
-    # -- what a user calls: no gradients, any number at once, float32 out ---------------------------------------------
+    # -- for users: no gradients, any number at once, float32 out -----------------------------------------------------
     # `no_grad` and not `inference_mode`: features that a prompt is tuned against must be allowed in a graph.
 
     @torch.no_grad()

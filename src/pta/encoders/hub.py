@@ -1,4 +1,4 @@
-"""Asking the model hub, before anything is fetched from it, whether that can work: in seconds and in plain words."""
+"""Checks within seconds whether the model hub can be reached, before anything is downloaded."""
 
 from pta.errors import UnavailableModel, first_line
 
@@ -6,7 +6,7 @@ _SECONDS = 10  # the hub's own client asks six times, over half a minute and alo
 
 
 def require_reachable(repository: str, *, model: str, instead: str) -> None:
-    """Refuse a model whose repository on the hub cannot be had; `instead` is the local form of its name."""
+    """Refuse a model whose hub repository is not available; `instead` is the local form of its name."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 
@@ -20,10 +20,10 @@ def require_reachable(repository: str, *, model: str, instead: str) -> None:
     except RepositoryNotFoundError:
         reason = "the hub knows no such model, or it is private"
     except HfHubHTTPError as error:
-        reason = f"the hub answers: {first_line(error)}"
+        reason = f"the hub says: {first_line(error)}"
     except Exception:  # whatever the HTTP library of the day raises without a network
         reason = "the hub cannot be reached"
     raise UnavailableModel(
         f"{model} is not on this machine and could not be fetched ({reason}); give a local {instead}, "
-        "or --model embedded for a trial (it knows clothing only)"
+        "or try --model embedded (it knows clothing only)"
     )

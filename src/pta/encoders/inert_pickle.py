@@ -1,4 +1,4 @@
-"""What a pickle describes, without building it.
+"""The description in a pickle, without building any object.
 
 A pickle is a program for a small stack machine, and Python's own machine imports and calls whatever the program names.
 This one imports nothing and calls nothing. Strings, integers, tuples and dicts with string keys become themselves, an

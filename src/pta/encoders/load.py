@@ -1,9 +1,9 @@
-"""A model by name, which says where it comes from.
+"""Models by name; the prefix of a name is its source.
 
 Names are `embedded`, `embedded-points`, `hf:…`, `openclip:…`, `file:…`, `ulip:…`, or `KIND:…`.
 
-Other installed packages declare a KIND in the entry-point group `pta.encoders`: the place of a function that takes what
-follows the colon, and gives an `Encoder`.
+Other installed packages declare a KIND in the entry-point group `pta.encoders`: a function that takes the text after
+the colon and returns an `Encoder`.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ _KINDS = (
 
 
 def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> Encoder:
-    """The model of that name, ready on a device (`auto`: a GPU if there is one) in a precision.
+    """Load a model by name, on a device (`auto`: a GPU if there is one) and in a precision.
 
     >>> load_encoder("embedded").dim
     128
@@ -62,12 +62,12 @@ def _load(name: str) -> Encoder:
         raise UnavailableModel(f"no model is called {name!r}; {_meant(name)}")
     encoder = declared(rest)
     if not isinstance(encoder, Encoder):
-        raise UnavailableModel(f"{kind} is declared by an installed package, but gives no pta.encoders.Encoder")
+        raise UnavailableModel(f"{kind} is declared by a plugin, but does not return a pta.encoders.Encoder")
     return encoder
 
 
 def _meant(name: str) -> str:
-    """What somebody may have meant who named a model that is none: the tail of an error message.
+    """The end of an error message about an unknown model: a suggestion, or the list of models.
 
     >>> _meant("openai/clip-vit-base-patch16"), _meant("embeded"), _meant("HF:openai/clip")
     ("did you mean 'hf:openai/clip-vit-base-patch16'?", "did you mean 'embedded'?", "did you mean 'hf:openai/clip'?")

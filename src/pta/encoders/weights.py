@@ -67,7 +67,7 @@ def _read_archive(file: Path) -> Weights:
     with _ShortReads(file) as opened, zipfile.ZipFile(opened) as archive:
         records = _Records(archive)
         if "byteorder" in records and records.content("byteorder", _LONGEST_WORD) != sys.byteorder.encode():
-            raise UnreadableFile("it was written on a machine with another order of bytes")
+            raise UnreadableFile("it was written on a machine with another byte order")
         root = read_pickle(records.content("data.pkl", _LARGEST_PICKLE))
         stored = state_dict_in(root)
         _require_bounded(stored.values(), records, file.stat().st_size)

@@ -81,7 +81,7 @@ def _refreshed(R: Tensor, P: Tensor, times: int, rule: Rule, arrived_within: flo
 def _replay_settles(P: Tensor, R: Tensor, new_P: Tensor, change: AffineMap, segment: Segment) -> bool:
     """Whether R after the tail is the stream's, although R before the tail is not, in classes touched before it.
 
-    R before the tail is a mixture of R and P before the segment and of the features that were learnt. All of them are
+    R before the tail is a mixture of R and P before the segment and of the features that were learned. All of them are
     within some angle of the new P; if that is a right angle or less, so is every mixture of them.
     """
     touched = change.log_decay < 0

@@ -1,1 +1,1 @@
-"""Running methods over streams and saying what came of it."""
+"""Running methods over streams, and measuring the results."""

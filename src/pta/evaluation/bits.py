@@ -1,4 +1,4 @@
-"""Which samples a method got right, as a short text: bits in base64, the first sample in the highest bit."""
+"""Correctness per sample as a short text: bits in base64, the first sample in the highest bit."""
 
 import base64
 import binascii
@@ -27,11 +27,11 @@ def read_bits(text: str, count: int) -> NDArray[np.bool_]:
     try:
         packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
     except (binascii.Error, ValueError, TypeError):
-        raise UnreadableFile("the record of right answers is not base64 (truncated or damaged?)") from None
+        raise UnreadableFile("the record of correct predictions is not base64 (truncated or damaged?)") from None
     if not isinstance(count, int) or len(packed) != -(-count // 8):
         there = f"{8 * len(packed)} bits where there are {shown(count)} samples"
-        raise UnreadableFile(f"the record of right answers has {there}")
+        raise UnreadableFile(f"the record of correct predictions has {there}")
     values = np.unpackbits(packed, count=count).astype(np.bool_)
     if write_bits(values) != text:
-        raise UnreadableFile(f"the record of right answers says something beyond its {count} samples (damaged?)")
+        raise UnreadableFile(f"the record of correct predictions has bits beyond its {count} samples (damaged?)")
     return values

@@ -1,4 +1,4 @@
-"""Evaluations that are made once: what a store already has is not run again."""
+"""Cached evaluations: results in the store are not computed again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -57,9 +57,9 @@ def evaluate_once(
     model: Model | None = None,
     on_batch: OnBatch | None = None,
 ) -> Iterator[Record]:
-    """The record of each seed, in no particular order; those that the store has are not made again.
+    """The record of each seed, in no particular order; cached records are not computed again.
 
-    What another process is just making is waited for after everything else is done.
+    Records that another process is computing are waited for at the end.
     """
     stream, seeds = stream or Stream(), require_seeds(seeds)
     run = partial(evaluate, data, {method: parameters}, stream=stream, batch=batch, model=model, on_batch=on_batch)
@@ -80,7 +80,7 @@ def evaluate_once(
 
 
 def made_from(inputs: Inputs, data: FeatureFile) -> Record:
-    """Where a record comes from."""
+    """The provenance of a record."""
     return {
         "key": result_key(inputs),
         "features": inputs["features"],

@@ -1,4 +1,4 @@
-"""Is one contender better than another, or is it noise? A paired bootstrap over the samples that both have seen.
+"""Comparison of two contenders by a paired bootstrap over the samples that both have predicted.
 
 1. For every sample, d is how often B is right on it minus how often A is, over the orders that both have run.
 2. Resample the samples, with replacement, and take the mean of d; many times. As d has few distinct values, drawing how
@@ -26,7 +26,7 @@ _DIGITS = 12  # of a mean: thirds do not add up exactly, and the last bits must 
 
 @dataclass(frozen=True)
 class Resampling:
-    """How an interval is found: its level, from how many resamples, drawn by which seed."""
+    """How an interval is computed: confidence level, number of resamples, and seed."""
 
     level: float = 0.95
     resamples: int = 20_000
@@ -62,7 +62,7 @@ def _mean(differences: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A on one dataset; accuracies and differences in percent, and on the samples that both have seen."""
+    """B against A on one dataset; accuracies and differences in percent, on the samples that both have predicted."""
 
     a: Contender
     b: Contender
@@ -79,13 +79,13 @@ class Comparison:
 
     @property
     def better(self) -> str | None:
-        """A or B, if the interval leaves 0 out."""
+        """A or B, if the interval excludes 0."""
         low, high = self.interval
         return "B" if low > 0 else "A" if high < 0 else None
 
     @property
     def samples_needed(self) -> int | None:
-        """About how many samples would tell a difference of this size, where these do not."""
+        """About how many samples a difference of this size would need to be significant."""
         if self.better or not self.difference:
             return None
         z = NormalDist().inv_cdf((1 + self.resampling.level) / 2)
@@ -102,14 +102,14 @@ class Comparison:
     def verdict(self) -> str:
         """The verdict in a sentence."""
         if not self.better and not self.standard_error:
-            return f"{self.answer}: both are right equally often on each of {self.n:,} samples"
+            return f"{self.answer}: both are correct equally often on each of {self.n:,} samples"
         low, high = self.interval if self.better != "A" else (-self.interval[1], -self.interval[0])
         within = f"({100 * self.resampling.level:g} %: {points(low)} to {points(high)})"
         if self.better:
             return f"{self.answer} by {abs(self.difference):.2f} points {within}"
         noise = f"{points(self.difference)} points is within the noise of {self.n:,} samples {within}"
         needed = self.samples_needed
-        advice = f"; about {needed:,} samples would be needed to tell such a difference" if needed else ""
+        advice = f"; a significant difference of this size would need about {needed:,} samples" if needed else ""
         return f"{self.answer}: the difference of {noise}{advice}"
 
     def record(self) -> Record:
@@ -167,7 +167,7 @@ def compare(a: Contender, b: Contender, resampling: Resampling | None = None) ->
         fixed, broken = fixed + int((after & ~before).sum()), broken + int((before & ~after).sum())
     both = times > 0
     if not both.any():
-        raise InvalidSamples(f"{a.dataset}: no sample was seen by both A and B")
+        raise InvalidSamples(f"{a.dataset}: A and B have no sample in common")
     rate_a, rate_b = (100 * float((right[both] / times[both]).mean()) for right in (right_a, right_b))
     differences = (right_b - right_a)[both] / times[both]
     low, high = resampling.interval(differences)

@@ -1,4 +1,4 @@
-"""Contenders: what is compared, what each is called, and who is compared with whom."""
+"""Contenders: the results that are compared, their names, and their pairing."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def as_given(value: Any) -> str:
 def pair(
     first: Sequence[Contender], second: Sequence[Contender], a: Choice | None = None, b: Choice | None = None
 ) -> list[tuple[Contender, Contender]]:
-    """Who is compared with whom on each dataset that is in both: the only ones, the chosen ones, or namesakes."""
+    """The pairs to compare on each shared dataset: the only ones, the chosen ones, or those of the same name."""
     pairs: list[tuple[Contender, Contender]] = []
     for dataset in shared_datasets(first, second):
         ours, theirs = ([one for one in side if one.dataset == dataset] for side in (first, second))
@@ -107,7 +107,7 @@ def shared_datasets(first: Sequence[Contender], second: Sequence[Contender]) -> 
 
 
 def _namesakes(ours: Sequence[Contender], theirs: Sequence[Contender]) -> list[tuple[Contender, Contender]]:
-    """Each with that of the same settings, or else of the same method, if both sides have the same of them."""
+    """Pairs of the same settings, or else of the same method, if both sides have the same ones."""
     for name in attrgetter("identity"), attrgetter("method"):
         left, right = ({name(one): one for one in side} for side in (ours, theirs))
         if left.keys() == right.keys() and len(left) == len(ours) and len(right) == len(theirs):

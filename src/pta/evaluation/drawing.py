@@ -1,10 +1,10 @@
-"""Figures are drawn with matplotlib, an extra, imported when the first is wanted."""
+"""Figures need matplotlib, an optional extra that is imported on use."""
 
 from pta.errors import MissingPackage, how_to_install
 
 
 def require_matplotlib() -> None:
-    """Refuse to begin work for a figure that could not be drawn."""
+    """Refuse a figure that could not be drawn, before any work."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:

@@ -20,7 +20,7 @@ from pta.streams import iid
 from pta.towers import Model
 
 OnBatch = Callable[[str, int, int], None]
-"""Told method, seed and number of samples as batches are done."""
+"""Called with method, seed and number of samples after each batch."""
 
 _WARM_UP = 16  # samples
 _SAMPLES_TO_COMPARE = 4
@@ -75,8 +75,8 @@ def evaluate(
 ) -> Iterator[Evaluation]:
     """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.
 
-    `batch` is the stream's usual one unless given; `model` is for methods that need one of its towers. What zero-shot
-    got right is counted on the very samples of the run.
+    `batch` is the stream's default unless given; `model` is for methods that need one of its towers. Zero-shot's
+    accuracy is that of the same samples.
     """
     named = isinstance(methods, Mapping) and all(isinstance(given, Mapping) for given in methods.values())
     listed = plain_list(seeds)
@@ -124,4 +124,4 @@ def require_same_model(model: Model, data: FeatureFile) -> None:
     made = model.image_tower().features(some.raw).cpu().to(some.features)
     same = made.shape == some.features.shape
     if not same or bool((torch.cosine_similarity(made, some.features) < _SAME_DIRECTION).any()):
-        raise InvalidSamples("the model does not make the file's features of its pixels; name the one that did")
+        raise InvalidSamples("this model gives other features for the file's pixels; name the model that made them")

@@ -1,4 +1,4 @@
-"""The parts that reports share: a page that loads nothing, and what stands on it."""
+"""The common parts of HTML reports: a self-contained page and its elements."""
 
 from collections.abc import Mapping
 from html import escape

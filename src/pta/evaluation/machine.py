@@ -1,4 +1,4 @@
-"""Where something ran, in words: what every time that is reported is reported with."""
+"""The machine of a measurement, in words; every reported time names it."""
 
 import platform
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is counted of a run: accuracy along the stream and class by class, calibration, changes against zero-shot."""
+"""Metrics of a run: accuracy along the stream and per class, calibration, changes against zero-shot."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ _BINS = 15  # the usual number for calibration errors
 
 
 def accuracy(right: Right) -> float:
-    """Percentage of right answers.
+    """Percentage of correct predictions.
 
     >>> accuracy(np.array([True, False, True, True]))
     75.0
@@ -21,7 +21,7 @@ def accuracy(right: Right) -> float:
 
 
 def online_accuracy(right: Right) -> NDArray[np.float64]:
-    """Percentage of right answers up to and including each position of the stream.
+    """Percentage of correct predictions up to and including each position of the stream.
 
     >>> online_accuracy(np.array([True, False, True, True])).round(1).tolist()
     [100.0, 50.0, 66.7, 75.0]
@@ -30,7 +30,7 @@ def online_accuracy(right: Right) -> NDArray[np.float64]:
 
 
 def class_accuracies(right: Right, labels: NDArray[np.int64], classes: int) -> list[float | None]:
-    """Percentage of right answers for each class, None for those that do not occur.
+    """Percentage of correct predictions per class, None for classes that do not occur.
 
     >>> class_accuracies(np.array([True, False, True]), np.array([2, 2, 0]), 3)
     [100.0, None, 50.0]
@@ -52,7 +52,7 @@ def calibration_error(confidences: NDArray[np.floating], right: Right) -> float:
 
 
 def changes(right: Right, before: Right) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many wrong answers were fixed and how many right ones broken, up to and including each position.
+    """How many wrong predictions were fixed and how many correct ones broken, up to and including each position.
 
     >>> fixed, broken = changes(np.array([True, True, False]), np.array([False, True, True]))
     >>> fixed.tolist(), broken.tolist()

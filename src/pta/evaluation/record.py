@@ -1,4 +1,4 @@
-"""Evaluation: one method's run over one order of a dataset, and what is written of it."""
+"""Evaluation: one method's run over one order of a dataset, and its record."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ from pta.safe_text import csv_cell
 Record = dict[str, Any]
 """What is written to JSON and kept in stores; accuracies are in percent."""
 
-_POINTS = 200  # of a curve along the stream: more than a screen can tell apart
+_POINTS = 200  # of a curve along the stream: more than a screen resolves
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _FIELDS = {"dataset": str, "method": str, "params": dict, "stream": dict, "seed"
 def read_contenders(path: Path) -> list[Contender]:
     """The contenders of a record file; every mistake is one line that names the file and the record."""
     if path.suffix.lower() == ".csv":
-        raise UnreadableFile(f"{path}: records are JSON, as pta eval --json and pta sweep --json write them, not CSV")
+        raise UnreadableFile(f"{path}: records are JSON files of pta eval --json or pta sweep --json, not CSV")
     records = read_json(path, "record", _LARGEST)
     if not isinstance(records, list) or not records:
         raise UnreadableFile(f"{path} is not a list of records; pta eval --json and pta sweep --json write one")
@@ -37,15 +37,15 @@ def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool
     if not isinstance(record, dict):
         raise UnreadableFile("not a record of pta eval --json")
     if "experiment" in record:
-        raise UnreadableFile("this is a table of pta reproduce; what is compared are records of pta eval and pta sweep")
+        raise UnreadableFile("this is a table of pta reproduce; pta compare needs records of pta eval or pta sweep")
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise UnreadableFile(f"{name} is missing or damaged; make the file again with pta eval --json")
     if record.get("accuracy") is None:
-        raise InvalidSamples(f"{record['dataset']} has no labels, so nothing tells which answers were right")
+        raise InvalidSamples(f"{record['dataset']} has no labels, so it is not known which predictions are correct")
     if "right" not in record:
         raise UnreadableFile(
-            "it does not say which samples were answered rightly (an older pta?); make it again with pta eval --json"
+            "it does not record which predictions are correct (an older version?); make it again with pta eval --json"
         )
     samples = record.get("samples")
     if type(samples) is not int or samples < 1:

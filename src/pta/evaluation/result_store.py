@@ -1,7 +1,7 @@
-"""ResultStore: what has been measured, in SQLite, so that nothing is measured twice, even by two processes at once.
+"""ResultStore: a cache of results in SQLite, shared by processes, so that nothing is measured twice.
 
-A result is kept under the sha256 of everything it depends on. Whoever is about to measure something claims it; a claim
-ends with its owner's process, however that ends, and whoever comes second waits for it or does something else.
+A result is stored under the sha256 of everything it depends on. A process claims a result before it measures it. The
+claim ends with the process, however that ends. A second process waits, or measures something else meanwhile.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _PATIENCE = 60  # seconds that a process waits for another's transaction, which 
 
 
 def result_key(inputs: Mapping[str, Any]) -> str:
-    """What a result is kept under.
+    """The key of a result.
 
     >>> result_key({"method": "pta", "seed": 1}) == result_key({"seed": 1, "method": "pta"})
     True
@@ -65,7 +65,7 @@ class ResultStore:
             return record
 
     def put(self, inputs: Mapping[str, Any], record: Record) -> Record:
-        """Keep a result and give it as `get` will; one that is there already under the same inputs is replaced."""
+        """Store a result and return it as `get` will; an existing one with the same inputs is replaced."""
         row = (result_key(inputs), _json(inputs, sort_keys=True), _json(record), time.time())
         with self._connected() as connection:
             connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", row)
@@ -76,7 +76,7 @@ class ResultStore:
             return int(connection.execute("SELECT COUNT(*) FROM results").fetchone()[0])
 
     def claim(self, key: str, *, wait: bool) -> AbstractContextManager[bool]:
-        """Claim a key for as long as the block lasts; without `wait`, False if another process has it."""
+        """Claim a key during the block; without `wait`, yields False if another process has it."""
         return claimed(self._locks / key, wait=wait)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Stream: by name, the order that samples come in and the way that batches of them are used."""
+"""Stream: the order of the samples, by name, and how batches are used."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,7 @@ class Stream:
         require_switch("lookahead", self.lookahead)
         for name, value, owner in (("gamma", self.gamma, "dirichlet"), ("prefix", self.prefix, "poisoned")):
             if value is not None and self.kind != owner:
-                raise InvalidParameter(f"{name} belongs to the stream {owner}, but the stream is {self.kind}")
+                raise InvalidParameter(f"{name} is a parameter of the stream {owner}, but the stream is {self.kind}")
         if self.kind == "dirichlet" and self.gamma is None:
             object.__setattr__(self, "gamma", 0.1)
         if self.gamma is not None:
@@ -44,13 +44,13 @@ class Stream:
 
     @property
     def usual_batch(self) -> int:
-        """The paper's 128 where the size of a batch changes results, and otherwise what is fast."""
+        """The paper's 128 where the batch size changes results, otherwise a fast size."""
         return _PAPER_BATCH if self.drop_last or self.lookahead or self.kind == "dirichlet" else _FAST_BATCH
 
     def require(self, data: FeatureFile, batch: int) -> None:
         """Refuse data that this stream cannot be made of."""
         if self.kind != "iid" and data.labels is None:
-            raise InvalidSamples(f"{data.name} has no labels, and the stream {self.kind} is made of them; iid works")
+            raise InvalidSamples(f"{data.name} has no labels, which the stream {self.kind} needs; iid needs none")
         if not self.length(data, batch):
             raise InvalidParameter(
                 f"{data.name} has {len(data.samples)} samples, less than one batch of {batch}: without the last batch "

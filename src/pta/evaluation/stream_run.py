@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 1024  # of float64 probabilities
 
 @dataclass(frozen=True)
 class Run:
-    """What a method did with a stream."""
+    """The results of a method on a stream."""
 
     method: str
     parameters: dict[str, Any]  # every parameter it had
@@ -34,16 +34,16 @@ class Run:
     labels: Labels | None  # the true class at each position, if known
     seconds: float  # spent in the method's steps
     state_bytes: int  # the memory of what it had learned at the end
-    remarks: list[str]  # what a user should know of it
+    remarks: list[str]  # for the user
 
     @property
     def correct(self) -> NDArray[np.bool_] | None:
-        """Whether each prediction is right, if that is known."""
+        """Whether each prediction is correct, if known."""
         return None if self.labels is None else self.predictions == self.labels
 
     @property
     def accuracy(self) -> float | None:
-        """Percentage of right predictions over the whole stream, if that is known."""
+        """Percentage of correct predictions over the whole stream, if known."""
         return None if self.correct is None else accuracy(self.correct)
 
 
@@ -59,14 +59,14 @@ def run_stream(
     preview: NDArray[np.int64] | None = None,
     on_batch: Callable[[NDArray[np.int64]], None] | None = None,
 ) -> Run:
-    """Stream the samples through the adapter, in whatever state it is; labels are only counted with.
+    """Stream the samples through the adapter in its current state; labels are used only to count.
 
     Args:
         batch: samples per step; a method whose scope is the whole stream gets it all at once.
         drop_last: leave out what does not fill a batch at the end; the run's order is then shorter.
         lookahead: learn a whole batch before predicting any of it.
-        preview: the order in which a method that wants it is shown the samples before the first step.
-        on_batch: told the predictions of each batch as it is done.
+        preview: the order of the preview, for a method that needs one before the first step.
+        on_batch: called with the predictions of each batch.
     """
     order = require_order(order, len(samples))
     order = order[: kept(len(order), batch, drop_last=drop_last)]

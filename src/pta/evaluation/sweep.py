@@ -1,4 +1,4 @@
-"""A method's accuracy over a grid of its parameters, every point measured once."""
+"""A method's accuracy over a grid of its parameters; finished points are cached."""
 
 import csv
 import io
@@ -58,7 +58,7 @@ class Grid:
         return [dict(zip(self.values, one, strict=True)) for one in product(*self.values.values())]
 
     def require(self, data: FeatureFile) -> None:
-        """Refuse data without labels, and any point that the method cannot be made with."""
+        """Refuse data without labels, and grids with invalid points."""
         if data.labels is None:
             raise InvalidSamples(f"{data.name} has no labels, so there is no accuracy to sweep")
         with naming(data.name):
@@ -108,7 +108,7 @@ def sweep(
     batch: int | None = None,
     on_batch: OnBatch | None = None,
 ) -> Iterator[Point]:
-    """Measure the points of the grid in their order; what the store has is not measured again."""
+    """Measure the points of the grid in their order; cached points are not measured again."""
     seeds = require_seeds(seeds)
     for setting in grid.settings:
         found = evaluate_once(store, data, grid.method, setting, seeds, stream=stream, batch=batch, on_batch=on_batch)

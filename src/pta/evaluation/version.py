@@ -1,4 +1,4 @@
-"""Which version of a method answered: the package's, and a digest of the code that decides what it answers."""
+"""The version of a method: the package's version, and a digest of the code that its predictions depend on."""
 
 import hashlib
 import inspect
@@ -21,7 +21,7 @@ _SHARED = (
 
 
 def method_version(method: str) -> str:
-    """The version of a method; another one after any change of its own file, of the engines or of what runs it.
+    """The version of a method; it changes with its own file, the engines or the evaluation code.
 
     >>> method_version("pta") == method_version("tda")
     False

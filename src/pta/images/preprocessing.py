@@ -80,7 +80,7 @@ class Preprocessing:
         if image.mode.startswith("I;16"):  # Pillow would cut off what is above 255
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         if image.mode in ("I", "F"):
-            raise UnreadableSample("its values have 32 bits, of which nobody knows the range; save it with 8 or 16")
+            raise UnreadableSample("its values have 32 bits and an unknown range; save it with 8 or 16")
         colours = _COLOURS[len(self.mean)]
         try:
             return image if image.mode == colours else image.convert(colours)  # which would copy it
@@ -101,7 +101,7 @@ class Preprocessing:
     def geometry(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The width and height that a picture is resized to, and the left and top of what is then cut out."""
         if min(width, height) < 1:
-            raise UnreadableSample(f"{width}×{height} pixels are no picture")
+            raise UnreadableSample(f"{width}×{height} pixels are not a picture")
         resized, shorter = (self.size, self.size), min(width, height)
         if self.resize == "shortest":
             resized = max(self.size, self.size * width // shorter), max(self.size, self.size * height // shorter)

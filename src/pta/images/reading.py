@@ -39,7 +39,7 @@ def open_image(content: bytes, *, limits: Limits = USUAL_LIMITS, at_least: int |
         pixels = require_few_pixels(*image.size, limits, decoded=bare.pixels)
         codecs = {tile[0] for tile in image.tile}
         if _TEXT_CODEC in codecs:
-            raise UnreadableSample("its pixels are written as text, which is not read; save it as PNG")
+            raise UnreadableSample("its pixels are written as text, which is not supported; save it as PNG")
         passes = _PASSES_IN_PYTHON if codecs & Image.DECODERS.keys() else bare.passes
         if passes > _USUAL_PASSES and passes * max(pixels, len(content)) > _USUAL_PASSES * limits.max_pixels:
             size = f"{image.width}×{image.height}"
@@ -91,9 +91,9 @@ def as_picture(image: object) -> Image.Image:
 def _advice(given: object) -> str:
     """What makes a picture of something else, as the tail of an error message."""
     if given is None:
-        return ": whatever should have read the picture found none"
+        return ": the picture was not read"
     if hasattr(given, "read"):
-        return "; give its content, file.read()"
+        return "; pass its content, file.read()"
     if isinstance(given, Iterator):
         return f"; {_AS_A_LIST}"
     if hasattr(given, "detach"):
@@ -117,6 +117,6 @@ def _in_words() -> Iterator[None]:
     except UnreadableSample:
         raise
     except UnidentifiedImageError:
-        raise UnreadableSample(f"no image that pta reads ({', '.join(FORMATS)})") from None
+        raise UnreadableSample(f"not an image that pta reads ({', '.join(FORMATS)})") from None
     except Exception as error:  # decoders of damaged files raise whatever they like
         raise UnreadableSample(f"it cannot be decoded: {first_line(error)}") from None

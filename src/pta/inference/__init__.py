@@ -1,1 +1,1 @@
-"""Encoders, data and methods put together: from files to features, from pictures to answers."""
+"""Encoders, data and methods combined: files to features, samples to predictions."""

@@ -1,4 +1,4 @@
-"""Logits to answers that a person or a table can use."""
+"""Answers: labels and probabilities from logits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pta.inference.downloads import Download
 
 @dataclass(frozen=True)
 class Answer:
-    """What a sample is: the class and its probability, after adaptation and by the model alone."""
+    """The prediction for one sample: class and probability, after adaptation and zero-shot."""
 
     label: str
     probability: float
@@ -22,21 +22,21 @@ class Answer:
     zero_shot_probability: float
     entropy: float  # of the probabilities after adaptation, in nats; 0 is certain
     top: tuple[tuple[str, float], ...]  # the most probable classes, best first, with their probabilities
-    rejected: bool = False  # the probability is below what was asked for: the sample may be of none of the classes
+    rejected: bool = False  # the probability is below `reject_below`: the sample may belong to none of the classes
 
     @property
     def changed(self) -> bool:
-        """Whether adaptation changed the answer."""
+        """Whether adaptation changed the label."""
         return self.label != self.zero_shot_label
 
 
 class Answers(Sequence[Answer]):
-    """The answers to B samples, which may still be on their way from a GPU: whoever looks at one waits for them.
+    """The answers for B samples. They may still be on their way from a GPU; reading one waits for them.
 
     Args:
         numbers: B×(2·k + 3), float64: the k best classes, their probabilities, the zero-shot class, its probability,
             the entropy.
-        reject_below: the probability that an answer needs; None to reject none.
+        reject_below: answers with a lower probability are rejected; None to reject none.
     """
 
     def __init__(self, numbers: Tensor, class_names: Sequence[str], reject_below: float | None = None) -> None:
@@ -46,7 +46,7 @@ class Answers(Sequence[Answer]):
 
     @property
     def arrived(self) -> bool:
-        """Whether nobody would have to wait for them."""
+        """Whether they can be read without waiting."""
         return self._download.arrived
 
     @cached_property
@@ -65,22 +65,22 @@ class Answers(Sequence[Answer]):
 
     @cached_property
     def zero_shot_labels(self) -> list[str]:
-        """What the model alone says."""
+        """The zero-shot labels."""
         return self._names(self._columns[-3])
 
     @property
     def zero_shot_probabilities(self) -> list[float]:
-        """And how probable it says that is."""
+        """The zero-shot probabilities of these labels."""
         return self._columns[-2]
 
     @property
     def entropies(self) -> list[float]:
-        """Of the probabilities after adaptation, in nats."""
+        """The entropy of the probabilities after adaptation, in nats."""
         return self._columns[-1]
 
     @cached_property
     def rejected(self) -> list[bool] | None:
-        """Whose best class is less probable than was asked for; None if nothing was."""
+        """Whether each answer is below `reject_below`; None without that limit."""
         least = self._reject_below
         return None if least is None else [probability < least for probability in self.probabilities[0]]
 
@@ -120,8 +120,8 @@ def answers_from(
 ) -> Answers:
     """One answer per row of the adapted logits, their probabilities and the zero-shot logits, all B×C.
 
-    Logits rank the classes, so that two probabilities that round to the same number change no label. All is computed
-    where the logits are, and brought to the host in one piece.
+    Logits rank the classes, so that probabilities that round to the same number change no label. All is computed on
+    the device of the logits, and copied to the host once.
     """
     best = logits.topk(min(top, len(class_names)), dim=1).indices
     alone = zero_shot.double().softmax(dim=1).max(dim=1)

@@ -1,4 +1,4 @@
-"""From files to raw samples: by the model's own way on the host, or decoded and resized a batch at a time on a GPU."""
+"""From files to raw samples: one by one on the host, or decoded and resized in batches on a GPU."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -29,23 +29,23 @@ _MOST_HANDED_ON = 2**20  # pixels
 
 
 class Decoding(Protocol):
-    """How what is given of samples becomes raw samples: first one by one in many threads, then a batch at a time."""
+    """How samples become raw samples: first one by one in many threads, then a batch at a time."""
 
     name: str
-    """Of the decoder: part of what features, and states learned from them, were made with."""
+    """The decoder's name, part of the provenance of features and states."""
 
     prepare: Prepare
-    """Does what can be done for a sample alone; other processes can do it, too."""
+    """Does the part that needs one sample only; it can run in another process."""
 
     def finish(self, prepared: Sequence[Any]) -> tuple[Sequence[Raw] | Tensor, list[PtaError | None]]:
-        """Do the rest for a batch, in one thread: the raw samples without the bad ones, and what is wrong with each."""
+        """Do the rest for a batch, in one thread: the readable raw samples, and the error of each other one."""
 
     def sentence(self) -> str | None:
-        """How many samples went which way, where there is more than one."""
+        """How many samples each decoder took, if there is more than one."""
 
 
 def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
-    """The way that samples are to be read; `auto` is a GPU where there is one with a decoder."""
+    """The decoding to use; `auto` is a GPU if there is one with a decoder."""
     if reading.decode == "pillow" or (reading.decode == "auto" and reading.host_only):
         return _by_pillow(encoder, reading)
     decoder = available_decoder(encoder.device) if isinstance(encoder, ImageEncoder) else None
@@ -55,7 +55,7 @@ def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
         return _by_pillow(encoder, reading)
     if not isinstance(encoder, ImageEncoder) or encoder.device.type != "cuda":
         found = f"this one reads {encoder.modality.name}s on {encoder.device}"
-        raise InvalidParameter(f"--decode gpu is for a model of images on a GPU; {found}")
+        raise InvalidParameter(f"--decode gpu needs an image model on a GPU; {found}")
     packages = "torchcodec, nvidia-nvimgcodec or torchvision, built for CUDA"
     raise InvalidParameter(f"--decode gpu needs a package that decodes JPEG files on a GPU: {packages}")
 
@@ -83,7 +83,7 @@ class _OnHost:
 
 
 class _DecodeWhole(PicturePreparer):
-    """A picture as Pillow decodes it, 1×height×width×channels, if it is small enough to hand on; else its pixels."""
+    """A picture decoded by Pillow, 1×height×width×channels, if it is small enough to transfer; else its pixels."""
 
     def _maker(self, picture: Image.Image, number: int) -> Callable[[Image.Image], Raw]:
         small = picture.width * picture.height <= _MOST_HANDED_ON
@@ -95,7 +95,7 @@ class _DecodeWhole(PicturePreparer):
 
 
 class _ResizedOnGpu:
-    """Pictures that Pillow decodes and a GPU resizes, to the same bytes: that is half of the work."""
+    """Pictures decoded by Pillow and resized by a GPU, to the same bytes. Resizing is half of the work."""
 
     name = PILLOW
 
@@ -143,7 +143,7 @@ class _PrepareForGpu:
 
 
 class OnGpu:
-    """JPEG files decoded on a GPU, on a CUDA stream of its own; what is unusual goes through Pillow."""
+    """JPEG files decoded on a GPU, on a separate CUDA stream; Pillow decodes unusual files."""
 
     def __init__(self, encoder: Encoder, reading: Reading, decoder: BatchDecoder) -> None:
         self.name, self._decoder = decoder.name, decoder

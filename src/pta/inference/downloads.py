@@ -1,11 +1,11 @@
-"""Tensors on their way from a GPU to the host."""
+"""Asynchronous copies from a GPU to the host."""
 
 import torch
 from torch import Tensor
 
 
 class Download:
-    """A copy of a tensor on the host, under way since the object was made; on the host, the tensor itself."""
+    """An asynchronous copy of a tensor to the host, started at once; a tensor on the host is not copied."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._copy, self._done = tensor, None

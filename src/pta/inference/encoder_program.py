@@ -1,4 +1,4 @@
-"""EncoderProgram: a model for batches of one size, on a GPU compiled, recorded once and replayed.
+"""EncoderProgram: a model for batches of one size; on a GPU compiled, recorded once and replayed.
 
 Compiling takes as long as encoding tens of thousands of images. So it is done in the background while the model runs as
 it is, or not at all. It is recorded between two batches: what another thread allocates meanwhile would break that.
@@ -21,10 +21,10 @@ from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
 
 COMPILED_FROM = 2_000
-"""Samples from which on a model is compiled."""
+"""A model is compiled for at least this many samples."""
 
 ON_DEVICE = threading.Lock()
-"""Held by a thread that uses the GPU beside the one that encodes, and while a recording is made."""
+"""Held while a recording is made, and by other threads that use the GPU."""
 
 
 class EncoderProgram:
@@ -62,7 +62,7 @@ class EncoderProgram:
             return torch.cat([self._replay(part) for part in torch.split(raw, self._batch)])
 
     def _advance(self, raw: Tensor) -> None:
-        """Begin to compile if it is time to; record what was compiled."""
+        """Start compiling if it is due; record the compiled model."""
         if self._compiling is None and self._done >= self._plain_until:
             self._raw = torch.zeros((self._batch, *raw.shape[1:]), dtype=raw.dtype, device=self.encoder.device)
             self._compiling = _Compiling(self.encoder, self._raw)
@@ -96,7 +96,7 @@ def on(device: torch.device) -> AbstractContextManager[object]:
 
 
 def can_be_compiled(encoder: Encoder) -> bool:
-    """Whether it pays: raw samples must have one shape, as pictures have, and there must be a GPU."""
+    """Whether compiling helps: on a GPU, for raw samples of one shape, such as pictures."""
     return isinstance(encoder, ImageEncoder) and encoder.device.type == "cuda"
 
 
@@ -106,7 +106,7 @@ def _place(encoder: Encoder) -> int:
 
 
 class _Compiling:
-    """The encoder on its way to be compiled for batches like one, in a thread of its own."""
+    """Compiles an encoder for batches like the given one, in a background thread."""
 
     def __init__(self, encoder: Encoder, like: Tensor) -> None:
         self._encoder, self._like = encoder, like
@@ -121,13 +121,13 @@ class _Compiling:
         return not self._thread.is_alive()
 
     def wait(self, must_succeed: bool) -> Callable[[Tensor], Tensor]:
-        """The compiled encoder; if that failed, the encoder as it is, with a warning."""
+        """The compiled encoder; if compiling failed, the uncompiled one, with a warning."""
         self._thread.join()
         if self._failure is not None:
             complaint = f"torch.compile failed for {self._encoder.architecture}: {first_line(self._failure)}"
             if must_succeed:
-                raise InvalidParameter(f"{complaint}; --no-compile (compiled=False) does without it")
-            warnings.warn(f"{complaint}; it runs as it is", stacklevel=3)
+                raise InvalidParameter(f"{complaint}; use --no-compile (compiled=False)")
+            warnings.warn(f"{complaint}; it runs uncompiled", stacklevel=3)
         return self._encode
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""From samples that are still files to features, preparing and encoding at the same time."""
+"""From files to features, with decoding and encoding in parallel."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ def encode_files(
 
     The last bits of features depend on the batch. So that resumed work gives those of work that was never interrupted,
     batches end at fixed numbers, wherever the numbers begin: at multiples of the batch size. With `quick_start`, the
-    first batch is an eighth, so that nobody waits long for it, and the others follow it.
+    first batch is an eighth as large, so that the first results come soon, and the others follow it.
 
     With `on_error="stop"`, everything before a sample that cannot be read is given out, then its error is raised; with
     `skip` it is among the failures of its batch.
@@ -95,7 +95,7 @@ def encode_files(
 
 @contextmanager
 def _prompt_threads() -> Iterator[None]:
-    """Let a thread that comes back from a GPU go on soon, whatever the others compute."""
+    """Let a thread that has waited for a GPU continue soon, even if other threads are busy."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(_PROMPT)
     try:
@@ -187,8 +187,8 @@ def _begin(
 
 
 def unless_skipped(complaint: str) -> UnreadableSample:
-    """The error about a sample that cannot be read, with the way out."""
-    return UnreadableSample(f"{complaint}; --on-error skip goes on without it")
+    """The error for a sample that cannot be read, with what to do."""
+    return UnreadableSample(f"{complaint}; use --on-error skip to continue without it")
 
 
 def encode_prepared(program: EncoderProgram, prepared: Sequence[Raw] | Tensor, reading: Reading) -> dict[str, Tensor]:
@@ -236,9 +236,9 @@ def _encode_each(encode: Callable[[Tensor], Tensor], several: Sequence[Raw]) -> 
 
 
 def samples_of(tensors: Mapping[str, Any], on_device: Tensor | None = None) -> Samples:
-    """What a method is given of encoded samples, of which there is at least one.
+    """The `Samples` of at least one encoded sample.
 
-    They are looked at on the host; features that are on a GPU too are given from there.
+    They are checked on the host; features that are also on a GPU are taken from there.
     """
     if on_device is not None and tensors.keys() == {"features"}:
         norms = np.linalg.norm(tensors["features"].numpy(), axis=1)  # by numpy, as above

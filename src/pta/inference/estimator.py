@@ -30,7 +30,7 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         anchors: text features, C×d, of the model that made the rows. Without them `fit` needs labels, and takes the
             unit mean of each class's unit rows as its anchor.
         class_names: the label of each anchor, text or number; 0…C−1 if they are not given. With `anchors` alone.
-        method: how to adapt; a method that needs more than features is refused by `fit`.
+        method: the adaptation method; `fit` refuses one that needs more than features.
         scale: the factor on the cosine (CLIP: 100).
         bias: added to every logit (SigLIP has one).
         h: the parameter of that name; None for the method's default.

@@ -1,7 +1,7 @@
-"""From a set of samples to a feature file: resumable, atomic, and only done when it has not been done before.
+"""From a dataset to a feature file: resumable, atomic, and skipped if the file is up to date.
 
-Next to the file that is to be made, the folder `FILE.parts` collects finished shards; at the end they are joined and
-the folder disappears.
+Finished shards are kept in the folder `FILE.parts` next to the file. At the end they are joined and the folder is
+removed.
 """
 
 import json
@@ -32,7 +32,7 @@ from pta.inference.reading import Reading
 from pta.inference.shards import Shards, discard_shards, open_shards
 from pta.parameters import require_choice, require_count, require_mapping
 
-_MEANS = ("decoder", "compiled")  # inputs of which one may be chosen for the other
+_MEANS = ("decoder", "compiled")  # inputs that the user can change with an option
 _IN_HALF = ("views", "patches", "generated")  # of which only directions count
 _LARGEST_SHARD = 2**20
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
@@ -40,14 +40,14 @@ _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_
 
 @dataclass(frozen=True)
 class Extraction:
-    """What was done for a feature file."""
+    """The result of an extraction."""
 
     path: Path
     samples: int  # in the file
-    encoded: int  # now; 0 when all of them were there
-    skipped: tuple[str, ...]  # what could not be read, in words
-    texts_renewed: bool = False  # whether the samples were there, but other text features
-    decoded: str | None = None  # how many samples were decoded in which way, in words, where there is more than one
+    encoded: int  # by this call; 0 if all were encoded before
+    skipped: tuple[str, ...]  # error of each sample that could not be read
+    texts_renewed: bool = False  # whether only the text features were replaced
+    decoded: str | None = None  # how many samples each decoder took, in words, if there is more than one
 
 
 def extract(
@@ -67,10 +67,10 @@ def extract(
 ) -> Extraction:
     """Encode the samples and write them with the classifier's anchors to `out`, a `.safetensors` feature file.
 
-    `about` is recorded, too, for example how model and templates are called. A kill costs at most `shard` samples, or
-    one batch; the next call goes on, with the batches that the first began with, to the same file bit for bit.
-    `replace` overwrites a file that holds something else. `on_progress` is told how many samples are done, `on_size`
-    the bytes that the file will have, before any of them is written. If another process is making the file, `wait`.
+    `about` is recorded too, for example the names of model and templates. A killed extraction loses at most `shard`
+    samples, or one batch. The next call resumes with the same batches and gives the same file bit for bit. `replace`
+    overwrites a file with other content. `on_progress` gets the number of finished samples, `on_size` the size of
+    the file in bytes before it is written. With `wait`, wait for another process that is making the file.
     """
     out = require_feature_file(out)
     require_count("shard", shard, 1, _LARGEST_SHARD)
@@ -84,7 +84,7 @@ def extract(
             return job.renew(known)
         if out.exists() and not replace:
             what = "no feature file of pta extract" if known is None else job.difference(known["images"])
-            raise StateMismatch(f"{out} exists and holds {what}; choose another file, or replace it with --replace")
+            raise StateMismatch(f"{out} exists and holds {what}; choose another file, or overwrite it with --replace")
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
             encoded = job.fill(shards, on_progress, on_size)
@@ -111,7 +111,7 @@ def require_feature_file(place: str | Path) -> Path:
 
 @dataclass(frozen=True)
 class _Extractor:
-    """What a feature file is made from."""
+    """The inputs of a feature file."""
 
     samples: SampleSet
     encoder: Encoder
@@ -123,7 +123,7 @@ class _Extractor:
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """Everything that decides what the features are."""
+        """Everything that the features depend on."""
         views, generated = self.reading.views, self.reading.generated
         described = {
             "listing": self.samples.fingerprint,
@@ -155,16 +155,16 @@ class _Extractor:
         return wanted and can_be_compiled(self.encoder)
 
     def difference(self, images: Mapping[str, Any]) -> str:
-        """What is in a file that was made from other inputs, in words."""
+        """How the inputs of an existing file differ, in words."""
         if {**images, **dict.fromkeys(_MEANS)} != {**self.inputs, **dict.fromkeys(_MEANS)}:
-            return "features of other samples or by other means"
+            return "features of other samples or with other options"
         decoder = images.get("decoder", PILLOW)
         if decoder != self.inputs.get("decoder", PILLOW):
-            return f"features of pictures that {decoder} decoded, not {self.decoding.name} (see --decode)"
+            return f"features of pictures decoded by {decoder}, not by {self.decoding.name} (see --decode)"
         return f"features of a model that was {'' if images.get('compiled') else 'not '}compiled (see --no-compile)"
 
     def renew(self, known: Mapping[str, Any]) -> Extraction:
-        """The file whose samples are there already, with the classifier's anchors if it had others."""
+        """The existing file, with the classifier's anchors if it had others."""
         self._refuse_skipped(known["skipped"])
         discard_shards(self.out, known["images"])
         renew = known["classifier"] != self.classifier.fingerprint
@@ -176,7 +176,7 @@ class _Extractor:
         return Extraction(self.out, known["count"], 0, tuple(known["skipped"]), renew)
 
     def fill(self, shards: Shards, on_progress: Callable[[int], None], on_size: Callable[[int], None]) -> int:
-        """Encode what the shards still miss, in one go, finishing each as soon as its last sample is done."""
+        """Encode the missing shards in one pass, and save each as soon as its last sample is done."""
         reading = replace(self.reading, batch=shards.batch * self.reading.encoded_per_sample)
         missing = deque(shards.missing())
         to_do = [number for numbers in missing for number in numbers]
@@ -206,7 +206,7 @@ class _Extractor:
         return len(to_do)
 
     def join(self, shards: Shards, encoded: int) -> Extraction:
-        """Make one file of finished shards."""
+        """Join the finished shards into one file."""
         contents = [shards.contents(numbers) for numbers in shards.ranges]
         kept = [number for numbers, _ in contents for number in numbers]
         skipped = [line for _, lines in contents for line in lines]

@@ -1,4 +1,4 @@
-"""Work done ahead, in order: while one batch is encoded, threads decode the next."""
+"""Prefetching, in order: while one batch is encoded, workers decode the next ones."""
 
 import os
 import queue
@@ -24,13 +24,13 @@ _MOST_PROCESSES = 60  # Windows waits for no more
 
 
 def default_workers(processes: bool = False) -> int:
-    """One worker per processor, of threads at most eight: beyond that they wait for each other."""
+    """One worker per processor, but at most eight threads: more would wait for each other."""
     return min(os.cpu_count() or 1, _MOST_PROCESSES if processes else 8)
 
 
 @dataclass(frozen=True)
 class Prepared(Generic[Item, Result]):
-    """An item with what was made of it, or with the user's mistake that prevented that."""
+    """An item with its result or its error."""
 
     item: Item
     result: Result | None
@@ -39,7 +39,7 @@ class Prepared(Generic[Item, Result]):
 
 @dataclass(frozen=True)
 class _End:
-    """The source has nothing more to give, perhaps because something went wrong in it."""
+    """The end of the source, perhaps with its error."""
 
     error: BaseException | None = None
 
@@ -99,7 +99,7 @@ def prepare_in_batches(
                 future.add_done_callback(held.add)
                 put(_Work(several, ends(several[-1]), future))
             put(_End())
-        except BaseException as error:  # whatever the source raises belongs to the one who reads the batches
+        except BaseException as error:  # the reader of the batches gets the source's error
             put(_End(error))
 
     producer = threading.Thread(target=produce, name="produce", daemon=True)

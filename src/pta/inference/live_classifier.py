@@ -1,4 +1,4 @@
-"""Classifier: a model, a list of classes and a method, put together for samples as they come."""
+"""Classifier: a model, a list of classes and a method, for a stream of samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,22 +26,22 @@ MOST_ANSWERS = 2**20
 
 
 class Classifier:
-    """Says which of the classes a sample is, and learns from every sample it is asked about.
+    """Classifies samples, and adapts to every sample it classifies.
 
     A sample is whatever `Encoder.as_raw` takes: a path, bytes, or an object in memory, such as a Pillow image.
 
     Args:
-        model: the name of a model, which then runs on `device` in the precision `dtype`, or an encoder.
-        templates: a preset of `pta.prompts`, a file, one template, or several; `descriptions` are used beside them.
-        method: how to adapt, with its parameters; `clip` is zero-shot.
+        model: an encoder, or the name of a model to load on `device` in the precision `dtype`.
+        templates: a preset of `pta.prompts`, a file, one template, or several; `descriptions` are added to them.
+        method: the adaptation method, with its parameters; `clip` is zero-shot.
         cache: the folder for text features; None to keep none.
-        views: how many views are made of every sample, for a method that needs them.
-        expected: how many samples will come, for a method that must know it.
-        raw_probability: give the softmax of the method's logits as they are (see `Adapter.logit_factor`).
+        views: augmented views per sample, for methods that need them.
+        expected: the length of the stream, for methods that need it.
+        raw_probability: return the softmax of the raw logits, not calibrated (see `Adapter.logit_factor`).
         reject_below: mark answers of a lower probability as rejected. They keep their label, and are learned from.
-        limits: how large a sample may be; what is larger is refused before it is decoded.
-        decode: what decodes image files, "pillow", "gpu", or "auto" for a GPU where there is one with a decoder.
-        compiled: on a GPU, compile the model in the background once 2,000 samples have come.
+        limits: the largest allowed sample; larger ones are refused before they are decoded.
+        decode: the decoder of image files: "pillow", "gpu", or "auto" (a GPU if there is one with a decoder).
+        compiled: on a GPU, compile the model in the background after 2,000 samples.
 
     >>> from PIL import Image
     >>> from pta.datasets.fashion import load_fashion_test
@@ -84,7 +84,7 @@ class Classifier:
         self.raw_probability = require_switch("raw_probability", raw_probability)
         self.reject_below = None if reject_below is None else require_number("reject_below", reject_below, 0.0, 1.0)
         if self.raw_probability and self.reject_below is not None:
-            raise InvalidParameter("reject_below is for calibrated probabilities; leave raw_probability out")
+            raise InvalidParameter("reject_below needs calibrated probabilities; leave out raw_probability")
         self.views, self._usual = Views(views, "crops", seed=None), Reading(limits=limits, decode=decode)
         self._optimise = require_switch("compiled", compiled)
         self._programs: dict[int, EncoderProgram] = {}
@@ -112,23 +112,23 @@ class Classifier:
     def __call__(self, given: object, *, learn: bool = ..., top: int = ...) -> Answer: ...
 
     def __call__(self, given: object, *, learn: bool = True, top: int = 1) -> Answer | list[Answer]:
-        """What a sample is, or each of several in a list; each is learned from in turn, unless `learn` is False."""
+        """Classify one sample, or a list of samples in order, and adapt to each unless `learn` is False."""
         require_count("top", top, 1, MOST_ANSWERS)
         if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray | memoryview):
             return self.answer(self._encoded([given]), learn=learn, top=top)[0]
         return self.answer(self._encoded(given), learn=learn, top=top) if given else []
 
     def answer(self, samples: Samples | Tensor, *, learn: bool = True, top: int = 1) -> list[Answer]:
-        """The same for samples whose features are known, B×d, with what else the method needs.
+        """Classify samples by their features, B×d, with whatever else the method needs.
 
-        Learning is the last thing that can fail: what was learned is answered.
+        Learning is the last step that can fail, so every sample that was learned has an answer.
         """
         require_count("top", top, 1, MOST_ANSWERS)
         require_switch("learn", learn)
         return [] if _is_empty(samples) else list(self.answers(samples, learn=learn, top=top))
 
     def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> Answers:
-        """The same as columns, for at least one sample; on a GPU they may still be under way."""
+        """The same as columns, for at least one sample; on a GPU they may still be computed."""
         known = self.adapter._checked(samples)
         classifier = self.adapter.classifier
         zero_shot = classifier.logits(known.features.to(classifier.anchors))
@@ -137,19 +137,19 @@ class Classifier:
         return answers_from(logits, probabilities, zero_shot, self.classes, top, self.reject_below)
 
     def reset(self, classes: Sequence[str] | None = None) -> None:
-        """Forget what was learned, of all classes or of these."""
+        """Forget what was learned about all classes, or about these."""
         self.adapter.reset(None if classes is None else self._numbers_of(classes))
 
     def save(self, path: str | Path, *, stream: Mapping[str, Any] | None = None) -> None:
-        """Write what was learned to a file, and what is to be recorded about the stream it was learned from."""
+        """Save the state to a file, with a record of the stream it was learned from."""
         self.adapter.save(path, stream=stream)
 
     def load(self, path: str | Path) -> None:
-        """Go on with what was saved, by the method and with the parameters it was saved with."""
+        """Load a saved state, with the method and parameters it was saved with."""
         self.adapter = self._checked(load_adapter(path, self.classifier, model=self.encoder))
 
     def reading(self, reading: Reading, adapter: Adapter | None = None) -> Reading:
-        """How samples are to be read so that the method, or that of another adapter, has everything it needs."""
+        """How to read samples so that the method, or another adapter's, gets what it needs."""
         adapter = adapter or self.adapter
         return reading.for_needs(adapter.needs_with(adapter.parameters), self.views)
 
@@ -161,10 +161,10 @@ class Classifier:
         return [number for number, name in enumerate(self.classes) if name in wanted]
 
     def _checked(self, adapter: Adapter) -> Adapter:
-        """The adapter, if samples can be given all that it needs; one that takes whole batches where the model is."""
+        """The adapter, if samples can provide what it needs. Whole-batch methods go to the model's device."""
         if adapter.wants_preview:
             raise InvalidParameter(
-                f"{adapter.name} with these parameters sees the whole stream before it answers; pta eval shows it that"
+                f"{adapter.name} with these parameters needs the whole stream before it predicts; use pta eval"
             )
         reading = self.reading(Reading(), adapter)
         self.encoder.preparer(views=reading.views)
@@ -173,7 +173,7 @@ class Classifier:
         if counts:
             one = torch.eye(1, self.encoder.dim)
             some = {name: one.expand(1, count, -1) for name, count in counts.items()}
-            adapter.require(Samples(one, **some))  # finds out now whether they are enough
+            adapter.require(Samples(one, **some))  # fails early if something is missing
         takes_batches = adapter.at_once != 1 and adapter.needs_with(adapter.parameters) == {"features"}
         # One sample at a time, launching kernels would take longer than the host needs.
         return adapter.to(self.encoder.device) if takes_batches and self.encoder.device.type == "cuda" else adapter
@@ -208,7 +208,7 @@ class Classifier:
         return self._programs[batch]
 
     def pipeline(self, *, top_k: int = 5, candidate_labels: Sequence[str] | None = None) -> Callable[..., Any]:
-        """This classifier as a callable of the shape that `transformers` gives its image pipelines.
+        """This classifier as a callable like the image pipelines of `transformers`.
 
         What was learned belongs to the classes of the classifier, so other `candidate_labels` are refused.
 

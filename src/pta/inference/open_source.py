@@ -1,8 +1,8 @@
-"""`open_source`: samples by the name of their source, wherever they come from.
+"""`open_source`: samples by the name of their source.
 
 The packaged images have names of their own: `fashion/clean`, `fashion/gaussian_noise/3`, or the first 500 of these,
 `fashion/gaussian_noise/3/500`. Those of packaged clouds are in `point_shapes`. Other installed packages declare a NAME
-in the entry-point group `pta.sources`: the place of a function `(source, *, root, class_names)` that gives a
+in the entry-point group `pta.sources`: a function `(source, *, root, class_names)` that returns a
 `SampleSet` for `NAME` and `NAME/…`.
 """
 
@@ -50,14 +50,14 @@ class PackagedImage:
 
     @cached_property
     def stamp(self) -> tuple[str]:
-        """The sha256 of the pixels: the same wherever the package lies, another after any change of a shift."""
+        """The sha256 of the pixels: independent of the package's path, and different after any change of a shift."""
         return (hashlib.sha256(self.pixels.tobytes()).hexdigest(),)
 
 
 def open_source(
     source: str, *, root: Path | None = None, class_names: Sequence[str] | None = None, modality: Modality = IMAGES
 ) -> SampleSet:
-    """The samples of a source: packaged, of an installed package, or whatever `pta.datasets.open_samples` takes."""
+    """The samples of a source: packaged, of a plugin, or any that `pta.datasets.open_samples` takes."""
     as_path(source)
     require_place_with_samples(str(source))
     name = str(source).partition("/")[0]
@@ -70,7 +70,7 @@ def open_source(
         return open_samples(source, root=root, class_names=class_names, modality=modality)
     found = declared(source, root=root, class_names=class_names)
     if not isinstance(found, SampleSet):
-        raise UnreadableFile(f"{name} is declared by an installed package, but gives no pta.datasets.SampleSet")
+        raise UnreadableFile(f"{name} is declared by a plugin, but does not return a pta.datasets.SampleSet")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A stream of samples to a stream of answers, learning on the way."""
+"""A stream of samples to a stream of answers, with adaptation."""
 
 import time
 from collections import deque
@@ -31,17 +31,17 @@ class Predicted:
 
 @dataclass
 class Tally:
-    """What a method has done so far.
+    """Counts of a stream so far.
 
     >>> Tally("pta", samples=200, changed=9, skipped=1).sentence().split("; ")[1]
-    'pta changed the answer for 9 (4.5 %)'
+    'pta changed 9 labels (4.5 %)'
     """
 
     method: str
     what: str = "images"
     samples: int = 0
     changed: int = 0  # among the answers that have arrived
-    rejected: int | None = None  # among them; None if no answer is rejected however improbable
+    rejected: int | None = None  # among them; None without `reject_below`
     skipped: int = 0
     began: float = field(default_factory=time.perf_counter)
     _coming: deque[Answers] = field(default_factory=deque)
@@ -53,7 +53,7 @@ class Tally:
         self._coming.append(part.answers)
 
     def sentence(self) -> str:
-        """The counts, the speed since the beginning, and how many answers are other than zero-shot's."""
+        """The counts, the throughput so far, and how many labels differ from zero-shot."""
         while self._coming and self._coming[0].arrived:
             answers = self._coming.popleft()
             self.changed += answers.changed
@@ -64,8 +64,8 @@ class Tally:
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         rejected = "" if self.rejected is None else f"; {self.rejected:,} rejected"
         return (
-            f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} a second; "
-            f"{self.method} changed the answer for {self.changed:,} ({share:.1f} %){rejected}"
+            f"{self.what}: {self.samples:,}{skipped}, {speed:,.1f} per second; "
+            f"{self.method} changed {self.changed:,} labels ({share:.1f} %){rejected}"
         )
 
 
@@ -83,11 +83,11 @@ def predict_stream(
     live: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Iterator[Predicted]:
-    """Batches of answers in the order of the samples, of which `first` is the number of the first.
+    """Batches of answers in the order of the samples; `first` is the number of the first sample.
 
     `total` is the number of samples if it is known: on a GPU the model is compiled for many.
 
-    When a batch is given out, the classifier has learned exactly what was given out so far. For `on_error`, `live` and
+    When a batch is yielded, the classifier has learned exactly the batches yielded so far. For `on_error`, `live` and
     `stopping` see `encode_files`.
     """
     require_count("top", top, 1, MOST_ANSWERS)

@@ -1,4 +1,4 @@
-"""A model and a method as one program: on a GPU compiled, recorded once and replayed, elsewhere simply called.
+"""A model and a method as one program: on a GPU compiled, recorded once and replayed; elsewhere called directly.
 
 For pixels that are ready, whatever they come from. Batches have one size, so that all the work of one, from bytes to
 labels, is a single CUDA graph, in which the host has no part. A method whose step cannot be recorded
@@ -35,22 +35,22 @@ _LARGEST_SIDE = 2**15
 
 
 class Predictions(NamedTuple):
-    """What a batch shows: B labels and B×C logits, of which `adapter.probabilities` makes probabilities."""
+    """B labels and B×C logits; `adapter.probabilities` turns logits into probabilities."""
 
     labels: Tensor
     logits: Tensor
 
 
 class Program:
-    """Pixels to predictions, learning on the way, exactly as the adapter would from the encoder's features.
+    """Pixels to predictions, with adaptation, exactly as the adapter would from the encoder's features.
 
-    Not for several threads or CUDA streams at once. On a GPU features are not checked: the host waits for nothing.
+    Not for several threads or CUDA streams at once. On a GPU features are not checked, so that the host never waits.
 
     Args:
-        encoder: the model, where and in the precision it is to run; the adapter is moved to its device.
-        batch: how many images come at once. 1 is for latency; more, for throughput, gives the same answers.
-        frame: height and width of the images, if they are to be resized on the device, as Pillow would do it.
-        optimise: use torch.compile on the encoder, where there is a GPU: once for each size of batch.
+        encoder: the model, on its device and in its precision; the adapter is moved to its device.
+        batch: images per call: 1 for latency, more for throughput. Predictions are the same.
+        frame: height and width of the images, to resize them on the device as Pillow does.
+        optimise: use torch.compile on the encoder on a GPU, once per batch size.
     """
 
     @torch.no_grad()
@@ -64,7 +64,7 @@ class Program:
         optimise: bool = True,
     ) -> None:
         if not isinstance(encoder, ImageEncoder) or not isinstance(adapter, Adapter):
-            raise InvalidParameter("compile takes an encoder (load_encoder gives one) and an adapter (create_adapter)")
+            raise InvalidParameter("compile takes an encoder (from load_encoder) and an adapter (from create_adapter)")
         if adapter.needs_with(adapter.parameters) != {"features"} or adapter.scope != "sample":
             raise InvalidParameter(
                 f"{adapter.name} cannot be compiled: it does not answer sample by sample from features"
@@ -97,9 +97,9 @@ class Program:
 
     @torch.no_grad()
     def __call__(self, pixels: Pixels) -> Predictions:
-        """Learn from up to `batch` images, uint8 N×channels×height×width, and say what they show.
+        """Learn from up to `batch` images, uint8 N×channels×height×width, and classify them.
 
-        On a GPU the answers are tensors there that may still be under way; they are yours, no later call changes them.
+        On a GPU the predictions are tensors there that may still be computed. No later call changes them.
         """
         given = self._checked(pixels)
         with self._here():
@@ -107,10 +107,10 @@ class Program:
             return self._answer(len(given))
 
     def stream(self, batches: Iterable[Pixels]) -> Iterator[Predictions]:
-        """The same for batch after batch, answers on the host.
+        """The same for a stream of batches, with predictions on the host.
 
-        While a GPU computes one batch, the next is fetched and uploaded; so when the answers to a batch are given out,
-        the one after it may have been learned already.
+        While a GPU computes one batch, the next is fetched and uploaded. When a batch is yielded, the next one may
+        already be learned.
         """
         before: PendingPredictions | None = None
         try:
@@ -201,7 +201,7 @@ class Program:
         try:
             self._features()
         except Exception as error:  # whatever a compiler may say: the model runs without it
-            complaint = f"{self.encoder.architecture} runs as it is; torch.compile failed: {first_line(error)}"
+            complaint = f"{self.encoder.architecture} runs uncompiled; torch.compile failed: {first_line(error)}"
             warnings.warn(complaint, stacklevel=3)
             self._resize, self._encode = plain
 
@@ -220,7 +220,7 @@ class Program:
         self._recorded = self._memory()
 
     def _work(self, number: int) -> Predictions:
-        """Learn a stretch of the batch and say what it shows; the first encodes the whole batch."""
+        """Learn and classify a stretch of the batch; the first stretch encodes the whole batch."""
         if number == 0:
             self._encoded = self._features()
         logits = self.adapter.step_before_refresh(Samples.unchecked(self._encoded[self._stretches[number]]))
@@ -236,11 +236,11 @@ class Program:
         return tuple(tensor.data_ptr() for tensor in used)
 
 
-compile = Program  # what it is to its users: pta.compile(encoder, adapter)
+compile = Program  # the public name: pta.compile(encoder, adapter)
 
 
 class PendingPredictions:
-    """Predictions on their way to the host."""
+    """An asynchronous copy of predictions to the host."""
 
     def __init__(self, predictions: Predictions) -> None:
         self._downloads = [Download(one) for one in predictions]

@@ -26,7 +26,7 @@ Decode = Literal["auto", "pillow", "gpu"]
 class Views:
     """How augmented views are drawn.
 
-    The views of image number i depend on (seed, i) alone; without a seed, on what the image shows, whenever it comes.
+    The views of image number i depend only on (seed, i); without a seed, only on the image's content.
     """
 
     count: int
@@ -35,7 +35,7 @@ class Views:
 
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or not 2 <= self.count <= MOST_VIEWS:
-            raise InvalidParameter(f"from 2 to {MOST_VIEWS} views can be made of an image, not {shown(self.count)}")
+            raise InvalidParameter(f"an image can have 2 to {MOST_VIEWS} views, not {shown(self.count)}")
         require_choice("mode", self.mode, MODES)
         if self.seed is not None:
             require_seed(self.seed)
@@ -70,13 +70,11 @@ class Reading:
         require_choice("decode", self.decode, get_args(Decode))
         require_count("decode_memory", self.decode_memory, 1, _MOST_MEMORY)
         if self.decode == "gpu" and self.host_only:
-            raise InvalidParameter(f"{self.host_only} are made by Pillow; leave --decode gpu out")
+            raise InvalidParameter(f"{self.host_only} are made by Pillow; leave out --decode gpu")
         if self.fast_decode and self.views is not None:
-            raise InvalidParameter(
-                "views are cut out of the whole picture, so it cannot be decoded at a fraction of its size"
-            )
+            raise InvalidParameter("views are cut from the full picture, so --fast-decode cannot be used with them")
         if self.raw and self.views is not None:
-            raise InvalidParameter("pixels are those of the plain image; they cannot be kept together with views")
+            raise InvalidParameter("pixels (of the plain image) cannot be stored together with views")
 
     @property
     def host_only(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Whether a step can be recorded once and replayed: found out by taking steps on tensors that have no numbers.
+"""Whether a step can be recorded once and replayed, tested by steps on tensors without data.
 
 A replay repeats the operations on tensors and runs no Python. So a recorded step must not read a number on the host,
 must keep its state in the same tensors, and must not hand anything but its state to the next call.

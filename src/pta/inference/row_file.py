@@ -1,4 +1,4 @@
-"""RowFile: a file that rows are added to a batch at a time, and that can be cut back to where a state was saved."""
+"""RowFile: a file of rows, appended in batches, that can be truncated to where a state was saved."""
 
 import csv
 import hashlib
@@ -78,7 +78,7 @@ class RowFile:
         self._rows = CsvRows(self._pending, top, **how) if is_csv else JsonLines(self._pending)
 
     def write(self, paths: Sequence[str], answers: Answers) -> None:
-        """Add the rows of a batch; after a failure they are only kept, to be written in order one day."""
+        """Append the rows of a batch; after a failed write they are kept in memory, to be written later in order."""
         self._rows.write(paths, answers)
         if self._unwritten:
             self._unwritten += self._take_pending()

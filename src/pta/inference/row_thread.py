@@ -26,7 +26,7 @@ class RowSink(Protocol):
 
 
 class RowThread:
-    """Hands rows on in order, in a thread of its own.
+    """Writes rows in order, in a separate thread.
 
     A failure is raised by the next call that could not do its own work because of it. Rows that come after the failure
     are handed on all the same, so that a `RowFile` can keep them for the state.

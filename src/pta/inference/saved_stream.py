@@ -1,4 +1,4 @@
-"""SavedStream: the rows of a stream and the state learned from it, kept in step."""
+"""SavedStream: the rows of a stream and the state learned from it, saved consistently."""
 
 import time
 from dataclasses import asdict
@@ -45,7 +45,7 @@ class SavedStream:
         self._rows.write(part.answered, part.answers)
 
     def save_if_due(self) -> None:
-        """Save the state if it is time to, and if there is something new."""
+        """Save the state if a save is due and something is new."""
         if self._progress.taken != self._saved and time.monotonic() >= self._due:
             self._save()
 
@@ -81,6 +81,6 @@ class SavedStream:
             if self._saved is None:
                 raise
             lost = self._progress.taken - self._saved
-            raise UnreadableFile(f"{error}; what was learned from the last {lost:,} samples is not saved") from None
+            raise UnreadableFile(f"{error}; the state after the last {lost:,} samples was not saved") from None
         self._saved, now = self._progress.taken, time.monotonic()
         self._due = now + max(self._every, _TIMES_AS_LONG * (now - began)) if self._every else now

@@ -1,4 +1,4 @@
-"""A folder of finished shards: what a killed extraction leaves behind, and where the next one goes on.
+"""A folder of finished shards, from which an interrupted extraction resumes.
 
 A shard is written whole or not at all. Whoever works in the folder is the only writer of the file it is for.
 """
@@ -69,7 +69,7 @@ def open_shards(out: Path, inputs: Mapping[str, Any], count: int, *, size: int, 
 
 
 def discard_shards(out: Path, inputs: Mapping[str, Any]) -> None:
-    """Remove what a process left behind that was killed just after it had finished."""
+    """Remove the folder of an extraction that was killed just after it had finished."""
     if _folder_of_shards(out).exists():
         with suppress(StateMismatch), open_shards(out, inputs, 0, size=1, batch=1):
             pass
@@ -95,6 +95,6 @@ def _begun(folder: Path, inputs: Mapping[str, Any]) -> tuple[int, int] | None:
         if begun["images"] == inputs and batch > 0 and size > 0 and size % batch == 0:
             return size, batch
     raise StateMismatch(
-        f"{folder} holds an unfinished extraction of other samples or by other means; "
+        f"{folder} holds an unfinished extraction of other samples or with other options; "
         "delete that folder, or write to another file"
     )

@@ -1,4 +1,4 @@
-"""Where samples come from that are to be labelled: folders, files, and pipes."""
+"""Sources of samples for prediction: folders, files, and pipes."""
 
 import glob
 import os
@@ -43,11 +43,11 @@ def open_places(
     require_texts("places", places)
     if _STDIN not in places:
         if require_switch("frames", frames):
-            raise InvalidParameter("--frames reads pictures from standard input; say so with -")
+            raise InvalidParameter("--frames reads pictures from standard input; give - as the path")
         found = find_samples(places, modality)
         return found, len(found)
     if len(places) > 1:
-        raise InvalidParameter("standard input (-) cannot be mixed with other places")
+        raise InvalidParameter("standard input (-) cannot be mixed with other paths")
     if sys.stdin is None:
         raise InvalidParameter("there is no standard input to read from")
     if frames and modality != IMAGES:
@@ -64,10 +64,10 @@ def open_places(
 def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[ListedSample]:
     """The given files, and all samples in the given folders and below them, sorted by path within each.
 
-    A pattern such as `photos/*.jpg` is what it matches. An .h5 file is all the clouds in it.
+    A pattern such as `photos/*.jpg` stands for its matches, an .h5 file for all clouds in it.
     """
     if not isinstance(places, Sequence) or isinstance(places, str) or not all(map(str, places)):
-        raise UnreadableFile("places must be a list of paths, none of them empty")
+        raise UnreadableFile("paths must be a list of non-empty paths")
     found: list[ListedSample] = []
     for place in (path for given in places for path in _matched(given)):
         if modality == CLOUDS and place.suffix.lower() == ".h5":

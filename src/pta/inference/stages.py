@@ -1,4 +1,4 @@
-"""Batches that go through two stages while the one before is in use."""
+"""A pipeline of two stages for batches."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

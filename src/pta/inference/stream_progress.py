@@ -1,4 +1,4 @@
-"""How far a stream is: what a state records about it, so that the stream can go on after any stop."""
+"""The progress of a stream, recorded in its state, so that it can be resumed after any stop."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ Reference = TypeVar("Reference", bound=SampleReference)
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """A place in a stream, and in the file of its rows."""
+    """A position in a stream, and in the file of its rows."""
 
     taken: int  # samples before it, answered or skipped
     last: str | None  # key of the last of them
@@ -44,7 +44,7 @@ def read_record(state: Path) -> StreamRecord | None:
         rows = found["rows"]
         return StreamRecord(**{**found, "rows": None if rows is None else RowMark(**rows)})
     except (TypeError, KeyError):
-        raise StateMismatch(f"{state}: what it records about its stream is damaged") from None
+        raise StateMismatch(f"{state}: its record of the stream is damaged") from None
 
 
 class Progress:
@@ -84,4 +84,4 @@ def skip_taken(samples: Iterable[Reference], record: StreamRecord, state: Path) 
         found = f"{state} has seen {record.last} as sample {record.taken:,}, which now is {progress.last}"
     else:
         found = f"{state} has seen other samples before {record.last}"
-    raise StateMismatch(f"{found}; without --resume it goes on with what was learned and answers all of them")
+    raise StateMismatch(f"{found}; without --resume all samples are predicted, starting from this state")

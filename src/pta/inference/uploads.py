@@ -1,4 +1,4 @@
-"""Pixels on their way to a GPU while it computes."""
+"""Asynchronous uploads of pixels to a GPU."""
 
 from itertools import cycle
 

@@ -1,4 +1,4 @@
-"""Is this model the one the papers used? Zero-shot accuracies beside the published ones."""
+"""Comparison of a model's zero-shot accuracies with the published ones."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Reference:
         """
         for name in datasets or ():
             if name not in self.accuracies:
-                raise InvalidParameter(f"nothing is published for {name!r}; {nearest(name, self.accuracies)}")
+                raise InvalidParameter(f"no published accuracy for {name!r}; {nearest(name, self.accuracies)}")
         return list(datasets or self.accuracies)
 
 

@@ -1,4 +1,4 @@
-"""Workers that prepare samples: threads, and processes beside them that do not queue for one interpreter.
+"""Workers that prepare samples: threads, or processes, which do not share one interpreter lock.
 
 Processes take seconds to start, so threads work until they have. What processes make lies in memory that they share
 with this one: only a few bytes per sample go through a pipe. The memory has no name, so a kill leaves nothing behind.
@@ -35,7 +35,7 @@ _SHARED = 2**32  # bytes of memory in which results lie; what was never used is 
 _SLOTS = 256  # pieces of it, one for each call of which the results are still in use
 # Imported once, by a server from which all processes of this one and of later workers are forked.
 _PRELOADED = ["pta.inference.encoding"]
-_ENDED = "a process that prepared samples has ended, perhaps for lack of memory"
+_ENDED = "a worker process has died, perhaps out of memory"
 _THREADS = 4  # that work until processes have started
 # Left to the process that the user has started; a terminal and a service manager send them to all.
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]

@@ -23,7 +23,7 @@ def as_cloud(points: object, *, normalise: bool = False) -> Cloud:
     """
     given = plain_tensor("points", points, InvalidSamples)
     if given.dtype == torch.bool:
-        raise InvalidSamples("points must be numbers, got True and False")
+        raise InvalidSamples("points must be numbers, got booleans")
     if given.ndim != 2 or given.shape[1] != 3:
         raise InvalidSamples(f"a cloud must be n×3, one row per point, got shape {tuple(given.shape)}")
     require_few("points", len(given))

@@ -74,7 +74,7 @@ def _npz(content: bytes) -> NDArray[Any]:
 def _read_text(content: bytes) -> Mesh | NDArray[np.float64]:
     """An OBJ file if a line begins with v, else one point per line: x y z and perhaps more."""
     if b"\0" in content[:1024]:
-        raise UnreadableSample("no cloud that pta reads (npy, npz, xyz, ply, off, obj)")
+        raise UnreadableSample("not a cloud that pta reads (npy, npz, xyz, ply, off, obj)")
     lines = lines_of(content)
     if any(line.startswith(("v ", "v\t")) for line in lines):
         return read_obj(lines)

@@ -72,8 +72,8 @@ def _warn_about_duplicates(class_names: Sequence[str]) -> None:
     if twice:
         shown = ", ".join(map(repr, twice[:5])) + (f" and {len(twice) - 5} more" if len(twice) > 5 else "")
         warnings.warn(
-            f"several classes are called {shown}: their texts are the same, so zero-shot only ever predicts the first "
-            "of them; rename them to tell them apart",
+            f"several classes are called {shown}: their texts are the same, so zero-shot always predicts the first "
+            "of them; give them different names",
             DuplicateClassNames,
             stacklevel=3,
         )

@@ -1,6 +1,6 @@
-"""Text anchors kept on disk: the same model and the same texts are encoded once.
+"""A disk cache of text anchors: the same model and texts are encoded once.
 
-A kept file is never trusted more than a computed one would be, and nothing here can make a computation fail.
+Cached files are checked like computed anchors, and no failure of the cache stops a computation.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def anchors_key(fingerprint: str, dtype: torch.dtype, texts: Sequence[Sequence[s
 
 
 def read_anchors(folder: Path, key: str, classes: int) -> Tensor | None:
-    """The anchors kept under a key, or None if there are none that can be used."""
+    """The cached anchors of a key, or None."""
     try:
         tensors, about = load_tensors(_place(folder, key), _KIND)
     except (UnreadableFile, OSError):
@@ -46,7 +46,7 @@ def read_anchors(folder: Path, key: str, classes: int) -> Tensor | None:
 
 
 def write_anchors(folder: Path, key: str, anchors: Tensor) -> None:
-    """Keep anchors under a key; where the folder cannot be written to they are simply not kept."""
+    """Cache anchors under a key; if the folder is not writable, nothing is cached."""
     place = _place(folder, key)
     with suppress(UnreadableFile, OSError):
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ def class_texts(
     """
     names, templates = _cleaned(class_names), require_templates(templates)
     if not templates and descriptions is None:
-        raise InvalidParameter("there must be at least one template or description, there is none")
+        raise InvalidParameter("give at least one template or description")
     filled = [[template.replace("{}", name) for template in templates] for name in names]
     if descriptions is None:
         return filled

@@ -16,6 +16,6 @@ def combined_loop(
     min_probability: float = 0.1,
 ) -> Array:
     """Logits N×C of a stream; the other method gave `features` (its modes, if it is MTA) and `base_logits`."""
-    # 1. The other method has learnt from each sample and answered with base_logits.
+    # 1. The other method has learned from each sample and answered with base_logits.
     # 2. and 3. PTA learns from their softmax, and adds its logits to them.
     return pta_loop(anchors, features, base_logits, scale=scale, bias=bias, h=h, w=w, min_probability=min_probability)

@@ -25,12 +25,12 @@ def pta_loop(
     weight: str = "saturating",
     renormalise: bool = True,
     probabilities: Array | None = None,
-    learnt: dict[str, Array] | None = None,
+    learned: dict[str, Array] | None = None,
 ) -> Array:
     """Outputs N×C of a stream, by default those of the released program.
 
     `base_logits` (N×C) replace the zero-shot logits, and `probabilities` (N×C) the softmax that decides what is
-    learnt. `learnt` receives the knowledge prototypes P and the directions R of the anchored prototypes.
+    learned. `learned` receives the knowledge prototypes P and the directions R of the anchored prototypes.
     """
     T, classes = anchors, len(anchors)
     P, R, log_length = np.zeros_like(T), T.copy(), np.zeros(classes)
@@ -55,8 +55,8 @@ def pta_loop(
         # 4. Score.
         prototype = scale * ((R if order == "update-first" else before) @ f) + bias
         outputs.append(z + prototype if fusion == "logits" else log_mean(z, prototype))
-    if learnt is not None:
-        learnt.update(P=P, R=R)
+    if learned is not None:
+        learned.update(P=P, R=R)
     return np.array(outputs)
 
 

@@ -15,10 +15,10 @@ def sca_loop(
     most_confident: Array | None = None,
     gamma: float = 1e4,
     tau: float = 0.5,
-    threshold: str = "unsureness",
+    threshold: str = "uncertainty",
     temperature: float = 1.0,
     beta_f: float = 0.5,
-    trust: str = "surer",
+    trust: str = "lower-entropy",
     cache: str = "cosine",
     cache_scale: float | None = None,
     order: str = "update-first",
@@ -51,7 +51,7 @@ def sca_loop(
                 scores[c] = f @ W[:, c] / length
         u = scale * scores + bias if cache_scale is None else cache_scale * scores
         # 5. The branch of lower entropy counts more.
-        sign = -1 if trust == "surer" else 1
+        sign = -1 if trust == "lower-entropy" else 1
         a = softmax(sign * beta_f * np.array([entropy(softmax(u)), entropy(p)], anchors.dtype))
         outputs.append(a[0] * u + a[1] * z)
     return np.array(outputs)
@@ -60,7 +60,7 @@ def sca_loop(
 def pseudo_label(p: Array, tau: float, threshold: str, temperature: float) -> Array:
     """p within the fewest classes that reach the threshold, sharpened and scaled to sum one."""
     ranked = sorted(range(len(p)), key=lambda c: -p[c])
-    enough = tau * (1 - p[ranked[0]]) if threshold == "unsureness" else tau
+    enough = tau * (1 - p[ranked[0]]) if threshold == "uncertainty" else tau
     chosen, reached = [ranked[0]], p[ranked[0]]
     for c in ranked[1:]:
         if reached >= enough - 1e-12:

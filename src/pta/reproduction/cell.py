@@ -10,7 +10,7 @@ from pta.evaluation.record import Record
 from pta.reproduction.declaration import TIMED_METRICS, Erratum
 
 NO_DATA, CANNOT = "no data", "cannot run"
-"""Why there is no number of ours."""
+"""Why we have no number."""
 
 NOTHING = "–"
 

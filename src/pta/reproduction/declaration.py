@@ -198,7 +198,7 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
     if every:
         sources = [*PACKAGED, *(source for source in sources if source.endswith(".toml"))]
     if not sources:
-        raise InvalidParameter("which experiment? pta reproduce --list shows them, --all runs them all")
+        raise InvalidParameter("name an experiment: pta reproduce --list shows them, --all runs all")
     chosen = [load_experiment(source) for source in dict.fromkeys(sources)]
     require_different("experiments", [experiment.id for experiment in chosen])  # their tables are called as they are
     return chosen
@@ -213,7 +213,7 @@ def parse_experiment(id: str, text: str) -> Experiment:
         except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
             raise UnreadableFile(f"not TOML: {first_line(error)}") from None
         if "id" in content:
-            raise InvalidParameter("an experiment is called as its file; leave out id")
+            raise InvalidParameter("the id of an experiment is its file's name; leave out id")
         rows = [_row(row) for row in _rows(pop_table(content, "usual"), pop_tables(content, "rows"))]
         columns = [make(Column, column) for column in pop_tables(content, "columns")]
         errata = [make(Erratum, erratum) for erratum in pop_tables(content, "errata")]

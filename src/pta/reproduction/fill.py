@@ -1,4 +1,4 @@
-"""From the outcomes of jobs to a table: means over seeds, datasets and columns, the paper's numbers beside them."""
+"""From the outcomes of jobs to a table: means over seeds, datasets and columns, and the paper's numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The report of a reproduction: one HTML file that needs nothing else, with the origin of every number in it."""
+"""The report of a reproduction: one self-contained HTML file, with the provenance of every number."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -29,8 +29,8 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, Sequence[str]],
         measured=f"{ours:,}",
         all=f"{len(cells):,}",
         counts=tiles(
-            (f"{ours:,}", f"numbers of ours, of {len(cells):,}"),
-            (f"{no_data:,}", "no data at hand"),
+            (f"{ours:,}", f"of {len(cells):,} numbers measured"),
+            (f"{no_data:,}", "missing data"),
             (f"{len(cells) - ours - no_data:,}", "missing for another reason"),
         ),
         contents="\n".join(links),

@@ -1,4 +1,4 @@
-"""Library: the data of a profile as features, extracted once and kept in one folder for all experiments."""
+"""Library: the data of a profile as features, extracted once and cached in one folder for all experiments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -77,9 +77,9 @@ class Library:
     def images(self, dataset: str) -> SampleSet:
         """The images of a dataset, not read yet."""
         if dataset in self.own:
-            raise InvalidSamples(f"{dataset} is a feature file, there are no images to look at")
+            raise InvalidSamples(f"{dataset} is a feature file; it has no images")
         if self.root is None and kind_of(dataset) not in ("fashion", point_shapes.NAME):
-            raise UnreadableFile(f"{dataset}: give the folder of the datasets, --data ROOT")
+            raise UnreadableFile(f"{dataset}: give the folder of the datasets with --data ROOT")
         return open_source(dataset, root=self.root)
 
     def features(

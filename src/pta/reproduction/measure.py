@@ -1,4 +1,4 @@
-"""Measuring: every job once, whatever plans want it; what cannot be done says why and stops nothing else."""
+"""Measuring: every job once, even if several plans need it. A job that fails records its reason; the others go on."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _REFUSALS = (InvalidParameter, InvalidSamples, UnreadableSample, UnavailableMode
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: the record of every seed or round, or in a word why there is none, and the whole reason."""
+    """The outcome of a job: the record of every seed or round, or the short and the full reason why there is none."""
 
     records: tuple[Record, ...] = ()
     missing: str = ""
@@ -39,7 +39,7 @@ def measure(
     store: ResultStore,
     on_progress: Callable[[Job, int, int], None] = lambda job, done, total: None,
 ) -> dict[str, Outcome]:
-    """What came of every job, by its key: each is done once, those on the same data after each other.
+    """The outcome of every job, by its key: each runs once, those on the same data one after another.
 
     `on_progress` is told the job that is being done, how many runs are done, and of how many, after every batch.
     """

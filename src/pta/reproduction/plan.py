@@ -136,7 +136,7 @@ def _job(row: Row, dataset: str, metric: str, profile: Profile) -> Job:
     try:
         id = profile.stand_in(dataset.format_map(row.fill))
     except KeyError as error:
-        raise InvalidParameter(f"the dataset {dataset} wants a value for {error} in fill") from None
+        raise InvalidParameter(f"the dataset {dataset} needs a value for {error} in fill") from None
     except (ValueError, IndexError):  # a file of the user's may be called anything
         raise InvalidParameter(f"the name {dataset} holds braces that cannot be filled in") from None
     params = {**_preset_values(row, id), **row.params}

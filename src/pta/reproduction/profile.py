@@ -35,7 +35,7 @@ class Profile:
         """The datasets of a group."""
         require_known("group of datasets", group, self.groups)
         if not self.groups[group]:
-            raise InvalidParameter(f"nothing is in the group {group!r}; name feature files with --features")
+            raise InvalidParameter(f"the group {group!r} is empty; name feature files with --features")
         return self.groups[group]
 
     def stand_in(self, dataset: str) -> str:

@@ -1,4 +1,4 @@
-"""Plans to tables, with what must be said about the data and the model."""
+"""Plans to tables, with notes on the data and the model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -79,4 +79,4 @@ def _doubts(data: FeatureFile, experiment: Experiment) -> str:
         doubts.append(f"{data.classifier.classes:,} of {entry.classes:,} classes")
     if entry.count is not None and len(data.samples) != entry.count:
         doubts.append(f"{len(data.samples):,} samples where the set has {entry.count:,}")
-    return f"{data.dataset} is a feature file of other things than the paper's: {', '.join(doubts)}." if doubts else ""
+    return f"{data.dataset} is a feature file unlike the paper's data: {', '.join(doubts)}." if doubts else ""

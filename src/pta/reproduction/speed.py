@@ -1,10 +1,10 @@
-"""How fast model and methods are together, one image at a time, once the methods have learnt most of the stream.
+"""How fast model and methods are together, one image at a time, once the methods have learned most of the stream.
 
 Every image goes through zero-shot and through each method in turn, so that all meet the same machine and their ratios
 mean something. Their order is another for each image. The images are parted into rounds; a round gives the median time
 of each method, and its share of zero-shot's speed. Pixels are ready before the clock starts, as in the paper, whose
 loader prepares images beside the GPU. The paper's times are those of a whole stream; here, all but the last images are
-learnt from their features, and these are timed.
+learned from their features, and these are timed.
 """
 
 import time
@@ -34,7 +34,7 @@ _BATCH = 256
 
 @dataclass(eq=False)
 class Contender:
-    """A method that is timed; with `views`, each image is encoded as its views, and it has learnt nothing before."""
+    """A method that is timed; with `views`, each image is encoded as its views, and it has learned nothing before."""
 
     method: str
     parameters: Mapping[str, Any]
@@ -48,19 +48,19 @@ class Contender:
         if "image tower" in needs:
             raise InvalidParameter(f"{self.method} runs the model itself, so its speed is not measured in this way")
         if "generated" in needs:
-            raise InvalidParameter(f"{self.method} needs generated pictures, which are not made while the clock runs")
+            raise InvalidParameter(f"{self.method} needs generated pictures, which cannot be timed")
         if adapter_class(self.method).scope == "stream":
             raise InvalidParameter(
-                f"{self.method} answers a whole stream at once, so it has no speed for single images"
+                f"{self.method} predicts a whole stream at once, so it has no speed for single images"
             )
 
     def learn(self, encoder: Encoder, order: NDArray[np.int64]) -> None:
         """Learn from the features of these samples."""
-        self.encoder, self.learnt = encoder, order[:0] if self.views else order
+        self.encoder, self.learned = encoder, order[:0] if self.views else order
         samples, before = None if self.views else self.data.samples, self._allocated()
         made_from = (self.method, self.data.classifier)
         self.adapter = create_adapter(*made_from, model=encoder, source=samples, **self.parameters)
-        for rows in torch.split(torch.from_numpy(self.learnt), _BATCH):
+        for rows in torch.split(torch.from_numpy(self.learned), _BATCH):
             if len(rows):
                 self.adapter.step(self.data.samples[rows])
         self.resident = self._allocated() - before  # bytes of GPU memory, as long as it is there
@@ -98,7 +98,7 @@ class Contender:
             "params": self.adapter.parameters,
             "stream": Stream().record(1),
             "n": sum(map(len, self.rounds)),
-            "learnt_before": len(self.learnt),
+            "learned_before": len(self.learned),
             "memory_mib": (self.peak - resident + self.resident) / 2**20 if self._is_cuda else None,
             "state_bytes": self.adapter.state_bytes,
             "accuracy": None,
@@ -120,12 +120,12 @@ def measure_speeds(encoder: Encoder, images: SampleSet, contenders: Sequence[Con
     if len(images) != len(data.samples):
         raise InvalidSamples("some pictures could not be read, so it is not known which of them to time")
     order = Stream().order(data, 1, _BATCH)
-    learnt, timed = order[:-TIMED], order[-TIMED:]
+    learned, timed = order[:-TIMED], order[-TIMED:]
     zero_shot = Contender("clip", {}, data)
     turns = [zero_shot if one.method == "clip" else one for one in contenders]
     everyone, shuffled = list(dict.fromkeys([zero_shot, *turns])), np.random.default_rng(1)
     for one in everyone:
-        one.learn(encoder, learnt)
+        one.learn(encoder, learned)
     prepare = {one.views: encoder.preparer(views=one.views) for one in everyone}
     for numbers in np.array_split(timed, min(ROUNDS, len(timed))):
         for one in everyone:

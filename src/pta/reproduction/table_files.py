@@ -1,4 +1,4 @@
-"""What a reproduction leaves in its folder: every table in every format, every figure, and one report of them all."""
+"""The output of a reproduction: every table in every format, every figure, and one report."""
 
 from collections.abc import Sequence
 from pathlib import Path
