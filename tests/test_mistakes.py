@@ -54,6 +54,7 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} --classes utf16-bare.txt", "iconv -f UTF-16 -t UTF-8 utf16-bare.txt"),
         (f"{PREDICT} --classes tabs.txt", "tabs.txt, line 1 has a tab; .* cut -f2 tabs.txt > classes.txt"),
         (f"{PREDICT} --classes twice.txt", "names 'coat' more than once"),
+        (f'{PREDICT} --classes "shirt,white",coat', "put names with commas into a file"),
         (f"{PREDICT} --classes coat,bag,coat", "names 'coat' more than once"),
         (f"{PREDICT} --model openai/clip-vit-base-patch16", "did you mean 'hf:openai/clip-vit-base-patch16'?"),
         (f"{PREDICT} --model embeded", "did you mean 'embedded'?"),

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import sqlite3
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -98,6 +100,66 @@ def test_without_the_rows_before_a_damaged_snapshot_the_service_does_not_start(t
         open_service(tmp_path)
 
 
+def test_a_stream_without_rows_does_not_keep_others_from_making_room(tmp_path):
+    with open_service(tmp_path, snapshot_samples=5, journal_max=1) as service:
+        ask(service, 1, source="street")
+        erased = service.unlearn("default", "street", erase=True)["sequence"]
+        service.create("another")
+        for seed in range(12):
+            ask(service, seed, stream="another")
+        service._saving.thread.submit(lambda: None).result()
+        assert service.summary("default")["oldest"]["sequence"] == erased
+        assert service.summary("another")["oldest"]["sequence"] > 0
+        refused(409, service.rewind, "default", to_time=1.0)
+
+
+def test_a_backup_is_a_data_folder(tmp_path):
+    with open_service(tmp_path / "state", snapshot_samples=5, journal_max=1) as service:
+        for seed in range(12):
+            ask(service, seed)
+        service.create("another")
+        service.import_("another", service.export("default"))
+        service._saving.thread.submit(lambda: None).result()
+        assert service.summary("default")["oldest"]["sequence"] > 0
+        service._journal.backup(tmp_path / "copy")
+        live = {name: state_of(service, name) for name in ("default", "another")}
+    with open_service(tmp_path / "copy") as copy:
+        assert all(same_bits(state, state_of(copy, name)) for name, state in live.items())
+    names = [*CLASSIFIER.class_names[:-1], "another"]
+    with pytest.raises(PtaError, match="belongs to another service"):
+        Service.open(Served(ZeroShotClassifier(CLASSIFIER.anchors, names, CLASSIFIER.scale)), tmp_path / "copy")
+
+
+def test_after_a_repair_the_state_is_that_of_the_rows_that_are_left(tmp_path):
+    with open_service(tmp_path) as service:
+        ask(service, 1, count=4)
+        kept = state_of(service)
+        ask(service, 2, count=3)
+        ask(service, 3, count=5)
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection, connection:
+        connection.execute("UPDATE samples SET feature = zeroblob(32) WHERE id = 6")
+    for settings in ({"repair": True}, {}):
+        with open_service(tmp_path, **settings) as service:
+            assert same_bits(kept, state_of(service))
+            assert service.streams()[0]["sequence"] == 12
+    (tmp_path / "journal.sqlite").unlink()
+    with pytest.raises(PtaError, match="is gone; restore a backup"):
+        open_service(tmp_path)
+
+
+def test_a_stream_deleted_by_a_killed_process_does_not_come_back(tmp_path, monkeypatch):
+    with open_service(tmp_path) as service:
+        service.create("street")
+        ask(service, 1, stream="street", count=4)
+    with monkeypatch.context() as killed, open_service(tmp_path) as service:
+        killed.setattr("pta.serve.stream_set.shutil.rmtree", lambda *_, **__: None)
+        service.delete("street")
+    for _ in range(2):
+        with open_service(tmp_path) as service:
+            service.create("street")
+            assert service.summary("street")["position"] == 0
+
+
 def refused(status, call, *arguments, **named):
     with pytest.raises(Refused) as caught:
         call(*arguments, **named)
@@ -174,6 +236,8 @@ def test_a_folder_of_another_classifier_or_rule_is_refused_in_one_line(tmp_path)
         with pytest.raises(PtaError) as refusal:
             Service.open(served, tmp_path)
         assert str(tmp_path) in str(refusal.value)
+    with pytest.raises(PtaError, match=r"with pta\.h 20\.0, and is opened with 3\.0"):
+        open_service(tmp_path, parameters={"h": 3.0})
 
 
 def test_a_state_from_another_processor_is_said_in_the_log(tmp_path, caplog, monkeypatch):

@@ -15,6 +15,8 @@ from http_serving import INFER, TOKEN, binary, features, serving
 from processes import PATIENCE
 
 from pta.datasets.features import load_features
+from pta.errors import FileInUse
+from pta.serve.gate import as_refused
 from pta.serve.security import PAGE
 
 LARGEST = 20_000
@@ -191,6 +193,7 @@ def test_bad_input_changes_nothing(server, status, said, change, more):
         ("POST", "/streams/default/rewind", {"sequence": 2**70}, 422),
         ("POST", "/streams/default/rewind", {"sequence": 1, "time": 1}, 422),
         ("POST", "/streams/default/rewind", {"sequence": "1"}, 422),
+        ("POST", "/streams/default/rewind", {"time": "1"}, 422),
         ("POST", "/streams/default/rewind", b'{"time": NaN}', 422),
         ("POST", "/streams/default/rewind", b'{"sequence": 1' + b"0" * 5000 + b"}", 422),
         ("POST", "/streams/default/rewind", b"[" * 15_000, 422),
@@ -229,6 +232,25 @@ def test_a_stream_that_is_full_or_frozen_refuses_to_learn_only_if_it_must(server
         assert server.state() == before
     finally:
         server.service.thaw("default")
+
+
+def test_a_disk_that_fails_is_no_mistake_of_the_client(server, monkeypatch):
+    monkeypatch.setattr(server.service._journal, "read_only", "disk full")
+    before = server.state()
+    for answer in (
+        server.ask("PUT", "/streams/later"),
+        server.ask("DELETE", "/streams/default"),
+        server.ask("POST", "/streams/default/freeze"),
+        server.ask(
+            "POST", "/streams/default/import", before[0]["default"], {"Content-Type": "application/octet-stream"}
+        ),
+        server.infer(good(server), parameters={"stream": "first"}),
+    ):
+        assert answer.status == 503
+        assert "disk full" in error_of(answer)
+    assert server.state() == before
+    assert not list(server.folder.glob("streams/*/imports/*"))
+    assert as_refused(FileInUse("another process reads the journal")).status == 503
 
 
 def test_streams_come_on_first_use_up_to_a_number(server):
@@ -307,6 +329,19 @@ def test_an_encoded_body_is_not_read(server, encoding):
     answer = server.ask("POST", INFER, {"inputs": [good(server)]}, {"Content-Encoding": encoding})
     assert answer.status == 415
     assert "send the body as it is" in error_of(answer)
+
+
+@pytest.mark.parametrize("begin", [b"GET /", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: "])
+def test_endless_headers_are_not_kept(server, begin):
+    answer = raw_exchange(server, begin + b"a" * 2**17)
+    assert answer.startswith("HTTP/1.1 400")
+    assert "at most 65,536 bytes" in json.loads(answer.partition("\r\n\r\n")[2])["error"]
+
+
+def test_what_is_no_http_is_told_so_in_json(server):
+    answer = raw_exchange(server, head(server, "Content-Length: many"))
+    assert answer.startswith("HTTP/1.1 400")
+    assert [*json.loads(answer.partition("\r\n\r\n")[2])] == ["error"]
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -13,6 +13,7 @@ from http_serving import features, journal_rows, process
 from processes import PATIENCE
 
 from pta.datasets.features import load_features
+from pta.errors import PtaError
 from pta.serve.security import own_token, read_token
 
 
@@ -156,6 +157,9 @@ def test_a_token_that_others_can_read_is_refused(tmp_path):
     (tmp_path / "token").chmod(0o644)
     with pytest.raises(ValueError, match="chmod 600"):
         own_token(tmp_path / "token")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    with pytest.raises(PtaError, match="no such token file"):
+        own_token(tmp_path / "nowhere")
     (tmp_path / "short").write_text("abc")
     with pytest.raises(ValueError, match="at least 16"):
         read_token(tmp_path / "short")

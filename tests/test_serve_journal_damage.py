@@ -223,3 +223,14 @@ def test_damage_is_noticed_while_a_journal_is_read(closed, copy):
         damage_row(folder, "UPDATE samples SET touches = x'00' WHERE id = 1")
         with pytest.raises(UnreadableFile, match="is damaged: stream kitchen, sequences 1 to 2"):
             contents(journal, journal.streams()["kitchen"])
+
+
+def test_a_journal_that_cannot_be_opened_is_not_called_damaged(closed, monkeypatch):
+    def refuse(_):
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN  # as on a disk that is mounted read-only
+        raise error
+
+    monkeypatch.setattr("pta.serve.journal_check.connect", refuse)
+    with pytest.raises(UnreadableFile, match="its folder must be writable"):
+        check_folder(closed)

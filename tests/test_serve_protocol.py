@@ -76,6 +76,11 @@ def test_the_digest_tells_what_a_request_asks_to_learn():
     assert read(*pictures(b"ab", b"c"))[0].digest != read(*pictures(b"a", b"bc"))[0].digest
 
 
+@pytest.mark.parametrize(("given", "read_as"), [("", None), (None, None), ("a\nb", "a\nb"), ("ü" * 64, "ü" * 64)])
+def test_an_id_is_any_text(given, read_as):
+    assert read(features(ROWS), id=given)[0].id == read_as
+
+
 def test_parameters_reach_the_service():
     parameters = {"stream": "door", "learn": False, "source": "cam 1", "top": 2}
     asked, wanted = read(
@@ -98,6 +103,7 @@ def test_parameters_reach_the_service():
         ({"data": [[1, 2, 3], [1, 2]]}, "every row"),
         ({"data": [1, 2, 3, 4, 5, "6"]}, "nothing but numbers"),
         ({"data": [1, 2, 3, 4, 5, None]}, "nothing but numbers"),
+        ({"data": [1, 2, 3, 4, 5, True]}, "nothing but numbers"),
         ({"data": [1, 2, 3, 4, 5, [6]]}, "nothing but numbers"),
         ({"data": "123456"}, "2×3 numbers"),
         ({"data": None}, "2×3 numbers"),
@@ -137,14 +143,16 @@ def test_an_input_that_is_not_what_it_should_be_is_refused(change, said):
         ({"parameters": {"top": 3}}, "from 1 to 2"),
         ({"parameters": {"top": 0}}, "from 1 to 2"),
         ({"parameters": {"top": True}}, "from 1 to 2"),
-        ({"parameters": {"source": ""}}, "1 to 128 bytes"),
-        ({"parameters": {"source": "a\nb"}}, "1 to 128 bytes"),
-        ({"parameters": {"source": "ü" * 65}}, "1 to 128 bytes"),
+        ({"parameters": {"source": ""}}, "1 to 128 printable bytes"),
+        ({"parameters": {"source": "a\nb"}}, "1 to 128 printable bytes"),
+        ({"parameters": {"source": "ü" * 65}}, "1 to 128 printable bytes"),
         ({"parameters": {"stream": 5}}, "stream must be"),
         ({"parameters": {"binary_data_output": 1}}, "true or false"),
         ({"parameters": 7}, "must be an object"),
         ({"id": 5}, "id must be"),
-        ({"id": "x" * 129}, "1 to 128 bytes"),
+        ({"id": 0}, "id must be"),
+        ({"id": []}, "id must be"),
+        ({"id": "x" * 129}, "at most 128 bytes"),
         ({"outputs": {}}, "must be a list"),
         ({"outputs": [{"name": "labels"}]}, "did you mean 'label'"),
         ({"outputs": [{"name": "label", "parameters": {"binary_data": "yes"}}]}, "true or false"),

@@ -1,6 +1,8 @@
 """What the service promises about samples: learned once, in order, after they are written; and who is refused."""
 
 import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,9 +11,12 @@ from serving import CLASSIFIER, ask, features, in_threads, open_service, replaye
 
 from pta import create_adapter, list_adapters
 from pta.errors import InvalidParameter
+from pta.serve.answering import rounded, score
 from pta.serve.journal_rows import JournalFailed
+from pta.serve.past import Past
 from pta.serve.refusals import Refused
 from pta.serve.served import Served
+from pta.serve.stream_state import StreamState
 
 
 def refused(status, call, *arguments, **named):
@@ -150,6 +155,59 @@ def test_a_full_queue_and_a_draining_service_refuse(tmp_path):
         assert service.drain(60)
         refused(503, service.submit, request(2))
         assert not service.ready
+
+
+def test_an_operation_that_is_under_way_is_finished_before_the_end_and_no_other_begins(tmp_path, monkeypatch):
+    service = open_service(tmp_path)
+    ask(service, 1, source="street")
+    begun, go_on = threading.Event(), threading.Event()
+    prepare = Past.state_at
+
+    def wait(*arguments):
+        begun.set()
+        go_on.wait()
+        return prepare(*arguments)
+
+    monkeypatch.setattr(Past, "state_at", wait)
+    with ThreadPoolExecutor(3) as threads:
+        under_way = threads.submit(service.unlearn, "default", "street")
+        begun.wait()
+        later = threads.submit(service.freeze, "default")
+        service.drain(0)
+        end = threads.submit(service.close)
+        go_on.set()
+        assert under_way.result()["samples"] == 1
+        assert refused(503, later.result)
+        end.result()
+    refused(503, service.create, "another")
+    with open_service(tmp_path) as service:
+        assert service.streams()[0]["position"] == 0
+
+
+def test_a_stream_that_cannot_learn_does_not_keep_others_from_it(tmp_path, monkeypatch):
+    with open_service(tmp_path) as service:
+        service.create("other")
+        broken = service._streams.require("default")
+        learn, jobs = StreamState.learn, []
+
+        def fail(state, *arguments):
+            if state is broken.state:
+                raise MemoryError
+            return learn(state, *arguments)
+
+        monkeypatch.setattr(StreamState, "learn", fail)
+        for stream in ("default", "other"):
+            _, job = service._admission.admit(request(1, stream=stream))
+            job.scored = score(rounded(job.request.features), CLASSIFIER, None)
+            jobs.append(job)
+        service._pipeline._write_group(jobs)
+        with pytest.raises(MemoryError):
+            jobs[0].future.result()
+        assert jobs[1].future.result().learned
+        assert "could not learn" in str(refused(503, ask, service, 2))
+        assert ask(service, 2, stream="other").learned
+    with open_service(tmp_path) as service:
+        assert [stream["position"] for stream in service.streams()] == [1, 2]
 
 
 def test_streams_are_apart_and_made_by_name_or_on_first_use(tmp_path):

@@ -119,10 +119,16 @@ def test_mistakes_are_named(animals, estimator):
     X, anchors, names, y = animals
     with pytest.raises(NotFittedError):
         estimator.predict(X)
-    with pytest.raises(InvalidClassifier, match="3 class names, of which 3 differ, for 4 anchors"):
+    with pytest.raises(InvalidClassifier, match="must be 4 different labels, one per anchor; got 3"):
         pta.PTAClassifier(anchors, names[:3]).fit(X)
-    with pytest.raises(InvalidClassifier, match="4 class names, of which 1 differ"):
+    with pytest.raises(InvalidClassifier, match="got 1 different ones"):
         pta.PTAClassifier(anchors, ["cat"] * 4).fit(X)
+    with pytest.raises(InvalidClassifier, match="all text or all numbers"):
+        pta.PTAClassifier(anchors, [1, "cat", None, 3]).fit(X)
+    with pytest.raises(InvalidClassifier, match="labels of anchors, which are missing"):
+        pta.PTAClassifier(class_names=names).fit(X, y)
+    with pytest.raises(InvalidParameter, match="parameters must be a dict of names and values, got list"):
+        pta.PTAClassifier(anchors, parameters=["h"]).fit(X)
     with pytest.raises(InvalidSamples, match="row 0 of the features is zero"):
         estimator.fit(0 * X)
     with pytest.raises(InvalidParameter, match="tda has no parameter 'h'"):

@@ -164,6 +164,7 @@ def test_what_cannot_be_merged_is_refused_with_the_reason(animals):
         ([wpta, segment], "applied to a state of pta, not of wpta"),
         ([other, segment], "another classifier"),
         ([learned(animals, h=5.0), segment], "was summarised with"),
+        ([wpta, learned(animals, "tda")], "a state of wpta and one of tda cannot be merged"),
         ([wpta, learned(animals, "wpta", depth=2)], "different parameters"),
         ([wpta, pta.create_adapter("wpta", three_classes(animals))], "another classifier"),
         ([state], "two or more"),

@@ -75,6 +75,8 @@ def _with_sums(states: Sequence[Adapter]) -> Merged:
         if not isinstance(state, WPTA):
             why = "what it learns depends on what it has learned; those of wpta can"
             raise StateMismatch(f"states of {state.name} cannot be merged: {why}")
+        if state.name != states[-1].name:
+            raise StateMismatch(f"a state of {state.name} and one of {states[-1].name} cannot be merged")
         if state.parameters != states[-1].parameters:
             raise StateMismatch("the states were learned with different parameters")
     *before, last = [state for state in states if isinstance(state, WPTA)]

@@ -80,9 +80,8 @@ def read_stream(path: str | Path) -> Any:
 def _saved_classifier(path: str | Path, anchors: Tensor | None, about: Mapping[str, Any]) -> ZeroShotClassifier:
     """The classifier that a state was saved with."""
     if about["version"] == _WITHOUT_CLASSIFIER:
-        raise StateMismatch(
-            f"{path} was saved by an older version without its classifier; use load_adapter(path, classifier)"
-        )
+        todo = "use load_adapter(path, classifier), or pta predict --state with its classes and model, which adds it"
+        raise StateMismatch(f"{path} was saved by an older version without its classifier; {todo}")
     with naming(f"{path} holds no classifier"):
         given: dict[str, Any] = {name: about.get(name) for name in ("class_names", "scale", "bias")}
         return ZeroShotClassifier(anchors, **given)

@@ -158,6 +158,8 @@ def read_classes(given: str) -> list[str]:
         names = read_text(place, "class name", _LARGEST).splitlines()
         _require_bare_names(given, names)
     elif "," in given:
+        if '"' in given:
+            raise InvalidParameter(f"--classes {given}: quotes do not join a name; put names with commas into a file")
         names = given.split(",")
     else:
         raise UnreadableFile(f"no such file of class names: {given} (or give a list with commas: --classes cat,dog)")

@@ -112,11 +112,12 @@ def serve(
         repair=repair,
         limits=Limits(max_pixels=max_pixels),
     )
+    named = f"[{host}]" if ":" in host else host
     with Service.open(served, None if no_journal else data, settings) as service:
-        token = _token(token_file, data)
+        token = _token(token_file, None if no_journal else data)
         http = HttpSettings(
             token,
-            allowed_hosts=(host, *(allowed_host or ())),
+            allowed_hosts=(named, *(allowed_host or ())),
             open_health=open_health,
             max_body=max_body,
             body_timeout=body_timeout,
@@ -126,7 +127,7 @@ def serve(
         )
         app = create_app(service, http)
         with listen(host, port) as socket:
-            address = f"http://{f'[{host}]' if ':' in host else host}:{socket.getsockname()[1]}"
+            address = f"http://{named}:{socket.getsockname()[1]}"
             _announce(service.shape, address, None if token_file else token)
             run(app, service, socket, drain=drain, forwarded_allow_ips=forwarded_allow_ips)
 

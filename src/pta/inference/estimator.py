@@ -70,6 +70,10 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None) -> Self:
         """Start over and learn the rows of X in order; y is used only where there are no `anchors`."""
         if self.anchors is None:
+            if self.class_names is not None:
+                raise InvalidClassifier(
+                    "class_names are the labels of anchors, which are missing; without them y has the labels"
+                )
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
             check_classification_targets(y)
             classes, anchors = _class_means(X, y)
@@ -77,6 +81,10 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X = validate_data(self, X, dtype=(np.float64, np.float32))
             classes, anchors = _sorted_anchors(self.anchors, self.class_names)
         classifier = ZeroShotClassifier(anchors, [str(name) for name in classes], self.scale, self.bias)
+        if not isinstance(self.parameters, Mapping | None):
+            raise InvalidParameter(
+                f"parameters must be a dict of names and values, got {type(self.parameters).__name__}"
+            )
         given = {name: value for name, value in (("h", self.h), ("w", self.w)) if value is not None}
         adapter = create_adapter(self.method, classifier, source=len(X), **{**(self.parameters or {}), **given})
         adapter.step(X)
@@ -136,7 +144,10 @@ def _sorted_anchors(anchors: Any, names: Any) -> tuple[NDArray[Any], NDArray[Any
     """Labels and anchors, sorted by label as scikit-learn's metrics expect it."""
     given = plain_tensor("anchors", anchors, InvalidClassifier).numpy(force=True)
     labels = np.arange(given.shape[0] if given.ndim else 0) if names is None else np.asarray(names)
+    if labels.dtype == object and len({type(label) for label in labels.flat}) > 1:
+        raise InvalidClassifier("class_names must be all text or all numbers, because they are sorted")
     classes, rows = np.unique(labels, return_index=True)
     if labels.shape != given.shape[:1] or len(classes) != len(labels):
-        raise InvalidClassifier(f"{labels.size} class names, of which {len(classes)} differ, for {len(given)} anchors")
+        got = f"got {len(classes)} different ones in shape {labels.shape}"
+        raise InvalidClassifier(f"class_names must be {len(given)} different labels, one per anchor; {got}")
     return classes, given[rows]

@@ -8,11 +8,12 @@ import orjson
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
-from pta.errors import PtaError
+from pta.errors import FileInUse, PtaError
 from pta.serve.access_log import AccessLog
 from pta.serve.body import ClientLeft, read_body
 from pta.serve.http_settings import HttpSettings
 from pta.serve.inference import Inference
+from pta.serve.journal_rows import JournalFailed
 from pta.serve.metrics import Metrics
 from pta.serve.refusals import Refused
 from pta.serve.security import HEADERS, Guard
@@ -82,6 +83,8 @@ def as_refused(error: Exception) -> Refused:
     """What a client is told of an error: its own mistakes in full, of others nothing."""
     if isinstance(error, Refused):
         return error
+    if isinstance(error, JournalFailed | FileInUse):
+        return Refused(503, str(error))
     return Refused(422, str(error)) if isinstance(error, PtaError) else Refused(500, "internal error; the log has more")
 
 

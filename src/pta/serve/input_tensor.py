@@ -80,7 +80,7 @@ def _features(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -
 
 
 def _numbers(data: object, rows: int, dim: int) -> NDArray[np.float32]:
-    """The numbers of a tensor in JSON, flat or as a list of rows; an `array` takes nothing but numbers."""
+    """The numbers of a tensor in JSON, flat or as a list of rows."""
     flat = data
     if isinstance(data, list) and data and isinstance(data[0], list):
         if any(type(row) is not list or len(row) != dim for row in data):
@@ -88,10 +88,9 @@ def _numbers(data: object, rows: int, dim: int) -> NDArray[np.float32]:
         flat = [number for row in data for number in row]
     if not isinstance(flat, list) or len(flat) != rows * dim:
         raise Refused(422, f"features: data must be a list of {rows}×{dim} numbers")
-    try:
-        return np.ndarray((rows, dim), np.float32, array("f", flat))
-    except TypeError:
-        raise Refused(422, "features: data must hold nothing but numbers") from None
+    if not {*map(type, flat)} <= {int, float}:
+        raise Refused(422, "features: data must hold nothing but numbers")
+    return np.ndarray((rows, dim), np.float32, array("f", flat))
 
 
 def _pictures(tensor: Mapping[str, Any], raw: memoryview | None, shape: Shape) -> tuple[bytes, ...]:

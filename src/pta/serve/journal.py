@@ -193,11 +193,17 @@ class Journal(JournalWriter):
             SELECT s.id FROM batches b JOIN samples s ON s.id BETWEEN b.id AND b.id + span - 1
             WHERE b.stream = ? AND first <= ?
         """
+        last_time = """
+            SELECT max(time) FROM (
+                SELECT time FROM batches WHERE stream = ? AND first <= ?
+                UNION ALL SELECT time FROM operations WHERE stream = ? AND sequence <= ?
+            )
+        """
         with self._writing:
             known = self._stream(stream)
             end = value(self._writer, across, stream, sequence, sequence)
             end = min(sequence, known.last) if end is None else end
-            at = value(self._writer, "SELECT max(time) FROM batches WHERE stream = ? AND first <= ?", stream, end)
+            at = value(self._writer, last_time, stream, end, stream, end)
             if at is None:
                 return 0
             new = replace(known, dropped=end, dropped_time=at)
@@ -223,6 +229,8 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
     if is_damaged(log):
         raise UnreadableFile(f"{log} is damaged in the middle; --repair cuts before the damage")
     if not path.exists():
+        if (path.parent / "streams").exists():
+            raise UnreadableFile(f"{path} is gone; restore a backup, or choose another data folder")
         with new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
             connection.execute("INSERT INTO about VALUES (?, 0, ?)", (text, seal(text, 0)))
@@ -232,7 +240,7 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
                 f"{path} is damaged: {problem}; pta journal check lists all damage, and --repair cuts before it"
             )
         found = json.loads(value(connection, "SELECT identity FROM about"))
-    for key in sorted({*found, *identity}):
+    for key in {**identity, **found}:
         if found.get(key) != identity.get(key):
             raise StateMismatch(
                 f"{path} was written with {key} {shown(found.get(key))}, and is opened with "

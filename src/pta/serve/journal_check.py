@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from pta.errors import UnreadableFile
+from pta.errors import UnreadableFile, first_line
 from pta.serve.journal_schema import (
     FILE_NAME,
     connect,
@@ -29,6 +29,8 @@ def check_folder(folder: Path) -> list[str]:
         with closing(connect(path)) as connection:
             return list(damage(connection))
     except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise UnreadableFile(f"cannot open {path}: {first_line(error)}; its folder must be writable") from None
         return [str(unreadable(path, error))]
 
 

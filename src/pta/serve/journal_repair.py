@@ -34,6 +34,7 @@ def repair_journal(path: Path) -> None:
             _copy_small_tables(old, into, path)
             _copy_groups(old, into)
         _keep(path)
+        _remove_snapshots(into, path.parent)
 
 
 def _keep(path: Path) -> None:
@@ -44,6 +45,21 @@ def _keep(path: Path) -> None:
     log = path.with_name(f"{path.name}-wal")  # which is there if SQLite could not empty it
     if log.exists():
         log.replace(damaged.with_name(f"{damaged.name}-wal"))
+
+
+def _remove_snapshots(connection: sqlite3.Connection, folder: Path) -> None:
+    """Those that learned from samples which are cut off; the numbers of these are not used again."""
+    query = """
+        SELECT id, max(
+            dropped,
+            coalesce((SELECT max(first + span - 1) FROM batches WHERE stream = streams.id), 0),
+            coalesce((SELECT max(sequence) FROM operations WHERE stream = streams.id), 0)
+        ) FROM streams
+    """
+    for stream, last in connection.execute(query):
+        for snapshot in folder.glob(f"streams/{stream}/snapshots/*.safetensors"):
+            if snapshot.stem.isdecimal() and int(snapshot.stem) > last:
+                snapshot.unlink()
 
 
 def _is_damaged(connection: sqlite3.Connection) -> bool:

@@ -74,7 +74,7 @@ class Rewind(_Strict):
     """The moment to go back to, as one of the two."""
 
     sequence: Annotated[int, Field(ge=0, lt=2**62, description="The last sample that stays.")] | None = None
-    time: Annotated[float, Field(ge=0, le=1e11, strict=False, description="Seconds since 1970.")] | None = None
+    time: Annotated[float, Field(ge=0, le=1e11, description="Seconds since 1970.")] | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> "Rewind":

@@ -57,8 +57,16 @@ class Operating:
         def swap(stream: LiveStream, row: Operation) -> None:
             stream.state = StreamState(adapter, np.zeros_like(stream.state.touches), row.sequence)
 
-        kept = {} if dry_run or stream.past is None else stream.past.keep_import(content)
+        kept = {} if dry_run or stream.past is None else self._keep_import(stream.past, content)
         return self._operate(stream, "import", kept, swap, dry_run)
+
+    def _keep_import(self, past: Past, content: bytes) -> dict[str, Any]:
+        try:
+            if self._journal.read_only is not None:
+                raise JournalFailed(f"the journal is read-only: {self._journal.read_only}")
+            return past.keep_import(content)
+        except PtaError as error:
+            raise Refused(503, f"nothing was changed: {error}") from None
 
     def rewind(self, stream: LiveStream, sequence: int | None, moment: float | None, dry_run: bool) -> dict[str, Any]:
         """Go back to the state after a row."""

@@ -1,5 +1,6 @@
 """The path of a sample: encoded, scored without a state, written to the journal, learned, answered."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -25,6 +26,8 @@ from pta.serve.replying import Replies
 from pta.serve.served import Served, ServiceSettings, rule_of
 from pta.serve.stage import Stage, one_thread
 from pta.serve.stream_set import StreamSet
+
+_log = logging.getLogger("pta.serve")
 
 
 class Change:
@@ -260,20 +263,24 @@ class Pipeline:
             assert job.stream is not None  # as `_decide` found it
             streams.setdefault(job.stream, []).append(job)
         for stream, jobs in streams.items():
-            learning = [job for job in jobs if job.sequences is not None]
-            with stream.lock:
-                for some, learn in ((learning, True), ([job for job in jobs if job.sequences is None], False)):
-                    if not some:
-                        continue
-                    answered = self._answer(stream, some, learn)
-                    if learn:
-                        stored[stream.number] = int(_rows(some[0])[0]), answered.stored()
-                        stream.time = group.time
-                        stream.since_snapshot += len(answered.labels)
-                    replies += [(job, self._replies.first(job, answered, rows)) for job, rows in _slices(some)]
-                    now = time.perf_counter()
-                    stream.statistics.add(answered, learn, [now - job.began for job in some])
-                stream.version += 1
+            for learn in (True, False):
+                some = [job for job in jobs if (job.sequences is not None) is learn]
+                if not some:
+                    continue
+                try:
+                    with stream.lock:
+                        answered = self._answer(stream, some, learn)
+                        if learn:
+                            stored[stream.number] = int(_rows(some[0])[0]), answered.stored()
+                            stream.time = group.time
+                            stream.since_snapshot += len(answered.labels)
+                        now = time.perf_counter()
+                        stream.statistics.add(answered, learn, [now - job.began for job in some])
+                        stream.version += 1
+                        replies += [(job, self._replies.first(job, answered, rows)) for job, rows in _slices(some)]
+                except Exception as error:  # the other streams of the group still learn what is in the journal
+                    _log.exception("a request could not be answered")
+                    self._fail(some, error)
         if stored:
             self.last_answers.add(group.number, stored)
         for job, reply in replies:

@@ -79,7 +79,7 @@ def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[
     learn, source = _learn(parameters.get("learn", "try")), _text("source", parameters.get("source"))
     request = Request(
         stream=_text("stream", parameters.get("stream")) or DEFAULT_STREAM,
-        id=_text("id", head.get("id") or None),
+        id=_id(head.get("id")),
         digest=_digest(features, pictures, learn, source),
         learn=learn,
         source=source,
@@ -158,7 +158,16 @@ def _text(name: str, given: object) -> str | None:
     if given is None:
         return None
     if not isinstance(given, str) or not given.isprintable() or not 0 < len(given.encode()) <= _LONGEST_TEXT:
-        raise Refused(422, f"{name} must be a text of 1 to {_LONGEST_TEXT} bytes, got {shown(given)}")
+        raise Refused(422, f"{name} must be a text of 1 to {_LONGEST_TEXT} printable bytes, got {shown(given)}")
+    return given
+
+
+def _id(given: object) -> str | None:
+    """Any text; an empty one is what some clients send for none."""
+    if given is None or given == "":
+        return None
+    if not isinstance(given, str) or len(given.encode()) > _LONGEST_TEXT:
+        raise Refused(422, f"id must be a text of at most {_LONGEST_TEXT} bytes, got {shown(given)}")
     return given
 
 

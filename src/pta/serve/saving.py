@@ -53,7 +53,7 @@ class Saving:
 
         def write() -> None:
             try:
-                if not stream.gone:
+                if not stream.gone and stream.failed is None:
                     snapshots.save(state, when, fingerprint, self._settings.snapshot_samples)
             except PtaError as error:
                 _log.warning("no snapshot of stream %s: %s", stream.name, error)
@@ -88,6 +88,8 @@ class Saving:
                 return
             _, sequence, stream = min(firsts, key=lambda one: one[:2])
             self._drop(stream, sequence)
+            if self._journal.oldest(stream.number)[0] < sequence:
+                return  # a group reaches over the snapshot
 
     def _drop(self, stream: LiveStream, sequence: int) -> None:
         assert stream.past is not None

@@ -45,8 +45,8 @@ class Served:
     @property
     def identity(self) -> dict[str, Any]:
         """What a data folder belongs to, beside the anchors."""
-        parameters = self.fresh().parameters
-        return {"dim": self.classifier.dim, "method": self.method, "parameters": dict(parameters)}
+        parameters = {f"{self.method}.{name}": value for name, value in self.fresh().parameters.items()}
+        return {"dim": self.classifier.dim, "method": self.method, **parameters}
 
 
 def rule_of(adapter: Adapter) -> Rule | None:

@@ -68,8 +68,7 @@ class Service:
 
     def submit(self, request: Request) -> "Future[Reply]":
         """Queue a request; never blocks. The future gives the reply or raises what is wrong (`Refused`)."""
-        if self._draining:
-            raise Refused(503, "the service is shutting down; try again soon", 1)
+        self._require_running()
         if request.pictures is not None and not self.shape.takes_pictures:
             raise Refused(422, "this service has no model for pictures; send features")
         self._streams.require_usable(request.stream)
@@ -109,15 +108,15 @@ class Service:
 
     def create(self, name: str) -> dict[str, Any]:
         """Make a stream, unless it is there."""
+        self._require_running()
         self._write(lambda: self._streams.create(name))
         return brief_summary(self._streams.require(name))
 
     def delete(self, name: str, *, dry_run: bool = False) -> dict[str, Any]:
         """Erase a stream with all its files; the default one is empty then."""
-        stream = self._streams.require(name)
-        done = {"stream": name, "operation": "delete", "samples": stream.state.adapter.position, "sequence": None}
-        if not dry_run:
-            with stream.changing:
+        with self._changing(name) as stream:
+            done = {"stream": name, "operation": "delete", "samples": stream.state.adapter.position, "sequence": None}
+            if not dry_run:
                 self._write(lambda: self._streams.forget(stream))
                 self._pipeline.last_answers.forget(stream.number)
                 self._write(lambda: self._streams.erase(stream))
@@ -178,8 +177,11 @@ class Service:
         return self._admission.wait_until_empty(seconds)
 
     def close(self) -> None:
-        """Answer what is queued, save a snapshot of every stream, and end."""
+        """Answer what is queued, finish operations that are under way, save a snapshot of every stream, and end."""
         self._draining = True
+        for stream in self._streams:
+            with stream.changing:
+                pass
         if self._saving is not None:
             self._saving.stop_dropping()
         self._pipeline.close()
@@ -200,7 +202,12 @@ class Service:
         """A stream while no other operation is under way on it."""
         stream = self._streams.require(name)
         with stream.changing:
+            self._require_running()
             yield stream
+
+    def _require_running(self) -> None:
+        if self._draining:
+            raise Refused(503, "the service is shutting down; try again soon", 1)
 
     def _write(self, work: Callable[[], object]) -> None:
         """Do something in the thread that writes the journal, and wait until what came before it is learned."""

@@ -26,6 +26,7 @@ class StreamSet:
         self._by_name: dict[str, LiveStream] = {}
         self._leaving: set[str] = set()
         if isinstance(journal, Journal):
+            self._remove_deleted(journal)
             for name, number in journal.streams().items():
                 self._by_name[name] = self._recovered(journal, name, number)
         if DEFAULT not in self._by_name:
@@ -68,18 +69,33 @@ class StreamSet:
         """Let nothing more come to a stream; the default one is there again, empty."""
         if self.get(stream.name) is not stream:
             raise Refused(404, f"stream {stream.name} was deleted")
+        if self._journal.read_only is not None:
+            raise Refused(503, f"nothing was changed: the journal is read-only: {self._journal.read_only}")
         stream.gone = True
         self._leaving.add(stream.name)
         del self._by_name[stream.name]
 
     def erase(self, stream: LiveStream) -> None:
-        """Remove the rows and files of a stream that was forgotten."""
-        self._journal.delete(stream.number)
-        if stream.past is not None:
-            shutil.rmtree(stream.past.folder, ignore_errors=True)
-        self._leaving.remove(stream.name)
+        """Remove the rows and files of a stream that was forgotten; if its rows stay, it is there again."""
+        try:
+            self._journal.delete(stream.number)
+        finally:
+            self._leaving.remove(stream.name)
+            if isinstance(self._journal, Journal) and stream.name in self._journal.streams():
+                stream.gone = False
+                self._by_name[stream.name] = stream
+            elif stream.past is not None:
+                shutil.rmtree(stream.past.folder, ignore_errors=True)
         if stream.name == DEFAULT:
             self.create(DEFAULT)
+
+    def _remove_deleted(self, journal: Journal) -> None:
+        """Remove the files of deleted streams, which a killed process may have left."""
+        assert self._folder is not None  # as there is a journal
+        numbers = {str(number) for number in journal.streams().values()}
+        for folder in self._folder.glob("streams/*"):
+            if folder.name not in numbers:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _past(self, number: int) -> Past | None:
         if self._folder is None or not isinstance(self._journal, Journal):
@@ -92,7 +108,7 @@ class StreamSet:
         assert past is not None
         last, when = journal.last(number)
         operations = journal.operations(number)
-        past.snapshots.remove(last + 1, 2**63)  # of rows that a repair cut off
+        past.snapshots.remove(last + 1, 2**63)  # of rows that came after a backup, or that a repair cut off
         for row in operations:
             if row.argument.get("erase"):  # a killed process may have left them
                 past.snapshots.remove(row.argument["first"], row.sequence - 1)
