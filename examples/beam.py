@@ -18,15 +18,15 @@ def before_each(summaries, adapter):  # in any order
 def replayed(item, adapter):
     k, ((block,), (summary,), (before,)) = item
     start = boundary(adapter, *before)
-    return k, (block, summary, start, replay_block(adapter, block, summary, start)[1])
+    return k, (block, summary, start, start, replay_block(adapter, block, summary, start)[1])
 
 
 def repaired(item, adapter):  # beyond the last block there is none, before the first there is no end
     k, (own, ends) = item
-    for block, summary, start, end in own:
+    for block, summary, start, path, end in own:
         for before in (one for one in ends if len(mismatches(one, start))):
-            start, end, _ = vars(repair_block(adapter, block, summary, start, end, before)).values()
-        yield k, (block, summary, start, end)
+            start, path, end, _ = vars(repair_block(adapter, block, summary, path, end, before)).values()
+        yield k, (block, summary, start, path, end)
 
 
 data = load_features(sys.argv[1])

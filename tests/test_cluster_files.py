@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 
 import numpy as np
@@ -168,6 +169,15 @@ def test_labels_that_are_cut_short_are_computed_again(pictures, labels, tmp_path
     assert not (out / "work").exists()
 
 
+@pytest.mark.parametrize("block", [0, 1])
+def test_features_that_are_cut_short_are_refused_by_name(features, tmp_path, block):
+    copy = shutil.copytree(features, tmp_path / "copy")
+    name = sorted(contents(copy, "safetensors"))[block]
+    (copy / name).write_bytes((copy / name).read_bytes()[:-5])
+    with pytest.raises(UnreadableFile, match=rf"{name}.*makes"):
+        predict(copy, tmp_path / "out")
+
+
 @pytest.mark.parametrize("other", [{"block": 8}, {"classes": CLASSES[:4]}, {"on_error": "skip"}])
 def test_a_folder_of_another_run_is_refused_and_stays(pictures, features, other):
     before = contents(features, "*")
@@ -233,6 +243,9 @@ def test_a_block_without_a_readable_picture_is_a_block(tmp_path):
         path.write_bytes(b"")
     with pytest.raises(UnreadableSample, match="none of the 48"):
         predict(damaged, tmp_path / "none", on_error="skip")
+    streams = extraction_of(damaged, on_error="skip", by="folder")
+    with pytest.raises(UnreadableSample, match="none of the 48"):
+        predict_streams(streams, "pta", {}, ThisProcess(), Folder(str(tmp_path / "streams")))
 
 
 def tar_of(path, pictures, numbers, cameras=None):
@@ -316,6 +329,15 @@ def test_one_stream_per_key_is_the_stream_of_that_key_alone(pictures, tmp_path, 
         expected = [alone(file).label for file in files]
         own = rows.filter(pa.compute.equal(rows["stream"], cameras[camera]))
         assert own["label"].to_pylist() == expected
+
+
+def test_a_parquet_column_of_another_kind_or_twice_is_refused_in_one_line(tmp_path):
+    for number, table in enumerate(
+        [pa.table({"path": [{"a": 1}]}), pa.table([["a.png"], ["b.png"]], ["path", "path"])]
+    ):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+        with pytest.raises(UnreadableFile, match=rf"{number}\.parquet.*path"):
+            list_samples(str(tmp_path / f"{number}.parquet"), IMAGES)
 
 
 def test_a_column_that_is_not_there_is_refused(pictures, tmp_path):

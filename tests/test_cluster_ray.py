@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,13 +152,30 @@ def test_a_mistake_in_a_worker_is_one_line_here(tmp_path, two):
     assert "\n" not in str(refused.value)
 
 
+def test_what_a_call_that_failed_leaves_behind_is_no_result_of_the_next(two):
+    class Waiting:
+        def __init__(self, seconds):
+            self.seconds = seconds
+
+        def __call__(self, shared):
+            time.sleep(self.seconds)
+            if not self.seconds:
+                raise UnreadableSample("damaged")
+            return shared
+
+    for _ in range(3):  # more often than there are workers
+        with pytest.raises(UnreadableSample, match="damaged"):
+            two.each([Waiting(0.2), Waiting(0)], "first")
+    assert two.each([Waiting(0.1)] * 3, "then") == ["then"] * 3
+
+
 def test_fewer_workers_than_asked_for_are_enough(ray, pictures, plain, tmp_path):
     said = []
     there = int(ray.cluster_resources()["CPU"])
     with RayPool(ray, there + 1, say=said.append) as pool:
         extract(pictures, tmp_path / "features", pool)
     assert contents(tmp_path / "features", "safetensors") == plain[0]
-    assert said == [f"{there + 1} workers were asked for, the cluster has room for {there}; it goes on with those"]
+    assert said[0] == f"{there + 1} workers were asked for, the cluster has room for {there}; it goes on with those"
 
 
 def test_a_block_that_kills_every_worker_is_named(ray, monkeypatch):
@@ -191,6 +209,12 @@ def test_without_ray_one_line_says_what_to_install(pta, pictures, monkeypatch):
     assert "--cluster needs Ray and pyarrow; run pip install -e '.[ray]'" in done.stderr
 
 
+def test_streams_by_key_need_a_cluster(pta, pictures):
+    done = pta("predict", pictures, "--classes", "bag,shirt", "--model", "embedded", "--by", "folder")
+    assert done.returncode == 2
+    assert "give --cluster local" in done.stderr
+
+
 @pytest.mark.parametrize("given", [["--resume"], ["--top", "3"], ["--by", "folder", "--state", "a.safetensors"]])
 def test_options_without_a_meaning_on_a_cluster_are_refused(pta, pictures, given):
     common = ["--classes", "bag,shirt", "--model", "embedded", "--cluster", "local", "--out", "out"]
@@ -208,6 +232,10 @@ def test_the_commands_go_from_pictures_over_features_to_labels(pta, pictures, tw
         done = pta("predict", "features", *common, "--out", "labels", "--state", "a.safetensors")
         assert done.returncode == 0, done.stderr
         again = pta("predict", "features", *common, "--out", "labels", "--state", "a.safetensors")
+        other = pta("predict", "features", *common, "--out", "others", "--state", "a.safetensors", "--method", "wpta")
+    assert other.returncode == 2
+    assert "learned by pta, not by wpta" in other.stderr
+    assert not (tmp_path / "others").exists()
     assert f"{COUNT} images, {COUNT} encoded now" in made.stdout
     assert again.stdout == done.stdout
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "labels" / "state.safetensors").read_bytes()

@@ -25,7 +25,7 @@ from pta.cluster.scanning import require_summable
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder, is_remote
 from pta.encoders import Encoder, load_encoder
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, StateMismatch
 from pta.files import make_folder, write_atomically
 from pta.inference.encoding import OnError
 from pta.inference.reading import Reading, Views
@@ -144,7 +144,7 @@ class Asked:
     reading: Reading
     on_error: OnError
     views: int
-    method: str
+    method: str | None
     parameters: Mapping[str, Any]
     state: Path | None
 
@@ -165,12 +165,15 @@ class Asked:
     def adapter(self, classifier: ZeroShotClassifier) -> Adapter:
         """The method, as it is to be at the first sample."""
         if self.state is None or not self.state.exists():
-            return create_adapter(self.method, classifier, **self.parameters)
+            return create_adapter(self.method or "pta", classifier, **self.parameters)
         if self.parameters:
             raise InvalidParameter(
                 f"{self.state} has parameters of its own; leave out --set, --prior and --calibration"
             )
-        return load_adapter(self.state, classifier)
+        adapter = load_adapter(self.state, classifier)
+        if self.method not in (None, adapter.name):
+            raise StateMismatch(f"{self.state} was learned by {adapter.name}, not by {self.method}; leave out --method")
+        return adapter
 
 
 def predict_on_cluster(on: OnCluster, asked: Asked, epsilon: float, by: str | None) -> None:
@@ -182,18 +185,31 @@ def predict_on_cluster(on: OnCluster, asked: Asked, epsilon: float, by: str | No
         _predict_streams(on, asked, by)
     elif features is None:
         pictures = asked.pictures()
-        adapter = asked.adapter(asked.classifier(pictures.encoder))
-        require_summable(adapter)
-        listing = pictures.listing(None, on.block, None, labelled=False)
-        with on.alone(), sole_writers(asked.state), on.workers(pictures.device, pictures.reading.workers) as (at, pool):
-            _predict(on, pictures.extraction(listing, at, adapter.classifier, on.block), adapter, pool, asked, epsilon)
+        classifier = asked.classifier(pictures.encoder)
+        with _at_start(asked, classifier) as adapter:
+            listing = pictures.listing(None, on.block, None, labelled=False)
+            with on.alone(), on.workers(pictures.device, pictures.reading.workers) as (device, pool):
+                extraction = pictures.extraction(listing, device, classifier, on.block)
+                _predict(on, extraction, adapter, pool, asked, epsilon)
     else:
-        classifier = features.classifier()
         if asked.classes is not None:
             encoder = asked.pictures().encoder
             features.require_from(encoder, asked.classifier(encoder))
-        with on.alone(), sole_writers(asked.state), on.workers("cpu", None) as (_, pool):
-            _predict(on, features, asked.adapter(classifier), pool, asked, epsilon)
+        with (
+            _at_start(asked, features.classifier()) as adapter,
+            on.alone(),
+            on.workers("cpu", None) as (_, pool),
+        ):
+            _predict(on, features, adapter, pool, asked, epsilon)
+
+
+@contextmanager
+def _at_start(asked: Asked, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
+    """The method at the first sample of a stream that can be cut; nobody else writes its state meanwhile."""
+    with sole_writers(asked.state):
+        adapter = asked.adapter(classifier)
+        require_summable(adapter)
+        yield adapter
 
 
 def _predict(
@@ -210,15 +226,17 @@ def _predict(
         write_atomically(asked.state, on.folder.read(STATE))
     if done.remark:
         say(done.remark)
-    on.report(f"{done.sentence(adapter.name)}; {done.rounds} rounds of repair", vars(done))
+    repairs = f"{done.rounds} rounds of repair, {done.repaired:,} samples answered again"
+    on.report(f"{done.sentence(adapter.name)}; {repairs}", vars(done))
 
 
 def _predict_streams(on: OnCluster, asked: Asked, by: str) -> None:
     pictures = asked.pictures()
     anchors = asked.classifier(pictures.encoder)
     listing = pictures.listing(None, on.block, by, labelled=False)
-    model = pictures.encoder if needs_model(asked.method, asked.parameters) else None
-    adapter = create_adapter(asked.method, anchors, model=model, source=len(listing), **asked.parameters)
+    method = asked.method or "pta"
+    model = pictures.encoder if needs_model(method, asked.parameters) else None
+    adapter = create_adapter(method, anchors, model=model, source=len(listing), **asked.parameters)
     views = Views(asked.views, "crops", seed=None)
     reading = asked.reading.for_needs(adapter.needs_with(adapter.parameters), views)
     if adapter.wants_preview:
@@ -226,8 +244,8 @@ def _predict_streams(on: OnCluster, asked: Asked, by: str) -> None:
     pictures = replace(pictures, reading=reading)
     with on.alone(), on.workers(pictures.device, reading.workers) as (device, pool), _phases() as told:
         extraction = pictures.extraction(listing, device, anchors, on.block)
-        done = predict_streams(extraction, asked.method, asked.parameters, pool, on.folder, told)
-    on.report(done.sentence(asked.method), vars(done))
+        done = predict_streams(extraction, method, asked.parameters, pool, on.folder, told)
+    on.report(done.sentence(method), vars(done))
 
 
 @contextmanager

@@ -115,11 +115,15 @@ def predict(
         asked = Asked(
             *(images[0], classes, model, templates, descriptions, device, dtype),
             *(Reading(batch, workers, fast_decode, limits=limits, **how), on_error, views),
-            *(method or "pta", parameters, state),
+            *(method, parameters, state),
         )
         on = OnCluster(cluster, out_, block, parallel, trust_network)
         predict_on_cluster(on, asked, epsilon, by)
         return
+    if by is not None:
+        raise InvalidParameter(
+            "--by runs one stream per key on Ray, also on that of this machine; give --cluster local"
+        )
     if classes is None:
         raise InvalidParameter(options.CLASSES_REQUIRED)
     names = options.read_classes(classes)

@@ -73,6 +73,7 @@ def run_blocks(adapter: Adapter, blocks: Iterable[Block], epsilon: float = EPSIL
     work = list(zip(ordered, summaries, strict=True))
     replayed = each(replay_block, [(adapter, *work[k], starts[k]) for k in range(len(work))])
     answers, ends = [given for given, _ in replayed], [end for _, end in replayed]
+    paths = starts.copy()  # that led to the ends
     rounds, repaired = 0, [0] * len(work)
     while moved := [
         k
@@ -80,9 +81,10 @@ def run_blocks(adapter: Adapter, blocks: Iterable[Block], epsilon: float = EPSIL
         if len(mismatches(end, start, epsilon))
     ]:
         rounds += 1
-        repairs = each(repair_block, [(adapter, *work[k], starts[k], ends[k], ends[k - 1], epsilon) for k in moved])
+        repairs = each(repair_block, [(adapter, *work[k], paths[k], ends[k], ends[k - 1], epsilon) for k in moved])
         for k, repair in zip(moved, repairs, strict=True):
-            starts[k], ends[k], repaired[k] = repair.start, repair.end, max(repaired[k], repair.rows)
+            starts[k], paths[k], ends[k] = repair.start, repair.path, repair.end
+            repaired[k] = max(repaired[k], repair.rows)
     moved = [k for k, rows in enumerate(repaired) if rows]
     again = each(replay_block, [(adapter, *work[k], starts[k], repaired[k]) for k in moved])
     for k, (given, _) in zip(moved, again, strict=True):

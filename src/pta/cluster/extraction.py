@@ -71,12 +71,15 @@ class Extraction:
         encoding = Encoding(*(run, self.model_of_workers(), self.reading, self.on_error, out, self.classifier, record))
         tasks = [EncodeBlock(number, rows) for number, rows in enumerate(self.listing.blocks)]
         done = pool.each(tasks, encoding, told)
-        failed = [one for block in done for one in block.failed]
+        self.require_read([one for block in done for one in block.failed])
+        return done
+
+    def require_read(self, failed: Sequence[Failed]) -> None:
+        """Refuse samples that could not be read, unless they are to be skipped and there are others."""
         if failed and self.on_error == "stop":
             raise unless_skipped(failed[0][2])
         if len(failed) == len(self.listing):
             raise UnreadableSample(f"none of the {len(failed)} samples of {self.dataset} could be read: {failed[0][2]}")
-        return done
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def read_block(folder: Folder, rows: range, run: str) -> FeatureBlock:
     name = block_name(rows)
     about = folder.about(name)
     if about.get("run") != run:
-        raise UnreadableFile(f"{folder.path(name)} is cut short or of another run; run the same command again")
+        raise UnreadableFile(f"{folder.path(name)} is cut short or of another run; run the command that makes it again")
     tensors = {key: tensor.clone() for key, tensor in load(folder.read(name)).items()}  # aligned like any tensor
     with naming(folder.path(name)):
         numbers = tensors["numbers"]

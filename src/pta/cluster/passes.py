@@ -125,22 +125,24 @@ class _Repair:
     block: int
     round: int
     version: int
+    path: int  # the round whose start led to the end
     version_before: int
 
-    def __call__(self, own: Passes) -> int | None:
-        """How many of the first answers may differ; None if both agree."""
+    def __call__(self, own: Passes) -> tuple[int, int] | None:
+        """How many of the first answers may differ, and the round whose start leads to the end; None if both agree."""
         k, folder = self.block, own.round(self.round)
-        if rows := folder.about(own.name(k)):
-            return int(rows["rows"])
+        if done := folder.about(own.name(k)):
+            return done["rows"], done["path"]
         before, start = own.tensors(k - 1, self.version_before, "end"), own.tensors(k, self.version, "start")
         if not len(mismatches(before, start, own.epsilon)):
             return None
         end = own.tensors(k, self.version, "end")
-        block, summary = own.block(k).block, own.summary(k)
-        done = repair_block(own.adapter, block, summary, start, end, before, own.epsilon)
-        parts = _prefixed("start", done.start) | _prefixed("end", done.end)
-        folder.write(own.name(k), save(parts, {"about": json.dumps({"rows": done.rows})}))
-        return done.rows
+        block, summary, former = own.block(k).block, own.summary(k), own.tensors(k, self.path, "start")
+        repaired = repair_block(own.adapter, block, summary, former, end, before, own.epsilon)
+        parts = _prefixed("start", repaired.start) | _prefixed("end", repaired.end)
+        path = self.path if repaired.path is former else self.round
+        folder.write(own.name(k), save(parts, {"about": json.dumps({"rows": repaired.rows, "path": path})}))
+        return repaired.rows, path
 
 
 @dataclass(frozen=True)
@@ -188,14 +190,15 @@ def run_passes(own: Passes, pool: Pool, failed: Sequence[int], told: Phases) -> 
     pool.each([_Summarise(k, so_far[k]) for k in range(count)], own, told("summaries", count))
     after = _scan_all(own, pool)
     pool.each([_Replay(k) for k in range(count)], own, told("answers", count))
-    version, rows, suspects, rounds = [0] * count, [0] * count, list(range(1, count)), 0
+    version, path, rows = [0] * count, [0] * count, [0] * count
+    suspects, rounds = list(range(1, count)), 0
     while suspects:
-        tasks = [_Repair(k, rounds + 1, version[k], version[k - 1]) for k in suspects]
+        tasks = [_Repair(k, rounds + 1, version[k], path[k], version[k - 1]) for k in suspects]
         found = pool.each(tasks, own, told(f"verification, round {rounds + 1}", len(tasks)))
         moved = {k: more for k, more in zip(suspects, found, strict=True) if more is not None}
         rounds += bool(moved)
-        for k, more in moved.items():
-            version[k], rows[k] = rounds, max(rows[k], more)
+        for k, (more, of_end) in moved.items():
+            version[k], path[k], rows[k] = rounds, of_end, max(rows[k], more)
         suspects = [k + 1 for k in moved if k + 1 < count]
     tasks_of_labels = [_Label(k, version[k], rows[k]) for k in range(count)]
     labels = pool.each(tasks_of_labels, own, told("labels", count))

@@ -22,9 +22,8 @@ from pta.cluster.scanning import require_summable
 from pta.cluster.storage import Folder
 from pta.cluster.streams import AnswerStreams, Streams
 from pta.encoders import Encoder
-from pta.errors import StateMismatch, UnreadableFile
+from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.files import unpack_tensors
-from pta.inference.encoding import unless_skipped
 
 KIND = "labels"
 STATE = "state.safetensors"
@@ -87,7 +86,8 @@ class FeatureFolder:
     def classifier(self) -> ZeroShotClassifier:
         """The classifier that the features were made with."""
         name = block_name(self.blocks[0])
-        tensors, about = unpack_tensors(self.folder.read(name), "features")
+        with naming(f"{self.folder.path(name)}, which the same pta extract makes again if it is damaged"):
+            tensors, about = unpack_tensors(self.folder.read(name), "features")
         scale, bias = (float(tensors[one]) for one in ("scale", "bias"))
         return ZeroShotClassifier(tensors["text_features"], about["class_names"], scale=scale, bias=bias)
 
@@ -170,8 +170,7 @@ def predict_streams(
     blocks = source.listing.blocks
     tasks = [AnswerStreams(number, rows) for number, rows in enumerate(blocks)]
     result = Predicted.of(pool.each(tasks, shared, told("streams", len(tasks))))
-    if result.failed and source.on_error == "stop":
-        raise unless_skipped(result.failed[0][2])
+    source.require_read(result.failed)
     folder.finish({**vars(result), "blocks": [[rows.start, rows.stop] for rows in blocks]})
     return result
 

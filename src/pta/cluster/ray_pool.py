@@ -117,25 +117,32 @@ class RayPool:
         self._busy: dict[Any, tuple[Any, int | None]] = {}  # what is awaited → who does it, and which task it is
         self._idle: list[Any] = []
         self._deaths = 0  # since a task was done
-        for _ in range(self.asked):
-            self._start()
 
     def __enter__(self) -> "RayPool":
         return self
 
     def __exit__(self, *error: object) -> None:
         for actor in [*self._idle, *(actor for actor, _ in self._busy.values())]:
-            with suppress(Exception):
-                self._ray.kill(actor)
+            self._stop(actor)
 
     def each(
         self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: Told = lambda done: None
     ) -> list[Result]:
-        """The results of all tasks, in the order of the tasks."""
+        """The results of all tasks, in the order of the tasks; after an error the pool can be used again."""
+        try:
+            return self._each(tasks, shared, told)
+        except BaseException:
+            for one in [one for one, (_, number) in self._busy.items() if number is not None]:
+                self._stop(self._busy.pop(one)[0])
+            raise
+
+    def _each(self, tasks: Sequence[Callable[[Shared], Result]], shared: Shared, told: Told) -> list[Result]:
         held = self._ray.put(shared)  # sent to each machine once
         results: dict[int, Result] = {}
         waiting, attempts = deque(range(len(tasks))), Counter[int]()
         while len(results) < len(tasks):
+            for _ in range(self.asked - len(self._idle) - len(self._busy)):
+                self._start()
             while waiting and self._idle:
                 following, actor = waiting.popleft(), self._idle.pop()
                 attempts[following] += 1
@@ -150,9 +157,13 @@ class RayPool:
                 try:
                     result = self._ray.get(one)
                 except self._ray.exceptions.RayTaskError as error:
+                    self._stop(actor)
                     raise error.cause from None
                 except self._ray.exceptions.RayError:
-                    self._replace(actor)
+                    self._stop(actor)
+                    self._deaths += 1
+                    if self._deaths > _ATTEMPTS * self.asked:
+                        raise ClusterFailed(f"{self._deaths} workers died in a row; see the logs of Ray") from None
                     if number is not None:
                         waiting.appendleft(number)
                     continue
@@ -166,10 +177,6 @@ class RayPool:
         actor = self._actor.remote()
         self._busy[actor.start.remote(self._version)] = actor, None
 
-    def _replace(self, actor: Any) -> None:
+    def _stop(self, actor: Any) -> None:
         with suppress(Exception):
             self._ray.kill(actor)
-        self._deaths += 1
-        if self._deaths > _ATTEMPTS * self.asked:
-            raise ClusterFailed(f"{self._deaths} workers died one after another; see the logs of Ray")
-        self._start()

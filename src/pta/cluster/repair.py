@@ -1,7 +1,8 @@
 """Verify where blocks meet, and repair the classes that differ.
 
 Of the tolerance ε one half is for where two blocks meet and the other for where a repair ends. So a block that starts
-within e of the stream's R hands on one that is within κ·e + ε.
+within e of the stream's R hands on one that is within κ·e + ε. A block that is repaired again is compared with the path
+that its end is of, not with the last repair, so that halves do not add up.
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class Repaired:
     """A block whose start has moved for some classes."""
 
     start: State
+    path: State  # the start that `end` was computed from: this one, or the former if both agree from some sample on
     end: State
     rows: int  # the first so many answers may differ: `replay_block(…, rows=rows)` from the new start gives them
 
@@ -53,17 +55,17 @@ def apart(one: State, other: State) -> Tensor:
 
 @torch.no_grad()
 def repair_block(
-    adapter: Adapter, block: Block, summary: Summary, start: State, end: State, before: State, epsilon: float = EPSILON
+    adapter: Adapter, block: Block, summary: Summary, path: State, end: State, before: State, epsilon: float = EPSILON
 ) -> Repaired:
-    """Follow the classes of `mismatches(before, start, epsilon)` from their R in `before`, the end of the block before.
+    """Follow the classes of `mismatches(before, path, epsilon)` from their R in `before`, the end of the block before.
 
-    Only they are followed, until they are within ε/2 of where they were, or to the end of the block.
+    Only they are followed, until they are within ε/2 of the path that led from `path` to `end`, or to the last sample.
     """
     assert isinstance(adapter, PTA)  # others have no R that could differ
-    classes = mismatches(before, start, epsilon)
-    moved = _with_rows(start, before, classes, classes)
+    classes = mismatches(before, path, epsilon)
+    moved = _with_rows(path, before, classes, classes)
     was, now = (
-        {name: moved_or_not[name][classes] for name in vars(adapter.prototypes)} for moved_or_not in (start, moved)
+        {name: moved_or_not[name][classes] for name in vars(adapter.prototypes)} for moved_or_not in (path, moved)
     )
     both = Prototypes(**{name: torch.cat([was[name], now[name]]) for name in was})
     anchors = adapter.classifier.anchors
@@ -74,8 +76,8 @@ def repair_block(
         advance(both, anchors[classes].repeat(2, 1), samples.features, _twice(found, classes.numpy()), adapter.rule)
         was, now = ({name: rows[half] for name, rows in vars(both).items()} for half in _halves(len(classes)))
         if bool((apart(was, now) <= epsilon / 2).all()):
-            return Repaired(moved, end, last)
-    return Repaired(moved, _with_rows(end, now, classes, torch.arange(len(classes))), len(block))
+            return Repaired(moved, path, end, last)
+    return Repaired(moved, moved, _with_rows(end, now, classes, torch.arange(len(classes))), len(block))
 
 
 def _halves(count: int) -> tuple[slice, slice]:

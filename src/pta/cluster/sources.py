@@ -37,6 +37,7 @@ COLUMNS = pa.schema(
     ]
 )
 FOLDER = "folder"
+_PATH = pa.field("path", pa.string())
 _MOST = 2**24  # rows that are listed one by one
 _LARGEST_CSV = 2**30
 _LARGEST_JSON = 2**16
@@ -225,16 +226,16 @@ def _one_parquet(address: str, by: str | None) -> pa.Table:
         wanted = [name for name in ("number", "key", "path", "label", by) if name in names]
         table = file.read(columns=wanted)
         rows = file.metadata.num_rows
-    columns: dict[str, Any] = {"number": table["number"]} if "number" in wanted else {}
-    columns["label"] = table["label"] if "label" in wanted else pa.nulls(rows)
-    columns["stream"] = table[by] if by is not None else pa.nulls(rows)
+        given_columns = {name: table[name] for name in wanted}  # a name that is there twice is refused
+    columns: dict[str, Any] = {"number": given_columns.get("number"), "label": given_columns.get("label")}
+    columns["stream"] = given_columns.get(by)
     if "path" in wanted:
-        paths = table["path"].to_pylist()
+        paths = _as(_PATH, given_columns["path"], rows, address).to_pylist()
         columns["place"] = [_resolved(address, path or "", line) for line, path in enumerate(paths)]
     else:
         columns |= {"place": [address] * rows, "row": range(rows), "stamp": [_stamp(address)] * rows}
     name = posixpath.basename(address)
-    given = next((table[one] for one in ("key", "path") if one in wanted), None)
+    given = next((given_columns[one] for one in ("key", "path") if one in wanted), None)
     columns["key"] = [f"{name}/{row}" for row in range(rows)] if given is None else given
     made = {one.name: _as(one, columns.get(one.name), rows, address) for one in COLUMNS}
     return pa.table(made, COLUMNS)
