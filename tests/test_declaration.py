@@ -173,7 +173,7 @@ def test_rows_within_a_row_share_what_it_says():
 
 def test_what_an_id_leaves_open_must_be_filled_in_by_the_row():
     text = changed('each = "ood"', 'each = "clouds"').replace('printed = [1, 2.5, "", 4, 3]', "")
-    assert "CLIP: the dataset {set}/add_global/{severity} wants a value for 'set' in fill" in complaint_about(text)
+    assert "CLIP: the dataset {set}/add_global/{severity} needs a value for 'set' in fill" in complaint_about(text)
 
 
 @pytest.mark.parametrize("name", ["a{b", "a{}", "{0}"])

@@ -56,7 +56,7 @@ def test_a_difference_is_coloured_by_what_it_means_and_the_summary_counts_cells(
         '<span class="loss">−0.05</span>',
         '<span class="">0.00</span>',
         "<h1>The paper, reproduced: 11 of 15 numbers measured</h1>",
-        "<b>1</b><span>no data",
+        "<b>1</b><span>missing data",
         "<b>3</b><span>missing for another reason",
     ):
         assert said in page

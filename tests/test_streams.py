@@ -171,8 +171,8 @@ def test_distinct_classes_in_a_batch_of_textures_are_as_many_as_in_the_released_
         (lambda: poisoned(np.arange(2), [0, 1], np.ones((2, 2)), prefix=-1), "prefix must be"),
         (lambda: list(batches(np.arange(3), 0)), "size must be a whole number from 1"),
         (lambda: Stream("iiid"), "did you mean 'iid'"),
-        (lambda: Stream("iid", gamma=0.1), "gamma belongs to the stream dirichlet"),
-        (lambda: Stream("dirichlet", prefix=3), "prefix belongs to the stream poisoned"),
+        (lambda: Stream("iid", gamma=0.1), "gamma is a parameter of the stream dirichlet"),
+        (lambda: Stream("dirichlet", prefix=3), "prefix is a parameter of the stream poisoned"),
         (lambda: Stream("poisoned", prefix=-1), "prefix must be"),
         (lambda: Stream("dirichlet", gamma=-1.0), "gamma must be"),
     ],
@@ -298,7 +298,7 @@ def test_the_usual_batch_is_the_papers_where_it_matters():
 
 def test_a_stream_that_cannot_be_made_of_the_data_is_refused_before_anything_runs():
     for kind in ("dirichlet", "separate", "poisoned"):
-        with pytest.raises(InvalidSamples, match=f"made has no labels, and the stream {kind}"):
+        with pytest.raises(InvalidSamples, match=f"made has no labels, which the stream {kind} needs"):
             next(evaluate(feature_file(labelled=False), {"clip": {}}, seeds=[1], stream=Stream(kind)))
     with pytest.raises(InvalidParameter, match="less than one batch of 91"):
         next(evaluate(feature_file(), {"clip": {}}, seeds=[1], stream=Stream(drop_last=True), batch=91))

@@ -105,7 +105,7 @@ def test_a_figure_of_words_has_them_on_its_axis(pta, pets, tmp_path):
         (["--set", "pta.h=1", "--plot", "a.gif"], "--plot a.gif: a figure ends in .svg, .png, .pdf"),
         (["--set", "pta.h=1", "--csv", "nowhere/a.csv"], "the folder nowhere does not exist"),
         (["--set", "pta.h=1", "--stream", "sorted"], "no stream is called 'sorted'"),
-        (["--set", "pta.h=1", "--gamma", "0.1"], "gamma belongs to the stream dirichlet"),
+        (["--set", "pta.h=1", "--gamma", "0.1"], "gamma is a parameter of the stream dirichlet"),
         (["--set", "pta.h=1", "--features", "wild.npz"], "wild has no labels, so there is no accuracy to sweep"),
         (["--set", "pta.h=1", "--results", "wild.npz"], "cannot make the folder"),
         (["--set", "pta.h=1", "--plot", "a.svg"], "figures need matplotlib; run pip install -e '.[figures]'"),
