@@ -13,7 +13,7 @@ endif
 GPU_TESTS := $(wildcard tests/test_*gpu*.py) tests/test_triton.py tests/test_ragged.py tests/test_device_preprocessing.py \
     tests/test_recordable.py tests/test_program.py tests/test_encoder_program.py
 
-.PHONY: demo test test-crash test-fuzz test-serve-fuzz test-gpu test-kills test-settings mutants check docs format benchmark tables train-embedded train-embedded-points clean
+.PHONY: demo test test-crash test-soak test-fuzz test-serve-fuzz test-gpu test-kills test-settings mutants check docs format benchmark tables train-embedded train-embedded-points clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -36,6 +36,10 @@ test-kills: .venv/installed-dev
 test-crash: .venv/installed-dev
 	PTA_CRASHES=1000 $(BIN)/pytest tests/test_serve_journal_crash.py
 	PTA_CRASHES=200 PTA_CRASH_TABLE=benchmarks/results/serve-crash.csv $(BIN)/pytest tests/test_serve_crash.py
+
+# 200,000 samples through a service, whose memory must not grow.
+test-soak: .venv/installed-dev
+	PTA_SOAK=200000 $(BIN)/pytest -s tests/test_serve_soak.py
 
 # 20,000 random and mutated inputs; PTA_FUZZ_CALLS, PTA_FUZZ_SEED and PTA_FUZZ_CALL choose others.
 test-fuzz: .venv/installed-dev
