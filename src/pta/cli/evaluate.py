@@ -35,9 +35,7 @@ def evaluate(
         ),
     ] = None,
     seed: options.Seeds = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter, e.g. pta.h=50.")
-    ] = None,
+    set_: options.Set = None,
     prior: options.Prior = None,
     calibration: options.Calibration = None,
     preset: Annotated[

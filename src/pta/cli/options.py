@@ -80,6 +80,10 @@ Gamma = Annotated[
 Prefix = Annotated[
     int | None, typer.Option(min=0, help="For poisoned: how many confident errors come first.", show_default="all")
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of a method, e.g. pta.h=50; may be repeated."),
+]
 Prior = Annotated[
     str | None, typer.Option(help="local: add a prior from the preceding samples, for streams that are not i.i.d.")
 ]

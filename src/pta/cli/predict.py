@@ -37,10 +37,7 @@ def predict(
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
     method: Annotated[str | None, typer.Option(help="Adaptation method; see pta methods.", show_default="pta")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of the method, e.g. pta.h=50."),
-    ] = None,
+    set_: options.Set = None,
     prior: options.Prior = None,
     calibration: options.Calibration = None,
     views: Annotated[int, typer.Option(help="Augmented views per image, for methods that need views.")] = 64,

@@ -32,10 +32,7 @@ def serve(
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
     method: Annotated[str, typer.Option(help="How to adapt; see pta methods.")] = "pta",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A parameter of the method, e.g. pta.h=50."),
-    ] = None,
+    set_: options.Set = None,
     prior: options.Prior = None,
     calibration: options.Calibration = None,
     device: options.Device = "auto",
