@@ -13,13 +13,18 @@ endif
 GPU_TESTS := $(wildcard tests/test_*gpu*.py) tests/test_triton.py tests/test_ragged.py tests/test_device_preprocessing.py \
     tests/test_recordable.py tests/test_program.py tests/test_encoder_program.py
 
-.PHONY: demo test test-crash test-soak test-fuzz test-serve-fuzz test-gpu test-kills test-settings mutants check docs format benchmark tables train-embedded train-embedded-points clean
+.PHONY: demo test test-all test-crash test-soak test-fuzz test-serve-fuzz test-gpu test-kills test-settings mutants check docs format benchmark tables train-embedded train-embedded-points clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
 
 test: .venv/installed-dev
 	$(BIN)/pytest -n auto --dist loadfile
+
+# The same, what is marked extensive (many seeds, all methods with all settings, attacks), and test-settings.
+test-all: .venv/installed-dev
+	PTA_TEST_GPUS="80 90" $(BIN)/pytest -n auto --dist loadfile -m ""  # GPU kernels compiled for two generations
+	$(MAKE) test-settings
 
 # The tests that numbers decide, as on other machines: threads, instructions, memory, without numba.
 test-settings: .venv/installed-dev
