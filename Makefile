@@ -23,7 +23,7 @@ test: .venv/installed-dev
 
 # The same, what is marked extensive (many seeds, all methods with all settings, attacks), and test-settings.
 test-all: .venv/installed-dev
-	PTA_TEST_GPUS="80 90" $(BIN)/pytest -n auto --dist loadfile -m ""  # GPU kernels compiled for two generations
+	PTA_TEST_EFFORT=1 PTA_TEST_GPUS="80 90" $(BIN)/pytest -n auto --dist loadfile -m ""  # GPU kernels compiled for two generations
 	$(MAKE) test-settings
 
 # The tests that numbers decide, as on other machines: threads, instructions, memory, without numba.

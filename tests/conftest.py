@@ -3,6 +3,7 @@
 What `tests/other_machines.py` gives instead, to stand for another machine, is left as it is.
 """
 
+import gc
 import os
 import sys
 import warnings
@@ -17,12 +18,13 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import settings
 from shifted_memory import shift_memory
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when kernels are defined
-settings.register_profile("usual", derandomize=True, deadline=None, max_examples=80)
+settings.register_profile("usual", derandomize=True, deadline=None, max_examples=repeated(80))
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.register_profile("brief", derandomize=True, deadline=None, max_examples=15)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
@@ -31,6 +33,26 @@ for package in os.environ.get("PTA_TEST_WITHOUT", "").split():
     sys.modules[package] = None  # importing it fails, as where it is not installed
 if shift := int(os.environ.get("PTA_TEST_SHIFT", "0")):
     shift_memory(shift)
+
+
+def pytest_collection_finish():
+    """What was imported stays, so that collecting garbage takes milliseconds."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collect_after_module():
+    """What a file's tests leave open is charged to its last test."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def collect_after_test(request):
+    """What a test of the service, the client or the page leaves open is charged to that test."""
+    yield
+    if request.path.name.startswith("test_serve_") or request.path.parent.name == "attacks":
+        gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def numbers_at(admission, numbers, new_numbers, time):
     return found | {(int(label), int(number)) for label, number in zip(labels, entered, strict=True)}
 
 
-@settings(max_examples=60)
+@settings(max_examples=repeated(60))
 @given(st.data(), st.integers(1, 5), st.integers(0, 4))
 def test_the_cache_holds_what_plain_lists_hold_at_every_moment(data, classes, slots):
     scores, numbers = fresh(classes, slots)
@@ -92,7 +93,7 @@ def test_the_cache_holds_what_plain_lists_hold_at_every_moment(data, classes, sl
             assert scores[label].tolist() == [score for score, _ in kept] + [EMPTY] * free
 
 
-@settings(max_examples=30)
+@settings(max_examples=repeated(30))
 @given(st.data(), st.integers(1, 5), st.integers(1, 4))
 def test_several_moments_at_once_are_each_by_itself(data, classes, slots):
     scores, _ = fresh(classes, slots)

@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from photos import encoded, smooth
@@ -98,7 +99,7 @@ def test_of_200_cuts_only_pictures_pass(kind, end):
     assert bool(passed) == bool(end)  # cut inside of its compressed data, and ended
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=repeated(400), deadline=None)
 @given(
     st.sampled_from([content + after for content in USUAL.values() for after in (b"", PLAIN, b"a film")]),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=3),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cases import TRANSDUCTIVE
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams
@@ -28,7 +29,7 @@ def matched(method, stream, **parameters):
     [("clip", {}), ("pta", {}), ("pta", {"prior": "local"}), ("pta", {"fusion": "probabilities"}), ("tda", {})],
     ids=str,
 )
-@settings(max_examples=25)
+@settings(max_examples=repeated(25))
 @given(st.data())
 def test_any_stream_in_any_batches_is_divided_by_the_temperatures_of_the_loop(method, parameters, data):
     stream = data.draw(streams(max_count=300))

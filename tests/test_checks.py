@@ -64,7 +64,11 @@ def test_every_registered_method_obeys_every_law(name):
     assert set(held_by(name)) == set(LAWS) - set(EXCEPTIONS.get(name, {}))
 
 
-@pytest.mark.parametrize(("name", "parameters"), SETTINGS, ids=str)
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [one if one[0] == "pta" else pytest.param(*one, marks=pytest.mark.extensive) for one in SETTINGS],
+    ids=str,
+)
 def test_methods_obey_the_laws_with_other_parameters(name, parameters):
     held_by(name, **parameters)
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from effort import repeated
 from hostile_archives import Trap
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,7 +140,7 @@ def test_each_triangle_gets_points_by_its_area_and_all_over_it():
 
 
 @given(corners=st.integers(3, 9), points=st.integers(8, 50), seed=st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=repeated(50), deadline=None)
 def test_a_polygon_is_the_fan_of_its_triangles(corners, points, seed):
     turns = np.linspace(0, 2 * np.pi, corners, endpoint=False)
     ring = np.stack([np.cos(turns), np.sin(turns), 0 * turns], axis=1)
@@ -276,7 +277,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(monkeypatch):
 
 
 @given(content=st.sampled_from([*MESHES.values(), npy(POINTS), npz(a=POINTS), text(POINTS).encode()]), data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=repeated(200), deadline=None)
 def test_damaged_files_give_a_cloud_or_one_line(content, data):
     at = data.draw(st.integers(0, len(content) - 1))
     damaged = content[:at] + data.draw(st.binary(max_size=4)) + content[at + data.draw(st.integers(0, 4)) :]

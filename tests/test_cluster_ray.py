@@ -18,6 +18,7 @@ if find_spec("ray") is None:  # which is not imported here: it reads the environ
     pytest.skip("Ray is not installed", allow_module_level=True)
 
 from cluster_runs import BLOCK, CLASSES, contents, extract, extraction_of, predict, write_pictures
+from effort import repeated
 from processes import wait_until
 
 from pta.cli import on_cluster
@@ -29,7 +30,7 @@ from pta.errors import ClusterFailed, InvalidParameter, UnreadableSample
 
 COUNT = 90
 BLOCKS = 6
-KILLS = int(os.environ.get("PTA_CLUSTER_KILLS", "5"))
+KILLS = int(os.environ.get("PTA_CLUSTER_KILLS", repeated(5)))
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +71,15 @@ def workers_of(parent):
     return workers
 
 
-def test_two_workers_make_the_files_of_one_and_of_none(pictures, plain, two, ray, tmp_path):
+def test_two_workers_make_the_files_of_none(pictures, plain, two, tmp_path):
     extract(pictures, tmp_path / "features", two)
     predict(pictures, tmp_path / "labels", two)
     assert contents(tmp_path / "features", "safetensors") == plain[0]
     assert contents(tmp_path / "labels", "parquet") == plain[1]
+
+
+@pytest.mark.extensive
+def test_one_worker_makes_the_files_of_none(pictures, plain, ray, tmp_path):
     with RayPool(ray, 1, cpus=0.25) as one:
         predict(pictures, tmp_path / "one", one)
     assert contents(tmp_path / "one", "parquet") == plain[1]
@@ -104,6 +109,7 @@ def test_a_killed_worker_changes_nothing(pictures, plain, two, tmp_path, seed):
     assert contents(tmp_path / "out", "parquet") == plain[1]
 
 
+@pytest.mark.extensive
 def test_a_killed_driver_is_resumed_by_the_same_command(pictures, pta, two, monkeypatch, tmp_path):
     out = tmp_path / "labels"
     command = ["predict", str(pictures), "--classes", ",".join(CLASSES), "--model", "embedded", "--batch", "8"]
@@ -152,6 +158,7 @@ def test_a_mistake_in_a_worker_is_one_line_here(tmp_path, two):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.extensive
 def test_what_a_call_that_failed_leaves_behind_is_no_result_of_the_next(two):
     class Waiting:
         def __init__(self, seconds):
@@ -169,6 +176,7 @@ def test_what_a_call_that_failed_leaves_behind_is_no_result_of_the_next(two):
     assert two.each([Waiting(0.1)] * 3, "then") == ["then"] * 3
 
 
+@pytest.mark.extensive
 def test_fewer_workers_than_asked_for_are_enough(ray, pictures, plain, tmp_path):
     said = []
     there = int(ray.cluster_resources()["CPU"])
@@ -178,6 +186,7 @@ def test_fewer_workers_than_asked_for_are_enough(ray, pictures, plain, tmp_path)
     assert said[0] == f"{there + 1} workers were asked for, the cluster has room for {there}; it goes on with those"
 
 
+@pytest.mark.extensive
 def test_a_block_that_kills_every_worker_is_named(ray, monkeypatch):
     monkeypatch.setattr("pta.cluster.ray_pool._ATTEMPTS", 1)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -25,7 +26,7 @@ def by_pillow(preprocess, frames):
     return torch.from_numpy(np.stack([preprocess.pixels(picture) for picture in pictures]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=repeated(150), deadline=None)
 @given(
     st.integers(1, 90),
     st.integers(1, 90),
@@ -50,7 +51,7 @@ def test_so_it_is_at_the_sizes_of_cameras(width, height, resample, resize):
     assert torch.equal(DevicePreprocessing(preprocess, height, width)(frames), by_pillow(preprocess, frames))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=repeated(40), deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300), st.sampled_from(FILTERS))
 def test_no_sum_leaves_32_bits(height, width, size, resample):
     for part in DevicePreprocessing(Preprocessing(size, "square", resample), height, width).passes:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from streams import clip_like_stream, streams, toy_stream
 
@@ -22,7 +23,7 @@ def test_worked_example(size):
     np.testing.assert_allclose(found, g, atol=6e-5, rtol=0)
 
 
-@settings(max_examples=20)
+@settings(max_examples=repeated(20))
 @given(streams(60))
 def test_a_count_is_one_and_the_probabilities_so_far(stream):
     adapter = DOTA(stream.classifier)

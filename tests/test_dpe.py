@@ -162,6 +162,7 @@ def test_it_equals_a_loop_with_automatic_differentiation(parameters, dtype):
     assert torch.equal(found.argmax(dim=1), expected.argmax(dim=1))
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize("parameters", SETTINGS[:3], ids=str)
 def test_on_real_images_it_equals_both_loops(parameters):
     classifier, samples = fashion_samples(50, views=64)

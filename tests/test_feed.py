@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import PATIENCE
@@ -23,7 +24,7 @@ def some_fail(number):
     return number * number
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=repeated(30), deadline=None)
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(1, 4), st.booleans())
 def test_results_come_in_order_and_mistakes_beside_them(count, batch, workers, live):
     batches = list(prepare_in_batches(range(count), some_fail, batch=batch, workers=workers, live=live))

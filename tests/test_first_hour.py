@@ -42,6 +42,7 @@ def test_the_page_leads_from_pictures_to_an_answer(pta, capsys):
     assert capsys.readouterr().out.startswith("pta 400 ")
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize("command", [one for one in commands() if "--append" in one.text], ids=str)
 def test_a_daily_command_runs_every_day(command, pta):
     text = command.text.replace("PHOTOS/", "photos").replace("hf:openai/clip-vit-base-patch16", "embedded")

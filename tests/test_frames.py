@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from photos import encoded, noise
@@ -33,7 +34,7 @@ KINDS = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=repeated(40), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 999), st.sampled_from(KINDS)), max_size=6))
 def test_frames_come_out_as_they_went_in(kinds):
     sent = [frame(seed, format, **how) for seed, (format, how) in kinds]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def residuals_of(items, means, filled):
     return (items - means[:, None])[filled].numpy()
 
 
-@settings(max_examples=30)
+@settings(max_examples=repeated(30))
 @given(seed=st.integers(0, 2**32 - 1), **SHAPES)
 def test_moments_give_count_and_covariance_and_a_class_can_be_taken_away_and_added(seed, classes, slots, dim):
     items, means, filled = bank(seed, classes, slots, dim)
@@ -54,7 +55,7 @@ def test_moments_give_count_and_covariance_and_a_class_can_be_taken_away_and_add
     torch.testing.assert_close(moments, whole, atol=1e-12, rtol=0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=repeated(30))
 @given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from([torch.float32, torch.float64]), **SHAPES)
 def test_solving_equals_the_pseudo_inverse(seed, dtype, classes, slots, dim):
     items, means, filled = bank(seed, classes, slots, dim)
@@ -119,7 +120,7 @@ def test_a_cut_direction_does_not_count(monkeypatch, seen):
         torch.testing.assert_close(Gaussians.of(covariance, means, cutoff=cutoff).scores(features), uncut)
 
 
-@settings(max_examples=40)
+@settings(max_examples=repeated(40))
 @given(
     logs=st.lists(st.floats(-14, 0).filter(lambda x: abs(x + 6) > 1e-3), min_size=1, max_size=12),
     double=st.booleans(),
@@ -188,7 +189,7 @@ def test_what_an_empty_slot_holds_bounds_what_may_enter():
     assert entered(entropies, arrivals([0, 0], [math.log(3), 1.0])) == [(1, 0, 0)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=repeated(40))
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 30), **SHAPES)
 def test_the_entries_are_those_foretold(seed, count, classes, slots, dim):
     random = np.random.default_rng(seed)

@@ -227,6 +227,7 @@ def test_pictures_that_were_found_for_other_images_are_no_bug_but_a_mistake(phot
         [*map(found.of, open_samples(tmp_path / "others").samples)]
 
 
+@pytest.mark.extensive
 def test_difftpt_takes_128_rows_of_a_file_made_by_the_command_and_says_how_to_make_one(pta, photos, tmp_path):
     stems = [path.relative_to(photos).with_suffix("") for path in photos.glob("*/*.jpg")]
     drawn, stored = write_generated(tmp_path / "drawn", stems, 63), tmp_path / "f.safetensors"

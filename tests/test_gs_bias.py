@@ -184,6 +184,7 @@ def test_a_live_classifier_gives_it_views_and_patches():
         Classifier("embedded", classes, first_views=9, **how)
 
 
+@pytest.mark.extensive
 def test_the_commands_run_it_on_stored_and_on_live_patches(pta, tmp_path):
     write_photos(tmp_path / "photos", 12)
     names, stored = write_classes(tmp_path / "classes.txt"), tmp_path / "f.safetensors"

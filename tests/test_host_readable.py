@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from cases import CASES
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams, with_views
@@ -44,7 +45,7 @@ def run(name, stream, parameters, batches):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@settings(max_examples=15)
+@settings(max_examples=repeated(15))
 @given(streams(max_count=40), st.data())
 def test_without_reading_answers_and_state_are_the_same(name, stream, data):
     parameters = {one: data.draw(st.sampled_from(values), label=one) for one, values in CASES[name].values.items()}

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from effort import repeated
 from hostile_archives import Trap
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -224,7 +225,7 @@ def test_siglip_wants_embeddings_of_its_full_length(encoders):
         encoders["siglip"].text_from_embeddings(torch.zeros(1, 9, 48), torch.ones(1, 9, dtype=torch.bool))
 
 
-@settings(max_examples=30)
+@settings(max_examples=repeated(30))
 @given(st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30), min_size=1, max_size=4))
 def test_a_mask_is_true_exactly_up_to_the_end_token(encoders, texts):
     for encoder in encoders.values():

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from photos import encoded, smooth
@@ -33,7 +34,7 @@ def reference(image, size=224):
     return ((array - mean) / std).transpose(2, 0, 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=repeated(30), deadline=None)
 @given(st.integers(1, 500), st.integers(1, 500), st.sampled_from(["RGB", "L", "P", "RGBA", "CMYK", "1"]))
 def test_pixels_equal_clips_own_pipeline_bit_for_bit(width, height, mode):
     image = smooth(width, height, mode)

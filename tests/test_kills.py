@@ -8,11 +8,12 @@ import random
 import signal
 
 import pytest
+from effort import repeated
 from photos import write_classes, write_photos
 
 from pta.files import load_tensors
 
-KILLS = int(os.environ.get("PTA_KILLS", "20"))
+KILLS = int(os.environ.get("PTA_KILLS", repeated(20)))
 COUNT = 90
 FIXED = ["photos", "--model", "embedded", "--device", "cpu", "--on-error", "skip"]
 
@@ -61,7 +62,10 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize(("method", "name", "share"), [("pta", "rows.csv", 0.75), ("stata", "rows.jsonl", 0.25)])
+@pytest.mark.parametrize(
+    ("method", "name", "share"),
+    [("pta", "rows.csv", 0.75), pytest.param("stata", "rows.jsonl", 0.25, marks=pytest.mark.extensive)],
+)
 def test_a_killed_stream_ends_as_one_that_was_never_interrupted(run, folders, method, name, share):
     def predict(folder, *more):
         files = ["--state", folder / "state", "--out", folder / name]
@@ -87,10 +91,12 @@ def test_a_killed_stream_ends_as_one_that_was_never_interrupted(run, folders, me
         assert load_tensors(folder / "state", kind="state")[1]["position"] == COUNT - 1  # one cannot be read
         for path in folder.iterdir():
             path.unlink()
-    assert written_again
+    assert written_again or KILLS < 20  # that many kills hit such a moment
 
 
-@pytest.mark.parametrize(("views", "share"), [((), 0.25), (("--views", "2"), 0.05)])
+@pytest.mark.parametrize(
+    ("views", "share"), [((), 0.25), pytest.param(("--views", "2"), 0.05, marks=pytest.mark.extensive)]
+)
 def test_a_killed_extraction_ends_in_the_bytes_of_one_that_was_never_interrupted(run, folders, views, share):
     def extract(folder, batch=5):
         return ["extract", *FIXED, "--shard", 7, "--out", folder / "f.safetensors", "--batch", batch, *views]

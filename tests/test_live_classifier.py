@@ -87,7 +87,7 @@ def by_hand(paths, method, views):
 @pytest.mark.parametrize(
     ("method", "count", "views", "logit_factor"), [("pta", 60, None, 0.5), ("zero", 6, 8, 1.0), ("tca", 12, None, 1.0)]
 )
-@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("raw", [False, pytest.param(True, marks=pytest.mark.extensive)])
 def test_answers_are_those_of_encoder_and_adapter_by_hand(samples, tmp_path, method, count, views, logit_factor, raw):
     paths = [sample.path for sample in samples[:count]]
     how = {"method": method, "raw_probability": raw, **({} if views is None else {"views": views})}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from cases import CASES
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams, with_views
@@ -48,7 +49,7 @@ def test_the_prior_is_offered_by_the_methods_that_take_everything_from_zero_shot
     assert all(adapter_class(name).declared["prior"].default == "none" for name in METHODS)
 
 
-@settings(max_examples=60)
+@settings(max_examples=repeated(60))
 @given(st.data())
 def test_any_stream_in_any_batches_gets_the_prior_of_the_loop(data):
     stream = data.draw(streams(max_count=200))
@@ -222,7 +223,7 @@ def test_a_state_that_no_stream_leads_to_is_refused(name, value):
     torch.testing.assert_close(adapter.predict(stream.features), before, atol=0, rtol=0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=repeated(30))
 @given(st.integers(0, 999), st.integers(0, 10**6), st.booleans())
 def test_any_state_within_the_bounds_can_be_gone_on_with(seed, seen, upper):
     adapter, stream = learned()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
@@ -37,7 +38,7 @@ def test_they_are_those_of_the_highest_scores(seed, classes, kept, scale):
     assert found(classifier, patches, kept) == by_definition(classifier, patches, kept)
 
 
-@settings(max_examples=60)
+@settings(max_examples=repeated(60))
 @given(
     st.integers(0, 1000),
     st.integers(1, 11),

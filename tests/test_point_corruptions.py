@@ -86,6 +86,7 @@ class SecondImplementation:
         return [*points, *added]
 
 
+@pytest.mark.extensive
 def test_in_the_published_order_every_number_is_that_of_a_second_implementation():
     clouds, second = some_clouds(3), SecondImplementation()
     np.random.seed(0)

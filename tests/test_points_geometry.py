@@ -5,6 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -40,7 +41,7 @@ def by_definition(points, count, start, least_norm):
 
 
 @given(clouds=CLOUDS, count=st.integers(1, 25), form=st.sampled_from(FORMS), seed=st.integers(0, 99))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=repeated(150), deadline=None)
 def test_farthest_points_are_those_of_a_loop_over_points(clouds, count, form, seed):
     sampling, least_norm = form
     generator = torch.Generator().manual_seed(seed)
@@ -70,7 +71,7 @@ def test_legacy_distances_are_in_half_precision():
 
 @pytest.mark.parametrize("nearest", NEAREST)
 @given(clouds=CLOUDS, groups=st.integers(1, 5), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=repeated(100), deadline=None)
 def test_no_point_is_nearer_than_the_nearest(nearest, clouds, groups, data):
     count = data.draw(st.integers(1, clouds.shape[1]))
     centres = data.draw(

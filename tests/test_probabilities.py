@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from photos import FASHION
@@ -65,7 +66,7 @@ def test_pta_adds_two_classifiers_and_combined_one_to_those_of_its_base():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@settings(max_examples=30)
+@settings(max_examples=repeated(30))
 @given(stream=streams(max_count=10), scale=st.sampled_from([1.0, 100.0, 5000.0]))
 def test_averaged_probabilities_are_the_logarithm_of_a_mean_and_finite(dtype, stream, scale):
     """Also where float32 and float64 hold no probability: logits that are 10,000 apart."""

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -91,9 +92,9 @@ def test_each_parameter_makes_a_difference(parameter):
 
 @pytest.fixture(scope="module")
 def fashion():
-    """50 packaged images: features of 64 views, of 63 other crops in the place of generated pictures, and anchors."""
+    """Packaged images: features of 64 views, of 63 other crops in the place of generated pictures, and anchors."""
     encoder, test = load_encoder("embedded"), load_fashion_test()
-    images = map(Image.fromarray, test.images[:50])
+    images = map(Image.fromarray, test.images[: repeated(50)])
     made = (make_views(one, encoder.preprocess, count=128, mode="augmix", seed=n) for n, one in enumerate(images))
     rows = torch.stack([encoder.encode(one) for one in made])
     anchors = encoder.encode_texts([f"a photo of a {name}." for name in test.class_names])
@@ -219,7 +220,7 @@ def test_the_map_is_made_once_as_many_samples_came_as_a_feature_is_long(monkeypa
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
+@settings(max_examples=repeated(20))
 @given(st.integers(0, 100), st.integers(1, 40))
 def test_parts_of_the_classes_give_the_gradient_of_the_whole(seed, kilobytes):
     data = toy()

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai_checkpoints import random_state
@@ -81,7 +82,7 @@ def test_features_and_gradients_equal_those_of_whole_prompts(encoders, kind):
     assert (found - expected).norm() <= 1e-5 * expected.norm()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=repeated(25), deadline=None)
 @given(
     names=st.lists(st.text("ab ,", min_size=1, max_size=40).map("c{}".format), min_size=1, max_size=8),
     tokens_at_once=st.sampled_from([1, 20, 2**14]),

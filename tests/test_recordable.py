@@ -27,7 +27,6 @@ LEARNING = [
 ]
 RECORDABLE = ["clip", "gs-bias", "mta", "zero", *LEARNING]
 SETTINGS = [
-    *((name, {}) for name in RECORDABLE),
     *(
         (name, {parameter: value})
         for name, parameters in other_values()
@@ -58,7 +57,10 @@ def made(name: str, parameters: dict[str, Any]) -> Adapter:
 
 @pytest.mark.parametrize(
     ("name", "parameters", "samples"),
-    [*((*setting, SAMPLES) for setting in SETTINGS), *((name, {}, 1) for name in RECORDABLE)],
+    [
+        *((name, {}, count) for name in RECORDABLE for count in (1, SAMPLES)),
+        *(pytest.param(*one, SAMPLES, marks=pytest.mark.extensive) for one in SETTINGS),
+    ],
     ids=str,
 )
 def test_methods_that_learn_by_fixed_steps_are_recordable(name: str, parameters: dict[str, Any], samples: int) -> None:

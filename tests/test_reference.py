@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from cases import AVERAGED, CASES, ORDER, TRANSDUCTIVE, other_values
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams, toy_stream, with_views
@@ -56,7 +57,7 @@ def drawn_parameters(method, data):
 
 
 @pytest.mark.parametrize("method", CASES)
-@settings(max_examples=25)
+@settings(max_examples=repeated(25))
 @given(st.data())
 def test_any_stream_in_any_batches_with_any_parameters_equals_the_loop(method, data):
     case = CASES[method]
@@ -67,7 +68,7 @@ def test_any_stream_in_any_batches_with_any_parameters_equals_the_loop(method, d
 
 
 @pytest.mark.parametrize("method", [name for name in CASES if name not in TRANSDUCTIVE])
-@settings(max_examples=15)
+@settings(max_examples=repeated(15))
 @given(st.data())
 def test_single_precision_is_near_the_loop(method, data):
     case = CASES[method]

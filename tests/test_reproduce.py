@@ -95,6 +95,7 @@ def refused(done, *words):
 # -- the paper's profile, from images ----------------------------------------------------------------------------------
 
 
+@pytest.mark.extensive
 def test_a_table_is_filled_in_where_there_is_data_and_nothing_is_done_twice(pta, root, own, tmp_path):
     out = tmp_path / "table1"
     options = ("--data", root, "--model", "embedded", "--out", out)
@@ -218,6 +219,7 @@ def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, fea
 # -- options and mistakes ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.extensive
 def test_offline_the_tables_of_clouds_hold_packaged_shapes_and_say_why_there_are_no_scans(pta, tmp_path, monkeypatch):
     offline = load_profile("offline")
     tiny = {

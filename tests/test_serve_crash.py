@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import result_file
+from effort import repeated
 from serving import CLASSIFIER, features, open_service, replayed, same_bits, state_of
 
 from pta.errors import PtaError
 from pta.serve.client import Client
 
-CRASHES = int(os.environ.get("PTA_CRASHES", "5"))
+CRASHES = int(os.environ.get("PTA_CRASHES", repeated(5)))
 CLIENTS = 4
 FREQUENT_SNAPSHOTS = """
 import functools, pta.cli.serve as command

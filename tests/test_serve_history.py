@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,7 @@ def perform(model, kind, value):
         model.add(kind.split()[0], {"classes": [1]} if kind == "reset classes" else {})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=repeated(300), deadline=None)
 @given(st.lists(ACTIONS, max_size=25))
 def test_any_operations_leave_in_force_what_the_list_leaves(actions):
     model, seen = Model(), {}

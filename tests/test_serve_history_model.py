@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import CLASSES, CLASSIFIER, ask, features, open_service, state_of
@@ -80,7 +81,7 @@ class ListModel:
         return adapter.state()
 
 
-@settings(max_examples=40)
+@settings(max_examples=repeated(40))
 @given(st.lists(OPERATIONS, max_size=24))
 def test_any_sequence_of_operations_equals_a_list_that_is_replayed(operations):
     with tempfile.TemporaryDirectory() as folder:

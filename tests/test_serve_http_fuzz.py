@@ -9,14 +9,15 @@ import random
 from http.client import HTTPConnection
 
 import pytest
+from effort import repeated
 from http_serving import INFER, TOKEN, binary, features, serving
 from hypothesis import HealthCheck, Phase, given, settings
 from processes import PATIENCE
 
 from pta.datasets.features import load_features
 
-CASES = int(os.environ.get("PTA_HTTP_FUZZ", "120"))
-BODIES = int(os.environ.get("PTA_BODY_FUZZ", "600"))
+CASES = int(os.environ.get("PTA_HTTP_FUZZ", repeated(120)))
+BODIES = int(os.environ.get("PTA_BODY_FUZZ", repeated(600)))
 DOCUMENTED = {200, 204, 401, 404, 405, 408, 409, 413, 415, 421, 422, 429}
 ODD = (
     None,

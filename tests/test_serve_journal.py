@@ -394,7 +394,7 @@ def test_dropped_groups_make_room_and_leave_the_moment_they_reach_to(journal, st
     journal.close()
 
 
-@pytest.mark.parametrize("together", [1, 64])
+@pytest.mark.parametrize("together", [pytest.param(1, marks=pytest.mark.extensive), 64])
 def test_a_sample_of_512_numbers_takes_at_most_1300_bytes(journal, stream, together):
     """Beside the pages of an empty journal. Groups of one take most, because a group has a row of its own."""
     empty, committed = journal.size(), None

@@ -14,12 +14,13 @@ import sys
 import time
 
 import pytest
+from effort import repeated
 from journals import id_hash, open_journal, request
 from processes import Forked
 
 from pta.serve.journal_rows import JournalFailed
 
-CRASHES = int(os.environ.get("PTA_CRASHES", "100"))
+CRASHES = int(os.environ.get("PTA_CRASHES", repeated(100)))
 
 
 def write_until_killed(folder, say, resent, start):

@@ -75,7 +75,9 @@ def test_every_option_that_is_shown_exists(command):
 PAGES = {page: [one for one in commands() if one.page == page] for page in sorted({one.page for one in commands()})}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.extensive) if page == "points.md" else page for page in PAGES]
+)
 def test_the_commands_of_a_page_run_one_after_the_other(page, reader, pta, monkeypatch):
     folder = shutil.copytree(reader, reader.parent / f"{reader.name}-{page}")
     monkeypatch.setenv("PTA_MODEL", "embedded")

@@ -7,6 +7,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from odd_tensors import ODD_VALUES, odd_id
@@ -255,7 +256,7 @@ def test_each_stream_is_made_by_its_function():
         assert expected.tolist() != iid(90, 3).tolist()
 
 
-@settings(max_examples=25)
+@settings(max_examples=repeated(25))
 @given(st.integers(1, 100), st.booleans())
 def test_with_lookahead_a_batch_is_learned_whole_before_it_is_predicted(batch, drop_last):
     assume(not drop_last or batch <= 90)

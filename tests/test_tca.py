@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai_checkpoints import _add_vit, _Weights, random_state
@@ -206,7 +207,7 @@ def test_merging_weighs_by_the_inverse_distance_to_the_centre():
     assert y.tolist() == pytest.approx([near, 300.0, 100.0, 200.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=repeated(30), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(4, 24), st.integers(0, 23))
 def test_merging_equals_the_loop(seed, count, first):
     tokens = np.random.default_rng(seed).standard_normal((count, 5))

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, streams
@@ -23,7 +24,7 @@ def varied_stream(dtype=torch.float64):
     return clip_like_stream(1, classes=10, dim=24, count=80, scale=40.0).to(dtype)
 
 
-@settings(max_examples=30)
+@settings(max_examples=repeated(30))
 @given(streams(max_count=40), st.integers(1, 6))
 def test_ties_are_the_cosines_with_the_nearest_others_both_ways(stream, neighbours):
     W = affinity(stream.features.numpy(), neighbours)

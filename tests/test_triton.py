@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import TOLERANCES, assert_agrees, oracle_pta
@@ -101,7 +102,7 @@ def one_by_one(stream):
 
 
 @given(st.data())
-@settings(max_examples=20)
+@settings(max_examples=repeated(20))
 def test_kernels_agree_with_the_oracle_however_the_stream_is_cut(data):
     stream, rule = data.draw(SMALL_STREAMS).to(torch.float32), data.draw(rules())
     assert_like_the_oracle(stream, rule, data.draw(cuts(len(stream.features))), stream.probabilities)
@@ -311,6 +312,7 @@ def test_probabilities_of_several_blocks_of_classes_are_those_of_one(monkeypatch
 
 
 # One generation of GPUs (compute capability 9.0) unless said otherwise, as .ci/run does.
+@pytest.mark.extensive
 @pytest.mark.parametrize("capability", os.environ.get("PTA_TEST_GPUS", "90").split())
 def test_kernels_compile_for_real_gpus(capability, tmp_path):
     """The interpreter takes what the compiler refuses: variables that change their type, for example."""
@@ -326,9 +328,16 @@ def test_kernels_compile_for_real_gpus(capability, tmp_path):
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [
-        *product(["pta", "combined"], [{}, {"h": 5.0, "w": 0.3, "min_probability": 0.02}]),
-        ("pta", {"variant": "paper"}),
-        *product(["pta", "combined"], [{"prior": "local", "calibration": "matched"}]),
+        ("pta", {}),
+        *(
+            pytest.param(*one, marks=pytest.mark.extensive)
+            for one in [
+                ("combined", {}),
+                ("pta", {"variant": "paper"}),
+                *product(["pta", "combined"], [{"h": 5.0, "w": 0.3, "min_probability": 0.02}]),
+                *product(["pta", "combined"], [{"prior": "local", "calibration": "matched"}]),
+            ]
+        ),
     ],
     ids=str,
 )

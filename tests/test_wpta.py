@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts
@@ -34,7 +35,7 @@ def stepped(adapter, features, parts):
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@settings(max_examples=15)
+@settings(max_examples=repeated(15))
 @given(parts=cuts(COUNT, max_cuts=12))
 def test_batches_are_cut_at_every_refresh(depth, parts):
     logits = stepped(WPTA(LONG.classifier, depth=depth), LONG.features, parts)
@@ -87,7 +88,7 @@ def test_a_bias_is_added_once():
 # -- shards -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15)
+@settings(max_examples=repeated(15))
 @given(parts=cuts(COUNT), order=st.randoms(use_true_random=False))
 def test_sums_of_shards_add_up_to_those_of_the_stream_in_any_order(parts, order):
     single = LONG.to(torch.float32)
@@ -163,7 +164,7 @@ def test_a_sample_at_the_centre_gets_its_zero_shot_answer():
     torch.testing.assert_close(PLAIN(classifier).step(centre), classifier.logits(centre.features), atol=1e-4, rtol=0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=repeated(60))
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.3]), st.booleans(), st.booleans())
 def test_prototypes_may_vanish(seed, text_weight, equal_anchors, single):
     """Samples cancel each other: scores stay within what a cosine can add, and the state can be gone on with."""

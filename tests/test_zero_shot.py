@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams
@@ -52,7 +53,7 @@ def test_quantities_are_those_of_plain_arithmetic(dtype, are_means):
 
 
 @DTYPES
-@settings(max_examples=30)
+@settings(max_examples=repeated(30))
 @given(st.data(), streams(max_count=40), st.booleans())
 def test_a_batch_does_not_show_in_what_methods_decide_by(dtype, data, stream, are_means):
     stream = stream.to(dtype)
