@@ -18,8 +18,9 @@ GPU_TESTS := $(wildcard tests/test_*gpu*.py) tests/test_triton.py tests/test_rag
 demo: .venv/installed
 	$(BIN)/pta demo
 
+# PYTEST="-n 8 --random-order" adds options.
 test: .venv/installed-dev
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile $(PYTEST)
 
 # The same, what is marked extensive (many seeds, all methods with all settings, attacks), and test-settings.
 test-all: .venv/installed-dev
