@@ -218,10 +218,11 @@ def test_ticks_enclose_the_values_in_few_round_steps(low, high):
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
 def test_a_browser_opens_the_report_and_runs_its_script(page, tmp_path):
     point = (
-        "<script>const d = document.querySelector('.drawing'), b = d.getBoundingClientRect();"
+        "<script>addEventListener('load', () => {"
+        "const d = document.querySelector('.drawing'), b = d.getBoundingClientRect();"
         "d.dispatchEvent(new PointerEvent('pointermove', {clientX: b.right, clientY: b.top}));"
         "document.title = [...document.images].every((i) => i.complete && i.naturalWidth === 28)"
-        " && document.documentElement.scrollWidth <= innerWidth ? 'all there' : 'broken';</script></body>"
+        " && document.documentElement.scrollWidth <= innerWidth ? 'all there' : 'broken'; });</script></body>"
     )
     (tmp_path / "report.html").write_text(page.replace("</body>", point), encoding="utf-8")
     seen = in_a_browser(tmp_path / "report.html", tmp_path / "profile", "--window-size=600,900")
