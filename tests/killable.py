@@ -56,6 +56,7 @@ class Commands:
         self._server = subprocess.Popen(call, env={**os.environ, **one_thread}, pass_fds=[theirs.fileno()])
         theirs.close()
         self._process = None
+        self.stdin = self.stdout = self.stderr = None
 
     def start(self, *arguments, folder, stdout=None, environment=(), first="", to_the_end=False):
         """Start a command in a folder, perhaps with its output to a file, after it has run some code `first`.
@@ -64,6 +65,7 @@ class Commands:
         """
         if self._process:  # a test has failed before it waited
             self.kill()
+        self._close_pipes()
         (stdin, self.stdin), (self.stdout, out), (self.stderr, err) = os.pipe(), os.pipe(), os.pipe()
         self.stdin = os.fdopen(self.stdin, "wb", buffering=0)
         self.stdout, self.stderr = os.fdopen(self.stdout), os.fdopen(self.stderr)
@@ -97,5 +99,11 @@ class Commands:
 
     def close(self):
         """End the process that commands are forked from."""
+        self._close_pipes()
         self._asked.close()
         self._server.wait()
+
+    def _close_pipes(self):
+        """Close those of the last command."""
+        for pipe in filter(None, (self.stdin, self.stdout, self.stderr)):
+            pipe.close()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,12 +27,12 @@ with sole_writer(sys.argv[1]):
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path):
     file = tmp_path / "state.safetensors"
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert holder.stdout.readline() == b"held\n"
-    with pytest.raises(FileInUse, match=rf"another process is writing {file} now"), sole_writer(file):
-        pass
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(file)], **pipes) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(FileInUse, match=re.escape(f"another process is writing {file} now")), sole_writer(file):
+            pass
+        holder.send_signal(signal.SIGKILL)
     with sole_writer(file):
         pass
     assert list(tmp_path.iterdir()) == []

@@ -35,9 +35,21 @@ def evaluate(pta, pets):
     return evaluate
 
 
+def arrays_of(path):
+    """The arrays of an npz file."""
+    with np.load(path) as file:
+        return dict(file)
+
+
+def rows_of(path):
+    """The rows of a CSV file."""
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
 def columns(path, *names):
     """Columns of whole numbers of a file of predictions."""
-    rows = list(csv.DictReader(path.open()))
+    rows = rows_of(path)
     return [[int(row[name]) for row in rows] for name in names]
 
 
@@ -63,14 +75,14 @@ def test_eval_prints_a_table_and_writes_records_and_predictions(evaluate, pets, 
     assert all(set(record) == keys for record in records)
     assert records[2]["params"]["h"] == 50
 
-    data = np.load(pets)
+    data = arrays_of(pets)
     order = np.random.default_rng(2).permutation(300)
     labels = data["labels"][order]
     classifier = ZeroShotClassifier(data["text_features"], data["classnames"])
     expected = PTA(classifier, h=50.0).step(data["image_features"][order]).argmax(dim=1).tolist()
     found = columns(tmp_path / "predictions" / "pta-2.csv", "index", "label", "prediction")
     assert found == [order.tolist(), labels.tolist(), expected]
-    rows = list(csv.DictReader((tmp_path / "predictions" / "pta-2.csv").open()))
+    rows = rows_of(tmp_path / "predictions" / "pta-2.csv")
     names = data["classnames"].tolist()
     assert [row["true_class"] for row in rows] == [names[label] for label in labels]
     assert [row["predicted_class"] for row in rows] == [names[label] for label in expected]
@@ -87,7 +99,7 @@ def test_a_stream_that_is_not_iid_is_run_in_batches_as_asked(evaluate, pets, tmp
     assert evaluate(*options, "--method", "onzeta")[0][0]["params"]["length"] == 256
     assert clip["accuracy"] == clip["zero_shot_accuracy"] == ours["zero_shot_accuracy"]
 
-    data = np.load(pets)
+    data = arrays_of(pets)
     order = dirichlet(data["labels"], 0.01, seed=1)[:256]
     adapter, expected = PTA(ZeroShotClassifier(data["text_features"], data["classnames"])), []
     for start in (0, 128):
@@ -149,12 +161,13 @@ def test_views_are_averaged_where_there_are_some(evaluate, pets, tmp_path):
 
 
 def test_without_labels_there_are_predictions_but_no_accuracy(evaluate, pets, tmp_path):
-    arrays = {key: value for key, value in np.load(pets).items() if key != "labels"}
+    arrays = arrays_of(pets)
+    del arrays["labels"]
     np.savez(tmp_path / "wild.npz", **arrays)
     records, done = evaluate("--predictions", tmp_path / "p", features=tmp_path / "wild.npz")
     assert "no labels" in done.stdout
     assert records[0]["accuracy"] is None
-    assert next(csv.DictReader((tmp_path / "p" / "pta-1.csv").open()))["label"] == ""
+    assert rows_of(tmp_path / "p" / "pta-1.csv")[0]["label"] == ""
 
 
 EVAL = ("eval", "--features", "PETS")

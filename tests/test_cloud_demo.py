@@ -72,7 +72,7 @@ def test_pictures_show_every_side_and_a_cloud_that_turns_is_another_from_the_sid
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
 def test_a_browser_turns_the_clouds(page, tmp_path):
     script = (
-        "const one = document.querySelector('.turning img'); one.decode().then(() => { document.title = "
+        "addEventListener('load', () => { const one = document.querySelector('.turning img'); document.title = "
         "[one.naturalWidth / one.naturalHeight, getComputedStyle(one).animationName, "
         "Math.round(one.clientWidth / one.parentElement.clientWidth)].join(' '); });"
     )

@@ -114,10 +114,9 @@ def test_a_killed_driver_is_resumed_by_the_same_command(pictures, pta, two, monk
     out = tmp_path / "labels"
     command = ["predict", str(pictures), "--classes", ",".join(CLASSES), "--model", "embedded", "--batch", "8"]
     command += ["--cluster", "local", "--parallel", "2", "--block", str(BLOCK), "--out", str(out)]
-    driver = subprocess.Popen([sys.executable, "-m", "pta", *command], stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: any(out.glob("work/features/0*.safetensors")), driver)
-    driver.kill()
-    driver.wait()
+    with subprocess.Popen([sys.executable, "-m", "pta", *command], stderr=subprocess.PIPE, text=True) as driver:
+        wait_until(lambda: any(out.glob("work/features/0*.safetensors")), driver)
+        driver.kill()
     with in_this_ray(monkeypatch, two):
         resumed, unbroken = pta(*command), pta(*command[:-1], tmp_path / "unbroken")
     assert resumed.returncode == unbroken.returncode == 0, resumed.stderr

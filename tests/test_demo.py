@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser
 from refusals import refusal
 
@@ -17,7 +18,7 @@ import pta
 from pta.cli import demo as command
 from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
-from pta.demo import render_report, run_demo
+from pta.demo import render_report, run_cloud_demo, run_demo
 from pta.demo.curve import first_shown, ticks
 from pta.demo.pictures import nearest
 from pta.demo.result import chance_of_split
@@ -109,6 +110,17 @@ def test_progress_is_told_up_to_the_last_image():
     told = []
     run_demo("contrast", severity=1, limit=150, on_encoded=lambda done, total: told.append((done, total)))
     assert told == [(100, 150), (150, 150)]
+
+
+@pytest.mark.parametrize("run", [run_demo, run_cloud_demo])
+def test_torch_computes_on_one_thread_and_then_on_as_many_as_before(run):
+    before, used = torch.get_num_threads(), []
+    try:
+        torch.set_num_threads(before + 1)
+        run(limit=2, on_encoded=lambda *_: used.append(torch.get_num_threads()))
+        assert (used, torch.get_num_threads()) == ([1], before + 1)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_the_chance_of_a_split_is_that_of_fair_coins():
@@ -206,10 +218,11 @@ def test_ticks_enclose_the_values_in_few_round_steps(low, high):
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
 def test_a_browser_opens_the_report_and_runs_its_script(page, tmp_path):
     point = (
-        "<script>const d = document.querySelector('.drawing'), b = d.getBoundingClientRect();"
+        "<script>addEventListener('load', () => {"
+        "const d = document.querySelector('.drawing'), b = d.getBoundingClientRect();"
         "d.dispatchEvent(new PointerEvent('pointermove', {clientX: b.right, clientY: b.top}));"
         "document.title = [...document.images].every((i) => i.complete && i.naturalWidth === 28)"
-        " && document.documentElement.scrollWidth <= innerWidth ? 'all there' : 'broken';</script></body>"
+        " && document.documentElement.scrollWidth <= innerWidth ? 'all there' : 'broken'; });</script></body>"
     )
     (tmp_path / "report.html").write_text(page.replace("</body>", point), encoding="utf-8")
     seen = in_a_browser(tmp_path / "report.html", tmp_path / "profile", "--window-size=600,900")

@@ -1,6 +1,8 @@
 """The embedded dual encoder, with its packaged weights."""
 
 import runpy
+import subprocess
+import sys
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -130,6 +132,16 @@ def test_a_file_carries_the_configuration_it_is_read_with(tmp_path):
 
 def test_the_packaged_model_is_small():
     assert len((resources.files("pta") / "data" / "embedded.safetensors").read_bytes()) < 2 * 1024**2
+
+
+def test_the_packaged_models_are_loaded_without_torchs_compiler():
+    code = "from pta.encoders import load_encoder; load_encoder('embedded'); load_encoder('embedded-points')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print('torch._dynamo' in sys.modules)"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_the_recommended_templates_were_not_trained_on():

@@ -104,28 +104,30 @@ def test_a_live_stream_answers_what_has_arrived_instead_of_waiting_for_more():
 
 
 def test_stopping_ends_the_stream_even_while_it_waits():
-    stop = threading.Event()
+    stop, end = threading.Event(), threading.Event()
 
     def silent():
         yield 1
-        threading.Event().wait()
+        end.wait(PATIENCE)
 
     batches = prepare_in_batches(silent(), itself, batch=2, live=True, stopping=stop.is_set)
     assert [one.item for one in next(batches)] == [1]
     threading.Timer(0.2, stop.set).start()
     assert list(batches) == []
+    end.set()
 
 
 def test_a_batch_that_is_not_full_is_left_out_when_the_stream_is_stopped():
-    stop = threading.Event()
+    stop, end = threading.Event(), threading.Event()
 
     def slow():
         yield from range(5)
         stop.set()
-        threading.Event().wait()
+        end.wait(PATIENCE)
 
     batches = prepare_in_batches(slow(), itself, batch=3, stopping=stop.is_set)
     assert [one.item for part in batches for one in part] in ([0, 1, 2], [])
+    end.set()
 
 
 def test_an_error_of_the_source_comes_after_what_was_before_it():

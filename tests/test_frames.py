@@ -53,8 +53,10 @@ def test_a_frame_is_given_before_the_next_one_arrives():
         frames = split_frames(pipe)
         for seed in range(3):
             sent = frame(seed, "JPEG")
-            threading.Thread(target=camera.write, args=[sent]).start()
+            writing = threading.Thread(target=camera.write, args=[sent])
+            writing.start()
             assert next(frames) == sent  # would wait for ever if it looked ahead
+            writing.join()
 
 
 class CountedPipe(io.RawIOBase):

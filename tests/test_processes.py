@@ -8,8 +8,11 @@ from processes import wait_until
 
 
 def test_a_worker_that_dies_is_named_and_not_waited_for():
-    worker = subprocess.Popen([sys.executable, "-c", "raise SystemExit('no memory')"], stderr=subprocess.PIPE)
-    with pytest.raises(pytest.fail.Exception, match=r"no memory.* ended with 1 too early: b'no memory\\n'"):
+    code, complaint = "raise SystemExit('no memory')", r"no memory.* ended with 1 too early: b'no memory\\n'"
+    with (
+        subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as worker,
+        pytest.raises(pytest.fail.Exception, match=complaint),
+    ):
         wait_until(lambda: False, worker)
 
 

@@ -102,15 +102,20 @@ def test_a_claim_is_held_against_others_until_a_kill_gives_it_to_whoever_waits(s
 
 
 def test_a_claim_and_a_transaction_are_waited_for_longer_than_a_second(store, tmp_path):
-    transaction = sqlite3.connect(tmp_path / "store/results.sqlite", isolation_level=None, check_same_thread=False)
-    transaction.execute("BEGIN EXCLUSIVE")
-    threading.Timer(1.5, lambda: transaction.execute("COMMIT")).start()
-    store.put({"seed": 1}, {"value": 1})
+    database = sqlite3.connect(tmp_path / "store/results.sqlite", isolation_level=None, check_same_thread=False)
+    with closing(database) as transaction:
+        transaction.execute("BEGIN EXCLUSIVE")
+        commit = threading.Timer(1.5, lambda: transaction.execute("COMMIT"))
+        commit.start()
+        store.put({"seed": 1}, {"value": 1})
+        commit.join()
     claim = store.claim("abcdef", wait=False)
     assert claim.__enter__()
-    threading.Timer(1.5, lambda: claim.__exit__(None, None, None)).start()
+    release = threading.Timer(1.5, lambda: claim.__exit__(None, None, None))
+    release.start()
     with store.claim("abcdef", wait=True) as mine:
         assert mine
+    release.join()
 
 
 def test_an_error_inside_a_claim_frees_it_and_leaves_no_file(store, tmp_path):

@@ -59,7 +59,7 @@ def test_table_and_csv_hold_every_point_and_mark_the_highest(parameters, pta, pe
     given = [word for one in sets[:parameters] for word in ("--set", one)]
     done = pta("sweep", "--features", pets, *given, "--seed", 1, "--seed", 2, "--csv", "points.csv")
     assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader((tmp_path / "points.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "points.csv").read_text().splitlines()))
     assert len(rows) == 2**parameters
     zero_shot = load_features(pets).zero_shot_accuracy
     highest = max(float(row["accuracy"]) for row in rows)
@@ -114,7 +114,8 @@ def test_a_figure_of_words_has_them_on_its_axis(pta, pets, tmp_path):
 def test_a_mistake_is_one_line_and_nothing_is_written(arguments, complaint, pta, pets, tmp_path, monkeypatch):
     for module in ("matplotlib", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, module, None)
-    np.savez(tmp_path / "wild.npz", **{key: value for key, value in np.load(pets).items() if key != "labels"})
+    with np.load(pets) as arrays:
+        np.savez(tmp_path / "wild.npz", **{key: value for key, value in arrays.items() if key != "labels"})
     done = pta("sweep", "--features", pets, *arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert complaint in done.stderr

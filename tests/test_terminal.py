@@ -149,7 +149,8 @@ def narrow(monkeypatch):
 @pytest.fixture
 def own(pets, tmp_path):
     """A feature file with a long name and long names of classes."""
-    arrays = dict(np.load(pets))
+    with np.load(pets) as file:
+        arrays = dict(file)
     arrays["classnames"] = np.array([f"{name}, a class with a long name of its own" for name in arrays["classnames"]])
     np.savez(tmp_path / f"{LONG}.npz", **arrays)
     return tmp_path / f"{LONG}.npz"

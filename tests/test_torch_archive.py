@@ -217,7 +217,8 @@ def test_records_within_records_are_refused(tmp_path, saved):
     with zipfile.ZipFile(tmp_path / "both.pt", "w") as archive:
         archive.writestr("weights/data.pkl", pickled)
         archive.writestr("weights/data/0", place)
-        (within,) = zipfile.ZipFile(tmp_path / "inner.pt").infolist()
+        with zipfile.ZipFile(tmp_path / "inner.pt") as alone:
+            (within,) = alone.infolist()
         within.header_offset += archive.getinfo("weights/data/0").header_offset + 30 + len("weights/data/0")
         archive.filelist.append(within)
     with zipfile.ZipFile(tmp_path / "both.pt") as archive:

@@ -8,7 +8,7 @@ from pta.datasets.features import FeatureFile
 from pta.demo.cloud_pictures import still_cloud, turning_cloud
 from pta.demo.exhibit import Exhibit
 from pta.demo.result import DemoResult
-from pta.demo.run_demo import run_methods
+from pta.demo.run_demo import on_one_thread, run_methods
 from pta.encoders.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
 from pta.inference.point_shapes import corrupted, load_shapes
 from pta.parameters import require_count, require_seed
@@ -27,6 +27,7 @@ _ORIGINS = {
 }
 
 
+@on_one_thread()
 def run_cloud_demo(
     source: str = "furniture",
     shift: str = "jitter",

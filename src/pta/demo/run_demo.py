@@ -1,6 +1,7 @@
 """Run the demonstration, without a screen."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,22 @@ _ENCODE_BATCH = 100  # small, so that a progress bar moves
 _OTHERS = ("wpta", "tda", "sca", "onzeta", "bca", "adapt")  # those on features alone that take seconds, not minutes
 
 
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Let torch compute on one thread meanwhile.
+
+    The tensors of a demonstration are small. On a busy machine several threads would spend most of their time waiting
+    for each other, which takes processor time and would be measured as the speed of the methods.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@on_one_thread()
 def run_demo(
     shift: str = "gaussian_noise",
     severity: int = 3,

@@ -62,14 +62,22 @@ class Block(nn.Module):
         return q, k, v
 
 
+def small_normal(*shape: int) -> nn.Parameter:
+    """Weights to begin a training with.
+
+    Where weights are only described (meta) none are drawn: torch would load its compiler for that, which takes seconds.
+    """
+    weights = torch.empty(shape)
+    return nn.Parameter(weights if weights.is_meta else nn.init.normal_(weights, std=0.02))
+
+
 class TextTower(nn.Module):
     """Byte embeddings to one vector per text, read at the start token."""
 
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
         width = config.text_width
-        self.bytes = nn.Parameter(0.02 * torch.randn(_VOCABULARY, width))
-        self.positions = nn.Parameter(0.02 * torch.randn(config.text_length, width))
+        self.bytes, self.positions = small_normal(_VOCABULARY, width), small_normal(config.text_length, width)
         self.blocks = nn.ModuleList(Block(width, config.text_heads, config) for _ in range(config.text_depth))
         self.norm = nn.LayerNorm(width)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pta.encoders.byte_text import Block, TextConfig
+from pta.encoders.byte_text import Block, TextConfig, small_normal
 from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.packaged import PackagedEncoder, require_heads
 from pta.images import Preprocessing
@@ -50,8 +50,7 @@ class PatchTransformer(nn.Module):
         super().__init__()
         width, patch = config.image_width, config.patch_size
         self.patch = nn.Conv2d(1, width, kernel_size=patch, stride=patch)
-        self.class_token = nn.Parameter(0.02 * torch.randn(width))
-        self.positions = nn.Parameter(0.02 * torch.randn(1 + config.patches, width))
+        self.class_token, self.positions = small_normal(width), small_normal(1 + config.patches, width)
         self.blocks = nn.ModuleList(Block(width, config.image_heads, config) for _ in range(config.image_depth))
         self.norm = nn.LayerNorm(width)
 

@@ -51,7 +51,7 @@ class EdgeConv(nn.Module):
 
     def forward(self, points: Tensor, near: Tensor) -> Tensor:
         """N×n×inputs and the rows N×n×k of the neighbours, counted over all clouds, to N×n×outputs."""
-        others = self.other(points).flatten(0, 1)[near].amax(dim=2)
+        others = _rows(self.other(points), near).amax(dim=2)
         # The activation grows with its argument, so it may come after the maximum.
         return self.norm(leaky_relu(self.own(points) + others, 0.2))
 
@@ -81,8 +81,14 @@ class PointTower(nn.Module):
         count = min(self.neighbours * max(self.strides), clouds.shape[1])
         first = torch.arange(len(clouds), device=clouds.device)[:, None, None] * clouds.shape[1]
         near = nearest_points(clouds, clouds, count) + first
-        distances = (clouds.flatten(0, 1)[near] - clouds[:, :, None]).square().sum(dim=-1)
+        distances = (_rows(clouds, near) - clouds[:, :, None]).square().sum(dim=-1)
         return near.gather(-1, distances.argsort(dim=-1))
+
+
+def _rows(points: Tensor, numbers: Tensor) -> Tensor:
+    """The rows of N×n×width with these numbers, counted over all clouds."""
+    # Several times as fast on a CPU as an index of tensors.
+    return points.flatten(0, 1).index_select(0, numbers.flatten()).view(*numbers.shape, points.shape[-1])
 
 
 class EmbeddedPointsEncoder(PackagedEncoder, CloudEncoder):

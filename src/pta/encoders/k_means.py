@@ -18,7 +18,7 @@ def k_means(rows: Tensor, count: int) -> Tensor:
     wide = rows.double()
     centres, labels = _spread(wide, count), None
     for _ in range(_MOST_ROUNDS):
-        nearest = (centres.square().sum(dim=-1)[:, None] - 2 * wide @ centres.mT).argmin(dim=-1)
+        nearest = (centres.square().sum(dim=-1)[:, None] - 2 * (wide @ centres.mT)).argmin(dim=-1)
         if labels is not None and torch.equal(nearest, labels):
             break
         labels = nearest

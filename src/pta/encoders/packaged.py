@@ -1,5 +1,6 @@
 """Models that are part of the package, or written as they are: weights in float16, and how to read them."""
 
+import math
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -25,7 +26,7 @@ class PackagedEncoder(ByteText):
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
         self.config, self.dim, self.settings = config, config.dim, asdict(config)
-        self.log_scale = nn.Parameter(torch.tensor(1 / 0.07).log())  # CLIP's starting temperature
+        self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))  # CLIP's starting temperature
 
     @classmethod
     def load(cls) -> Self:
