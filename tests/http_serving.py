@@ -109,9 +109,9 @@ def process(folder, *arguments):
         started = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL)
     started.stderr = logged.open()
     try:
-        wait_until(lambda: "#token=" in said.read_text(), started)
-        address, token = said.read_text().strip().split("/#token=")
-        asking = Asking(int(address.rpartition(":")[2]), token, folder)
+        wait_until(lambda: "\n" in said.read_text(), started)
+        address, token = said.read_text().split()[0], (folder / "token").read_text().strip()
+        asking = Asking(int(address.rstrip("/").rpartition(":")[2]), token, folder)
         asking.process, asking.said, asking.log = started, said, logged
         yield asking
     finally:
