@@ -16,8 +16,8 @@ from pta.encoders import DEFAULT_MODEL, load_encoder
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.limits import USUAL_LIMITS, Limits
 from pta.prompts import build_classifier, default_cache, load_templates
-from pta.serve.connections import affordable_connections
 from pta.serve.http_settings import HttpSettings, LogFormat
+from pta.serve.open_files import affordable_connections
 from pta.serve.requests import NAME
 from pta.serve.security import new_token, own_token, read_token
 from pta.serve.served import Served, ServiceSettings, Shape

@@ -3,10 +3,6 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from pta.errors import InvalidParameter
-
-_OTHER_FILES = 128  # that a service needs besides: journal, snapshots, pictures, the log
-
 
 class Connection(Protocol):
     """What the limit has to know of a connection."""
@@ -55,19 +51,3 @@ class Connections:
 
     def _idle(self) -> Iterator[Connection]:
         return (connection for connection in self._waiting if connection.is_idle)
-
-
-def affordable_connections(most: int) -> int:
-    """No more connections than the system lets this process open files, less those that it needs besides."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limit
-        return most
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return most
-    if files <= _OTHER_FILES:
-        raise InvalidParameter(
-            f"{files} files may be open, and pta serve needs more than {_OTHER_FILES}; see ulimit -n"
-        )
-    return min(most, files - _OTHER_FILES)

@@ -1,6 +1,5 @@
 """What every request passes: a number, the guard, the limits of its body; on the way back, headers and a log line."""
 
-import errno
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -17,13 +16,13 @@ from pta.serve.http_settings import HttpSettings
 from pta.serve.inference import Inference
 from pta.serve.journal_rows import JournalFailed
 from pta.serve.metrics import Metrics
+from pta.serve.open_files import is_out_of_files
 from pta.serve.refusals import Refused
 from pta.serve.security import HEADERS, Guard
 
 _JSON = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
 _CLIENT_LEFT = 499  # as nginx logs it; nobody receives it
-_NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 
 class Gate:
@@ -95,7 +94,7 @@ def as_refused(error: Exception) -> Refused:
         return error
     if isinstance(error, JournalFailed | FileInUse):
         return Refused(503, str(error))
-    if isinstance(error, OSError) and error.errno in _NO_FILE_LEFT:
+    if is_out_of_files(error):
         return Refused(503, "too many files are open; try again soon", 1)
     return Refused(422, str(error)) if isinstance(error, PtaError) else Refused(500, "internal error; the log has more")
 
