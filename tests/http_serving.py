@@ -1,11 +1,13 @@
 """A service that runs while tests ask it, in this process or in one of its own."""
 
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
+from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 
@@ -41,6 +43,16 @@ class Asking:
             answer = connection.getresponse()
             return SimpleNamespace(status=answer.status, headers=answer.headers, body=answer.read())
 
+    def head(self, *headers, method="POST", path=INFER, token=None):
+        """The first line and headers of a request as they go over the wire; `token=""` leaves the token out."""
+        token = self.token if token is None else token
+        own = [f"Authorization: Bearer {token}"] if token else []
+        return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: localhost", *own, *headers, "", "")).encode()
+
+    def connect(self):
+        """A connection on which anything can be sent."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
     def infer(self, tensor, raw=b"", path=INFER, **more):
         """The answer to an infer request of one input."""
         head = json.dumps({"inputs": [tensor], **more}).encode()
@@ -52,6 +64,30 @@ class Asking:
         names = [one["name"] for one in json.loads(self.ask("GET", "/streams").body)["streams"]]
         states = {name: self.ask("GET", f"/streams/{name}/export").body for name in names}
         return states, journal_rows(self.folder)
+
+
+def until_closed(connection):
+    """Everything that a server sends until it closes the connection."""
+    parts = []
+    with suppress(ConnectionResetError):  # something that was sent was not read
+        while part := connection.recv(2**16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def send_until_closed(connection, part, most):
+    """Send the same again and again; whether the server closed the connection before so many bytes were sent."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        for _ in range(0, most, len(part)):
+            connection.sendall(part)
+        return False
+    return True
+
+
+def resident_bytes(process):
+    """How much memory a process has."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * int(status.partition("VmRSS:")[2].split()[0])
 
 
 def journal_rows(folder):
@@ -85,11 +121,11 @@ def pictures(*contents):
 def serving(file, folder, http=None, **settings):
     """A service of a feature file in this process."""
     served = Served(load_features(file).classifier)
-    with Service.open(served, folder, ServiceSettings(**settings)) as service, listen("127.0.0.1", 0) as socket:
+    with Service.open(served, folder, ServiceSettings(**settings)) as service, listen("127.0.0.1", 0) as listening:
         app = create_app(service, HttpSettings(TOKEN, log="json", **(http or {})))
         server = uvicorn.Server(configured(app))
-        thread = Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
-        asking = Asking(socket.getsockname()[1], TOKEN, folder)
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        asking = Asking(listening.getsockname()[1], TOKEN, folder)
         asking.service, asking.app = service, app
         thread.start()
         try:
@@ -101,21 +137,24 @@ def serving(file, folder, http=None, **settings):
 
 
 @contextmanager
-def process(folder, *arguments):
-    """`pta serve` in a process of its own, with its output; killed if it is still there at the end."""
-    command = [sys.executable, "-m", "pta", "serve", "--data", str(folder), "--port", "0", *map(str, arguments)]
+def process(folder, *arguments, files=None):
+    """`pta serve` in a process of its own, with its output; killed if it is still there at the end.
+
+    With `files`, no more may be open in it.
+    """
+    limited = [] if files is None else ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh"]
+    command = [*limited, sys.executable, "-m", "pta", "serve", "--data", str(folder), "--port", "0"]
     said, logged = folder.with_name(f"{folder.name}.out"), folder.with_name(f"{folder.name}.log")
-    with said.open("w") as out, logged.open("w") as log:
-        started = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL)
-    started.stderr = logged.open()
-    try:
-        wait_until(lambda: "#token=" in said.read_text(), started)
-        address, token = said.read_text().strip().split("/#token=")
-        asking = Asking(int(address.rpartition(":")[2]), token, folder)
-        asking.process, asking.said, asking.log = started, said, logged
-        yield asking
-    finally:
-        if started.poll() is None:
-            started.kill()
-        started.wait(PATIENCE)
-        started.stderr.close()
+    with said.open("w") as out, logged.open("w") as log, logged.open() as errors:
+        started = subprocess.Popen([*command, *map(str, arguments)], stdout=out, stderr=log, stdin=subprocess.DEVNULL)
+        started.stderr = errors
+        try:
+            wait_until(lambda: "\n" in said.read_text(), started)
+            address, token = said.read_text().split()[0], (folder / "token").read_text().strip()
+            asking = Asking(int(address.rstrip("/").rpartition(":")[2]), token, folder)
+            asking.process, asking.said, asking.log = started, said, logged
+            yield asking
+        finally:
+            if started.poll() is None:
+                started.kill()
+            started.wait(PATIENCE)

@@ -75,7 +75,8 @@ def start(commands, tmp_path):
     def start():
         commands.start("serve", *options, folder=tmp_path, first=FREQUENT_SNAPSHOTS)
         threading.Thread(target=commands.stderr.read, daemon=True).start()  # a line per request
-        return commands.stdout.readline().strip().split("/#token=")
+        address = commands.stdout.readline().split()[0].rstrip("/")
+        return address, (tmp_path / "data" / "token").read_text().strip()
 
     return start
 

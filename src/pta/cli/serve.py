@@ -1,6 +1,7 @@
 """`pta serve`: a running classifier whose streams learn, survive a crash and can be undone."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.limits import USUAL_LIMITS, Limits
 from pta.prompts import build_classifier, default_cache, load_templates
 from pta.serve.http_settings import HttpSettings, LogFormat
+from pta.serve.open_files import affordable_connections
 from pta.serve.requests import NAME
 from pta.serve.security import new_token, own_token, read_token
 from pta.serve.served import Served, ServiceSettings, Shape
@@ -56,7 +58,13 @@ def serve(
     body_timeout: Annotated[
         float, typer.Option(parser=parse_duration, metavar="TIME", help="For a request to arrive.", show_default="30s")
     ] = 30.0,
+    connections: Annotated[
+        int, typer.Option(min=1, help="Connections at once; half of them may watch events.")
+    ] = HttpSettings.connections,
     max_pixels: options.MaxPixels = USUAL_LIMITS.max_pixels,
+    max_request_pixels: Annotated[
+        int, typer.Option(min=1, help="Refuse requests whose pictures together have more pixels.")
+    ] = ServiceSettings.max_request_pixels,
     quota: Annotated[
         int | None, typer.Option(min=1, help="Samples that a stream learns per minute.", show_default="no limit")
     ] = None,
@@ -108,16 +116,25 @@ def serve(
         journal_max=journal_max,
         repair=repair,
         limits=Limits(max_pixels=max_pixels),
+        max_request_pixels=max_request_pixels,
     )
+    own_file = None if data is None or no_journal else data / "token"
+    show_token = token_file is None and sys.stdout is not None and sys.stdout.isatty()
+    if token_file is None and own_file is None and not show_token:
+        raise InvalidParameter("--no-journal: a new token is shown on a terminal only; --token-file names one")
     named = f"[{host}]" if ":" in host else host
     with Service.open(served, None if no_journal else data, settings) as service:
-        token = _token(token_file, None if no_journal else data)
+        if token_file is not None:
+            token = read_token(token_file)
+        else:
+            token = new_token() if own_file is None else own_token(own_file)
         http = HttpSettings(
             token,
             allowed_hosts=(named, *(allowed_host or ())),
             open_health=open_health,
             max_body=max_body,
             body_timeout=body_timeout,
+            connections=_affordable(connections),
             log=log,
             root_path=root_path,
             stream_metrics=stream_metrics,
@@ -125,22 +142,22 @@ def serve(
         app = create_app(service, http)
         with listen(host, port) as socket:
             address = f"http://{named}:{socket.getsockname()[1]}"
-            _announce(service.shape, address, None if token_file else token)
+            sign_in = f" (sign in with the token in {token_file or own_file})"
+            _announce(service.shape, address, f"{address}/" + (f"#token={token}" if show_token else sign_in))
             run(app, service, socket, drain=drain, forwarded_allow_ips=forwarded_allow_ips)
 
 
-def _token(file: Path | None, data: Path | None) -> str:
-    if file is not None:
-        return read_token(file)
-    return new_token() if data is None else own_token(data / "token")
+def _affordable(connections: int) -> int:
+    most = affordable_connections(connections)
+    if most < connections:
+        warn(f"--connections {connections:,} is lowered to {most:,}, which the limit of open files allows (ulimit -n)")
+    return most
 
 
-def _announce(shape: Shape, address: str, token: str | None) -> None:
-    """Say what is served; the login link goes to stdout, because what stderr gets may be kept."""
+def _announce(shape: Shape, address: str, entrance: str) -> None:
+    """Say what is served; how to sign in goes to stdout, because what stderr gets may be kept."""
     if not shape.durable:
         warn("--no-journal: nothing is durable; what is learned ends with this process")
     say(f"{shape.method} for {shape.classes:,} classes on {address}")
-    if token is not None:
-        print(f"{address}/#token={token}")
     with writing_stdout():
-        pass
+        print(entrance)

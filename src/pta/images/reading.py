@@ -30,6 +30,15 @@ def open_image(content: bytes, *, limits: Limits = USUAL_LIMITS, at_least: int |
     """
     if at_least is not None and (type(at_least) is not int or at_least < 1):
         raise InvalidParameter(f"at_least must be a whole number of pixels, not {shown(at_least)}")
+    image, _ = open_counted(content, limits)
+    if at_least is not None:
+        with _in_words():
+            image.draft("RGB", (at_least, at_least))
+    return image
+
+
+def open_counted(content: bytes, limits: Limits) -> tuple[Image.Image, int]:
+    """A picture that is not decoded yet, and how many pixels it counts as."""
     with _in_words():
         found = bare_image(content)
         if found is None:
@@ -44,9 +53,7 @@ def open_image(content: bytes, *, limits: Limits = USUAL_LIMITS, at_least: int |
         if passes > _USUAL_PASSES and passes * max(pixels, len(content)) > _USUAL_PASSES * limits.max_pixels:
             size = f"{image.width}×{image.height}"
             raise UnreadableSample(f"{passes:,} passes over {size} pixels are too slow to decode; save it anew, as PNG")
-        if at_least is not None:
-            image.draft("RGB", (at_least, at_least))
-        return image
+        return image, pixels
 
 
 def require_few_pixels(width: int, height: int, limits: Limits, *, decoded: int = 0) -> int:

@@ -30,6 +30,7 @@ class Job:
         self.future.set_running_or_notify_cancel()  # a client that goes away does not undo what is learned
         self.same: list[Future[Reply]] = []  # of requests with the same id that came meanwhile
         self.stream: LiveStream | None = None
+        self.features = request.features  # B×d; of pictures, once they are encoded
         self.scored: Scored | None = None
         self.sequences: NDArray[np.int64] | None = None  # once it is in the journal
         self.reason: str | None = None  # why it is not learned

@@ -65,7 +65,7 @@ def create_app(service: Service, settings: HttpSettings) -> Gate:
     app.add_exception_handler(PtaError, _failed)
     app.add_exception_handler(Exception, _failed)
     _add_protocol(app, service)
-    _add_streams(app, service)
+    _add_streams(app, service, Events(service, most=max(1, settings.connections // 2)))
     _add_page(app, guard)
 
     @app.get("/metrics", response_class=Response, summary="Metrics for Prometheus")
@@ -102,9 +102,8 @@ def _add_protocol(app: FastAPI, service: Service) -> None:
         return {**about, "model": shape.name, "method": shape.method, "durable": shape.durable}
 
 
-def _add_streams(app: FastAPI, service: Service) -> None:
+def _add_streams(app: FastAPI, service: Service, events: Events) -> None:
     """What can be done with streams besides asking them."""
-    events = Events(service)
 
     @app.get("/streams", summary="All streams")
     def list_streams() -> dict[str, Any]:
@@ -168,9 +167,7 @@ def _add_streams(app: FastAPI, service: Service) -> None:
 
     @app.get("/streams/{name}/events", response_class=StreamingResponse, summary="Summaries as they change")
     async def watch(name: StreamName, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
-        service.version(name)  # refuses a stream that is not there
-        watched = events.watch(name, last_event_id, ended=lambda: not service.ready)
-        return StreamingResponse(watched, media_type="text/event-stream")
+        return events.answer(name, last_event_id)
 
 
 def _add_page(app: FastAPI, guard: Guard) -> None:

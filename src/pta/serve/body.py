@@ -1,4 +1,4 @@
-"""Reading the body of a request: no more than so many bytes, and no longer than so many seconds."""
+"""Reading the bodies of requests: each has a limit in bytes and seconds, and all together have one in bytes."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,38 +8,90 @@ from starlette.types import Receive
 from pta.errors import shown
 from pta.serve.refusals import Refused
 
+_ALL_TOGETHER = 256 * 2**20  # bytes
+_WITHOUT_TOKEN = 4096  # bytes, for the token itself
+
 
 class ClientLeft(Exception):
     """The client closed the connection before its body ended, so nobody is left to be answered."""
 
 
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], most: int, seconds: float) -> bytes:
-    """The whole body; what is encoded, too long or too slow is refused as soon as that is known."""
-    length = headers.get(b"content-length")
-    if length is None and b"transfer-encoding" not in headers:
-        return b""
-    encoding = headers.get(b"content-encoding", b"identity")
-    if encoding.lower() != b"identity":
-        raise Refused(415, f"Content-Encoding {shown(encoding.decode('latin-1'))} is not read; send the body as it is")
-    if length is not None and int(length) > most:
-        raise Refused(413, f"the body has {int(length):,} bytes; --max-body is {most:,}")
-    try:
-        async with asyncio.timeout(seconds):
-            return await _read(receive, most)
-    except TimeoutError:
-        raise Refused(408, f"the body did not come within {seconds:g} seconds (--body-timeout)") from None
+class Bodies:
+    """What all requests that are being answered have sent.
+
+    Args:
+        largest: the most bytes of a body.
+        seconds: the most that a body may take to arrive.
+    """
+
+    def __init__(self, largest: int, seconds: float) -> None:
+        self.largest, self.seconds = largest, seconds
+        self._free = max(_ALL_TOGETHER, largest)
+
+    def take(self, size: int) -> None:
+        """Take so many bytes of what all have together."""
+        if size > self._free:
+            raise Refused(503, "the requests that are being answered take all the memory for bodies; try again soon", 1)
+        self._free -= size
+
+    def give_back(self, size: int) -> None:
+        """Give back what was taken."""
+        self._free += size
 
 
-async def _read(receive: Receive, most: int) -> bytes:
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        part = message.get("body", b"")
-        size += len(part)
-        if size > most:
-            raise Refused(413, f"the body has more than {most:,} bytes (--max-body)")
-        parts.append(part)
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+class Body:
+    """The body of a request, from its headers to the end of its answer."""
+
+    def __init__(self, bodies: Bodies, receive: Receive, headers: Mapping[bytes, bytes]) -> None:
+        self._bodies, self._receive, self._headers = bodies, receive, headers
+        self._taken = 0  # bytes: as many as were announced, or as have come
+        self.is_read = False
+
+    async def read(self, *, has_token: bool) -> bytes:
+        """All of it; what is encoded, too long or too slow is refused as soon as that is known."""
+        length = self._headers.get(b"content-length")
+        if length is None and b"transfer-encoding" not in self._headers:
+            self.is_read = True
+            return b""
+        encoding = self._headers.get(b"content-encoding", b"identity")
+        if encoding.lower() != b"identity":
+            name = shown(encoding.decode("latin-1"))
+            raise Refused(415, f"Content-Encoding {name} is not read; send the body as it is")
+        most = self._bodies.largest if has_token else min(_WITHOUT_TOKEN, self._bodies.largest)
+        limit = f"--max-body is {most:,}" if has_token else f"without a token at most {most:,} are read"
+        if length is not None:
+            if int(length) > most:
+                raise Refused(413, f"the body has {int(length):,} bytes; {limit}")
+            self._take(int(length))
+        try:
+            async with asyncio.timeout(self._bodies.seconds):
+                return await self._read(most, limit)
+        except TimeoutError:
+            seconds = f"{self._bodies.seconds:g}"
+            raise Refused(408, f"the body did not come within {seconds} seconds (--body-timeout)") from None
+
+    def release(self) -> None:
+        """The request is answered, or its client has left."""
+        self._bodies.give_back(self._taken)
+        self._taken = 0
+
+    async def _read(self, most: int, limit: str) -> bytes:
+        parts, size = [], 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            part = message.get("body", b"")
+            size += len(part)
+            if size > most:
+                raise Refused(413, f"the body has more than {most:,} bytes; {limit}")
+            self._take(size - self._taken)
+            parts.append(part)
+            if not message.get("more_body", False):
+                self.is_read = True
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _take(self, size: int) -> None:
+        if size > 0:
+            self._bodies.take(size)
+            self._taken += size

@@ -2,10 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 import orjson
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from pta.serve.refusals import Refused
 from pta.serve.service import Service
@@ -17,11 +20,31 @@ _Moment = tuple[int, float]  # the version of the stream, and which interval of 
 
 
 class Events:
-    """Summaries for all who watch; each moment of a stream is summarised once."""
+    """Summaries for all who watch; each moment of a stream is summarised once.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    Args:
+        most: how many may watch at once.
+    """
+
+    def __init__(self, service: Service, most: int) -> None:
+        self._service, self._most, self._watching = service, most, 0
         self._latest: dict[str, tuple[_Moment, bytes]] = {}  # by the name of the stream
+
+    def answer(self, name: str, seen: str | None) -> StreamingResponse:
+        """The answer to one who watches."""
+        self._service.version(name)  # refuses a stream that is not there
+        return _Watching(self, self.watch(name, seen, ended=lambda: not self._service.ready))
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place for one who watches."""
+        if self._watching >= self._most:
+            raise Refused(503, f"{self._watching} connections watch events, half of --connections; try again later", 5)
+        self._watching += 1
+        try:
+            yield
+        finally:
+            self._watching -= 1
 
     async def watch(self, name: str, seen: str | None, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
         """Events until `ended`; `seen` is the last one that a watcher who comes back had, its `Last-Event-ID`."""
@@ -47,3 +70,15 @@ class Events:
             text = orjson.dumps(summary, option=orjson.OPT_SERIALIZE_NUMPY)
             known = self._latest[name] = moment, b"id: %d\ndata: %b\n\n" % (summary["sequence"], text)
         return known[1]
+
+
+class _Watching(StreamingResponse):
+    """Takes a place as long as it lasts."""
+
+    def __init__(self, events: Events, content: AsyncIterator[bytes]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._events.place():
+            await super().__call__(scope, receive, send)

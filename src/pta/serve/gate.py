@@ -10,15 +10,18 @@ from starlette.types import Message, Receive, Scope, Send
 
 from pta.errors import FileInUse, PtaError
 from pta.serve.access_log import AccessLog
-from pta.serve.body import ClientLeft, read_body
+from pta.serve.body import Bodies, Body, ClientLeft
+from pta.serve.connections import Connections
 from pta.serve.http_settings import HttpSettings
 from pta.serve.inference import Inference
 from pta.serve.journal_rows import JournalFailed
 from pta.serve.metrics import Metrics
+from pta.serve.open_files import is_out_of_files
 from pta.serve.refusals import Refused
 from pta.serve.security import HEADERS, Guard
 
 _JSON = (b"content-type", b"application/json")
+_CLOSE = (b"connection", b"close")
 _CLIENT_LEFT = 499  # as nginx logs it; nobody receives it
 
 
@@ -33,7 +36,8 @@ class Gate:
         self, app: FastAPI, *, guard: Guard, infer: Inference, log: AccessLog, metrics: Metrics, settings: HttpSettings
     ) -> None:
         self.app, self._guard, self._infer, self._log, self._metrics = app, guard, infer, log, metrics
-        self._settings = settings
+        self.settings, self.connections = settings, Connections(settings.connections)
+        self._bodies = Bodies(settings.max_body, settings.body_timeout)
         self._numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,23 +48,27 @@ class Gate:
         scope["pta.number"] = number
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         headers = dict(scope["headers"])
+        body = Body(self._bodies, receive, headers)
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *HEADERS, (b"x-request-number", b"%d" % number)]
+                if status == 401 or not body.is_read:  # what else the client sends is not read
+                    message["headers"].append(_CLOSE)
             await send(message)
 
         try:
-            self._guard.require(scope["method"], path, headers)
-            body = await read_body(receive, headers, self._settings.max_body, self._settings.body_timeout)
-            if path in self._infer.paths:
-                if scope["method"] != "POST":
-                    raise Refused(405, f"{path} takes POST")
-                await self._infer(scope, headers, body, answer)
+            has_token = self._guard.require(scope["method"], path, headers)
+            if has_token:
+                scope["pta.connection"].authorise()
+            if path not in self._infer.paths:
+                await self.app(scope, _having_read(await body.read(has_token=has_token), receive), answer)
+            elif scope["method"] == "POST":
+                await self._infer(scope, headers, await body.read(has_token=has_token), answer)
             else:
-                await self.app(scope, _having_read(body, receive), answer)
+                raise Refused(405, f"{path} takes POST")
         except ClientLeft:
             status = _CLIENT_LEFT
         except Exception as error:
@@ -70,6 +78,7 @@ class Gate:
             if status == 0:
                 await _send_error(answer, refused, number)
         finally:
+            body.release()
             seconds, stream = perf_counter() - started, scope.get("path_params", {}).get("name")
             self._metrics.request(self._route(scope, path), status, seconds)
             self._log.request(number, scope["method"], path, stream, status, seconds)
@@ -85,6 +94,8 @@ def as_refused(error: Exception) -> Refused:
         return error
     if isinstance(error, JournalFailed | FileInUse):
         return Refused(503, str(error))
+    if is_out_of_files(error):
+        return Refused(503, "too many files are open; try again soon", 1)
     return Refused(422, str(error)) if isinstance(error, PtaError) else Refused(500, "internal error; the log has more")
 
 
@@ -98,8 +109,6 @@ def error_headers(refused: Refused) -> dict[str, str]:
     headers = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
     if refused.status == 401:
         headers["www-authenticate"] = "Bearer"
-    if refused.status == 408:  # the rest of the body may still come
-        headers["connection"] = "close"
     return headers
 
 

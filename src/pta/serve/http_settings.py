@@ -15,6 +15,8 @@ class HttpSettings:
     open_health: bool = False  # whether live and ready need no token
     max_body: int = 32 * 2**20  # bytes
     body_timeout: float = 30.0  # seconds
+    head_timeout: float = 30.0  # seconds, for the headers of a request with a token
+    connections: int = 512  # at once
     log: LogFormat = "text"
     root_path: str = ""  # what a proxy takes off the front of the path
     stream_metrics: bool = False  # whether /metrics has the names of streams

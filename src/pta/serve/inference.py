@@ -30,6 +30,7 @@ class Inference:
             request, wanted = await run_in_threadpool(read_request, body, length, self._shape)
         else:
             request, wanted = read_request(body, length, self._shape)
+        del body  # pictures are copies, and both would stay until the answer
         scope["path_params"] = {"name": request.stream}
         reply = await asyncio.wrap_future(self._service.submit(request))
         self._metrics.reply(reply)

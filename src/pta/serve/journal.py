@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pta.errors import FileInUse, StateMismatch, UnreadableFile, first_line, reason, shown
+from pta.errors import FileInUse, StateMismatch, UnreadableFile, reason, shown
 from pta.locks import claimed, holder
 from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import damage
@@ -170,9 +170,8 @@ class Journal(JournalWriter):
             for left in self.path.parent.glob(f"{FILE_NAME}.*"):
                 left.unlink()
         except (sqlite3.Error, OSError) as error:
-            self.read_only = first_line(error)
             raise JournalFailed(
-                f"the rows are deleted, but their bytes may still be in {self.path} ({self.read_only}); "
+                f"the rows are deleted, but their bytes may still be in {self.path} ({self._failed(error)}); "
                 "restart the service to erase them"
             ) from None
         if is_busy:

@@ -34,6 +34,7 @@ from pta.serve.journal_schema import (
     seal,
     value,
 )
+from pta.serve.open_files import is_out_of_files
 
 KINDS = ("reset", "rewind", "unlearn", "import", "undo", "freeze", "thaw")
 _PAGES_IN_LOG = 4000  # before a checkpoint: 64 MB
@@ -67,13 +68,19 @@ class JournalWriter(JournalReader):
             raise RepeatedId("a request with this id was learned before; nothing was written") from None
         except sqlite3.Error as error:
             self._roll_back()
-            self.read_only = first_line(error)
-            raise JournalFailed(
-                f"the journal cannot be written ({self.read_only}) and is read-only until the service is restarted"
-            ) from None
+            why = self._failed(error)
+            for_good = "try again soon" if self.read_only is None else "it is read-only until the service is restarted"
+            raise JournalFailed(f"the journal cannot be written ({why}); {for_good}") from None
         except BaseException:
             self._roll_back()
             raise
+
+    def _failed(self, error: Exception) -> str:
+        """Why something failed; it ends all writing, unless a temporary file could not be opened."""
+        why = first_line(error)
+        if not is_out_of_files(error):
+            self.read_only = why
+        return why
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
@@ -102,7 +109,7 @@ class JournalWriter(JournalReader):
 
         Raises:
             RepeatedId: an id is there already; nothing was written.
-            JournalFailed: the disk refuses; nothing has changed here, and nothing can be written any more.
+            JournalFailed: the disk refuses; nothing has changed here, and usually nothing can be written any more.
         """
         _require_fitting(requests)
         by_stream: dict[int, list[int]] = {}
@@ -199,13 +206,13 @@ class JournalWriter(JournalReader):
     def _empty_log(self, mode: str) -> None:
         """Give free pages back and move the log into the database.
 
-        What is in the log is safe, so that a failure here ends writing, but refuses nothing that is written.
+        What is in the log is safe, so that a failure here can end writing, but refuses nothing that is written.
         """
         try:
             self._writer.executescript(f"PRAGMA incremental_vacuum; PRAGMA wal_checkpoint({mode});")
             self._pages = 0
         except sqlite3.Error as error:
-            self.read_only = first_line(error)
+            self._failed(error)
 
 
 def _pages_of(batches: Sequence[Batch]) -> int:

@@ -23,7 +23,7 @@ _REASONS = {
     421: "Unknown Host",
     422: "The request is not what it should be",
     429: "The queue is full, or the quota used up; Retry-After says when to try again",
-    503: "Draining, or nothing can be learned since the disk failed",
+    503: "Draining, too much at once (Retry-After), or nothing can be learned since the disk failed",
 }
 
 
@@ -49,8 +49,10 @@ class Operation(BaseModel):
     sequence: int | None = Field(description="The number of its row in the journal.")
 
 
-class Login(_Strict):
-    """The body of `POST /login`."""
+class Login(BaseModel):
+    """The body of `POST /login`, of which nothing else is looked at."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     token: str
 

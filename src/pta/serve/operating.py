@@ -15,6 +15,7 @@ from pta.serve.journal import Journal
 from pta.serve.journal_rows import JournalFailed, Operation
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
+from pta.serve.open_files import require_free_files
 from pta.serve.past import Past, imported_adapter
 from pta.serve.pipeline import Change, Pipeline
 from pta.serve.refusals import Refused
@@ -86,6 +87,8 @@ class Operating:
         first = journal.first(stream.number, source)
         if first is None:
             raise Refused(404, f"the journal of stream {stream.name} has no sample of source {source!r}")
+        if erase and not dry_run:
+            require_free_files()
         argument = {"source": source, "erase": erase, "first": first}
         done = self._replay(journal, stream, "unlearn", argument, dry_run)
         if erase and not dry_run:

@@ -1,10 +1,11 @@
-"""The path of a sample: encoded, scored without a state, written to the journal, learned, answered."""
+"""The path of a sample: encoded (pictures), scored without a state, written to the journal, learned, answered."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -53,9 +54,9 @@ class Group:
 
 
 class Pipeline:
-    """Three threads: while one group is synced, the next is encoded and the last is learned.
+    """Three threads: while one group is synced, the next is scored and the last is learned.
 
-    Without a journal writing and learning are one thread, and without pictures encoding is in it, too.
+    Without a journal all this is one thread. Pictures become features beside it, so that nothing else waits for them.
     """
 
     def __init__(
@@ -73,37 +74,42 @@ class Pipeline:
         warm_up(adapter)
         self._classifier, self._rule = adapter.classifier, rule_of(adapter)
         self._replies = Replies(served.classifier.class_names)
-        self._pictures = None if served.encoder is None else PictureEncoder(served.encoder, settings.limits)
+        self._pictures: PictureEncoder | None = None
+        if served.encoder is not None:
+            limits = settings.limits, settings.max_request_pixels
+            self._pictures = PictureEncoder(served.encoder, *limits, threads=torch.get_num_threads())
         self.last_answers = LastAnswers()
-        threads = torch.get_num_threads()
         self.beside = one_thread("replay")
         self._stages: list[Stage[Any]] = []
-        self._hand_to_learning = self._hand_to(self._learn, 1, own_thread=isinstance(journal, Journal))
-        self._hand_to_writing = self._hand_to(self._write, 1, own_thread=bool(self._stages or self._pictures))
-        self._hand_to_encoding = self._hand_to(self._encode, threads if self._pictures else 1, own_thread=True)
+        self._hand_to_learning = self._hand_to(self._learn, own_thread=isinstance(journal, Journal))
+        self._hand_to_writing = self._hand_to(self._write, own_thread=bool(self._stages))
+        self._hand_to_scoring = self._hand_to(self._score, own_thread=True)
 
     def put(self, item: Job | Change) -> None:
         """Begin with a request, or with work between two groups."""
-        self._hand_to_encoding([item])
+        if isinstance(item, Change) or item.request.pictures is None:
+            self._hand_to_scoring([item])
+        else:
+            assert self._pictures is not None  # as `Service.submit` refuses them otherwise
+            known, done = partial(self._is_answered, item), partial(self._encoded, item)
+            self._pictures.put(item.request.pictures, known, done)
 
     def close(self) -> None:
         """Answer what is queued, write the answers, and end."""
+        if self._pictures is not None:
+            self._pictures.close()
         for stage in reversed(self._stages):
             stage.close()
         self.beside.shutdown()
-        if self._pictures is not None:
-            self._pictures.close()
         with suppress(JournalFailed):  # they are computed again when somebody asks
             while self.last_answers:
                 self._commit([])
 
-    def _hand_to(
-        self, work: Callable[[Sequence[Any]], None], threads: int, *, own_thread: bool
-    ) -> Callable[[Sequence[Any]], None]:
+    def _hand_to(self, work: Callable[[Sequence[Any]], None], *, own_thread: bool) -> Callable[[Sequence[Any]], None]:
         """How items go on to a stage, in a thread of its own or in that of the stage before."""
         if not own_thread:
             return work
-        stage: Stage[Any] = Stage(work.__name__.strip("_"), work, self._fail, threads)
+        stage: Stage[Any] = Stage(work.__name__.strip("_"), work, self._fail)
         self._stages.append(stage)
         return stage.put
 
@@ -116,32 +122,28 @@ class Pipeline:
             elif not item.future.done():
                 self._admission.finish(item, error)
 
-    # -- encode and score -------------------------------------------------------------------------------------------
+    # -- score ------------------------------------------------------------------------------------------------------
 
-    def _encode(self, items: Sequence[Job | Change]) -> None:
+    def _encoded(self, job: Job, outcome: NDArray[np.float32] | Exception) -> None:
+        """The pictures of a request are features now, or one of them cannot be."""
+        if isinstance(outcome, Exception):
+            self._admission.finish(job, Refused(422, str(outcome)) if isinstance(outcome, PtaError) else outcome)
+        else:
+            job.features = outcome
+            self._hand_to_scoring([job])
+
+    def _score(self, items: Sequence[Job | Change]) -> None:
         """Score all jobs in one batch; operations keep their place among them."""
-        jobs = [item for item in items if isinstance(item, Job) and not self._is_answered(item)]
-        ready = [(job, features) for job, features in self._features(jobs) if features is not None]
+        ready: list[tuple[Job, NDArray[np.float32]]] = []
+        for item in items:
+            if isinstance(item, Job) and (item.request.pictures is not None or not self._is_answered(item)):
+                assert item.features is not None  # as pictures come here once they are encoded
+                ready.append((item, item.features))
         if ready:
             scored = score(rounded(np.concatenate([features for _, features in ready])), self._classifier, self._rule)
             for job, rows in _slices([job for job, _ in ready]):
                 job.scored = scored.of(rows)
         self._hand_to_writing([item for item in items if isinstance(item, Change) or item.scored is not None])
-
-    def _features(self, jobs: list[Job]) -> Iterator[tuple[Job, NDArray[np.float32] | None]]:
-        """The features of jobs; those that cannot have any are told why."""
-        with_pictures = [job for job in jobs if job.request.pictures is not None]
-        encoded: dict[Job, NDArray[np.float32] | PtaError] = {}
-        if with_pictures:
-            assert self._pictures is not None  # as `Service.submit` refuses them otherwise
-            outcomes = self._pictures.encode([job.request.pictures or () for job in with_pictures])
-            encoded = dict(zip(with_pictures, outcomes, strict=True))
-        for job in jobs:
-            outcome = encoded.get(job, job.request.features)
-            if isinstance(outcome, PtaError):
-                self._admission.finish(job, Refused(422, str(outcome)))
-                outcome = None
-            yield job, outcome
 
     def _is_answered(self, job: Job) -> bool:
         """Whether a request with this id was learned before; it is then answered as it was."""

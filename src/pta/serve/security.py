@@ -45,21 +45,22 @@ class Guard:
         """Whether it is the token, found out in a time that does not depend on where they differ."""
         return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)
 
-    def require(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
-        """Refuse a request that may not be answered; `path` is without the root path."""
+    def require(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> bool:
+        """Refuse a request that may not be answered; whether it has a token. `path` is without the root path."""
         host = headers.get(b"host", b"")
         if _without_port(host).lower() not in self._hosts:
             name = host.decode("ascii", "replace")[:80]
             raise Refused(421, f"this service is not known as {name!r}; --allowed-host adds a name")
         if (method in _READING and path in self._open) or (method == "POST" and path == "/login"):
-            return
+            return False
         given = headers.get(b"authorization", b"")
         if hmac.compare_digest(given[:7].lower() + given[7:], self._bearer):
-            return
+            return True
         if not hmac.compare_digest(_cookie_value(headers.get(b"cookie", b"")), self._cookie):
             raise Refused(401, "a token is needed: Authorization: Bearer TOKEN")
         if method not in _READING and CHANGE_HEADER not in headers:
             raise Refused(401, "a change by cookie also needs the header X-PTA: 1")
+        return True
 
 
 def read_token(path: Path) -> str:

@@ -69,6 +69,7 @@ class ServiceSettings:
     snapshot_samples: int = 10_000
     snapshot_seconds: float = 60.0
     limits: Limits = USUAL_LIMITS  # of a picture
+    max_request_pixels: int = 2**28  # of all pictures of a request: 256 of 1,024×1,024, or three of the largest
 
 
 @dataclass(frozen=True)

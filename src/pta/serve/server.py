@@ -6,17 +6,15 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import orjson
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pta.errors import InvalidParameter, reason
 from pta.serve.gate import Gate
+from pta.serve.http_connection import HttpConnection
 from pta.serve.service import Service
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _SECONDS_TO_HANG_UP = 2  # for connections that are still open after the drain
-_LONGEST_HEAD = 2**16  # bytes of a request's first line and headers
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -37,7 +35,7 @@ def configured(app: Gate, forwarded_allow_ips: str = "") -> uvicorn.Config:
     """How uvicorn runs the application; it logs errors of its own alone."""
     return uvicorn.Config(
         app,
-        http=_Protocol,
+        http=HttpConnection,
         log_config=None,
         log_level="error",
         access_log=False,
@@ -49,37 +47,6 @@ def configured(app: Gate, forwarded_allow_ips: str = "") -> uvicorn.Config:
         lifespan="off",
         timeout_graceful_shutdown=_SECONDS_TO_HANG_UP,
     )
-
-
-class _Protocol(HttpToolsProtocol):
-    """HTTP whose headers have a limit, and whose own errors are JSON like all others."""
-
-    _head: int | None = None  # bytes of a request whose headers are not complete
-
-    def data_received(self, data: bytes) -> None:
-        """Take what the client sends."""
-        super().data_received(data)
-        if self._head is not None:
-            self._head += len(data)
-            if self._head > _LONGEST_HEAD:
-                self.send_400_response(f"the first line and headers of a request have at most {_LONGEST_HEAD:,} bytes")
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        super().on_message_begin()
-        self._head = 0
-
-    def on_headers_complete(self) -> None:
-        """Its headers have come."""
-        self._head = None
-        super().on_headers_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, and hang up."""
-        body = orjson.dumps({"error": msg})
-        head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: "
-        self.transport.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
-        self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -14,6 +14,7 @@ from pta.serve.admission import Admission
 from pta.serve.journal import Journal
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
+from pta.serve.open_files import require_free_files
 from pta.serve.operating import Operating
 from pta.serve.past import imported_adapter
 from pta.serve.pipeline import Change, Pipeline
@@ -117,6 +118,7 @@ class Service:
         with self._changing(name) as stream:
             done = {"stream": name, "operation": "delete", "samples": stream.state.adapter.position, "sequence": None}
             if not dry_run:
+                require_free_files()
                 self._write(lambda: self._streams.forget(stream))
                 self._pipeline.last_answers.forget(stream.number)
                 self._write(lambda: self._streams.erase(stream))

@@ -30,10 +30,9 @@ def one_thread(name: str) -> ThreadPoolExecutor:
 
 
 class Stage(Generic[Item]):
-    """Works on items in order; those that came during the work before are taken together.
+    """Works on items in order; those that came during the work before are taken together. Torch uses no other thread.
 
     Args:
-        threads: of torch.
         fail: told of items whose work raised what it must not raise.
     """
 
@@ -42,9 +41,8 @@ class Stage(Generic[Item]):
         name: str,
         work: Callable[[list[Item]], None],
         fail: Callable[[Sequence[Item], Exception], None],
-        threads: int,
     ) -> None:
-        self._work, self._fail, self._torch_threads = work, fail, threads
+        self._work, self._fail = work, fail
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         self._held: Item | None = None  # taken, but too large for the last group
         self._thread = Thread(target=self._run, name=name, daemon=True)
@@ -61,7 +59,7 @@ class Stage(Generic[Item]):
         self._thread.join()
 
     def _run(self) -> None:
-        use_threads(self._torch_threads)
+        use_threads(1)
         going_on = True
         while going_on:
             items, going_on = self._take()

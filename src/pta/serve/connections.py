@@ -1,0 +1,53 @@
+"""Connections: how many there may be, and which of them makes room for a new one."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Connection(Protocol):
+    """What the limit has to know of a connection."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that somebody with a token asked for is on its way."""
+
+    def hang_up(self) -> None:
+        """End it at once."""
+
+
+class Connections:
+    """At the limit, the one that has waited longest without an authorised request goes in favour of a new one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: set[Connection] = set()
+        self._waiting: dict[Connection, None] = {}  # without an authorised request, longest first
+
+    def admit(self, new: Connection) -> bool:
+        """Whether there is room for a new one, or somebody who makes room."""
+        if len(self._open) >= self._most:
+            oldest = next(self._idle(), None)
+            if oldest is None:
+                return False
+            self.remove(oldest)
+            oldest.hang_up()
+        self._open.add(new)
+        self._waiting[new] = None
+        return True
+
+    def begin(self, connection: Connection) -> None:
+        """It has an authorised request."""
+        self._waiting.pop(connection, None)
+
+    def end(self, connection: Connection) -> None:
+        """Its authorised request is answered."""
+        if connection in self._open:
+            self._waiting[connection] = None
+
+    def remove(self, connection: Connection) -> None:
+        """It is closed."""
+        self._open.discard(connection)
+        self._waiting.pop(connection, None)
+
+    def _idle(self) -> Iterator[Connection]:
+        return (connection for connection in self._waiting if connection.is_idle)
