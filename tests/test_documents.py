@@ -8,6 +8,7 @@ import runpy
 import pytest
 from fill_tables import MARKED, PAGES, ROOT, filled
 from result_file import write
+from shown import methods
 from shown.results import FOLDERS, one, rows
 
 RESULTS, REPRODUCED = FOLDERS
@@ -27,6 +28,16 @@ def test_what_a_page_shows_of_the_results_is_what_they_hold(page):
 def test_a_table_of_numbers_is_made_from_results(page):
     by_hand = TABLE.findall(MARKED.sub("", page.read_text(encoding="utf-8")))
     assert not [table for table in by_hand if MEASURED.search(table)]
+
+
+def test_calibration_errors_keep_the_digits_of_the_results():
+    """A number that was rounded to two digits is not rounded again to one: 13.253 would become 13.25, then 13.2."""
+    for table, file, columns in (
+        (methods.matched(), "prior", ("fixed_error", "matched_error")),
+        (methods.calibration(), "calibration", ("accuracy", "raw_calibration_error", "calibration_error")),
+    ):
+        held = {float(row[column]) for row in rows(file) for column in columns}
+        assert {float(number) for _, *cells in table[1:] for number in re.findall(r"\d+\.\d+", " ".join(cells))} <= held
 
 
 def test_swapped_rows_and_changed_digits_are_put_right():
