@@ -58,6 +58,14 @@ def test_every_result_is_on_some_page_and_says_which_code_made_it():
             assert all(VERSION.fullmatch(one) for row in measured for one in row["version"].split(";")), path
 
 
+@pytest.mark.parametrize("page", sorted(REPRODUCED.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_results_has_a_title_and_shows_its_figure(page):
+    title, *lines = page.read_text(encoding="utf-8").splitlines()
+    assert title.startswith("# ")
+    assert not any(line.startswith("# ") for line in lines)
+    assert (f"![{title.removeprefix('# ')}]({page.stem}.svg)" in lines) == page.with_suffix(".svg").exists()
+
+
 def test_the_figure_of_speeds_is_drawn_from_the_results():
     figure = (ROOT / "docs" / "images" / "speed.svg").read_text(encoding="utf-8")
     compiled = [row for row in rows("gpu") if row["way"] == "ours" and row["model"].startswith("ViT")]
