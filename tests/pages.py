@@ -3,13 +3,14 @@
 import re
 import shutil
 import subprocess
+from contextlib import contextmanager
 from html.parser import HTMLParser
 
 from processes import PATIENCE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-_VOID = {"meta", "link", "img", "br"}
+_VOID = {"meta", "link", "img", "br", "wbr"}
 _ALONE = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run")
 _QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
 
@@ -56,3 +57,61 @@ def in_a_browser(file, profile, *options):
         check=False,
     )
     return done.stdout
+
+
+_FAULTS = r"""() => {
+  const found = [], root = document.documentElement, shown = (one) => one.getClientRects().length > 0;
+  const may = (box) => ["auto", "scroll"].includes(getComputedStyle(box).overflowX);
+  const scrolls = (box) => may(box) && box.scrollWidth > box.clientWidth;
+  document.querySelectorAll("details").forEach((one) => { one.open = true; });
+  if (root.scrollWidth > root.clientWidth) found.push(`the page is ${root.scrollWidth} wide`);
+  for (const head of [...document.querySelectorAll("th")].filter(shown)) {
+    const texts = document.createTreeWalker(head, NodeFilter.SHOW_TEXT);
+    for (let text; (text = texts.nextNode()); )
+      for (const word of text.data.matchAll(/[\p{L}\p{N}]+/gu)) {
+        const range = document.createRange();
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].map((part) => Math.round(part.top)));
+        if (lines.size > 1) found.push(`${word[0]} is broken`);
+      }
+  }
+  for (const table of [...document.querySelectorAll("table")].filter(shown)) {
+    let box = table;
+    while (box !== root && !scrolls(box)) box = box.parentElement;
+    if (scrolls(box) && getComputedStyle(box).backgroundImage === "none")
+      found.push(`nothing shows that this table goes on: ${table.rows[0].innerText}`);
+    box.scrollLeft = 100000;
+    const right = Math.min(box.getBoundingClientRect().right, root.clientWidth);
+    for (const row of [...table.rows].filter(shown)) {
+      const cells = [...row.cells].filter(shown), last = cells.at(-1).getBoundingClientRect();
+      const sticks = cells.length > 1 && getComputedStyle(cells[0]).position === "sticky";
+      const left = sticks ? cells[0].getBoundingClientRect().right : box.getBoundingClientRect().left;
+      if (cells.at(-1).colSpan === 1 && (last.right > right + 1 || last.left < left - 1))
+        found.push(`the end of this row is cut off: ${row.innerText}`);
+    }
+  }
+  return found;
+}"""
+
+
+@contextmanager
+def phone():
+    """A function that opens an address in a browser as narrow as a phone, and lists what cannot be read there.
+
+    Headings must not be broken inside a word. The last cell of every row must be inside the page, or come into sight
+    where the table scrolls in a box of its own, whose background shows that it goes on.
+    """
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 360, "height": 800})
+        page.set_default_timeout(1000 * PATIENCE)
+
+        def faults(address):
+            page.goto(address)
+            return page.evaluate(_FAULTS)
+
+        yield faults
+        browser.close()

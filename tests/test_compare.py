@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -13,6 +14,7 @@ import tables
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from shown.results import rows
 
 from pta.datasets.features import load_features
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
@@ -165,6 +167,14 @@ def test_no_difference_in_number_is_not_no_difference():
     found = compare(*two_sided(100, right=50, fixed=10, broken=10))
     assert (found.difference, found.answer, found.samples_needed) == (0, "cannot tell", None)
     assert "the difference of 0.00 points is within the noise of 100 samples (95 %" in found.verdict
+
+
+def test_the_verdicts_in_the_document_have_the_words_of_the_program():
+    def words(verdict):
+        return re.sub(r"−?\d[\d,.]*", "", verdict)
+
+    said = {words(compare(*two_sided(2000, 1000, fixed, 20)).verdict) for fixed in (30, 80)}
+    assert {words(row["verdict"]) for row in rows("compare")} == said
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("level", 0.4), ("resamples", 10), ("seed", -1)])

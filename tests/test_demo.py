@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser
+from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser, phone
 from refusals import refusal
 
 import pta
@@ -228,6 +228,17 @@ def test_a_browser_opens_the_report_and_runs_its_script(page, tmp_path):
     seen = in_a_browser(tmp_path / "report.html", tmp_path / "profile", "--window-size=600,900")
     assert "<title>all there</title>" in seen
     assert re.search(rf"after {LIMIT} images: [+−]\d+\.\d\d points", seen)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+def test_a_phone_shows_every_column_of_the_report(result, tmp_path):
+    pytest.importorskip("playwright")
+    names = ["ankle boot with laces", *result.data.classifier.class_names[1:]]
+    classifier = pta.ZeroShotClassifier(result.data.classifier.anchors, names)
+    page = render_report(replace(result, data=replace(result.data, classifier=classifier)))
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    with phone() as faults:
+        assert faults((tmp_path / "report.html").as_uri()) == []
 
 
 # -- the command ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import runpy
 import pytest
 from fill_tables import MARKED, PAGES, ROOT, filled
 from result_file import write
+from shown import methods
 from shown.results import FOLDERS, one, rows
 
 RESULTS, REPRODUCED = FOLDERS
@@ -29,6 +30,16 @@ def test_a_table_of_numbers_is_made_from_results(page):
     assert not [table for table in by_hand if MEASURED.search(table)]
 
 
+def test_calibration_errors_keep_the_digits_of_the_results():
+    """A number that was rounded to two digits is not rounded again to one: 13.253 would become 13.25, then 13.2."""
+    for table, file, columns in (
+        (methods.matched(), "prior", ("fixed_error", "matched_error")),
+        (methods.calibration(), "calibration", ("accuracy", "raw_calibration_error", "calibration_error")),
+    ):
+        held = {float(row[column]) for row in rows(file) for column in columns}
+        assert {float(number) for _, *cells in table[1:] for number in re.findall(r"\d+\.\d+", " ".join(cells))} <= held
+
+
 def test_swapped_rows_and_changed_digits_are_put_right():
     text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     _, _, *rows = TABLE.findall(text)[0].splitlines(keepends=True)
@@ -45,6 +56,14 @@ def test_every_result_is_on_some_page_and_says_which_code_made_it():
         with path.open(newline="", encoding="utf-8") as file:
             measured = [row for row in csv.DictReader(file) if row["seeds"]]
             assert all(VERSION.fullmatch(one) for row in measured for one in row["version"].split(";")), path
+
+
+@pytest.mark.parametrize("page", sorted(REPRODUCED.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_results_has_a_title_and_shows_its_figure(page):
+    title, *lines = page.read_text(encoding="utf-8").splitlines()
+    assert title.startswith("# ")
+    assert not any(line.startswith("# ") for line in lines)
+    assert (f"![{title.removeprefix('# ')}]({page.stem}.svg)" in lines) == page.with_suffix(".svg").exists()
 
 
 def test_the_figure_of_speeds_is_drawn_from_the_results():

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import of_other_data, offline_table, one_column, paper_table
+from tables import of_other_data, offline_table, one_column, over_x, paper_table
 
 from pta.reproduction import latex
 from pta.reproduction.cell import Cell
@@ -94,10 +94,17 @@ def markdown_rows(text):
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
+def test_markdown_shows_the_figure_that_was_drawn_above_the_table():
+    before, after = to_markdown(over_x(), figure="figure4.svg").split("![Figure 4: Over severity](figure4.svg)")
+    assert (before + after).replace("\n\n\n\n", "\n\n") == to_markdown(over_x())
+    assert "|" in after
+    assert "|" not in before
+
+
 def test_markdown_has_every_cell():
     text = to_markdown(paper_table())
     head, rule, *rows = markdown_rows(text)
-    above = "## Table 1: Ten datasets\n\nWith &amp; without training.\n\nmodel: ViT-B/16 &lt;b&gt;; seeds"
+    above = "# Table 1: Ten datasets\n\nWith &amp; without training.\n\nmodel: ViT-B/16 &lt;b&gt;; seeds"
     assert text.startswith(above)
     assert (head, rule) == (["accuracy in %", "DTD", "Cars", "Mean", "gain over CLIP"], [":--", *["--:"] * 4])
     of_pta = ["**70.12** (69.38, +0.74)", "**70.95** (71.00, -0.05)", "**70.53** (70.19, +0.34)"]

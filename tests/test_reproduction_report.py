@@ -6,8 +6,8 @@ from dataclasses import replace
 from html import escape, unescape
 
 import pytest
-from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser
-from tables import HOSTILE, offline_table, one_column, over_x, paper_table
+from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser, phone
+from tables import HOSTILE, offline_table, one_column, over_x, paper_table, wide_table
 
 from pta.reproduction.cell import Cell
 from pta.reproduction.figures import draw
@@ -156,3 +156,11 @@ def test_a_phone_and_a_desktop_show_all_of_it_and_load_nothing(page, tmp_path):
     seen = json.loads(re.search(r"<title>(.*?)</title>", looked_at)[1])
     whole = {"overflow": 0, "scrolled": True, "stuck": True, "loaded": 0}
     assert seen == {"360": whole | {"drawn": [1, 0]}, "1400": whole | {"drawn": [0, 1]}}  # of the width there is
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+def test_a_phone_breaks_no_heading_inside_a_word_and_reaches_the_last_column(tmp_path):
+    pytest.importorskip("playwright")
+    (tmp_path / "report.html").write_text(alone(wide_table()), encoding="utf-8")
+    with phone() as faults:
+        assert faults((tmp_path / "report.html").as_uri()) == []

@@ -237,8 +237,8 @@ def cpu_summary() -> Table:
         "the zero-shot product F·Tᵀ alone": "zero-shot product",
         "PTA, one sample at a time on whole tensors": "per-sample loop",
         "PTA, single-sample step": "step",
-        "PTA, chunks": "chunk",
-        "PTA, chunks, with the extra `fast`": "chunk, compiled",
+        "PTA, chunks, without numba": "chunk",
+        "PTA, chunks, compiled by numba": "chunk, compiled",
     }
 
     def line(title: str, name: str) -> list[str]:

@@ -76,7 +76,7 @@ def demo(
         _replay(console, result)
     print_table(_table(result))
     print_lines(
-        *(_highlights(result), f"{result.verdict} {result.caveat}".strip(), _over_orders(result)),
+        *(_speed(result), _highlights(result), f"{result.verdict} {result.caveat}".strip(), _over_orders(result)),
         f"Report: {report}",
     )
 
@@ -116,12 +116,30 @@ def _table(result: DemoResult) -> Table:
     things = result.exhibit.things
     title = f"{len(result):,} {things}, {result.shift}, severity {result.severity}, seed {result.seed}"
     table = Table("method", title=title, title_justify="left")
-    for heading in ("accuracy", "gain over zero-shot", "samples/s"):
+    for heading in ("accuracy", "gain over zero-shot", "µs per sample"):
         table.add_column(heading, justify="right")
     for name, run, accuracy in result.runs:
         gain = "" if run is result.zero_shot else f"{accuracy - result.before:+.2f}"
-        table.add_row(name, f"{accuracy:.2f} %", gain, f"{len(result) / run.seconds:,.0f}")
+        table.add_row(name, f"{accuracy:.2f} %", gain, _microseconds(result.microseconds(run)))
     return table
+
+
+def _microseconds(value: float) -> str:
+    """As many digits as repeat from run to run.
+
+    >>> _microseconds(0.4567), _microseconds(12.34), _microseconds(1234.5)
+    ('0.46', '12', '1,234')
+    """
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def _speed(result: DemoResult) -> str:
+    encoder, thing = _microseconds(result.encoder_microseconds), result.exhibit.thing
+    orders = len(result.all_gains)
+    return (
+        f"The encoder takes {encoder} µs per {thing} before any method. Times are those of batches, for zero-shot and "
+        f"PTA the median over {orders} orders."
+    )
 
 
 def _over_orders(result: DemoResult) -> str:

@@ -8,7 +8,7 @@ from pta.datasets.features import FeatureFile
 from pta.demo.cloud_pictures import still_cloud, turning_cloud
 from pta.demo.exhibit import Exhibit
 from pta.demo.result import DemoResult
-from pta.demo.run_demo import on_one_thread, run_methods
+from pta.demo.run_demo import encode_all, on_one_thread, run_methods
 from pta.encoders.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
 from pta.inference.point_shapes import corrupted, load_shapes
 from pta.parameters import require_count, require_seed
@@ -52,18 +52,15 @@ def run_cloud_demo(
 
     encoder = EmbeddedPointsEncoder.load()
     classifier = build_classifier(encoder, test.class_names, POINT_TEMPLATES)
-    encoded = []
-    for start in range(0, len(clouds), _ENCODE_BATCH):
-        batch = torch.stack([torch.from_numpy(cloud).float() for cloud in clouds[start : start + _ENCODE_BATCH]])
-        encoded.append(encoder.encode_with_tokens(batch))
-        if on_encoded:
-            on_encoded(start + len(batch), len(clouds))
+    tensors = [torch.from_numpy(cloud).float() for cloud in clouds]
+    batches = [torch.stack(tensors[start : start + _ENCODE_BATCH]) for start in range(0, len(tensors), _ENCODE_BATCH)]
+    encoded, speed = encode_all(batches, encoder.encode_with_tokens, on_encoded)
     features, patches = (torch.cat(parts) for parts in zip(*encoded, strict=True))
     samples = Samples.of(features, patches=patches)
     data = FeatureFile(f"point_shapes/{source}/{shift}/{severity}", samples, classifier, test.labels[: len(clouds)])
     runs = run_methods(data, int(seed), {"h": PTA_H}, _OTHERS)
     given = (shift, int(severity), int(seed), limit)
-    return DemoResult(*given, originals, clouds, data, encoder.fingerprint, *runs, _exhibit(source))
+    return DemoResult(*given, originals, clouds, data, encoder.fingerprint, speed, *runs, _exhibit(source))
 
 
 def _exhibit(source: str) -> Exhibit:

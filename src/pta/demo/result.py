@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,11 @@ class DemoResult:
     shifted: Sequence[Any] | NDArray[Any]  # the same under the shift
     data: FeatureFile  # what the model made of the shifted samples; their labels are only ever used to count
     model_fingerprint: str
+    encoder_microseconds: float  # per sample, in batches
     zero_shot: Run
     pta: Run
-    reordered: tuple[Run, ...] = ()  # PTA again, in other orders
     others: tuple[Run, ...] = ()  # of other methods, in the same order
+    reordered: tuple[Run, ...] = ()  # zero-shot and PTA again, in other orders
     exhibit: Exhibit = FASHION
 
     def __len__(self) -> int:
@@ -108,7 +110,14 @@ class DemoResult:
 
     @property
     def _all_orders(self) -> tuple[Run, ...]:
-        return (self.pta, *self.reordered)
+        return self._orders_of(self.pta)
+
+    def _orders_of(self, run: Run) -> tuple[Run, ...]:
+        return run, *(other for other in self.reordered if other.method == run.method)
+
+    def microseconds(self, run: Run) -> float:
+        """What a method takes for a sample, in batches: the median over the orders that it was run in."""
+        return 1e6 * median(one.seconds / len(one.order) for one in self._orders_of(run))
 
     @property
     def fixed(self) -> NDArray[np.intp]:
@@ -196,6 +205,7 @@ class DemoResult:
             "seed": self.seed,
             "n": len(self),
             "model": self.model_fingerprint,
+            "encoder_microseconds_per_sample": self.encoder_microseconds,
             "methods": [
                 {
                     "method": run.method,
@@ -204,8 +214,7 @@ class DemoResult:
                     "gain_points": accuracy - self.before,
                     "mean_confidence": 100 * float(run.confidences.mean()),
                     "calibration_error": metrics.calibration_error(run.confidences, run.predictions == run.labels),
-                    "seconds": run.seconds,
-                    "samples_per_second": len(self) / run.seconds,
+                    "microseconds_per_sample": self.microseconds(run),
                 }
                 for _, run, accuracy in self.runs
             ],

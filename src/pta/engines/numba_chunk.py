@@ -1,13 +1,13 @@
-"""The chunk's recursion as one compiled loop per class (optional extra `fast`, needs numba).
+"""The chunk's recursion as one loop per class that numba compiles.
 
 The same algebra as `chunk.py`, but a class is followed from the first sample to the last on its own, so that its two
 vectors are changed in place and stay in the processor's cache.
 """
 
 import numpy as np
-from numba import njit
 from torch import Tensor
 
+from pta.compiled import compiled
 from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.engines.touches import Touches
@@ -31,7 +31,7 @@ def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, 
     return cosines
 
 
-@njit(cache=True, fastmath={"contract", "reassoc"})
+@compiled(fastmath={"contract", "reassoc"})
 def _product(u, v):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(len(u)):
@@ -39,7 +39,7 @@ def _product(u, v):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
+@compiled()
 def _products(F, v):  # type: ignore[no-untyped-def]
     products = np.empty(len(F), F.dtype)
     for i in range(len(F)):
@@ -47,7 +47,7 @@ def _products(F, v):  # type: ignore[no-untyped-def]
     return products
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@compiled(error_model="numpy", fastmath={"contract", "reassoc"})
 def _follow_classes(  # type: ignore[no-untyped-def]
     rows, begin, samples, log_keep, F, gram, cosines, P, R, length, resting, text, w, recursive, rescale, late, within
 ):

@@ -1,11 +1,11 @@
-"""The whole step for one sample, from its feature to its logits, as one compiled loop (extra `fast`, needs numba).
+"""The whole step for one sample, from its feature to its logits, as one loop that numba compiles.
 
 The rule is that of `step.py`. Only what is added up in `_products` and `_mix` may be added up in any order.
 """
 
 import numpy as np
-from numba import njit
 
+from pta.compiled import compiled
 from pta.engines.rule import SMALLEST_DECAY
 from pta.engines.touches import DOUBT
 from pta.samples import LARGEST_NORM, SMALLEST_NORM
@@ -14,7 +14,7 @@ _LOWEST_LOG_DECAY = np.log(SMALLEST_DECAY)
 _SHORTEST, _LONGEST = 2 * SMALLEST_NORM, LARGEST_NORM / 2  # nearer to the bounds, `Samples.of` decides
 
 
-@njit(cache=True, fastmath={"contract", "reassoc"})
+@compiled(fastmath={"contract", "reassoc"})
 def _products(M, f, products):  # type: ignore[no-untyped-def]
     """M·f, four rows at a time: memory is read faster in several places at once."""
     last, zero = len(M) - len(M) % 4, f.dtype.type(0)
@@ -32,7 +32,7 @@ def _products(M, f, products):  # type: ignore[no-untyped-def]
             products[c] += M[c, j] * f[j]
 
 
-@njit(cache=True, fastmath={"contract", "reassoc"})
+@compiled(fastmath={"contract", "reassoc"})
 def _mix(a, u, b, v, mixed):  # type: ignore[no-untyped-def]
     """Write a·u + b·v, and give its length in float64, whose squares do not underflow."""
     square = 0.0
@@ -42,7 +42,7 @@ def _mix(a, u, b, v, mixed):  # type: ignore[no-untyped-def]
     return np.sqrt(square)
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def step(  # type: ignore[no-untyped-def]
     features, normalise, answers, text, P, R, length, touched, resting, seen,
     scale, bias, threshold, h, w, within, recursive, predict_first, raw, rescale,

@@ -1,9 +1,10 @@
-"""The nearest points as one compiled loop per centre (optional extra `fast`, needs numba)."""
+"""The nearest points as one loop per centre that numba compiles."""
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
+
+from pta.compiled import compiled
 
 
 def nearest_by_numba(clouds: Tensor, centres: Tensor, count: int) -> Tensor:
@@ -13,7 +14,7 @@ def nearest_by_numba(clouds: Tensor, centres: Tensor, count: int) -> Tensor:
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _nearest(axes, centres, found):  # type: ignore[no-untyped-def]
     groups, count = found.shape[1:]
     n = axes.shape[2]

@@ -1,5 +1,6 @@
 """The report of a reproduction: one self-contained HTML file, with the provenance of every number."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
@@ -66,9 +67,9 @@ def _rows(table: Table) -> str:
     for section, line in table.sections:
         if section is not None:
             rest = f'<td colspan="{len(table.headings)}"></td>'
-            written.append(f'<tr class="section"><th scope="rowgroup">{escape(section)}</th>{rest}</tr>')
+            written.append(f'<tr class="section"><th scope="rowgroup">{_name(section)}</th>{rest}</tr>')
         cells = "".join(f"<td>{_cell(cell, is_accuracy=line.is_accuracy(cell))}</td>" for cell in line.cells)
-        written.append(f'<tr><th scope="row">{escape(line.row.label)}</th>{cells}</tr>')
+        written.append(f'<tr><th scope="row">{_name(line.row.label)}</th>{cells}</tr>')
     return "\n".join(written)
 
 
@@ -84,9 +85,14 @@ def _cell(cell: Cell, *, is_accuracy: bool) -> str:
     return (f"<b>{ours}</b>" if cell.is_best else ours) + "".join(small)
 
 
+def _name(text: str) -> str:
+    """A heading, which may be broken between the parts of a file's name, but not inside a word."""
+    return re.sub(r"(?<=[_/])(?=\w)", "<wbr>", escape(text))
+
+
 def _scrolling(name: str, headings: Sequence[str], rows: str) -> str:
     """A table that a reader can scroll by finger and by keyboard, without the page getting wider."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    head = "".join(f'<th scope="col">{_name(heading)}</th>' for heading in headings)
     return f"""<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0">
 <table>
 <thead><tr>{head}</tr></thead>
@@ -107,7 +113,7 @@ def _details(summary: str, rows: Sequence[Mapping[str, str]]) -> str:
         name, *texts = row.values()
         rest = f' colspan="{len(headings) - len(row) + 1}"' if len(row) < len(headings) else ""
         cells = [f"<td>{escape(text)}</td>" for text in texts[:-1]] + [f"<td{rest}>{escape(texts[-1])}</td>"]
-        written.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>')
+        written.append(f'<tr><th scope="row">{_name(name)}</th>{"".join(cells)}</tr>')
     inside = _scrolling(summary, headings, "\n".join(written))
     return f"<details><summary>{summary}</summary>\n{inside}\n</details>"
 

@@ -7,15 +7,16 @@ from pta.reproduction.cell import Cell
 from pta.reproduction.table import Table
 
 
-def to_markdown(table: Table) -> str:
-    """Heading, what the numbers were made with, the table, and what must be said below it."""
+def to_markdown(table: Table, figure: str = "") -> str:
+    """Heading, what the numbers were made with, the figure if it has a file, the table, and what must be said below."""
     width = len(table.headings)
     rows = [_row(map(_plain, (table.experiment.unit, *table.headings))), _row([":--", *["--:"] * width])]
     for section, line in table.sections:
         if section is not None:
             rows.append(_row([f"**{_plain(section)}**" if section else "", *[""] * width]))
         rows.append(_row([_plain(line.row.label), *map(_cell, line.cells)]))
-    above = [f"## {_plain(table.title)}", _plain(table.experiment.note), _plain(table.made_with)]
+    above = [f"# {_plain(table.title)}", _plain(table.experiment.note), _plain(table.made_with)]
+    above += [f"![{_plain(table.title)}]({figure})"] if figure else []
     notes = "\n".join(f"- {_plain(note)}" for note in table.remarks)
     return "\n\n".join(filter(None, [*above, "\n".join(rows), notes])) + "\n"
 

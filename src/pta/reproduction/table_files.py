@@ -20,14 +20,15 @@ def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
     figures, without = {}, ""
     for table in tables:
         id = table.experiment.id
-        for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
-            write_atomically(folder / f"{id}.{ending}", text.encode())
         try:
             if table.experiment.figure is not None:
                 figures[id] = [draw(table, across=across) for across in (1, 2)]
                 write_atomically(folder / f"{id}.svg", figures[id][0].encode())
         except MissingPackage as error:
             without = str(error)
+        markdown = to_markdown(table, figure=f"{id}.svg" if id in figures else "")
+        for ending, text in (("md", markdown), ("csv", to_csv(table)), ("tex", to_latex(table))):
+            write_atomically(folder / f"{id}.{ending}", text.encode())
     records = [record for table in tables for cell in table.cells for record in cell.records]
     origin = {"pta": __version__, "measured on": "; ".join(said(records, "on")) or "nothing was measured"}
     report = folder / "report.html"
