@@ -4,13 +4,12 @@ A claim is a lock on a file (`locks.py`). The operating system releases it when 
 """
 
 import os
-import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pta.errors import FileInUse
-from pta.files import require_writable
+from pta.files import remove_temporary_files, require_writable
 from pta.locks import claimed
 
 
@@ -26,7 +25,7 @@ def sole_writer(path: str | Path, *, wait: bool = False) -> Iterator[None]:
     with claimed(target.with_name(f".{target.name}.lock"), wait=wait) as mine:
         if not mine:
             raise FileInUse(f"another process is writing {path} now; wait until it ends, or choose another file")
-        _remove_temporary_files(target)
+        remove_temporary_files(target.parent, target.name)
         yield
 
 
@@ -38,12 +37,3 @@ def sole_writers(*paths: Path | None) -> Iterator[None]:
             if path is not None:
                 stack.enter_context(sole_writer(path))
         yield
-
-
-def _remove_temporary_files(target: Path) -> None:
-    """Remove temporary files that `write_atomically` left in killed processes."""
-    ours = re.compile(rf"\.{re.escape(target.name)}\.\d+\.[0-9a-f]{{8}}")
-    for path in target.parent.iterdir():
-        if ours.fullmatch(path.name):
-            with suppress(OSError):
-                path.unlink()

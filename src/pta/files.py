@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import secrets
 import shlex
 import stat
@@ -25,7 +26,9 @@ from torch import Tensor
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
 from pta.limits import USUAL_LIMITS
 from pta.memory import require_memory
+from pta.plain_files import require_no_link
 
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")  # beside the file that the name stands for
 _LARGEST_TEXT = 64 * 2**20
 _BYTES_AT_ONCE = 2**20
 _ONE_HEADER_AT_A_TIME = Lock()  # numpy parses it with ast, which fails now and then in threads before CPython 3.11.9
@@ -39,9 +42,9 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
     File and folder are synced, so a written file survives a power failure if the disk keeps what it says it has written.
     """
     target = as_path(path)
-    temporary = _beside(target)
+    temporary, file = _beside(target)
     try:
-        with temporary.open("wb") as file:
+        with file:
             file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
@@ -86,23 +89,42 @@ def make_folder(folder: Path) -> None:
         raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
 
 
+def make_own_folder(folder: Path) -> None:
+    """The same for a name that pta derives, where a link is refused: what it leads to is not pta's to change."""
+    require_no_link(folder)
+    make_folder(folder)
+
+
 def require_writable(path: str | Path) -> None:
     """Refuse a path that `write_atomically` could not write to, before any work."""
-    _beside(as_path(path)).unlink(missing_ok=True)
+    temporary, file = _beside(as_path(path))
+    file.close()
+    temporary.unlink(missing_ok=True)
 
 
-def _beside(target: Path) -> Path:
-    """A new empty file in the folder of the target, with the permissions a new file there should have."""
+def _beside(target: Path) -> tuple[Path, IO[bytes]]:
+    """A new file in the folder of the target, with the permissions a new file there should have, and open for writing.
+
+    It is never opened by its name: by then that could be a link.
+    """
     try:
         if not target.name or (target.exists() and not target.is_file()):
             raise UnreadableFile(f"cannot write {target}: it is not a file")
         if not target.parent.is_dir():
             raise UnreadableFile(f"cannot write {target}: the folder {target.parent} does not exist")
         temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        temporary.touch(exist_ok=False)
+        return temporary, temporary.open("xb")
     except OSError as error:
         raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None
-    return temporary
+
+
+def remove_temporary_files(folder: Path, target: str | None = None) -> None:
+    """Remove what `write_atomically` left in a folder in killed processes, or only what it left for one file."""
+    for path in folder.iterdir():
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and target in (None, found[1]):
+            with suppress(OSError):
+                path.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

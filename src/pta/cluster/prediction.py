@@ -117,7 +117,9 @@ def predict_blocks(
         **_learned(adapter),
     }
     has_learned = _is_end_of_run(out, inputs["state"])
-    folder = RunFolder(KIND, out, inputs | has_learned)
+    folder, work = RunFolder(KIND, out, inputs | has_learned), out.sub("work")
+    if work.exists() and not out.has(ABOUT):
+        raise UnreadableFile(f"{work.address} is not of a run, and would be removed; choose another folder")
     known = folder.begin()
     blocks = source.listing.blocks if isinstance(source, Extraction) else source.blocks
     if known.get("finished") and (done := _finished(folder, blocks)):
@@ -126,7 +128,6 @@ def predict_blocks(
         raise StateMismatch(
             f"{out.address} has lost blocks, and the state has gone on since; start again from the state before"
         )
-    work = out.sub("work")
     if isinstance(source, Extraction):
         features, run = work.sub("features"), run_id(source.inputs)
         encoded = source.run(pool, features, run, told("features", len(blocks)))

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from pta.errors import MissingPackage, UnreadableFile, first_line
 from pta.files import as_path, make_folder, write_atomically
+from pta.plain_files import require_no_link
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 
@@ -62,7 +63,9 @@ class Folder:
         return f"{self.address.rstrip('/')}/{name}"
 
     def sub(self, name: str) -> "Folder":
-        """A folder in this one."""
+        """A folder in this one, which no link leads elsewhere."""
+        if not is_remote(self.address):
+            require_no_link(Path(self.path(name)))
         return Folder(self.path(name))
 
     def write(self, name: str, content: bytes) -> None:
@@ -105,10 +108,15 @@ class Folder:
         system, path = self._place
         return bool(system.isfile(f"{path}/{name}"))
 
+    def exists(self) -> bool:
+        """Whether it is there."""
+        system, path = self._place
+        return bool(system.exists(path))
+
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
         system, path = self._place
-        if system.exists(path):
+        if self.exists():
             system.rm(path, recursive=True)
 
     def is_whole(self, name: str) -> bool:

@@ -15,8 +15,9 @@ from typing import Any
 
 from pta.errors import InvalidParameter, UnreadableFile, first_line
 from pta.evaluation.record import Record
-from pta.files import make_folder
+from pta.files import make_own_folder
 from pta.locks import claimed
+from pta.plain_files import require_plain_database
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS results (
@@ -43,8 +44,9 @@ class ResultStore:
 
     def __init__(self, folder: Path) -> None:
         self._locks = folder / "claims"
-        make_folder(self._locks)
+        make_own_folder(self._locks)
         self._path = folder / "results.sqlite"
+        require_plain_database(self._path)
         with self._connected() as connection:
             kept = set(connection.execute("SELECT name, type FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"))
             if kept - {("results", "table")}:

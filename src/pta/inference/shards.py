@@ -4,7 +4,6 @@ A shard is written whole or not at all. Whoever works in the folder is the only 
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +13,14 @@ from typing import Any
 from torch import Tensor
 
 from pta.errors import StateMismatch, UnreadableFile
-from pta.files import load_tensors, make_folder, read_json, save_tensors, write_atomically
+from pta.files import (
+    load_tensors,
+    make_own_folder,
+    read_json,
+    remove_temporary_files,
+    save_tensors,
+    write_atomically,
+)
 
 _RECORD = "inputs.json"
 
@@ -58,14 +64,15 @@ def open_shards(out: Path, inputs: Mapping[str, Any], count: int, *, size: int, 
     something goes wrong, and removed when the work is done.
     """
     folder = _folder_of_shards(out)
-    make_folder(folder)
+    make_own_folder(folder)
     size, batch = _begun(folder, inputs) or _begin(folder, inputs, max(1, size // batch) * batch, batch)
-    for leftover in folder.glob(".*"):  # of writes that were killed
-        leftover.unlink()
+    remove_temporary_files(folder)
     yield Shards(folder, batch, [range(start, min(start + size, count)) for start in range(0, count, size)])
     for shard in folder.glob("*.safetensors"):
         shard.unlink()  # before the record that says whose they are
-    shutil.rmtree(folder)
+    (folder / _RECORD).unlink()
+    with suppress(OSError):  # something else is in it
+        folder.rmdir()
 
 
 def discard_shards(out: Path, inputs: Mapping[str, Any]) -> None:

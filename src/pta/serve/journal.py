@@ -29,6 +29,7 @@ from pta.serve.journal_schema import (
     connect,
     new_journal,
     read_batches,
+    require_plain_data,
     seal,
     unreadable,
     value,
@@ -59,6 +60,7 @@ class Journal(JournalWriter):
         with ExitStack() as stack:
             if not stack.enter_context(claimed(lock, wait=False)):
                 raise FileInUse(f"{folder} is in use by {holder(lock)}; stop it, or choose another data folder")
+            require_plain_data(folder)
             try:
                 if repair and path.exists():
                     repair_journal(path)

@@ -10,6 +10,7 @@ from pta.serve.journal_schema import (
     FILE_NAME,
     connect,
     read_batches,
+    require_plain_data,
     seal,
     unreadable,
 )
@@ -23,6 +24,7 @@ def check_folder(folder: Path) -> list[str]:
     path = folder / FILE_NAME
     if not path.is_file():
         raise UnreadableFile(f"no journal in {folder}: {FILE_NAME} is not there")
+    require_plain_data(folder)
     if is_damaged(path.with_name(f"{FILE_NAME}-wal")):
         return [f"{path}-wal is damaged: groups after the damage would be lost"]
     try:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pta.errors import UnreadableFile, first_line
+from pta.plain_files import require_no_link, require_plain_database
 
 FILE_NAME = "journal.sqlite"
 FORMAT = 1
@@ -183,6 +184,15 @@ def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
     return checksum.digest()
 
 
+def require_plain_data(folder: Path) -> None:
+    """Refuse links in a data folder, which files are written to and removed from by name."""
+    # a repair that was killed has left the journal a second name
+    require_plain_database(folder / FILE_NAME, names=2)
+    for level in ("streams", "streams/*", "streams/*/*"):
+        for place in folder.glob(level):
+            require_no_link(place)
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """A connection to a journal; a file that is no journal is left as it is."""
     connection = _connect(path, "rw")
@@ -197,12 +207,17 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
 
 
+def remove_database(path: Path) -> None:
+    """Remove an unfinished file and those that SQLite writes beside it, or links of these names."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 @contextmanager
 def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
     """A journal without rows, to be filled; it comes to its place when the block has ended and it is on the disk."""
     part = path.with_name(f"{path.name}.new")
-    for suffix in ("", "-wal", "-shm"):
-        part.with_name(part.name + suffix).unlink(missing_ok=True)
+    remove_database(part)
     with closing(_connect(part, "rwc")) as connection:
         for setting in (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", *_SETTINGS):
             connection.execute(f"PRAGMA {setting}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pta.errors import InvalidParameter, UnreadableFile, reason
 from pta.files import read_text
+from pta.plain_files import require_plain_file
 from pta.serve.refusals import Refused
 
 COOKIE = "pta_login"
@@ -77,7 +78,8 @@ def own_token(path: Path) -> str:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(f"{new_token()}\n")
     except FileExistsError:
-        if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
+        require_plain_file(path)
+        if os.name == "posix" and path.stat().st_mode & 0o077:
             raise InvalidParameter(f"{path} can be read by others; run chmod 600 {path}, or remove it") from None
     except OSError as error:
         raise UnreadableFile(f"cannot write {path}: {reason(error)}") from None
