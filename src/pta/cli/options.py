@@ -1,5 +1,6 @@
 """Options that several commands share, each written once."""
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -153,35 +154,54 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
 
 
 def read_classes(given: str) -> list[str]:
-    """Class names from a file with one per line, or from a comma-separated list; names must be unique."""
+    """The names of two or more classes, which are unique: from a file with one per line, or from a list with commas.
+
+    In a file, lines that begin with # are comments.
+    """
     place = Path(given)
     if exists(place) and place.is_dir():
         listed = f"ls {shlex.quote(given)} > classes.txt"
         raise UnreadableFile(f"--classes {given} is a folder; it takes a file with one name per line: {listed}")
     if exists(place):
-        names = read_text(place, "class name", _LARGEST).splitlines()
-        _require_bare_names(given, names)
+        lines = read_text(place, "class name", _LARGEST).splitlines()
+        _require_bare_names(given, lines)
+        names = [line for line in lines if not _is_comment(line)]
+        if comments := len(lines) - len(names):
+            say(f"{given}: {comments:,} lines that begin with # are comments, not classes")
     elif "," in given:
         if '"' in given:
             raise InvalidParameter(f"--classes {given}: quotes do not join a name; put names with commas into a file")
         names = given.split(",")
     else:
-        raise UnreadableFile(f"no such file of class names: {given} (or give a list with commas: --classes cat,dog)")
+        more = "a list has two or more classes with commas between them: --classes cat,dog"
+        raise UnreadableFile(f"no such file of class names: {given}; {more}")
     names = [name.strip() for name in names if name.strip()]
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise InvalidParameter(f"--classes names {shown(', '.join(twice))} more than once; class names must be unique")
+    if len(names) < 2:
+        raise InvalidParameter(f"--classes {given} names {len(names)}, but two or more classes are needed")
     return names
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith("#")
 
 
 def _require_bare_names(file: str, lines: Sequence[str]) -> None:
     """Refuse a table where there should be one name per line."""
-    if len(lines) == 1 and "," in lines[0]:
+    bare = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip() and not _is_comment(line)}
+    if len(bare) == 1 and "," in next(iter(bare.values())):
         raise UnreadableFile(f"{file} has one line with commas; write one class name per line")
-    for number, line in enumerate(lines, 1):
-        if "\t" in line.strip():
-            cut = f"cut -f2 {shlex.quote(file)} > classes.txt"
-            raise UnreadableFile(f"{file}, line {number} has a tab; write only names, one per line, e.g. {cut}")
+    for number, line in bare.items():
+        if "\t" in line:
+            raise UnreadableFile(f"{file}, line {number} has a tab; {_only_names(file, 'cut -f2')}")
+    if len(bare) > 1 and all(re.match(r"\d+\s*,", line) for line in [*bare.values()][1:]):  # the first may be a heading
+        raise UnreadableFile(f"{file} has numbers before its names; {_only_names(file, 'cut -d, -f2')}")
+
+
+def _only_names(file: str, cut: str) -> str:
+    return f"write only names, one per line, e.g. {cut} {shlex.quote(file)} > classes.txt"
 
 
 def decoding(decode: reading_samples.Decode, decode_memory: float, no_compile: bool) -> dict[str, Any]:
