@@ -1,22 +1,29 @@
 """The embedded dual encoder, with its packaged weights."""
 
+import csv
 import runpy
 import subprocess
 import sys
+import warnings
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
+import embedded_words
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from result_file import RESULTS
 from torch.nn.functional import normalize
 
+import pta
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder, load_encoder
+from pta.encoders.training_nouns import training_nouns, unread_names
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableFile
 from pta.files import save_tensors
+from pta.prompts import DoubtfulClassNames, build_classifier
 
 TEXTS = ["a photo of a coat.", "bag", "the ankle boot that she wanted, seen from above"]
 
@@ -150,6 +157,55 @@ def test_the_recommended_templates_were_not_trained_on():
     assert "a photo of a {}." in trained
     assert trained.isdisjoint({*EMBEDDED_TEMPLATES, *captions["VALIDATION_TEMPLATES"]})
     assert set(EMBEDDED_TEMPLATES).isdisjoint(captions["VALIDATION_TEMPLATES"])
+
+
+@pytest.mark.parametrize(
+    ("model", "known", "unknown", "instead"),
+    [
+        ("embedded", ["Coat", "leather_jackets", "raincoat", "T-shirt/top"], ["dog", "hat"], "hf:openai/clip"),
+        ("embedded-points", ["sofas", "desk lamp", "bookshelf"], ["dog", "pizza"], "ulip:FOLDER"),
+    ],
+)
+def test_a_class_that_the_packaged_model_was_not_trained_on_is_named_in_one_line(model, known, unknown, instead):
+    encoder = load_encoder(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_classifier(encoder, known, ["a {}."])
+    with pytest.warns(
+        DoubtfulClassNames, match=f"not trained on '{', '.join(unknown)}'.* use --model {instead}"
+    ) as caught:
+        pta.Classifier(encoder, [*known, *unknown], cache=None)
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
+
+
+def test_the_names_of_every_packaged_class_and_synonym_are_known():
+    for model in ("embedded", "embedded-points"):
+        nouns = training_nouns(model)
+        assert not unread_names(model, [noun for name, others in nouns.items() for noun in (name, *others)])
+    assert not unread_names("embedded", load_fashion_test().class_names)
+
+
+def test_the_committed_counts_of_warnings_are_those_of_the_words():
+    with (RESULTS / "embedded-words.csv").open(newline="") as file:
+        committed = [row for row in csv.DictReader(file) if row["measure"] == "nouns"]
+    lists = {
+        ("chosen on", "embedded"): (embedded_words.CLOTHING, embedded_words.OTHERS),
+        ("checked on", "embedded"): (embedded_words.FURTHER_CLOTHING, embedded_words.FURTHER_OTHERS),
+        ("checked on", "embedded-points"): (embedded_words.SHAPES, embedded_words.NO_SHAPES),
+    }
+    counted = []
+    for (part, model), words in lists.items():
+        judged = embedded_words.judged(model, *words)
+        counted += [
+            {key: str(value) for key, value in row.items()} for row in embedded_words.counted(part, model, judged, {})
+        ]
+    assert [{key: value for key, value in row.items() if key != "version"} for row in committed] == counted
+    chosen, further = (
+        embedded_words.judged("embedded", *lists[part, "embedded"]) for part in ("chosen on", "checked on")
+    )
+    assert (len(chosen), len(further)) == (100, 40)
+    assert not {word.name for word in chosen} & {word.name for word in further}
 
 
 def test_clothes_are_recognised_from_prompts_never_seen_in_training(encoder, fashion):

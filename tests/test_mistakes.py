@@ -27,6 +27,8 @@ def place(tmp_path_factory):
     for number in range(2):
         Image.fromarray(FASHION.images[number]).save(folder / "photos" / f"{number}.png")
     texts = {"classes.txt": NAMES, "tabs.txt": ["0\tcoat", "1\tbag"], "twice.txt": ["coat", "bag", "coat"]}
+    texts |= {"comments.txt": ["# clothes", "coat", "  # and", "bag"], "heading.txt": ["classname", *NAMES]}
+    texts |= {"numbers.txt": ["id,name", "0,coat", "1,bag"], "one.txt": ["# one", "coat"]}
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines))
     (folder / "latin.txt").write_bytes("Stiefel\nHalbschuh für Männer".encode("latin-1"))
@@ -53,6 +55,9 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} --classes utf16.txt", "iconv -f UTF-16 -t UTF-8 utf16.txt > converted.txt"),
         (f"{PREDICT} --classes utf16-bare.txt", "iconv -f UTF-16 -t UTF-8 utf16-bare.txt"),
         (f"{PREDICT} --classes tabs.txt", "tabs.txt, line 1 has a tab; .* cut -f2 tabs.txt > classes.txt"),
+        (f"{PREDICT} --classes numbers.txt", "numbers before its names; .* cut -d, -f2 numbers.txt > classes.txt"),
+        (f"{PREDICT} --classes one.txt", "--classes one.txt names 1, but two or more classes are needed"),
+        (f"{PREDICT} --classes cat", "no such file of class names: cat; a list has two or more classes with commas"),
         (f"{PREDICT} --classes twice.txt", "names 'coat' more than once"),
         (f'{PREDICT} --classes "shirt,white",coat', "put names with commas into a file"),
         (f"{PREDICT} --classes coat,bag,coat", "names 'coat' more than once"),
@@ -88,6 +93,29 @@ def test_a_mistake_on_the_command_line_is_answered_with_what_to_do(pta, place, l
     assert (done.returncode, done.stdout) == (2, "")
     assert re.search(answer, done.stderr.splitlines()[-1]), done.stderr
     assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("classes", "warning"),
+    [
+        ("Coat,coat", "several classes are called 'Coat', 'coat': their texts differ at most in case"),
+        ("heading.txt", "'classname' was taken as a class, but looks like the heading of a table"),
+        ("coat,dog", "the packaged model knows clothing only and was not trained on 'dog'"),
+    ],
+)
+def test_doubtful_class_names_are_answered_and_warned_about_in_one_line(pta, place, classes, warning):
+    done = pta("predict", "photos", "--model", "embedded", "--classes", classes, "--quiet", cwd=place)
+    assert (done.returncode, done.stdout.count("\n")) == (0, 2)
+    told = [line for line in done.stderr.splitlines() if warning in line]
+    assert len(told) == 1, done.stderr
+    assert told[0].startswith("pta: warning: ")
+
+
+def test_comments_in_a_class_file_are_skipped_and_said(pta, place):
+    done = pta("predict", "photos", "--model", "embedded", "--classes", "comments.txt", "--top", "9", cwd=place)
+    assert "pta: comments.txt: 2 lines that begin with # are comments, not classes\n" in done.stderr
+    assert "warning" not in done.stderr
+    assert "#" not in done.stdout
 
 
 def test_a_quoted_pattern_is_what_it_matches(place):

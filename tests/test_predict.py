@@ -405,7 +405,7 @@ def test_one_process_writes_a_state_and_one_a_file_of_rows(run, refused, tmp_pat
         (["photos", "--state", "none.safetensors", "--freeze"], "needs a state, but there is no such file"),
         (["photos", "--classes", "cat"], "no such file of class names: cat"),
         (["photos", "--classes", "x" * 5000], "no such file of class names"),
-        (["photos", "--classes", "cat,"], "at least two"),
+        (["photos", "--classes", "cat,"], "--classes cat, names 1, but two or more classes are needed"),
         (["photos", "--classes", "one-line.txt"], "one class name per line"),
         (["", "photos"], "non-empty paths"),
         (["photos", "--csv", "--out", "rows.csv"], "--csv is for standard output"),
@@ -438,6 +438,12 @@ def test_a_class_file_may_come_from_another_system(tmp_path):
     odd.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(["coat", "", " bag "]).encode())
     assert read_classes(str(odd)) == ["coat", "bag"]
     assert read_classes("coat, bag") == ["coat", "bag"]
+
+
+def test_comments_and_blank_lines_of_a_class_file_are_no_classes(tmp_path):
+    (tmp_path / "classes.txt").write_text("# clothes\ncoat\n\n  # of leather\nbag #1\n")
+    assert read_classes(str(tmp_path / "classes.txt")) == ["coat", "bag #1"]
+    assert read_classes("#1,#2") == ["#1", "#2"]
 
 
 def test_the_default_model_is_never_replaced_silently(commands, place, tmp_path):

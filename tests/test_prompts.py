@@ -12,6 +12,7 @@ from refusals import refusal
 
 from pta.errors import InvalidClassifier, InvalidParameter
 from pta.prompts import (
+    DoubtfulClassNames,
     DuplicateClassNames,
     build_classifier,
     class_texts,
@@ -257,6 +258,32 @@ def test_two_classes_of_one_name_are_warned_about_and_tie():
     assert torch.equal(found.anchors[0], found.anchors[2])
     with pytest.warns(DuplicateClassNames, match="'sea lion'"):
         build_classifier(CountingEncoder(), ["sea_lion", "sea lion"], ["a {}."])
+
+
+def test_names_that_differ_in_case_alone_are_warned_about_unless_sentences_tell_them_apart():
+    with pytest.warns(DuplicateClassNames, match="called 'Coat', 'coat': their texts differ at most in case") as caught:
+        build_classifier(CountingEncoder(), ["Coat", "bag", "coat"], ["a {}."])
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    sentences = {"Polish": ["A language."], "polish": ["A cream."]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_classifier(CountingEncoder(), ["Polish", "polish"], ["a {}."], descriptions=sentences)
+
+
+@pytest.mark.parametrize(
+    "first", ["class", "Name", "labels", "classnames", "class_name", "Category", "id,name", "# pets"]
+)
+def test_a_first_name_that_looks_like_a_heading_is_warned_about(first):
+    with pytest.warns(
+        DoubtfulClassNames, match=f"{first!r} was taken as a class, but looks like the heading"
+    ) as caught:
+        build_classifier(CountingEncoder(), [first, "cat", "dog"], ["a {}."])
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_classifier(CountingEncoder(), ["cat", "label", "name tag"], ["a {}."])
 
 
 # -- the cache --------------------------------------------------------------------------------------------------------

@@ -4,18 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-NOUNS = {
-    "t-shirt": ("tee", "tee shirt", "t shirt", "short-sleeved top", "jersey top"),
-    "trouser": ("trousers", "pants", "slacks", "pair of trousers", "pair of pants"),
-    "pullover": ("sweater", "jumper", "sweatshirt", "knitted pullover", "pull-over"),
-    "dress": ("gown", "frock", "summer dress", "evening dress", "long dress"),
-    "coat": ("overcoat", "jacket", "winter coat", "parka", "trench coat"),
-    "sandal": ("sandals", "flip-flop", "open sandal", "pair of sandals", "heeled sandal"),
-    "shirt": ("blouse", "button-up shirt", "long-sleeved shirt", "collared shirt", "buttoned shirt"),
-    "sneaker": ("sneakers", "trainer", "running shoe", "tennis shoe", "sports shoe"),
-    "bag": ("handbag", "purse", "tote bag", "shoulder bag", "leather bag"),
-    "ankle boot": ("boot", "boots", "bootie", "short boot", "chelsea boot"),
-}
+from pta.encoders.training_nouns import training_nouns
+
+NOUNS = training_nouns("embedded")
 """For each class name, other names of the same thing."""
 
 OPENINGS = (

@@ -1,33 +1,8 @@
 """What the text tower of the embedded model of clouds reads in training."""
 
-NOUNS = {
-    "armchair": ("easy chair", "lounge chair", "padded chair", "fauteuil", "club chair"),
-    "bed": ("double bed", "single bed", "bedstead", "cot", "bunk bed"),
-    "bike": ("bicycle", "motorbike", "scooter", "two-wheeler", "cycle"),
-    "bottle": ("flask", "wine bottle", "vase", "jar", "glass bottle"),
-    "cabinet": ("wardrobe", "cupboard", "chest of drawers", "closet", "locker"),
-    "car": ("automobile", "truck", "van", "bus", "sedan"),
-    "chair": ("dining chair", "office chair", "kitchen chair", "wooden chair", "seat with a back"),
-    "cup": ("mug", "glass", "teacup", "goblet", "bowl"),
-    "door": ("front door", "double door", "door in a frame", "doorway", "entrance"),
-    "lamp": ("lantern", "desk lamp", "floor lamp", "street light", "light"),
-    "person": ("human", "man", "woman", "child", "human figure"),
-    "plant": ("tree", "potted plant", "palm", "bush", "flower"),
-    "shelf": ("bookcase", "bookshelf", "set of shelves", "rack", "shelving"),
-    "sofa": ("couch", "settee", "corner sofa", "divan", "long padded seat"),
-    "table": ("desk", "dining table", "coffee table", "round table", "writing table"),
-    "window": ("window frame", "casement", "glazed window", "double window", "pane"),
-    "bench": ("park bench", "garden bench", "wooden bench", "long seat", "pew"),
-    "boat": ("ship", "sailing boat", "rowing boat", "dinghy", "yacht"),
-    "hammer": ("mallet", "claw hammer", "sledgehammer", "tool with a head", "gavel"),
-    "ladder": ("stepladder", "step ladder", "pair of steps", "set of rungs", "folding ladder"),
-    "monitor": ("screen", "display", "laptop", "television", "flat screen"),
-    "plane": ("airplane", "aeroplane", "aircraft", "jet", "airliner"),
-    "rocket": ("missile", "space rocket", "spaceship", "launch vehicle", "space ship"),
-    "stool": ("bar stool", "footstool", "seat without a back", "round stool", "kitchen stool"),
-    "tent": ("camping tent", "dome tent", "marquee", "tepee", "pavilion"),
-    "umbrella": ("parasol", "sunshade", "brolly", "beach umbrella", "garden umbrella"),
-}
+from pta.encoders.training_nouns import training_nouns
+
+NOUNS = training_nouns("embedded-points")
 """For each class name, other names of the same thing."""
 
 OPENINGS = (

@@ -2,7 +2,7 @@
 
 import json
 
-from shown.results import ROOT, Table, one, rows, written
+from shown.results import ROOT, Table, found, one, rows, written
 
 SETS = {
     "Flowers": "oxford_flowers",
@@ -27,6 +27,26 @@ def fast_decode() -> Table:
     head = ["", "photograph", "speed-up of decoding and resizing", "cosine with the exact features, minimum of 8"]
     ordered = sorted(rows("encode-fast-decode"), key=lambda row: row["model"] == "embedded")
     return [[*head, "mean cosine between different pictures"], *map(line, ordered)]
+
+
+def embedded_words() -> Table:
+    kinds = {"read rightly": "read rightly", "misread": "misread", "other things": "other"}
+    measures = {
+        "best cosine, threshold for the fewest errors": "cosine",
+        "best cosine, threshold between clothing and others": "clothing",
+        "nouns of the training (used)": "nouns",
+    }
+
+    def cell(row: dict[str, str]) -> str:
+        return f"{row['warned']} of {row['words']}"
+
+    lines = [
+        [f"{part}, `{model}`", title, *(cell(one("embedded-words", kind=kind, **where)) for kind in kinds.values())]
+        for part, model in dict.fromkeys((row["part"], row["model"]) for row in rows("embedded-words"))
+        for title, measure in measures.items()
+        if found("embedded-words", **(where := {"part": part, "model": model, "measure": measure}))
+    ]
+    return [["words", "warns by", *kinds], *lines]
 
 
 def speed() -> Table:

@@ -1,7 +1,7 @@
 """Public names, modules and packages that are no targets by themselves, by the reason."""
 
 _REASONS = {
-    "says what is wrong": "pta:PtaError pta.prompts:DuplicateClassNames pta.errors",
+    "says what is wrong": "pta:PtaError pta.prompts:DoubtfulClassNames pta.prompts:DuplicateClassNames pta.errors",
     "abstract": (
         "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.encoders:CloudEncoder pta.prompts:TextEncoder"
     ),

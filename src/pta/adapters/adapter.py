@@ -24,7 +24,7 @@ from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
 from pta.host_readable import is_host_readable
-from pta.parameters import Calibration, Parameter, check_all, choice, declared_in, document
+from pta.parameters import Calibration, Parameter, check_all, check_given, choice, declared_in, document
 from pta.plain import plain_list, plain_tensor
 from pta.samples import Samples
 from pta.towers import Model
@@ -366,13 +366,18 @@ class Adapter(ABC):
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters with their values, checked; a method whose defaults depend on something else overrides it."""
-        known = check_all(cls.name, cls.declared, given)
+        cls.require_parameters(given)
+        return check_all(cls.name, cls.declared, given)
+
+    @classmethod
+    def require_parameters(cls, given: Mapping[str, Any]) -> None:
+        """Refuse parameters that are wrong for every classifier, before there is one."""
+        known = check_given(cls.name, cls.declared, given)
         if known.get("calibration") == "matched" and cls.scope != "sample":
             raise InvalidParameter(
                 f"{cls.name} predicts a whole {cls.scope} at once, so calibration cannot be matched online; "
                 'use calibration="fixed"'
             )
-        return known
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:

@@ -1,5 +1,7 @@
 """Adding a class to a state: it starts at its text anchor, and the other classes keep their state."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -22,8 +24,7 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
         if piece.per_class and piece.owner.fixed_classes:
             raise StateMismatch(f"no class can be added to a state of {piece.owner.name}: {piece.owner.fixed_classes}")
     old = adapter.classifier
-    if require_text("the name of a class", name) in old.class_names:
-        raise InvalidParameter(f"there is a class {shown(name)} already")
+    require_new_class(name, old.class_names)
     row = plain_tensor("the anchor", anchor, InvalidClassifier).to(old.anchors)
     if row.shape != (old.dim,):
         raise InvalidClassifier(f"the anchor must have {old.dim} numbers, got shape {tuple(row.shape)}")
@@ -35,6 +36,12 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
     grown.refresh_state()
     grown._put_checked(grown.state(), f"the state with {shown(name)}")
     return grown
+
+
+def require_new_class(name: str, class_names: Sequence[str]) -> None:
+    """Refuse a name that a class has already."""
+    if require_text("the name of a class", name) in class_names:
+        raise InvalidParameter(f"there is a class {shown(name)} already")
 
 
 def _with_row(old: Tensor, name: str, new: Piece) -> Tensor:

@@ -1,7 +1,7 @@
 """The file of an adapter's state: declared tensors, parameters, and the classifier it belongs to."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,14 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: M
     return Snapshot(method, parameters, classifier, tensors)
 
 
+def require_saved_for(path: str | Path, class_names: Sequence[str], method: str | None) -> None:
+    """Refuse a state of other classes, or of another method than a given one, from what the file says of itself."""
+    about = load_tensors(path, kind="state", only=[])[1]
+    _require_same_classes(path, about.get("class_names"), list(class_names))
+    if method not in (None, about.get("method")):
+        raise StateMismatch(f"{path} was learned by {about.get('method')}, not by {method}; leave out --method")
+
+
 def read_stream(path: str | Path) -> Any:
     """The unchecked record of the stream; None if there is none."""
     return load_tensors(path, kind="state", only=[])[1].get("stream")
@@ -91,14 +99,17 @@ def _require_saved_for(
     classifier: ZeroShotClassifier, path: str | Path, anchors: Tensor | None, about: Mapping[str, Any]
 ) -> None:
     """Refuse a state that was saved for another classifier."""
-    saved, given = about.get("class_names"), list(classifier.class_names)
-    if saved != given:
-        differ = _difference(saved, given)
-        raise StateMismatch(f"{path} was saved for other classes: {differ}; use its list of classes, or another state")
+    _require_same_classes(path, about.get("class_names"), list(classifier.class_names))
     if not _was_saved_for(classifier, anchors, about):
         raise StateMismatch(
             f"{path} was saved for the same classes but another model or other templates; use those, or another state"
         )
+
+
+def _require_same_classes(path: str | Path, saved: object, given: list[str]) -> None:
+    if saved != given:
+        differ = _difference(saved, given)
+        raise StateMismatch(f"{path} was saved for other classes: {differ}; use its list of classes, or another state")
 
 
 def _difference(saved: object, given: list[str]) -> str:

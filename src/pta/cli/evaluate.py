@@ -15,7 +15,7 @@ from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods, around
 from pta.cli.options import open_features
-from pta.cli.output import on_batch, plain, progress, require_place, write_json
+from pta.cli.output import on_batch, plain, progress, require_folder_place, require_new, require_place, write_json
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import Summary
@@ -75,8 +75,13 @@ def evaluate(
     datasets = [_with_confident_views(data) if views else data for data in open_features(features, device)]
     for data in datasets:
         order.require(data, size)
-    work = [(data, choice.for_file(data)) for data in datasets]
     seeds = list(dict.fromkeys(seed or [1]))
+    if predictions is not None:
+        require_folder_place(predictions)
+        for data, name, number in product(datasets, choice.asked, seeds):  # before a model is loaded
+            folder = _folder(predictions, data.name, len(datasets))
+            require_new(folder / predictions_file(name, number), replace=replace)
+    work = [(data, choice.for_file(data)) for data in datasets]
     if predictions is not None:
         for data, methods in work:
             folder = _folder(predictions, data.name, len(datasets))

@@ -1,6 +1,7 @@
 """`pta extract`: encode images or point clouds into a feature file."""
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,14 +15,13 @@ from pta.cli.messages import say, warn
 from pta.cli.output import progress, require_place, write_json
 from pta.datasets.generated import USUAL_COUNT, find_generated
 from pta.datasets.sample_set import SampleSet
-from pta.encoders import DEFAULT_MODEL, Encoder
+from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
 from pta.inference.extract import Extraction, require_feature_file, require_modality
 from pta.inference.extract import extract as extract_features
 from pta.inference.open_source import open_source
 from pta.inference.reading import Reading, Views
 from pta.limits import USUAL_LIMITS, Limits
-from pta.prompts import build_classifier, default_cache, load_templates
 from pta.views import Mode
 
 
@@ -83,37 +83,35 @@ def extract(
     """Encode images or point clouds into a feature file for pta eval. Resumes; finished parts are kept."""
     require_place(json)
     if cluster is None:
-        require_feature_file(out)
+        require_feature_file(out, replace=replace)
     if generated is not None and views_from is None:
         raise InvalidParameter("--generated needs --views-from, the folder of the generated pictures")
-    load_templates(templates)  # fails early
-    sentences = options.read_descriptions(descriptions)
     drawn = None if views is None else Views(views, view_mode, seed)
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches, **how)
-    encoder = options.open_model(model, device if cluster is None else "cpu", dtype)
-    if patches:
-        encoder.patch_count()  # raises if the model has none
+    named = options.NamedModel(model, device if cluster is None else "cpu", dtype)  # else of the workers
+    names = None if classes is None else options.read_classes(classes)
     if cluster is not None:
         options.refuse_on_cluster({"--views-from": views_from is not None, "--data": data is not None})
         from pta.cli.on_cluster import OnCluster, Pictures, extract_on_cluster
 
         on = OnCluster(cluster, out, block, parallel, trust_network, json)
-        pictures = Pictures(source, model, encoder, device, reading, on_error)
-        names = None if classes is None else options.read_classes(classes)
-        extract_on_cluster(on, pictures, names, load_templates(templates, encoder.modality.prompts), sentences, replace)
+        pictures = Pictures(source, named, device, reading, on_error)
+        extract_on_cluster(on, pictures, names, templates, descriptions, replace)
         return
-    images = _open(source, data, classes, encoder)
-    reading = dataclasses.replace(reading, processes=options.in_processes(processes, encoder, len(images)))
+    images = _open(source, data, names, named)
     if views_from is not None:
         reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated or USUAL_COUNT))
-    prompts = load_templates(templates, images.prompts or encoder.modality.prompts)
-    about = {"model": model, "prompts": list(prompts), "descriptions": descriptions and str(descriptions)}
+    texts = options.Texts.read(images.class_names, templates, descriptions, images.prompts or named.modality.prompts)
+    encoder = named.encoder  # from here on, nothing is left that could be checked without it
+    if patches:
+        encoder.patch_count()  # raises if the model has none
+    reading = dataclasses.replace(reading, processes=options.in_processes(processes, encoder, len(images)))
+    about = {"model": model, "prompts": list(texts.templates), "descriptions": descriptions and str(descriptions)}
     with progress() as bar:
         task = bar.add_task("texts")
         move = partial(_move, bar, task)
-        texts = (encoder, images.class_names, prompts)
-        classifier = build_classifier(*texts, descriptions=sentences, cache=default_cache(), on_progress=move)
+        classifier = texts.classifier(encoder, move)
         bar.update(task, description=images.name, completed=0, total=len(images))
         done = extract_features(
             *(images, encoder, classifier, Path(out), reading),
@@ -127,10 +125,9 @@ def extract(
     _report(done, f"{encoder.modality.name}s", json)
 
 
-def _open(source: str, data: Path | None, classes: str | None, encoder: Encoder) -> SampleSet:
-    names = None if classes is None else options.read_classes(classes)
-    images = open_source(source, root=data, class_names=names, modality=encoder.modality)
-    require_modality(images, encoder)
+def _open(source: str, data: Path | None, names: Sequence[str] | None, model: options.NamedModel) -> SampleSet:
+    images = open_source(source, root=data, class_names=names, modality=model.modality)
+    require_modality(images, model.modality, model.name)
     if not images.class_names:
         raise InvalidParameter(f"{source} names no classes; give --classes FILE (one name per line)")
     for note in images.notes:

@@ -10,7 +10,7 @@ from pta.adapters import adapter_class, create_adapter, list_adapters, needs_mod
 from pta.adapters.presets import depends_on_dataset, load_preset, require_preset
 from pta.cli.messages import say
 from pta.datasets.features import FeatureFile
-from pta.encoders import load_encoder
+from pta.encoders import check_model, load_encoder
 from pta.errors import InvalidParameter, PtaError
 from pta.evaluation.evaluate import require_same_model
 from pta.towers import Model
@@ -35,9 +35,15 @@ class MethodChoice:
         every = [name for one in self.asked for name in (list_adapters() if one == ALL else [one])]
         self.names = [adapter_class(name).name for name in dict.fromkeys(every)]
         for setting in self.settings:
-            owner, _, _ = parse_setting(setting)
+            owner, name, value = parse_setting(setting)
             if adapter_class(owner).name not in self.names:
                 raise InvalidParameter(f"--set {setting}: {owner} is not among the methods {', '.join(self.names)}")
+            adapter_class(owner).require_parameters({name: value})
+        for name in self.asked:
+            if name != ALL:
+                adapter_class(name).require_parameters(self.of_all)
+        if self.model is not None and any(needs_model(name, self._own(name)) for name in self.names):
+            check_model(self.model, device=self.device)
         if self.preset is not None:
             require_preset(*self.preset.split("/", 1))
 
@@ -54,7 +60,7 @@ class MethodChoice:
         preset = self._preset_values(data)
         chosen = {}
         for name in self.names:
-            own = {key: value for owner, key, value in map(parse_setting, self.settings) if owner == name}
+            own = self._own(name)
             parameters = {**preset.get(name, {}), **self.of_all, **own}
             try:
                 model = self.model_for({name: parameters})
@@ -68,6 +74,10 @@ class MethodChoice:
                 continue
             chosen[name] = parameters
         return chosen
+
+    def _own(self, name: str) -> dict[str, Any]:
+        """The parameters of a method that `--set` gives."""
+        return {key: value for owner, key, value in map(parse_setting, self.settings) if owner == name}
 
     def _preset_values(self, data: FeatureFile) -> Mapping[str, Mapping[str, Any]]:
         if self.preset is None:
@@ -89,13 +99,14 @@ def around(prior: str | None, calibration: str | None) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def settings_of(method: str, settings: Sequence[str]) -> dict[str, Any]:
-    """The parameters that `--set` gives to the only method of a command."""
-    parameters = {}
+def parameters_of(method: str, settings: Sequence[str], prior: str | None, calibration: str | None) -> dict[str, Any]:
+    """The parameters of the only method of a command, from `--set`, `--prior` and `--calibration`; checked."""
+    parameters: dict[str, Any] = around(prior, calibration)
     for owner, name, value in map(parse_setting, settings):
         if owner != method:
             raise InvalidParameter(f"--set {owner}.{name}: the method is {method}")
         parameters[name] = value
+    adapter_class(method).require_parameters(parameters)
     return parameters
 
 

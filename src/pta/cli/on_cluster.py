@@ -1,5 +1,6 @@
 """`--cluster` of `pta extract` and `pta predict`: the same work on Ray, to a folder of blocks."""
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pta.adapters import Adapter, create_adapter, load_adapter, needs_model
+from pta.adapters.state_file import require_saved_for
 from pta.claims import sole_writer, sole_writers
 from pta.classifier import ZeroShotClassifier
 from pta.cli import options
 from pta.cli.messages import say
-from pta.cli.output import progress, write_json
+from pta.cli.options import NamedModel, Texts
+from pta.cli.output import progress, require_folder_place, write_json
 from pta.cluster.extraction import Extraction, extract_blocks
 from pta.cluster.label_block import Failed
 from pta.cluster.listing import Listing, number_samples
@@ -24,14 +27,13 @@ from pta.cluster.run_folder import ABOUT
 from pta.cluster.scanning import require_summable
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder, is_remote
-from pta.encoders import Encoder, load_encoder
-from pta.errors import InvalidParameter, StateMismatch
+from pta.errors import InvalidParameter
 from pta.files import make_folder, write_atomically
 from pta.inference.encoding import OnError
 from pta.inference.reading import Reading, Views
-from pta.prompts import build_classifier, default_cache, load_templates
 
 _SHOWN = 20  # samples that could not be read
+_FILE_ENDINGS = (".csv", ".json", ".jsonl", ".npz", ".parquet", ".safetensors", ".tsv", ".txt")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,14 @@ class OnCluster:
     parallel: int | None
     trust_network: bool
     json: Path | None = None  # where what was done is written
+
+    def __post_init__(self) -> None:
+        if is_remote(self.out):
+            return
+        if Path(self.out).suffix.lower() in _FILE_ENDINGS:
+            folder = shlex.quote(str(Path(self.out).with_suffix("")))
+            raise InvalidParameter(f"--out {self.out}: with --cluster it is a folder of blocks; use --out {folder}")
+        require_folder_place(Path(self.out))
 
     @property
     def folder(self) -> Folder:
@@ -86,17 +96,16 @@ class Pictures:
     """What the options of reading and encoding say."""
 
     source: str
-    model: str
-    encoder: Encoder  # the driver's, on its processor: it reads the class names
+    model: NamedModel  # the driver's is on its processor: it reads the class names
     device: str
     reading: Reading
     on_error: OnError
 
     def listing(self, names: Sequence[str] | None, block: int, by: str | None, *, labelled: bool) -> Listing:
         """The numbered samples of the source, and a line about them."""
-        table = list_samples(self.source, self.encoder.modality, by)
+        table = list_samples(self.source, self.model.modality, by)
         listing = number_samples(table, block, names, labelled=labelled)
-        said = f"{len(listing):,} {self.encoder.modality.name}s in {len(listing.blocks):,} blocks"
+        said = f"{len(listing):,} {self.model.modality.name}s in {len(listing.blocks):,} blocks"
         say(f"{self.source}: {said}")
         return listing
 
@@ -104,15 +113,16 @@ class Pictures:
         """What the workers are told: they decode in one thread, unless more were asked for."""
         name = self.source.rstrip("/").rpartition("/")[2].partition(".")[0]
         reading = replace(self.reading, workers=self.reading.workers or 1, processes=False)
-        return Extraction(*(listing, self.encoder, self.model, device, reading, self.on_error, classifier, name, block))
+        model = (self.model.encoder, self.model.name)
+        return Extraction(*(listing, *model, device, reading, self.on_error, classifier, name, block))
 
 
 def extract_on_cluster(
     on: OnCluster,
     pictures: Pictures,
     names: Sequence[str] | None,
-    prompts: Sequence[str],
-    sentences: Mapping[str, Sequence[str]] | None,
+    templates: str,
+    descriptions: Path | None,
     replace_other: bool,
 ) -> None:
     """Make a folder of feature blocks."""
@@ -120,14 +130,17 @@ def extract_on_cluster(
     if not listing.class_names:
         said = f"nothing says which classes there are in {pictures.source}"
         raise InvalidParameter(f"{said}; --classes FILE (one name per line)")
-    texts = (pictures.encoder, listing.class_names, prompts)
-    classifier = build_classifier(*texts, descriptions=sentences, cache=default_cache())
+    texts = Texts.read(listing.class_names, templates, descriptions, pictures.model.modality.prompts)
+    encoder = pictures.model.encoder
+    if pictures.reading.patches:
+        encoder.patch_count()  # raises if the model has none
+    classifier = texts.classifier(encoder)
     with on.alone(), on.workers(pictures.device, pictures.reading.workers) as (device, pool), _phases() as told:
         extraction = pictures.extraction(listing, device, classifier, on.block)
         begun = told("features", len(listing.blocks))
-        done = extract_blocks(extraction, pool, on.folder, prompts=prompts, replace=replace_other, told=begun)
+        done = extract_blocks(extraction, pool, on.folder, prompts=texts.templates, replace=replace_other, told=begun)
     what = f"{done.encoded:,} encoded now" if done.encoded else "all were there already"
-    on.report(f"{done.samples:,} {pictures.encoder.modality.name}s, {what}", vars(done))
+    on.report(f"{done.samples:,} {pictures.model.modality.name}s, {what}", vars(done))
 
 
 @dataclass(frozen=True)
@@ -136,11 +149,10 @@ class Asked:
 
     source: str
     classes: str | None
-    model: str
+    model: NamedModel
     templates: str
     descriptions: Path | None
-    device: str
-    dtype: str
+    device: str  # of the workers
     reading: Reading
     on_error: OnError
     views: int
@@ -150,30 +162,28 @@ class Asked:
 
     def pictures(self) -> Pictures:
         """The source as pictures."""
-        encoder = load_encoder(self.model, dtype=self.dtype)
-        return Pictures(self.source, self.model, encoder, self.device, self.reading, self.on_error)
+        return Pictures(self.source, self.model, self.device, self.reading, self.on_error)
 
-    def classifier(self, encoder: Encoder) -> ZeroShotClassifier:
+    def texts(self) -> Texts:
         """The classes that are asked for."""
         if self.classes is None:
             raise InvalidParameter(options.CLASSES_REQUIRED)
-        prompts = load_templates(self.templates, encoder.modality.prompts)
-        sentences = options.read_descriptions(self.descriptions)
         names = options.read_classes(self.classes)
-        return build_classifier(encoder, names, prompts, descriptions=sentences, cache=default_cache())
+        return Texts.read(names, self.templates, self.descriptions, self.model.modality.prompts)
+
+    def require_state(self, class_names: Sequence[str]) -> None:
+        """Refuse a state that cannot be gone on from, before a model is loaded."""
+        if self.state is not None and self.state.exists():
+            if self.parameters:
+                todo = "leave out --set, --prior and --calibration"
+                raise InvalidParameter(f"{self.state} has parameters of its own; {todo}")
+            require_saved_for(self.state, class_names, self.method)
 
     def adapter(self, classifier: ZeroShotClassifier) -> Adapter:
         """The method, as it is to be at the first sample."""
         if self.state is None or not self.state.exists():
             return create_adapter(self.method or "pta", classifier, **self.parameters)
-        if self.parameters:
-            raise InvalidParameter(
-                f"{self.state} has parameters of its own; leave out --set, --prior and --calibration"
-            )
-        adapter = load_adapter(self.state, classifier)
-        if self.method not in (None, adapter.name):
-            raise StateMismatch(f"{self.state} was learned by {adapter.name}, not by {self.method}; leave out --method")
-        return adapter
+        return load_adapter(self.state, classifier)
 
 
 def predict_on_cluster(on: OnCluster, asked: Asked, epsilon: float, by: str | None) -> None:
@@ -184,19 +194,25 @@ def predict_on_cluster(on: OnCluster, asked: Asked, epsilon: float, by: str | No
             raise InvalidParameter("--by makes streams of pictures, each with a state of its own; leave --state out")
         _predict_streams(on, asked, by)
     elif features is None:
-        pictures = asked.pictures()
-        classifier = asked.classifier(pictures.encoder)
-        with _at_start(asked, classifier) as adapter:
-            listing = pictures.listing(None, on.block, None, labelled=False)
-            with on.alone(), on.workers(pictures.device, pictures.reading.workers) as (device, pool):
-                extraction = pictures.extraction(listing, device, classifier, on.block)
-                _predict(on, extraction, adapter, pool, asked, epsilon)
-    else:
-        if asked.classes is not None:
-            encoder = asked.pictures().encoder
-            features.require_from(encoder, asked.classifier(encoder))
+        pictures, texts = asked.pictures(), asked.texts()
+        asked.require_state(texts.names)
+        listing = pictures.listing(None, on.block, None, labelled=False)
+        classifier = texts.classifier(pictures.model.encoder)
         with (
-            _at_start(asked, features.classifier()) as adapter,
+            _at_start(asked, classifier) as adapter,
+            on.alone(),
+            on.workers(pictures.device, pictures.reading.workers) as (device, pool),
+        ):
+            extraction = pictures.extraction(listing, device, classifier, on.block)
+            _predict(on, extraction, adapter, pool, asked, epsilon)
+    else:
+        classifier = features.classifier()
+        asked.require_state(classifier.class_names)
+        if asked.classes is not None:
+            texts, encoder = asked.texts(), asked.pictures().model.encoder
+            features.require_from(encoder, texts.classifier(encoder))
+        with (
+            _at_start(asked, classifier) as adapter,
             on.alone(),
             on.workers("cpu", None) as (_, pool),
         ):
@@ -231,11 +247,11 @@ def _predict(
 
 
 def _predict_streams(on: OnCluster, asked: Asked, by: str) -> None:
-    pictures = asked.pictures()
-    anchors = asked.classifier(pictures.encoder)
+    pictures, texts = asked.pictures(), asked.texts()
     listing = pictures.listing(None, on.block, by, labelled=False)
+    anchors = texts.classifier(pictures.model.encoder)
     method = asked.method or "pta"
-    model = pictures.encoder if needs_model(method, asked.parameters) else None
+    model = pictures.model.encoder if needs_model(method, asked.parameters) else None
     adapter = create_adapter(method, anchors, model=model, source=len(listing), **asked.parameters)
     views = Views(asked.views, "crops", seed=None)
     reading = asked.reading.for_needs(adapter.needs_with(adapter.parameters), views)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pta.cli.messages import is_shown, say
 from pta.errors import UnreadableFile
-from pta.files import require_writable, write_atomically
+from pta.files import as_path, exists, require_writable, write_atomically
 from pta.safe_text import printable, to_json
 
 STDOUT = "-"
@@ -105,8 +105,23 @@ def require_place(path: Path | None, *, replace: bool = True) -> None:
     """Refuse an output path that is not writable, or that exists and is not to be replaced, before any work."""
     if path is not None and str(path) != STDOUT:
         require_writable(path)  # first: it refuses invalid paths
-        if path.is_file() and not replace:
-            raise UnreadableFile(f"{path} exists; --replace overwrites it, or choose another file")
+        require_new(path, replace=replace)
+
+
+def require_new(path: Path, *, replace: bool) -> None:
+    """Refuse an output file that exists and is not to be replaced."""
+    if path.is_file() and not replace:
+        raise UnreadableFile(f"{path} exists; --replace overwrites it, or choose another file")
+
+
+def require_folder_place(folder: Path | None) -> None:
+    """Refuse a folder that does not exist and could not be made, before any work."""
+    if folder is not None:
+        nearest = next(place for place in (as_path(folder).absolute(), *folder.absolute().parents) if exists(place))
+        if not nearest.is_dir():
+            raise UnreadableFile(f"cannot make the folder {folder}: {nearest} is a file")
+        if not os.access(nearest, os.W_OK):
+            raise UnreadableFile(f"cannot make the folder {folder}: permission denied")
 
 
 def write_json(path: Path | None, content: Any) -> bool:

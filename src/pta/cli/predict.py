@@ -4,23 +4,25 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace as replace_in
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pta.adapters import adapter_class
+from pta.adapters.state_file import require_saved_for
 from pta.claims import sole_writers
 from pta.cli import options
 from pta.cli.messages import detail, say, warn
-from pta.cli.method_choice import around, settings_of
+from pta.cli.method_choice import parameters_of
 from pta.cli.output import STDOUT, progress
 from pta.cli.resuming import Start, find_start, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
 from pta.encoders import DEFAULT_MODEL
-from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.inference.decoding import Decoding, open_decoding
-from pta.inference.live_classifier import Classifier
+from pta.inference.live_classifier import Classifier, crops, require_probabilities
 from pta.inference.predict import Tally, predict_stream
 from pta.inference.reading import Reading
 from pta.inference.saved_stream import SavedStream
@@ -88,9 +90,13 @@ def predict(
     ] = 1e-6,
 ) -> None:
     """Classify images or point clouds and adapt to them; each batch's rows are written at once."""
-    parameters = around(prior, calibration) | _parameters(method or "pta", set_ or [])
+    parameters = _parameters(method or "pta", set_ or [], prior, calibration)
+    named = options.NamedModel(model, device if cluster is None else "cpu", dtype)  # else of the workers
     how = options.decoding(decode, decode_memory, no_compile)
     limits = Limits(max_bytes, max_pixels)
+    reading = Reading(batch, workers, fast_decode, limits=limits, **how)
+    reading.for_needs(adapter_class(method or "pta").needs_with(parameters), crops(views))
+    require_probabilities(raw_probability, reject_below)
     if cluster is not None:
         single = {
             "--resume": resume,
@@ -110,8 +116,7 @@ def predict(
         from pta.cli.on_cluster import Asked, OnCluster, predict_on_cluster
 
         asked = Asked(
-            *(images[0], classes, model, templates, descriptions, device, dtype),
-            *(Reading(batch, workers, fast_decode, limits=limits, **how), on_error, views),
+            *(images[0], classes, named, templates, descriptions, device, reading, on_error, views),
             *(method, parameters, state),
         )
         on = OnCluster(cluster, out_, block, parallel, trust_network)
@@ -129,27 +134,31 @@ def predict(
         require_resumable(state, out, frames=frames, freeze=freeze)
     if freeze and state is None:
         raise InvalidParameter("--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)")
-    encoder = options.open_model(model, device, dtype)
-    source, total = open_places(images, encoder.modality, frames=frames, limits=limits)
-    chosen = {"method": method or "pta", **parameters}
     if state is not None:
         _require_state(state, out, freeze, bool(parameters))
+    source, total = open_places(images, named.modality, frames=frames, limits=limits)
+    texts = options.Texts.read(names, templates, descriptions, named.modality.prompts)
     kept = None if freeze else state
     with sole_writers(kept, None if str(out) == STDOUT else out):
         require_row_file(out, append or resume, replace, csv, top, rejects=reject_below is not None)
-        chosen |= {"templates": templates, "descriptions": options.read_descriptions(descriptions), "views": views}
+        if state is not None and state.exists():
+            require_saved_for(state, names, method)
+        start = find_start(source, kept, out, resume=resume, replace=replace)
+        encoder = named.encoder  # from here on, nothing is left that could be checked without it
+        chosen = {"method": method or "pta", **parameters}
+        chosen |= {"templates": texts.templates, "descriptions": texts.descriptions, "views": views}
         chosen |= {"raw_probability": raw_probability, "reject_below": reject_below}
         classifier = Classifier(encoder, names, expected=total or None, **chosen)
         if state is not None and state.exists():
-            _load(classifier, state, method)
-        how["processes"] = options.in_processes(processes, encoder, total)
-        reading = classifier.reading(Reading(batch, workers, fast_decode, limits=limits, **how))
+            classifier.load(state)
+            detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
+        reading = replace_in(reading, processes=options.in_processes(processes, encoder, total))
+        reading = classifier.reading(reading)
         decoding = open_decoding(encoder, reading)
         if state is not None and state.exists() and decode == "auto":
             require_same_decoder(state, decoding.name)
         if replace and out.is_file():
             os.truncate(out, 0)
-        start = find_start(source, kept, out, resume=resume)
         start.progress.decoded_by(decoding.name)
         with open_rows(out, csv, top, start.after, rejects=reject_below is not None) as rows:
             stream = SavedStream(classifier, kept, rows, start.progress, save_every)
@@ -220,12 +229,12 @@ def stopping_on_interrupt() -> Iterator[Callable[[], int | None]]:
             signal.signal(number, handler)
 
 
-def _parameters(method: str, settings: Sequence[str]) -> dict[str, Any]:
+def _parameters(method: str, settings: Sequence[str], *around: str | None) -> dict[str, Any]:
     if adapter_class(method).scope == "stream":
         raise InvalidParameter(
             f"{method} needs the whole dataset at once, not a stream; use pta extract and pta eval --predictions"
         )
-    return settings_of(method, settings)
+    return parameters_of(method, settings, *around)
 
 
 def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> None:
@@ -236,10 +245,3 @@ def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> 
         raise InvalidParameter("--out and --state must be different files")
     if freeze and not state.exists():
         raise UnreadableFile(f"--freeze needs a state, but there is no such file: {state}")
-
-
-def _load(classifier: Classifier, state: Path, method: str | None) -> None:
-    classifier.load(state)
-    detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
-    if method not in (None, classifier.adapter.name):
-        raise StateMismatch(f"{state} was learned by {classifier.adapter.name}, not by {method}; leave out --method")

@@ -12,7 +12,7 @@ from pta.cli.filled_table import show
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.options import open_features
-from pta.cli.output import progress, require_place, write_json
+from pta.cli.output import progress, require_folder_place, require_place, write_json
 from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
@@ -69,15 +69,16 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments on the data you have. Resumes; finished results are cached."""
     require_place(json)
+    require_folder_place(out)
     if list_:
         _list(json)
         return
     chosen = load_experiments(experiments or [], every=all_ or (offline and not experiments))
-    own = open_features(features or [], device)
-    if not (offline or data or own):
+    if not (offline or data or features):
         raise InvalidParameter("nothing to run on: --data ROOT for the paper's datasets, --features FILE, or --offline")
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
+    own = open_features(features or [], device)
     profile = profile_with(own, offline=offline, most_seeds=seeds)
     plans = [place(experiment, profile) for experiment in chosen]
     library = Library(

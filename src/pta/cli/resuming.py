@@ -43,15 +43,17 @@ def require_same_decoder(state: Path, decoder: str) -> None:
         raise StateMismatch(f"{problem}; choose the decoder with --decode pillow or --decode gpu")
 
 
-def find_start(samples: Iterable[SampleReference], state: Path | None, out: Path, *, resume: bool) -> Start:
-    """Find where to start, and tell the user if it is not the first sample."""
+def find_start(
+    samples: Iterable[SampleReference], state: Path | None, out: Path, *, resume: bool, replace: bool = False
+) -> Start:
+    """Find where to start, and tell the user if it is not the first sample. With `replace`, no row of `out` stays."""
     record = read_record(state) if state is not None and state.exists() else None
     if resume and state is not None and state.exists():
         return _after(samples, record, state, out)
     if resume and out.is_file() and out.stat().st_size:
         raise UnreadableFile(f"{out} holds rows, but there is no {state}; choose another --out, or leave out --resume")
     progress = Progress("" if record is None else record.decoder)
-    if record is None or record.rows is None or not record.rows.is_in(out):
+    if record is None or record.rows is None or replace or not record.rows.is_in(out):
         return Start(samples, progress)
     if surplus := record.rows.keys_after(out):
         say(f"{out} has {len(surplus):,} rows written after {state} was saved; the state has not learned from them")

@@ -9,13 +9,13 @@ import typer
 
 from pta.cli import options
 from pta.cli.messages import say, warn, writing_stdout
-from pta.cli.method_choice import around, settings_of
+from pta.cli.method_choice import parameters_of
+from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
 from pta.datasets.features import load_features
-from pta.encoders import DEFAULT_MODEL, load_encoder
+from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.limits import USUAL_LIMITS, Limits
-from pta.prompts import build_classifier, default_cache, load_templates
 from pta.serve.http_settings import HttpSettings, LogFormat
 from pta.serve.open_files import affordable_connections
 from pta.serve.requests import NAME
@@ -95,20 +95,23 @@ def serve(
         raise InvalidParameter(f"--name {name}: 1 to 64 letters, digits, dots, hyphens and underscores")
     if not re.fullmatch(r"(/[\w.~-]+)*", root_path):
         raise InvalidParameter(f"--root-path {root_path}: it begins with / and does not end with it, e.g. /pta")
-    own: dict[str, Any] = {"method": method, "parameters": around(prior, calibration) | settings_of(method, set_ or [])}
+    own: dict[str, Any] = {"method": method, "parameters": parameters_of(method, set_ or [], prior, calibration)}
+    require_folder_place(data)
+    if token_file is not None:
+        read_token(token_file)
+    with listen(host, port):
+        pass  # a port in use is refused before a model is loaded
     if features_only is not None:
         if classes is not None:
             raise InvalidParameter("--classes: the feature file has the names; leave one of the two out")
         served = Served(load_features(features_only).classifier, **own)
     else:
         if classes is None:
-            raise InvalidParameter("--classes is required: a file with one name per line, or cat,dog,bird")
-        encoder = load_encoder(model, device=device, dtype=dtype)
-        prompts = load_templates(templates, encoder.modality.prompts)
-        described = options.read_descriptions(descriptions)
+            raise InvalidParameter(options.CLASSES_REQUIRED)
+        loadable = options.NamedModel(model, device, dtype)
         names = options.read_classes(classes)
-        anchors = build_classifier(encoder, names, prompts, descriptions=described, cache=default_cache())
-        served = Served(anchors, encoder=encoder, **own)
+        texts = options.Texts.read(names, templates, descriptions, loadable.modality.prompts)
+        served = Served(texts.classifier(loadable.encoder), encoder=loadable.encoder, **own)
     settings = ServiceSettings(
         name=name,
         quota=quota,

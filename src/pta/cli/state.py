@@ -12,20 +12,17 @@ from rich.table import Table
 
 from pta.adapters import Adapter, load_adapter
 from pta.adapters.class_table import ClassRow, class_prototypes, class_table
-from pta.adapters.growing import add_class, anchor_from
+from pta.adapters.growing import add_class, anchor_from, require_new_class
 from pta.adapters.merging import load_part, merge
-from pta.adapters.state_file import read_stream
+from pta.adapters.state_file import load_state, read_stream
 from pta.claims import sole_writer
-from pta.classifier import ZeroShotClassifier
 from pta.cli import options
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, write_json
 from pta.datasets.features import load_features
-from pta.encoders import Encoder, load_encoder
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import save_tensors, write_atomically
-from pta.prompts import build_classifier, default_cache, load_templates
 
 state = typer.Typer(
     name="state",
@@ -49,7 +46,8 @@ def show(
 ) -> None:
     """Show the method, its parameters, and how far each class's prototype is from its text."""
     require_place(json)
-    adapter = load_adapter(file, model=_encoder(model))
+    read_stream(file)  # refuses what is not a state, before a model is loaded
+    adapter = load_adapter(file, model=None if model is None else options.NamedModel(model).encoder)
     rows = class_table(adapter)
     if write_json(json, _record(adapter, rows)):
         _print(adapter, rows)
@@ -78,26 +76,37 @@ def add_class_to_file(
     file: File,
     name: Annotated[str, typer.Argument(help="The name of the new class.")],
     features: Annotated[Path | None, typer.Option(help="Feature file that has the text feature of the class.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model of the state, to encode the name.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The model of the state, to encode the name.",
+            show_default=f"{options.MODEL_VARIABLE}, unless --features is given",
+        ),
+    ] = None,
     templates: options.Templates = "clip",
     descriptions: options.Descriptions = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.", show_default="STATE")] = None,
     replace: options.Replace = False,
 ) -> None:
     """Add a class, which starts at its text feature. The other classes keep what they have learned."""
+    model = model or (None if features else os.environ.get(options.MODEL_VARIABLE))
     if (features is None) == (model is None):
         raise InvalidParameter("give --features FILE or --model MODEL, the source of the class's text feature")
+    named = None if model is None else options.NamedModel(model)
     target = out or file
     with sole_writer(target):
         if os.path.realpath(target) != os.path.realpath(file):
             require_place(target, replace=replace)
-        encoder = _encoder(model)
-        before = load_adapter(file, model=encoder)
-        if encoder is None:
+        names = load_state(file, None, None).classifier.class_names
+        require_new_class(name, names)
+        if named is None:
             assert features is not None
-            source = load_features(features).classifier
+            source, encoder = load_features(features).classifier, None
         else:
-            source = _texts(encoder, [*before.classifier.class_names, name], templates, descriptions)
+            texts = options.Texts.read([*names, name], templates, descriptions, named.modality.prompts)
+            encoder = named.encoder
+            source = texts.classifier(encoder)
+        before = load_adapter(file, model=encoder)
         after = add_class(before, name, anchor_from(source, name, before.classifier))
         after.save(target, stream=read_stream(file))
     count = after.classifier.classes
@@ -126,15 +135,6 @@ def export(
         else:
             about = {"kind": "prototypes", "method": adapter.name, "class_names": classifier.class_names}
             save_tensors(out, tensors, about | {"scale": classifier.scale, "bias": classifier.bias})
-
-
-def _encoder(model: str | None) -> Encoder | None:
-    return None if model is None else load_encoder(model, device="cpu", dtype="float32")
-
-
-def _texts(encoder: Encoder, names: Sequence[str], templates: str, descriptions: Path | None) -> ZeroShotClassifier:
-    prompts, sentences = load_templates(templates, encoder.modality.prompts), options.read_descriptions(descriptions)
-    return build_classifier(encoder, names, prompts, descriptions=sentences, cache=default_cache())
 
 
 def _record(adapter: Adapter, rows: Sequence[ClassRow]) -> dict[str, Any]:

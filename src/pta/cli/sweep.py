@@ -14,7 +14,7 @@ from pta.cli import options
 from pta.cli.fitting_table import print_table
 from pta.cli.method_choice import parse_setting
 from pta.cli.options import open_features
-from pta.cli.output import on_batch, plain, print_lines, progress, require_place, write_json
+from pta.cli.output import on_batch, plain, print_lines, progress, require_folder_place, require_place, write_json
 from pta.errors import InvalidParameter
 from pta.evaluation.contenders import as_given
 from pta.evaluation.result_store import ResultStore
@@ -59,6 +59,7 @@ def sweep(
         require_figure(plot)
     for path in (json, csv, plot):
         require_place(path, replace=replace)
+    require_folder_place(results)
     datasets = open_features(features, device)
     for data in datasets:
         order.require(data, batch or order.usual_batch)

@@ -8,11 +8,11 @@ from rich.table import Table
 
 from pta.cli import options
 from pta.cli.fitting_table import print_table
-from pta.cli.output import plain, progress, require_place, write_json
+from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
 from pta.errors import InvalidParameter
 from pta.files import make_folder
 from pta.inference.reading import Reading
-from pta.inference.verify import Verdict, find_reference
+from pta.inference.verify import Verdict, find_reference, require_references
 from pta.inference.verify import verify as verify_model
 from pta.limits import USUAL_LIMITS, Limits
 
@@ -48,18 +48,25 @@ def verify(
     """Compare a model's zero-shot accuracies with published ones on the datasets you have. Exit code 1: they differ."""
     require_place(json)
     options.require_folder("--data", data)
-    encoder = options.open_model(model, device, dtype)
-    reference = find_reference(architecture or encoder.architecture, templates)
-    chosen = reference.choose(dataset)
-    make_folder(features)
+    options.require_folder("--descriptions", descriptions)
+    require_folder_place(features)
     how = options.decoding(decode, decode_memory, no_compile)
+    reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels), **how)
+    named = options.NamedModel(model, device, dtype)
+    if architecture is None:
+        require_references(templates, dataset, descriptions is not None)
+        architecture = named.encoder.architecture
+    reference = find_reference(architecture, templates)
+    chosen = reference.choose(dataset)
+    reference.require_descriptions(descriptions is not None)
+    encoder = named.encoder
+    make_folder(features)
     with progress() as bar:
         task = bar.add_task("")
 
         def move(name: str, total: int, done: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
-        reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels), **how)
         given = (encoder, reference, data, features, chosen, reading)
         verdicts = list(verify_model(*given, descriptions=descriptions, on_progress=move))
     if write_json(json, [verdict.record() for verdict in verdicts]):

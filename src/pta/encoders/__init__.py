@@ -4,7 +4,7 @@ from pta.encoders.cloud_encoder import CloudEncoder
 from pta.encoders.embedded import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder
 from pta.encoders.encoder import Encoder
 from pta.encoders.image_encoder import ImageEncoder
-from pta.encoders.load import DEFAULT_MODEL, find_device, load_encoder
+from pta.encoders.load import DEFAULT_MODEL, check_model, find_device, load_encoder
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -14,6 +14,7 @@ __all__ = [
     "EmbeddedEncoder",
     "Encoder",
     "ImageEncoder",
+    "check_model",
     "find_device",
     "load_encoder",
 ]

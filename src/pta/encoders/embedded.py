@@ -83,6 +83,7 @@ class EmbeddedEncoder(PackagedEncoder, ImageEncoder):
     kind = "embedded encoder"
     file = "embedded.safetensors"
     config_class = EmbeddedConfig
+    knows, instead = "clothing", "hf:openai/clip-vit-base-patch16"
     config: EmbeddedConfig
 
     def __init__(self, config: EmbeddedConfig | None = None) -> None:

@@ -97,6 +97,7 @@ class EmbeddedPointsEncoder(PackagedEncoder, CloudEncoder):
     kind = "embedded encoder of clouds"
     file = "embedded-points.safetensors"
     config_class = EmbeddedPointsConfig
+    knows, instead = "furniture and some other shapes", "ulip:FOLDER"
 
     def __init__(self, config: EmbeddedPointsConfig | None = None) -> None:
         config = config or EmbeddedPointsConfig()

@@ -18,6 +18,7 @@ from pta.encoders.embedded_points import EmbeddedPointsEncoder
 from pta.encoders.encoder import Encoder
 from pta.encoders.packaged import PackagedEncoder
 from pta.errors import InvalidParameter, UnavailableModel, nearest
+from pta.modality import CLOUDS, IMAGES, Modality
 from pta.parameters import require_text
 from pta.plugins import load_plugin, plugin_names
 
@@ -27,11 +28,11 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 GROUP = "pta.encoders"
 _PACKAGED: dict[str, type[PackagedEncoder]] = {"embedded": EmbeddedEncoder, "embedded-points": EmbeddedPointsEncoder}
-_LOADERS = {  # imported when they are used
-    "hf": "pta.encoders.huggingface:HuggingFaceEncoder.load",
-    "openclip": "pta.encoders.openclip:OpenClipEncoder.load",
-    "file": "pta.encoders.checkpoint:load_checkpoint",
-    "ulip": "pta.encoders.ulip:load_ulip",
+_LOADERS = {  # imported when they are used; and what their models read
+    "hf": ("pta.encoders.huggingface:HuggingFaceEncoder.load", IMAGES),
+    "openclip": ("pta.encoders.openclip:OpenClipEncoder.load", IMAGES),
+    "file": ("pta.encoders.checkpoint:load_checkpoint", IMAGES),
+    "ulip": ("pta.encoders.ulip:load_ulip", CLOUDS),
 }
 _KINDS = (
     "embedded (small, knows clothing only), embedded-points (small, knows point clouds of furniture and the like), "
@@ -45,21 +46,40 @@ def load_encoder(name: str, *, device: str = "cpu", dtype: str = "float32") -> E
     >>> load_encoder("embedded").dim
     128
     """
-    if require_text("the precision", dtype) not in DTYPES:
-        raise InvalidParameter(f"unknown precision {dtype!r}; {nearest(dtype, DTYPES)}")
+    check_model(name, device=device, dtype=dtype)
     return _load(name).ready(find_device(device), DTYPES[dtype])
 
 
-def _load(name: str) -> Encoder:
+def check_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> Modality | None:
+    """Refuse what `load_encoder` would refuse, as far as that is known without loading the model.
+
+    Returns what the model reads; None where only the loaded model can tell.
+
+    >>> check_model("hf:/models/clip").name
+    'image'
+    """
+    if require_text("the precision", dtype) not in DTYPES:
+        raise InvalidParameter(f"unknown precision {dtype!r}; {nearest(dtype, DTYPES)}")
+    find_device(device)
     kind, _, rest = require_text("the name of a model", name).partition(":")
     if name in _PACKAGED:
-        return _PACKAGED[name].load()
+        return _PACKAGED[name].modality
     if kind in _LOADERS and rest:
-        load: Callable[[str], Encoder] = resolve_name(_LOADERS[kind])
-        return load(rest)
-    declared = load_plugin(GROUP, kind, UnavailableModel)
-    if declared is None:
+        return _LOADERS[kind][1]
+    if load_plugin(GROUP, kind, UnavailableModel) is None:
         raise UnavailableModel(f"no model is called {name!r}; {_meant(name)}")
+    return None
+
+
+def _load(name: str) -> Encoder:
+    """A model whose name was checked."""
+    kind, _, rest = name.partition(":")
+    if name in _PACKAGED:
+        return _PACKAGED[name].load()
+    if kind in _LOADERS:
+        load: Callable[[str], Encoder] = resolve_name(_LOADERS[kind][0])
+        return load(rest)
+    declared: Callable[[str], object] = load_plugin(GROUP, kind, UnavailableModel)
     encoder = declared(rest)
     if not isinstance(encoder, Encoder):
         raise UnavailableModel(f"{kind} is declared by a plugin, but does not return a pta.encoders.Encoder")

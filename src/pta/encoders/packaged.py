@@ -1,6 +1,7 @@
 """Models that are part of the package, or written as they are: weights in float16, and how to read them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -10,10 +11,12 @@ import torch
 from torch import nn
 
 from pta.encoders.byte_text import ByteText, TextConfig
-from pta.errors import UnreadableFile, first_line
+from pta.encoders.training_nouns import unread_names
+from pta.errors import UnreadableFile, first_line, shown
 from pta.files import load_tensors, save_tensors
 
 MAX_SCALE = 100.0  # as in CLIP: beyond it the contrastive loss becomes unstable
+_SHOWN = 5  # names in a line
 
 
 class PackagedEncoder(ByteText):
@@ -22,6 +25,8 @@ class PackagedEncoder(ByteText):
     kind: ClassVar[str]  # what its file says that it is
     file: ClassVar[str]  # what it is called in the package
     config_class: ClassVar[type[TextConfig]]
+    knows: ClassVar[str]  # what its training was about
+    instead: ClassVar[str]  # the name of a model that knows more
 
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
@@ -52,6 +57,18 @@ class PackagedEncoder(ByteText):
         """Save the weights in float16, with the configuration and what else is to be known `about` them."""
         weights = {name: value.detach().cpu().half() for name, value in self.state_dict().items()}
         save_tensors(path, weights, {"kind": self.kind, "config": asdict(self.config), **about})
+
+    def remark_on_names(self, names: Sequence[str]) -> str | None:
+        """A line about class names that were not in the training; None if all were."""
+        unread = unread_names(self.architecture, names)
+        if not unread:
+            return None
+        more = f" and {len(unread) - _SHOWN:,} more" if len(unread) > _SHOWN else ""
+        these = f"{shown(', '.join(unread[:_SHOWN]))}{more}"
+        return (
+            f"the packaged model knows {self.knows} only and was not trained on {these}: its answers for "
+            f"{'it' if len(unread) == 1 else 'them'} mean nothing; use --model {self.instead}"
+        )
 
     @property
     def scale(self) -> float:  # type: ignore[override]

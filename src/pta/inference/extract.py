@@ -30,11 +30,13 @@ from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram, can_be_
 from pta.inference.encoding import OnError, encode_files, unless_skipped
 from pta.inference.reading import Reading
 from pta.inference.shards import Shards, discard_shards, open_shards
+from pta.modality import Modality
 from pta.parameters import require_choice, require_count, require_mapping
 
 _MEANS = ("decoder", "compiled")  # inputs that the user can change with an option
 _IN_HALF = ("views", "patches", "generated")  # of which only directions count
 _LARGEST_SHARD = 2**20
+_NO_FEATURES = "no feature file of pta extract"
 _VERSIONED = ("pta-vlm", "torch", "numpy", "pillow", "transformers", "open_clip_torch")
 
 
@@ -72,41 +74,46 @@ def extract(
     overwrites a file with other content. `on_progress` gets the number of finished samples, `on_size` the size of
     the file in bytes before it is written. With `wait`, wait for another process that is making the file.
     """
-    out = require_feature_file(out)
+    out = require_feature_file(out, replace=replace)
     require_count("shard", shard, 1, _LARGEST_SHARD)
     require_choice("on_error", on_error, get_args(OnError))
     about = require_mapping("about", {} if about is None else about)
-    require_modality(samples, encoder)
+    require_modality(samples, encoder.modality, encoder.architecture)
     job = _Extractor(samples, encoder, classifier, out, reading or Reading(), about, on_error)
     with sole_writer(out, wait=wait):
         known = read_about(out)
         if known is not None and known["images"] == job.inputs:
             return job.renew(known)
         if out.exists() and not replace:
-            what = "no feature file of pta extract" if known is None else job.difference(known["images"])
-            raise StateMismatch(f"{out} exists and holds {what}; choose another file, or overwrite it with --replace")
+            raise _exists(out, _NO_FEATURES if known is None else job.difference(known["images"]))
         batch = job.reading.samples_at_once
         with open_shards(out, job.inputs, len(samples), size=shard, batch=batch) as shards:
             encoded = job.fill(shards, on_progress, on_size)
             return job.join(shards, encoded)
 
 
-def require_modality(samples: SampleSet, encoder: Encoder) -> None:
+def require_modality(samples: SampleSet, read: Modality, model: str) -> None:
     """Refuse samples that the model does not read."""
-    if samples.modality != encoder.modality:
+    if samples.modality != read:
         raise InvalidParameter(
-            f"{samples.name} holds {samples.modality.name}s, but {encoder.architecture} reads {encoder.modality.name}s "
-            f"({encoder.modality.endings}); choose another --model"
+            f"{samples.name} holds {samples.modality.name}s, but {model} reads {read.name}s ({read.endings}); "
+            "choose another --model"
         )
 
 
-def require_feature_file(place: str | Path) -> Path:
-    """The path of a feature file, if one can be written there."""
+def require_feature_file(place: str | Path, *, replace: bool = True) -> Path:
+    """The path of a feature file, if one can be written there without `replace` overwriting a file of another kind."""
     out = as_path(place)
     if out.suffix != ".safetensors":
         raise UnreadableFile(f"a feature file that pta writes ends in .safetensors, not {out.name!r}")
     require_writable(out)
+    if out.exists() and not replace and read_about(out) is None:
+        raise _exists(out, _NO_FEATURES)
     return out
+
+
+def _exists(out: Path, what: str) -> StateMismatch:
+    return StateMismatch(f"{out} exists and holds {what}; choose another file, or overwrite it with --replace")
 
 
 @dataclass(frozen=True)

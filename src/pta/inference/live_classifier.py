@@ -81,11 +81,9 @@ class Classifier:
             cache = default_cache()
         folder = None if cache is None else as_path(cache)
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
-        self.raw_probability = require_switch("raw_probability", raw_probability)
-        self.reject_below = None if reject_below is None else require_number("reject_below", reject_below, 0.0, 1.0)
-        if self.raw_probability and self.reject_below is not None:
-            raise InvalidParameter("reject_below needs calibrated probabilities; leave out raw_probability")
-        self.views, self._usual = Views(views, "crops", seed=None), Reading(limits=limits, decode=decode)
+        require_probabilities(raw_probability, reject_below)
+        self.raw_probability, self.reject_below = raw_probability, reject_below
+        self.views, self._usual = crops(views), Reading(limits=limits, decode=decode)
         self._optimise = require_switch("compiled", compiled)
         self._programs: dict[int, EncoderProgram] = {}
         self._decodings: dict[Reading, Decoding] = {}
@@ -239,6 +237,19 @@ class Classifier:
                 "the classes are those of the classifier; for other candidate_labels make "
                 f"pta.Classifier(…, classes={shown(labels)})"
             )
+
+
+def crops(count: int) -> Views:
+    """How the views of a stream are drawn: an image's depend on its content alone."""
+    return Views(count, "crops", seed=None)
+
+
+def require_probabilities(raw_probability: object, reject_below: object) -> None:
+    """Refuse a threshold that is no probability, or that raw probabilities would be compared with."""
+    if reject_below is not None:
+        require_number("reject_below", reject_below, 0.0, 1.0)
+    if require_switch("raw_probability", raw_probability) and reject_below is not None:
+        raise InvalidParameter("reject_below needs calibrated probabilities; leave out raw_probability")
 
 
 def _is_empty(samples: object) -> bool:

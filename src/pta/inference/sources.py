@@ -3,7 +3,7 @@
 import glob
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,13 +52,23 @@ def open_places(
         raise InvalidParameter("there is no standard input to read from")
     if frames and modality != IMAGES:
         raise InvalidParameter(f"--frames reads pictures, but the model reads {modality.name}s")
-    # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
-    stdin = os.dup(sys.stdin.fileno())
-    if frames:
-        pictures = split_frames(os.fdopen(stdin, "rb"), limits.max_bytes)
-        return (Frame(f"frame {number}", content) for number, content in enumerate(pictures)), None
-    lines = os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")
-    return (SampleFile(Path(path), path) for line in lines if (path := line.rstrip("\r\n"))), None
+    return (_frames(sys.stdin.fileno(), limits.max_bytes) if frames else _paths(sys.stdin.fileno())), None
+
+
+# Both read a copy of standard input: Python could not end while a thread waits in sys.stdin for what never comes.
+
+
+def _frames(stdin: int, most: int) -> Iterator[Frame]:
+    with os.fdopen(os.dup(stdin), "rb") as pipe:
+        for number, content in enumerate(split_frames(pipe, most)):
+            yield Frame(f"frame {number}", content)
+
+
+def _paths(stdin: int) -> Iterator[SampleFile]:
+    with os.fdopen(os.dup(stdin), encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            if path := line.rstrip("\r\n"):
+                yield SampleFile(Path(path), path)
 
 
 def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[ListedSample]:

@@ -1,7 +1,7 @@
 """Comparison of a model's zero-shot accuracies with the published ones."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,12 @@ class Reference:
                 raise InvalidParameter(f"no published accuracy for {name!r}; {nearest(name, self.accuracies)}")
         return list(datasets or self.accuracies)
 
+    def require_descriptions(self, given: bool) -> None:
+        """Refuse descriptions where the published accuracies were measured without, and the other way round."""
+        if self.descriptions != given:
+            need = "needs --descriptions FOLDER" if self.descriptions else "was made without descriptions"
+            raise InvalidParameter(f"the reference for templates {self.templates} {need}")
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -64,13 +70,28 @@ def find_reference(architecture: str, templates: str) -> Reference:
     >>> find_reference("RN50", "clip").accuracies["dtd"]
     42.2
     """
-    rows = [Reference(**row) for row in packaged_json("acceptance.json")["rows"]]
-    known = {f"{one.architecture} with {one.templates}": one for one in rows}
+    known = {f"{one.architecture} with {one.templates}": one for one in _references()}
     chosen = f"{require_text('architecture', architecture)} with {require_text('templates', templates)}"
     if found := known.get(chosen):
         return found
     listed = ", ".join(known)
     raise InvalidParameter(f"no published accuracies of {architecture} with templates {templates}; there are {listed}")
+
+
+def require_references(templates: str, datasets: Sequence[str] | None, descriptions: bool) -> None:
+    """Refuse what no architecture has published accuracies for, before it is known which one the model has."""
+    known = [one for one in _references() if one.templates == templates]
+    if not known:
+        there_are = nearest(templates, sorted({one.templates for one in _references()}))
+        raise InvalidParameter(f"no published accuracies with templates {templates}; {there_are}")
+    every = {name: value for one in known for name, value in one.accuracies.items()}
+    replace(known[0], accuracies=every).choose(datasets)
+    if len({one.descriptions for one in known}) == 1:
+        known[0].require_descriptions(descriptions)
+
+
+def _references() -> list[Reference]:
+    return [Reference(**row) for row in packaged_json("acceptance.json")["rows"]]
 
 
 def verify(
@@ -88,9 +109,7 @@ def verify(
 
     A reference that was made with descriptions needs the folder `descriptions`, with a file DATASET.json for each.
     """
-    if reference.descriptions != (descriptions is not None):
-        need = "needs --descriptions FOLDER" if reference.descriptions else "was made without descriptions"
-        raise InvalidParameter(f"the reference for templates {reference.templates} {need}")
+    reference.require_descriptions(descriptions is not None)
     for dataset in datasets:
         published, note = reference.accuracies[dataset], reference.notes.get(dataset, "")
         try:

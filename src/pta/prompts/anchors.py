@@ -1,7 +1,5 @@
 """From class names to a classifier: every text of a class is encoded, and the mean direction is its anchor."""
 
-import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,13 +11,10 @@ from torch.nn.functional import normalize
 from pta.classifier import ZeroShotClassifier
 from pta.files import as_path
 from pta.prompts.cache import anchors_key, read_anchors, write_anchors
-from pta.prompts.texts import class_texts, clean_name
+from pta.prompts.doubts import warn_about_names
+from pta.prompts.texts import class_texts
 
 _TEXTS_AT_ONCE = 1024  # so that progress can be told; the encoder divides further as it likes
-
-
-class DuplicateClassNames(UserWarning):
-    """Several classes have one name, so they get the same texts, and the first of them wins every tie."""
 
 
 class TextEncoder(Protocol):
@@ -52,12 +47,14 @@ def build_classifier(
     """The zero-shot classifier of an encoder for at least two classes, on the CPU; names stay as they are given.
 
     Each text becomes a unit row; a class's anchor is the direction of the plain mean over its texts. A sentence of the
-    descriptions weighs as much as a template. In texts `_` is a blank. Repeated names are warned about. Anchors are
-    kept in the folder `cache`, if given. `on_progress` is told how many texts of how many are encoded.
+    descriptions weighs as much as a template. In texts `_` is a blank. Names that are probably a mistake are warned
+    about (`DoubtfulClassNames`). Anchors are kept in the folder `cache`, if given. `on_progress` is told how many texts
+    of how many are encoded.
     """
     texts = class_texts(class_names, templates, descriptions)
     cache = None if cache is None else as_path(cache)
-    _warn_about_duplicates(class_names)
+    remark_on = getattr(encoder, "remark_on_names", None)  # not of every model: see `pta.encoders.packaged`
+    warn_about_names(class_names, texts, None if remark_on is None else remark_on(class_names))
     key = anchors_key(encoder.fingerprint, encoder.dtype, texts)
     anchors = None if cache is None else read_anchors(cache, key, len(texts))
     if anchors is None:
@@ -65,18 +62,6 @@ def build_classifier(
         if cache is not None:
             write_anchors(cache, key, anchors)
     return ZeroShotClassifier(anchors, class_names, encoder.scale, encoder.bias, prompts=texts)
-
-
-def _warn_about_duplicates(class_names: Sequence[str]) -> None:
-    twice = [name for name, times in Counter(map(clean_name, class_names)).items() if times > 1]
-    if twice:
-        shown = ", ".join(map(repr, twice[:5])) + (f" and {len(twice) - 5} more" if len(twice) > 5 else "")
-        warnings.warn(
-            f"several classes are called {shown}: their texts are the same, so zero-shot always predicts the first "
-            "of them; give them different names",
-            DuplicateClassNames,
-            stacklevel=3,
-        )
 
 
 def _encode(
