@@ -3,9 +3,11 @@
 import glob
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
+from typing import TextIO
 
 from pta.datasets.h5_clouds import read_clouds
 from pta.datasets.sample_set import ListedSample, SampleFile, SampleReference
@@ -55,10 +57,19 @@ def open_places(
     # Not sys.stdin itself: Python could not end while a thread waits in it for a picture that never comes.
     stdin = os.dup(sys.stdin.fileno())
     if frames:
-        pictures = split_frames(os.fdopen(stdin, "rb"), limits.max_bytes)
-        return (Frame(f"frame {number}", content) for number, content in enumerate(pictures)), None
-    lines = os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")
-    return (SampleFile(Path(path), path) for line in lines if (path := line.rstrip("\r\n"))), None
+        return _frames_of(os.fdopen(stdin, "rb"), limits.max_bytes), None
+    return _listed_in(os.fdopen(stdin, encoding="utf-8", errors="surrogateescape")), None
+
+
+def _frames_of(pipe: BufferedReader, most: int) -> Iterator[Frame]:
+    with pipe:
+        for number, content in enumerate(split_frames(pipe, most)):
+            yield Frame(f"frame {number}", content)
+
+
+def _listed_in(lines: TextIO) -> Iterator[SampleFile]:
+    with lines:
+        yield from (SampleFile(Path(path), path) for line in lines if (path := line.rstrip("\r\n")))
 
 
 def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> list[ListedSample]:
