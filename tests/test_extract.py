@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -339,7 +340,7 @@ def test_two_processes_do_not_write_into_one_extraction(encoder, photos, out):
 
     def interfere(done):
         seen.append(done)
-        with pytest.raises(FileInUse, match=rf"another process is writing {out}"):
+        with pytest.raises(FileInUse, match=re.escape(f"another process is writing {out}")):
             run(encoder, photos, out)
 
     run(encoder, photos, out, on_progress=interfere)

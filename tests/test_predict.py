@@ -2,8 +2,10 @@
 
 import csv
 import json
+import os
 import re
 import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ import pta
 from pta.claims import sole_writer
 from pta.cli.options import read_classes
 from pta.files import load_tensors
+from pta.inference.sources import open_places
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +123,17 @@ def test_paths_and_frames_from_a_pipe_give_what_the_folder_gives(run, place):
     assert_same(paths, folder)
     assert_same([row | {"path": one["path"]} for row, one in zip(frames, folder, strict=True)], folder)
     assert [row["path"] for row in frames[:2]] == ["frame 0", "frame 1"]
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_standard_input_that_was_read_is_closed(frames, monkeypatch, tmp_path):
+    opened, fdopen = [], os.fdopen
+    monkeypatch.setattr(os, "fdopen", lambda *args, **given: opened.append(fdopen(*args, **given)) or opened[-1])
+    (tmp_path / "piped").touch()
+    with (tmp_path / "piped").open() as piped:
+        monkeypatch.setattr(sys, "stdin", piped)
+        assert list(open_places(["-"], frames=frames)[0]) == []
+    assert [file.closed for file in opened] == [True]
 
 
 def test_rows_come_and_the_state_is_saved_while_the_pipe_is_still_open(start, place, tmp_path):

@@ -148,6 +148,7 @@ def test_after_a_failure_rows_wait_for_their_turn(tmp_path, ending, monkeypatch)
     whole, broken = (RowFile(tmp_path / f"{name}{ending}", 1) for name in ("whole", "broken"))
     for path in "abc":
         whole.write([path], answers)
+    whole.close()
     broken.write(["a"], answers)
     with monkeypatch.context() as patched:
         patched.setattr(broken, "_append", lambda text: (_ for _ in ()).throw(OSError(28, "no space left on device")))

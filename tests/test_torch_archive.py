@@ -70,7 +70,8 @@ def scripted(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    path = tmp_path_factory.mktemp("saved") / "weights.pt"
+    # torch names the records after the file, or "archive" if the path is not ASCII
+    path = tmp_path_factory.mktemp("saved") / "archive.pt"
     torch.save({"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.zeros(2)}, path)
     return path
 
@@ -171,7 +172,7 @@ def refusal(path):
 )
 def test_an_entry_that_torch_would_not_write_is_refused_before_it_is_unpacked(tmp_path, saved, record, offset, value):
     content = bytearray(saved.read_bytes())
-    start = content.rindex(b"PK\1\2", 0, content.rindex(f"weights/{record}".encode()))  # in the list at the end
+    start = content.rindex(b"PK\1\2", 0, content.rindex(f"archive/{record}".encode()))  # in the list at the end
     content[start + offset : start + offset + 2] = value.to_bytes(2, "little")
     (tmp_path / "odd.pt").write_bytes(content)
     assert "is compressed or encrypted" in refusal(tmp_path / "odd.pt")
@@ -179,11 +180,11 @@ def test_an_entry_that_torch_would_not_write_is_refused_before_it_is_unpacked(tm
 
 ODD_RECORDS = [
     ("one data.pkl", lambda records: records | {"other/data.pkl": b"."}),
-    ("one data.pkl", lambda records: {"data.pkl": records["weights/data.pkl"], "/etc/passwd": b""}),
-    ("'data/1' is missing", lambda records: {name: records[name] for name in records if name != "weights/data/1"}),
-    ("larger than its record", lambda records: records | {"weights/data/0": bytes(20)}),
-    ("byte order", lambda records: records | {"weights/byteorder": b"big"}),
-    ("list of entries is longer", lambda records: records | {f"weights/{n}": b"" for n in range(400)}),
+    ("one data.pkl", lambda records: {"data.pkl": records["archive/data.pkl"], "/etc/passwd": b""}),
+    ("'data/1' is missing", lambda records: {name: records[name] for name in records if name != "archive/data/1"}),
+    ("larger than its record", lambda records: records | {"archive/data/0": bytes(20)}),
+    ("byte order", lambda records: records | {"archive/byteorder": b"big"}),
+    ("list of entries is longer", lambda records: records | {f"archive/{n}": b"" for n in range(400)}),
 ]
 
 
@@ -197,7 +198,7 @@ def test_a_record_that_is_there_twice_is_refused(tmp_path, saved):
     path = tmp_path / "twice.pt"
     shutil.copy(saved, path)
     with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("weights/data/0", bytes(24))
+        archive.writestr("archive/data/0", bytes(24))
     assert "no name twice" in refusal(path)
 
 
@@ -210,19 +211,19 @@ def test_a_damaged_record_is_noticed(tmp_path, saved):
 
 def test_records_within_records_are_refused(tmp_path, saved):
     numbers = 100_000
-    inner = write_records(tmp_path / "inner.pt", {"weights/data/1": bytes(4 * numbers)}).read_bytes()
+    inner = write_records(tmp_path / "inner.pt", {"archive/data/1": bytes(4 * numbers)}).read_bytes()
     place = inner[: inner.index(b"PK\1\2")]
     both = b"".join(text(key) + tensor(record=key, numbers=numbers, size=(numbers,), stride=(1,)) for key in "01")
     pickled = b"\x80\2}(" + both + b"u."
     with zipfile.ZipFile(tmp_path / "both.pt", "w") as archive:
-        archive.writestr("weights/data.pkl", pickled)
-        archive.writestr("weights/data/0", place)
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/data/0", place)
         with zipfile.ZipFile(tmp_path / "inner.pt") as alone:
             (within,) = alone.infolist()
-        within.header_offset += archive.getinfo("weights/data/0").header_offset + 30 + len("weights/data/0")
+        within.header_offset += archive.getinfo("archive/data/0").header_offset + 30 + len("archive/data/0")
         archive.filelist.append(within)
     with zipfile.ZipFile(tmp_path / "both.pt") as archive:
-        assert archive.read("weights/data/1") == bytes(4 * numbers), "the archive is damaged, so this shows nothing"
+        assert archive.read("archive/data/1") == bytes(4 * numbers), "the archive is damaged, so this shows nothing"
     assert "together larger than the file" in refusal(tmp_path / "both.pt")
 
 
