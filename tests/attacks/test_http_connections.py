@@ -185,16 +185,17 @@ def test_an_erasure_for_which_there_is_no_file_changes_nothing(pets, tmp_path):
         before = server.state()
         headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
         connection.request("GET", "/v2", headers=headers)  # so that the service has taken the connection
-        assert connection.getresponse().read()
+        with connection.getresponse() as answer:
+            assert answer.read()
         with no_file_left(server.process.pid):
             for method, path, body in (
                 ("POST", "/streams/default/unlearn", b'{"source": "left", "erase": true}'),
                 ("DELETE", "/streams/default", b""),
             ):
                 connection.request(method, path, body, headers)
-                answer = connection.getresponse()
-                assert answer.status == 503
-                assert "nothing was changed: too many files are open" in json.loads(answer.read())["error"]
+                with connection.getresponse() as answer:
+                    assert answer.status == 503
+                    assert "nothing was changed: too many files are open" in json.loads(answer.read())["error"]
         assert server.state() == before
         assert server.infer(SAMPLE, parameters={"learn": True}).status == 200
         erased = server.ask("POST", "/streams/default/unlearn", {"source": "left", "erase": True})
