@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -56,13 +56,17 @@ class Server:
         self._process = subprocess.Popen(call, stdout=self._log, stderr=self._log)
         while not self._is_ready():
             if self._process.poll() is not None:
+                self._log.close()
                 raise SystemExit(f"pta serve ended: {(folder / 'log').read_text()[-2000:]}")
             time.sleep(0.1)
 
     def _is_ready(self) -> bool:
         try:
             self.ask("GET", "/v2/health/ready")
-        except (URLError, ConnectionError):  # a refusal is an HTTPError, which is an URLError
+        except HTTPError as refusal:
+            refusal.close()
+            return False
+        except (URLError, ConnectionError):
             return False
         return True
 

@@ -40,8 +40,8 @@ class Asking:
         own = {"Authorization": f"Bearer {token or self.token}", "Content-Type": "application/json"}
         with closing(HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
             connection.request(method, path, content, {**own, **(headers or {})})
-            answer = connection.getresponse()
-            return SimpleNamespace(status=answer.status, headers=answer.headers, body=answer.read())
+            with connection.getresponse() as answer:
+                return SimpleNamespace(status=answer.status, headers=answer.headers, body=answer.read())
 
     def head(self, *headers, method="POST", path=INFER, token=None):
         """The first line and headers of a request as they go over the wire; `token=""` leaves the token out."""

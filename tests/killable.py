@@ -55,8 +55,7 @@ class Commands:
         call = [sys.executable, "-c", _SERVER, str(theirs.fileno())]
         self._server = subprocess.Popen(call, env={**os.environ, **one_thread}, pass_fds=[theirs.fileno()])
         theirs.close()
-        self._process = None
-        self.stdin = self.stdout = self.stderr = None
+        self._process, self._pipes = None, []
 
     def start(self, *arguments, folder, stdout=None, environment=(), first="", to_the_end=False):
         """Start a command in a folder, perhaps with its output to a file, after it has run some code `first`.
@@ -69,6 +68,7 @@ class Commands:
         (stdin, self.stdin), (self.stdout, out), (self.stderr, err) = os.pipe(), os.pipe(), os.pipe()
         self.stdin = os.fdopen(self.stdin, "wb", buffering=0)
         self.stdout, self.stderr = os.fdopen(self.stdout), os.fdopen(self.stderr)
+        self._pipes = [self.stdin, self.stdout, self.stderr]
         environment = {"PTA_CACHE": str(folder / "cache"), **dict(environment)}
         job = {"arguments": list(map(str, arguments)), "folder": str(folder), "environment": environment}
         message = json.dumps(job | {"first": first, "to_the_end": to_the_end}).encode()
@@ -104,6 +104,5 @@ class Commands:
         self._server.wait()
 
     def _close_pipes(self):
-        """Close those of the last command."""
-        for pipe in filter(None, (self.stdin, self.stdout, self.stderr)):
+        for pipe in self._pipes:
             pipe.close()

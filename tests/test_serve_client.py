@@ -40,10 +40,10 @@ def test_it_needs_no_extra():
 
 
 def test_binary_and_json_give_the_same_answers(server, samples):
-    by_form = [
-        Client(server.url, TOKEN, binary=is_binary).infer(samples[:3], learn=False, top=2, logits=True)
-        for is_binary in (True, False)
-    ]
+    by_form = []
+    for is_binary in (True, False):
+        with Client(server.url, TOKEN, binary=is_binary) as client:
+            by_form.append(client.infer(samples[:3], learn=False, top=2, logits=True))
     assert by_form[0].labels == by_form[1].labels
     for name, output in by_form[0].outputs.items():
         np.testing.assert_array_equal(output, by_form[1].outputs[name])
@@ -147,11 +147,17 @@ def test_what_is_refused_for_good_is_told_at_once(client, server, samples):
     with pytest.raises(Refused, match="shape B×16") as refused:
         client.infer(samples[:1, :3])
     assert refused.value.status == 422
-    with pytest.raises(Refused, match="a token is needed"):
-        Client(server.url, "wrong-token-wrong").streams()
+    with Client(server.url, "wrong-token-wrong", retries=0) as other:
+        with pytest.raises(Refused, match="a token is needed"):
+            other.streams()
+        with pytest.raises(Refused, match="a token is needed"):  # although it was not read
+            other.infer(pictures=[bytes(20 * 2**20)])
     with pytest.raises(InvalidParameter, match="begins with http://"):
         Client("localhost:8080", TOKEN)
     with pytest.raises(InvalidParameter, match="either features or pictures"):
         client.infer()
-    with pytest.raises(UnreadableFile, match="does not answer"):
-        Client("http://127.0.0.1:1", TOKEN, retries=0).streams()
+    with (
+        Client("http://127.0.0.1:1", TOKEN, retries=0) as other,
+        pytest.raises(UnreadableFile, match="does not answer"),
+    ):
+        other.streams()

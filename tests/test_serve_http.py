@@ -6,6 +6,7 @@ import math
 import re
 import socket
 import time
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 
 import numpy as np
@@ -84,12 +85,11 @@ def test_no_route_answers_without_a_token(server):
             {"Authorization": TOKEN},
             {"Cookie": f"pta_login={TOKEN}"},
         ):
-            connection = HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
-            connection.request(method, path, b"{}" if method == "POST" else None, headers)
-            answer = connection.getresponse()
-            assert answer.status == 401, (method, path)
-            assert answer.headers["www-authenticate"] == "Bearer"
-            connection.close()
+            with closing(HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
+                connection.request(method, path, b"{}" if method == "POST" else None, headers)
+                with connection.getresponse() as answer:
+                    assert answer.status == 401, (method, path)
+                    assert answer.headers["www-authenticate"] == "Bearer"
 
 
 def test_the_routes_are_those_of_the_issue(server):
@@ -354,10 +354,13 @@ def test_a_client_that_leaves_in_the_middle_of_a_body_leaves_nothing(server):
 # -- what is told ---------------------------------------------------------------------------------------------------
 
 
+@contextmanager
 def events(server, name="default", **headers):
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
-    connection.request("GET", f"/streams/{name}/events", headers={"Authorization": f"Bearer {server.token}", **headers})
-    return connection, connection.getresponse()
+    own = {"Authorization": f"Bearer {server.token}"}
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
+        connection.request("GET", f"/streams/{name}/events", headers={**own, **headers})
+        with connection.getresponse() as answer:
+            yield answer
 
 
 def next_event(answer):
@@ -368,36 +371,33 @@ def next_event(answer):
 
 
 def test_events_begin_with_a_whole_summary_and_follow_what_happens(server):
-    connection, answer = events(server)
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    first = next_event(answer)
-    summary = json.loads(first["data"])
-    assert int(first["id"]) == summary["sequence"]
-    assert {"classes", "sources", "timeline", "changed", "position"} <= summary.keys()
-    server.infer(good(server), parameters={"source": "left"})
-    later = next_event(answer)
-    while int(later["id"]) == summary["sequence"]:
+    with events(server) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        first = next_event(answer)
+        summary = json.loads(first["data"])
+        assert int(first["id"]) == summary["sequence"]
+        assert {"classes", "sources", "timeline", "changed", "position"} <= summary.keys()
+        server.infer(good(server), parameters={"source": "left"})
         later = next_event(answer)
-    assert int(later["id"]) == summary["sequence"] + 1
-    assert json.loads(later["data"])["position"] == summary["position"] + 1
-    connection.close()
+        while int(later["id"]) == summary["sequence"]:
+            later = next_event(answer)
+        assert int(later["id"]) == summary["sequence"] + 1
+        assert json.loads(later["data"])["position"] == summary["position"] + 1
     # Who comes back after a gap gets one whole summary; who missed nothing waits for the next.
-    connection, answer = events(server, **{"Last-Event-ID": first["id"]})
-    assert int(next_event(answer)["id"]) == summary["sequence"] + 1
-    connection.close()
+    with events(server, **{"Last-Event-ID": first["id"]}) as answer:
+        assert int(next_event(answer)["id"]) == summary["sequence"] + 1
 
 
 def test_events_end_with_their_stream(server):
     server.ask("PUT", "/streams/short")
-    connection, answer = events(server, "short")
-    next_event(answer)
-    server.ask("DELETE", "/streams/short")
-    event = next_event(answer)
-    while "event" not in event:
+    with events(server, "short") as answer:
+        next_event(answer)
+        server.ask("DELETE", "/streams/short")
         event = next_event(answer)
-    assert event["event"] == "gone"
-    assert answer.read() == b""
-    connection.close()
+        while "event" not in event:
+            event = next_event(answer)
+        assert event["event"] == "gone"
+        assert answer.read() == b""
 
 
 def test_metrics_have_their_documented_names_and_no_stream(server):

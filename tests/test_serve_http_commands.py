@@ -113,10 +113,35 @@ def test_a_proxy_s_prefix_is_in_the_cookie(server):
     assert "Path=/pta" in answer.headers["set-cookie"]
 
 
+def test_a_file_or_pipe_is_told_where_the_token_is_and_not_the_token(server):
+    said = server.said.read_text()
+    assert said == f"{server.url}/ (sign in with the token in {server.folder / 'token'})\n"
+    assert server.token not in said + server.log.read_text()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a terminal is POSIX")
+def test_a_terminal_is_shown_the_login_link(pets, tmp_path):
+    ours, theirs = os.openpty()
+    call = [sys.executable, "-m", "pta", "serve", "--features-only", str(pets), "--data", "state", "--port", "0"]
+    with os.fdopen(ours) as terminal, os.fdopen(theirs, "w") as stdout:
+        started = subprocess.Popen(call, cwd=tmp_path, stdout=stdout, stderr=subprocess.DEVNULL)
+        try:
+            address, token = terminal.readline().strip().split("/#token=")
+        finally:
+            started.kill()
+            started.wait(PATIENCE)
+    assert address.startswith("http://127.0.0.1:")
+    assert token == (tmp_path / "state" / "token").read_text().strip()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((), "--data is required"),
+        (
+            ("--no-journal", "--features-only", "PETS"),
+            "a new token is shown on a terminal only; --token-file names one",
+        ),
         (("--data", "d"), "--classes is required"),
         (("--data", "d", "--features-only", "PETS", "--classes", "a,b"), "leave one of the two out"),
         (("--data", "d", "--features-only", "PETS", "--name", "a/b"), "--name a/b"),

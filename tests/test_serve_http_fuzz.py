@@ -6,6 +6,7 @@
 import json
 import os
 import random
+from contextlib import closing
 from http.client import HTTPConnection
 
 import pytest
@@ -139,18 +140,17 @@ def random_request(random, samples):
 
 def test_mutated_bodies_are_answered_or_refused(server):
     chance = random.Random(int(os.environ.get("PTA_FUZZ_SEED", "1")))
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     seen = set()
-    for number in range(BODIES):
-        body, headers = random_request(chance, server.samples)
-        version = server.service.version("default")
-        before = server.state() if number % 20 == 0 else None
-        connection.request("POST", INFER, body, {"Authorization": f"Bearer {TOKEN}", **headers})
-        answer = connection.getresponse()
-        require_documented(answer.status, answer.read())
-        seen.add(answer.status)
-        if answer.status >= 400:
-            assert server.service.version("default") == version, body
-            assert before is None or server.state() == before, body
-    connection.close()
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
+        for number in range(BODIES):
+            body, headers = random_request(chance, server.samples)
+            version = server.service.version("default")
+            before = server.state() if number % 20 == 0 else None
+            connection.request("POST", INFER, body, {"Authorization": f"Bearer {TOKEN}", **headers})
+            answer = connection.getresponse()
+            require_documented(answer.status, answer.read())
+            seen.add(answer.status)
+            if answer.status >= 400:
+                assert server.service.version("default") == version, body
+                assert before is None or server.state() == before, body
     assert {200, 409, 422} <= seen

@@ -36,7 +36,9 @@ def server(pets, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def triton(server):
-    return Triton(server)
+    triton = Triton(server)
+    yield triton
+    triton.client.close()
 
 
 @pytest.fixture(scope="module")

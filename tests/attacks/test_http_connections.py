@@ -9,11 +9,9 @@ from http.client import HTTPConnection
 import pytest
 from http_serving import features, journal_rows, process, serving, until_closed
 from processes import PATIENCE
-from serving import features as rows_of
-from serving import request
+from serving import ask, open_service
 
 from pta.errors import InvalidParameter
-from pta.serve.journal import Journal
 from pta.serve.journal_rows import JournalFailed
 from pta.serve.open_files import affordable_connections
 
@@ -186,16 +184,18 @@ def test_an_erasure_for_which_there_is_no_file_changes_nothing(pets, tmp_path):
         assert server.infer(SAMPLE, parameters={"source": "left"}).status == 200
         before = server.state()
         headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
-        connection.connect()
+        connection.request("GET", "/v2", headers=headers)  # so that the service has taken the connection
+        with connection.getresponse() as answer:
+            assert answer.read()
         with no_file_left(server.process.pid):
             for method, path, body in (
                 ("POST", "/streams/default/unlearn", b'{"source": "left", "erase": true}'),
                 ("DELETE", "/streams/default", b""),
             ):
                 connection.request(method, path, body, headers)
-                answer = connection.getresponse()
-                assert answer.status == 503
-                assert "nothing was changed: too many files are open" in json.loads(answer.read())["error"]
+                with connection.getresponse() as answer:
+                    assert answer.status == 503
+                    assert "nothing was changed: too many files are open" in json.loads(answer.read())["error"]
         assert server.state() == before
         assert server.infer(SAMPLE, parameters={"learn": True}).status == 200
         erased = server.ask("POST", "/streams/default/unlearn", {"source": "left", "erase": True})
@@ -204,29 +204,12 @@ def test_an_erasure_for_which_there_is_no_file_changes_nothing(pets, tmp_path):
 
 
 def test_an_erasure_that_ends_for_want_of_a_file_does_not_end_writing(tmp_path):
-    from pta.serve.service import Service
-
-    def lowest_free():
-        with open("/dev/null") as file:
-            return file.fileno()
-
-    from serving import open_service
-
     with open_service(tmp_path) as service:
-        assert isinstance(service, Service)
-        assert service.submit(request(rows_of(0, 2), source="left")).result().learned
-        journal = service._journal
-        assert isinstance(journal, Journal)
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        free = lowest_free()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
-        try:
-            with pytest.raises(JournalFailed, match="the rows are deleted, but their bytes may still be in"):
-                journal.erase(1, "left", 2)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        assert journal.read_only is None
-        assert service.submit(request(rows_of(1, 2), learn="true")).result().learned
+        assert ask(service, 0, count=2, source="left").learned
+        with no_file_left(0), pytest.raises(JournalFailed, match="the rows are deleted, but their bytes may still be"):
+            service._journal.erase(1, "left", 2)
+        assert service._journal.read_only is None
+        assert ask(service, 1, learn="true").learned
 
 
 @pytest.mark.extensive

@@ -1,4 +1,4 @@
-"""Heads, trailers and answers on the wire: what is too long or ambiguous is refused, and what is refused is not read on."""
+"""Heads and trailers that are too long or ambiguous are refused, and after a refusal nothing more is read."""
 
 import json
 import socket

@@ -5,6 +5,7 @@ import time
 import uuid
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
@@ -148,7 +149,8 @@ class Client:
         while True:
             tries, wait = tries + 1, 0.1 * 2**tries
             try:
-                self._connection.request(method, self._root + path, body, {**self._headers, **(headers or {})})
+                with suppress(BrokenPipeError, ConnectionResetError):  # a refusal may come before all is sent
+                    self._connection.request(method, self._root + path, body, {**self._headers, **(headers or {})})
                 answer = self._connection.getresponse()
                 content = answer.read()
             except (OSError, HTTPException) as error:
