@@ -1,5 +1,6 @@
 """The compiled step for one sample: the rule of the oracle and of the other engines, or nothing at all."""
 
+import errno
 import sys
 from dataclasses import asdict
 
@@ -17,7 +18,7 @@ from pta.engines import Rule
 from pta.engines.compiled_step import CompiledStep
 from pta.errors import InvalidSamples
 
-pytest.importorskip("numba")
+numba = pytest.importorskip("numba")
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 
 
@@ -235,3 +236,21 @@ def test_without_numba_one_sample_takes_the_other_step(monkeypatch):
     adapter = pta_of(stream)
     step_one_by_one(adapter.step, stream.features)
     assert adapter.position == 5
+
+
+def test_without_a_folder_for_compiled_code_every_process_compiles(monkeypatch):
+    """As in a container with a read-only file system, for a user who has no home."""
+
+    def refuse(locator):
+        raise PermissionError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("numba.core.caching._CacheLocator.ensure_cache_path", refuse)
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(cache=True)(unchanged)
+    from pta.compiled import compiled  # here, because it cannot be imported without numba
+
+    assert compiled(nogil=True)(unchanged)(3) == 3
+
+
+def unchanged(number):
+    return number

@@ -97,13 +97,38 @@ def test_the_interval_of_the_gain_is_that_of_the_mean_over_five_orders(result):
     assert gains[0] == pytest.approx(result.gain)
     assert low < np.mean(gains) < high
     zero_shot, right = result.zero_shot, np.zeros((5, LIMIT))
-    for row, run in zip(right, (result.pta, *result.reordered), strict=True):
+    again = [run for run in result.reordered if run.method == "pta"]
+    for row, run in zip(right, (result.pta, *again), strict=True):
         row[run.order] = run.predictions == result.labels[run.order]
     before = np.empty(LIMIT)
     before[zero_shot.order] = zero_shot.predictions == result.labels[zero_shot.order]
     drawn = np.random.default_rng(7).integers(LIMIT, size=(4000, LIMIT))
     means = 100 * (right.mean(axis=0) - before)[drawn].mean(axis=1)
     assert (low, high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.3)
+
+
+def test_the_time_of_a_sample_is_the_median_over_the_orders_and_stands_beside_the_encoders(result):
+    def took(run, seconds):
+        return replace(run, seconds=seconds)
+
+    later = {"clip": iter((5, 1, 2, 9)), "pta": iter((30, 10, 20, 90))}
+    timed = replace(
+        result,
+        zero_shot=took(result.zero_shot, 3),
+        pta=took(result.pta, 40),
+        others=tuple(took(run, 70) for run in result.others),
+        reordered=tuple(took(run, next(later[run.method])) for run in result.reordered),
+        encoder_microseconds=1234.5,
+    )
+    assert not any(next(rest, None) for rest in later.values())
+    shown = [timed.microseconds(run) for _, run, _ in timed.runs]
+    assert shown == pytest.approx([1e6 * seconds / LIMIT for seconds in (3, 30, *[70] * len(result.others))])
+    assert [method["microseconds_per_sample"] for method in timed.summary()["methods"]] == shown
+    screen = io.StringIO()
+    command.Console(file=screen, width=100).print(command._table(timed))
+    assert "µs per sample" in screen.getvalue()
+    assert "12,000 " in screen.getvalue()
+    assert "The encoder takes 1,234 µs per image" in command._speed(timed)
 
 
 def test_progress_is_told_up_to_the_last_image():
@@ -254,8 +279,10 @@ def test_the_command_prints_a_plain_table_and_writes_report_and_json(pta, tmp_pa
     assert not {"\x1b", "\r"} & set(done.stdout + done.stderr)
     assert (tmp_path / "r.html").read_text(encoding="utf-8") == render_report(expected)
     told, numbers = json.loads((tmp_path / "r.json").read_text()), expected.summary()
-    for method in (*told["methods"], *numbers["methods"]):
-        assert method.pop("samples_per_second") == pytest.approx(200 / method.pop("seconds"))
+    for measured in (*told["methods"], *numbers["methods"]):
+        assert measured.pop("microseconds_per_sample") > 0
+    for measured in (told, numbers):
+        assert measured.pop("encoder_microseconds_per_sample") > 0
     assert told == numbers | {"report": str(tmp_path / "r.html")}
     monkeypatch.setattr(command, "run_demo", lambda *args, **kwargs: expected)
     printed = pta("demo", "--report", tmp_path / "r.html", "--json", "-").stdout

@@ -36,6 +36,12 @@ def test_every_advised_extra_exists():
     assert how_to_install("hf") == "run pip install -e '.[hf]' in the clone of pta"
 
 
+def test_the_base_install_compiles_ptas_steps():
+    assert any(one.startswith("numba>=") for one in PYPROJECT["project"]["dependencies"])
+    for path, text in read("*.md", "docs/*.md", "deploy/*", "Makefile", "src/pta/**/*.py").items():
+        assert not re.search(r"extra `fast`|\[(?:\w+,)*fast[],]", text) or path.name == "CHANGELOG.md", path
+
+
 def test_licences_of_packaged_data_travel_with_the_package():
     notice, *others = [ROOT / path for path in PYPROJECT["project"]["license-files"] if path.startswith("src/pta/")]
     assert not others

@@ -39,7 +39,7 @@ _LONGEST_NPY_HEADER = 2**14  # numpy itself refuses more than 10,000 letters
 def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file so that readers see the old or the new content, never a part, even if the process is killed.
 
-    File and folder are synced, so a written file survives a power failure if the disk keeps what it says it has written.
+    File and folder are synced: it survives a power failure as far as the disk keeps what it says it has written.
     """
     target = as_path(path)
     temporary, file = _beside(target)

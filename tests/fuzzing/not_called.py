@@ -18,7 +18,7 @@ _REASONS = {
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
         "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit "
-        "pta.host_readable pta.images.baseline pta.images.decoders pta.images.ragged pta.images.ragged_kernel "
+        "pta.compiled pta.host_readable pta.images.baseline pta.images.decoders pta.images.ragged pta.images.ragged_kernel "
         "pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
     ),
     "through create_adapter, step and save": (
