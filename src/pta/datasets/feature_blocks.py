@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from pta.errors import UnreadableFile
-from pta.files import exists, read_json, read_tensors
+from pta.files import exists, read_json, read_tensors, understanding
+from pta.memory import require_memory
 
 _ABOUT = "about.json"
 
@@ -28,12 +29,14 @@ def read_blocks(folder: Path, by_sample: tuple[str, ...]) -> tuple[dict[str, Any
         raise UnreadableFile(f"{folder / _ABOUT} does not describe feature blocks")
     if not about.get("finished"):
         raise UnreadableFile(f"{folder} is not finished; run its pta extract again")
-    names = [f"{start:012d}-{stop:012d}.safetensors" for start, stop in about["blocks"]]
-    blocks = [_block(folder / name, about["run"]) for name in names]
-    filled = [arrays for arrays, _ in blocks if len(arrays["numbers"])]
-    joined = {name: torch.cat([one[name] for one in filled]) for name in by_sample if name in filled[0]}
-    paths = [path for one in filled for path in json.loads(one["paths"].numpy().tobytes())]
-    return {**filled[0], **joined, "paths": np.array(paths)}, blocks[0][1]
+    with understanding(folder, "folder of feature blocks"):
+        files = [folder / f"{start:012d}-{stop:012d}.safetensors" for start, stop in about["blocks"]]
+        require_memory(folder, sum(file.stat().st_size for file in files if exists(file)))
+        blocks = [_block(file, about["run"]) for file in files]
+        filled = [arrays for arrays, _ in blocks if len(arrays["numbers"])]
+        joined = {name: torch.cat([one[name] for one in filled]) for name in by_sample if name in filled[0]}
+        paths = [path for one in filled for path in json.loads(one["paths"].numpy().tobytes())]
+        return {**filled[0], **joined, "paths": np.array(paths)}, blocks[0][1]
 
 
 def _block(path: Path, run: str) -> tuple[dict[str, Any], dict[str, Any]]:

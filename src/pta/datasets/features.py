@@ -23,14 +23,15 @@ from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
 from pta.datasets.feature_blocks import is_feature_folder, read_blocks
-from pta.errors import InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
+from pta.errors import InvalidClassifier, InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
 from pta.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
-from pta.memory import require_memory
+from pta.memory import require_unpackable
 from pta.plain import plain_number, plain_tensor
 from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
 _OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels", "paths")
+_PACKED_BY_NUMPY = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 STORED_AS = {
     "features": "image_features",
     "views": "view_features",
@@ -113,7 +114,7 @@ def load_features(path: str | Path) -> FeatureFile:
         names = arrays["classnames"]
         classifier = ZeroShotClassifier(
             arrays["text_features"],
-            names.tolist() if isinstance(names, np.ndarray) else names,
+            _listed(names) if isinstance(names, np.ndarray) else names,
             scale=_number("scale", arrays.get("scale", 100.0)),
             bias=_number("bias", arrays.get("bias", 0.0)),
         )
@@ -164,7 +165,9 @@ def _read_npz(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
         wanted = {key: entries[key] for key in (*_REQUIRED, *_OPTIONAL) if key in entries}
-        require_memory(path, sum(entry.file_size for entry in wanted.values()))
+        if any(entry.compress_type not in _PACKED_BY_NUMPY for entry in wanted.values()):
+            raise UnreadableFile(f"{path} is packed in a way that numpy does not use; save it with np.savez")
+        require_unpackable(path, sum(entry.file_size for entry in wanted.values()))
         return {key: _read_npy(archive, entry) for key, entry in wanted.items()}
 
 
@@ -195,12 +198,19 @@ def _labels(given: Any, count: int, classes: int) -> NDArray[np.int64] | None:
     return labels.numpy()
 
 
+def _listed(array: NDArray[Any]) -> Any:
+    """The texts of an array. One of several dimensions is refused: it can have any number of rows without a text."""
+    if array.ndim > 1:
+        raise InvalidClassifier(f"class names must be a list of texts, got an array of shape {array.shape}")
+    return array.tolist()
+
+
 def _paths(given: Any, count: int) -> tuple[str, ...] | None:
     """The names of samples, from an array of texts or from JSON as bytes."""
     if given is None:
         return None
     try:
-        paths = json.loads(given.numpy().tobytes()) if isinstance(given, Tensor) else given.tolist()
+        paths = json.loads(given.numpy().tobytes()) if isinstance(given, Tensor) else _listed(given)
     except (ValueError, RecursionError, AttributeError):
         paths = None
     if not isinstance(paths, list) or len(paths) != count or not all(isinstance(path, str) for path in paths):

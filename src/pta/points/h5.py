@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pta.errors import MissingPackage, UnreadableFile, how_to_install
 from pta.files import existing_file, understanding, write_atomically
-from pta.memory import require_memory
+from pta.memory import require_unpackable
 
 _LARGEST_CHUNK = 256 * 2**20  # bytes, of which a whole one is read for a single number
 _BUILT_IN_FILTERS = frozenset((1, 2, 3, 32000))  # deflate, shuffle, checksum, lzf; HDF5 loads others from libraries
@@ -42,7 +42,7 @@ def read_h5(path: str | Path) -> StoredClouds:
         if label.dtype.kind not in "iu" or label.shape not in ((count,), (count, 1)):
             what = f"{label.dtype} of shape {label.shape}"
             raise UnreadableFile(f"{path}: label must be a whole number for each of {count} clouds, got {what}")
-        require_memory(path, data.size * data.dtype.itemsize)
+        require_unpackable(path, data.size * data.dtype.itemsize)
         return StoredClouds(data[()], label[()].reshape(count).astype(np.int64))
 
 
