@@ -186,6 +186,7 @@ def _label(
             stream.save_if_due()
             return interrupted() is not None
 
+        is_refused = True
         try:
             with stream:
                 how |= {"first": start.progress.taken, "total": total, "stopping": stopping}
@@ -195,15 +196,17 @@ def _label(
                         warn(f"skipped: {failure}")
                     tally.add(part)
                     bar.update(task, completed=start.progress.taken, description=tally.sentence())
+            is_refused = total is None and not start.progress.taken
         finally:
             number = interrupted()
-            saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
-            for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
-                say(remark)
-            say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
+            if number or not is_refused or tally.samples or tally.skipped:
+                saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
+                for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
+                    say(remark)
+                say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
         if number:
             raise typer.Exit(128 + number)
-    if total is None and not start.progress.taken:
+    if is_refused:
         raise InvalidParameter("standard input was empty; - reads paths, one per line, or pictures with --frames")
 
 
