@@ -29,6 +29,8 @@ def place(tmp_path_factory):
     texts = {"classes.txt": NAMES, "tabs.txt": ["0\tcoat", "1\tbag"], "twice.txt": ["coat", "bag", "coat"]}
     texts |= {"comments.txt": ["# clothes", "coat", "  # and", "bag"], "heading.txt": ["classname", *NAMES]}
     texts |= {"numbers.txt": ["id,name", "0,coat", "1,bag"], "one.txt": ["# one", "coat"]}
+    texts |= {"bullets.txt": ["- coat", "- bag"], "quotes.txt": ['"coat"', '"bag"'], "commas.txt": ["coat,", "bag,"]}
+    texts |= {"counted.txt": ["0 coat", "1 bag"], "names.yaml": ["names:", "  0: coat", "  1: bag"]}
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines))
     (folder / "latin.txt").write_bytes("Stiefel\nHalbschuh für Männer".encode("latin-1"))
@@ -61,6 +63,11 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} --classes utf16-bare.txt", "iconv -f UTF-16 -t UTF-8 utf16-bare.txt"),
         (f"{PREDICT} --classes tabs.txt", "tabs.txt, line 1 has a tab; .* cut -f2 tabs.txt > classes.txt"),
         (f"{PREDICT} --classes numbers.txt", "numbers before its names; .* cut -d, -f2 numbers.txt > classes.txt"),
+        *(
+            (f"{PREDICT} --classes {name}.txt", f"{name}.txt, line 1: '.*' is more than a name; write only names")
+            for name in ("bullets", "quotes", "commas", "counted")
+        ),
+        (f"{PREDICT} --classes names.yaml", "names.yaml: write one class name per line into a text file"),
         (f"{PREDICT} --classes one.txt", "--classes one.txt names 1, but two or more classes are needed"),
         (f"{PREDICT} --classes cat", "no such file of class names: cat; a list has two or more classes with commas"),
         (f"{PREDICT} --classes twice.txt", "names 'coat' more than once"),
@@ -86,7 +93,9 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         ("predict - --frames --model embedded --classes classes.txt", "standard input was empty"),
         ("predict - --model embedded --classes classes.txt --method onzeta", r"--set onzeta.length=1000\), or samples"),
         ("compare missing.json", "no such record file: missing.json"),
-        ("compare rows.csv rows.csv", "records are JSON files of pta eval --json .*, not CSV"),
+        ("compare rows.csv rows.csv", "records are JSON files of pta eval --json .*, not csv"),
+        ("compare features.safetensors", "records are JSON files of pta eval --json .*, not safetensors"),
+        ("eval --features photos", "no feature files .* in photos; make one with pta extract photos --out FILE"),
         ("eval --features theirs.npz", "no image_features .* this one has X, y"),
         ("eval --features old.safetensors", "this one has anchored, classifier.anchors, knowledge, "),
         (f"{PREDICT} features.safetensors", "features.safetensors holds features .*; use pta eval --features"),

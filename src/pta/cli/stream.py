@@ -16,7 +16,10 @@ from pta.serve.client import Client
 from pta.serve.security import read_token
 
 stream = typer.Typer(
-    name="stream", help="List, show and change the streams of a running service.", add_completion=False
+    name="stream",
+    help="List, show and change the streams of a running service.",
+    add_completion=False,
+    no_args_is_help=True,
 )
 
 Server = Annotated[str, typer.Option(envvar="PTA_SERVER", help="Address of the service.")]
