@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from miniatures import build
 from photos import FASHION
 from PIL import Image
 
@@ -35,6 +36,7 @@ def place(tmp_path_factory):
         (folder / "photos" / name).mkdir(parents=True)
         Image.fromarray(FASHION.images[0]).save(folder / "photos" / name / "1.png")
     (folder / "empty").mkdir()
+    build("dtd", folder / "data")
     (folder / "classes.txt").write_text("coat\nbag\n")
     (folder / "other.txt").write_text("coat\nhat\n")
     (folder / "few.json").write_text(json.dumps({"coat": ["It is warm."]}))
@@ -52,7 +54,7 @@ def place(tmp_path_factory):
 PREDICT = "predict photos --classes classes.txt"
 EXTRACT = "extract photos --classes classes.txt --out x.safetensors"
 SERVE = "serve --classes classes.txt --no-journal --port 0"
-VERIFY = "verify hf:x --data ."
+VERIFY = "verify hf:x --data data"
 ADD = "state add-class old.safetensors hat --model hf:x"
 CLUSTER = "predict photos --classes classes.txt --cluster local --out labels"
 REPRODUCE = "reproduce table1 --data ."
@@ -157,6 +159,9 @@ REPRODUCE = "reproduce table1 --data ."
         (f"{EXTRACT} --views-from none", "none"),
         (f"{EXTRACT} --generated 3", "--generated needs --views-from"),
         (f"{VERIFY} --templates photo", "no published accuracies with templates photo"),
+        *((f"{line} --decode gpu", "--decode gpu needs") for line in (PREDICT, EXTRACT, VERIFY, REPRODUCE)),
+        ("verify hf:x --data empty", "no dataset could be measured in empty"),
+        ("verify hf:x --data empty --architecture RN50 --dataset dtd", "no dataset could be measured in empty"),
         (f"{VERIFY} --dataset dtdd", "did you mean 'dtd'"),
         (f"{VERIFY} --templates dpe", "needs --descriptions FOLDER"),
         (f"{VERIFY} --descriptions none", "--descriptions none: no such folder"),

@@ -29,6 +29,8 @@ def place(tmp_path_factory):
     texts = {"classes.txt": NAMES, "tabs.txt": ["0\tcoat", "1\tbag"], "twice.txt": ["coat", "bag", "coat"]}
     texts |= {"comments.txt": ["# clothes", "coat", "  # and", "bag"], "heading.txt": ["classname", *NAMES]}
     texts |= {"numbers.txt": ["id,name", "0,coat", "1,bag"], "one.txt": ["# one", "coat"]}
+    texts |= {"bullets.txt": ["- coat", "- bag"], "quotes.txt": ['"coat"', '"bag"'], "commas.txt": ["coat,", "bag,"]}
+    texts |= {"counted.txt": ["0 coat", "1 bag"], "names.yaml": ["names:", "  0: coat", "  1: bag"]}
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines))
     (folder / "latin.txt").write_bytes("Stiefel\nHalbschuh für Männer".encode("latin-1"))
@@ -36,6 +38,11 @@ def place(tmp_path_factory):
     (folder / "utf16-bare.txt").write_bytes("coat\nbag".encode("utf-16-le"))
     (folder / "party.mp4").write_bytes(b"\0\0\0\x20ftypisom")
     (folder / "rows.csv").write_text("index,label\n0,1\n")
+    (folder / "phone").mkdir()
+    for name in ("cat.HEIC", "cat.avif", "features.safetensors", "phone/1.heic"):
+        (folder / name).touch()
+    (folder / "heic.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    (folder / "token").write_text("0123456789abcdef")
     np.savez(folder / "theirs.npz", X=np.eye(3), y=np.arange(3))
     pta.Classifier("embedded", ["coat", "bag", "shirt"], cache=None).save(folder / "old.safetensors")
     return folder
@@ -56,6 +63,11 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} --classes utf16-bare.txt", "iconv -f UTF-16 -t UTF-8 utf16-bare.txt"),
         (f"{PREDICT} --classes tabs.txt", "tabs.txt, line 1 has a tab; .* cut -f2 tabs.txt > classes.txt"),
         (f"{PREDICT} --classes numbers.txt", "numbers before its names; .* cut -d, -f2 numbers.txt > classes.txt"),
+        *(
+            (f"{PREDICT} --classes {name}.txt", f"{name}.txt, line 1: '.*' is more than a name; write only names")
+            for name in ("bullets", "quotes", "commas", "counted")
+        ),
+        (f"{PREDICT} --classes names.yaml", "names.yaml: write one class name per line into a text file"),
         (f"{PREDICT} --classes one.txt", "--classes one.txt names 1, but two or more classes are needed"),
         (f"{PREDICT} --classes cat", "no such file of class names: cat; a list has two or more classes with commas"),
         (f"{PREDICT} --classes twice.txt", "names 'coat' more than once"),
@@ -81,9 +93,20 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         ("predict - --frames --model embedded --classes classes.txt", "standard input was empty"),
         ("predict - --model embedded --classes classes.txt --method onzeta", r"--set onzeta.length=1000\), or samples"),
         ("compare missing.json", "no such record file: missing.json"),
-        ("compare rows.csv rows.csv", "records are JSON files of pta eval --json .*, not CSV"),
+        ("compare rows.csv rows.csv", "records are JSON files of pta eval --json .*, not csv"),
+        ("compare features.safetensors", "records are JSON files of pta eval --json .*, not safetensors"),
+        ("eval --features photos", "no feature files .* in photos; make one with pta extract photos --out FILE"),
         ("eval --features theirs.npz", "no image_features .* this one has X, y"),
         ("eval --features old.safetensors", "this one has anchored, classifier.anchors, knowledge, "),
+        (f"{PREDICT} features.safetensors", "features.safetensors holds features .*; use pta eval --features"),
+        (f"{PREDICT} theirs.npz", "theirs.npz is a feature file, not an image; use pta eval --features theirs.npz"),
+        ("extract features.safetensors --model embedded --out x.safetensors", "use pta eval --features"),
+        (f"{PREDICT} cat.HEIC", "pta does not read .heic files; convert them, .*: magick cat.HEIC cat.jpg"),
+        (f"{PREDICT} cat.avif", "pta does not read .avif files; convert them, .*: magick cat.avif cat.jpg"),
+        (PREDICT.replace("photos", "heic.jpg"), "heic.jpg: it is a HEIC or AVIF photograph, .*; convert it"),
+        (f"{PREDICT} phone", "no images in phone"),
+        ("stream list", "--token-file .or PTA_TOKEN_FILE. is required: .* a running pta serve.* PTA_SERVER"),
+        ("stream list --token-file token --server http://127.0.0.1:9", "is pta serve running there. PTA_SERVER or"),
         (f"{PREDICT} --log-file none/log.txt", "--log-file none/log.txt cannot be written: no such file or directory"),
     ],
 )
@@ -116,6 +139,40 @@ def test_comments_in_a_class_file_are_skipped_and_said(pta, place):
     assert "pta: comments.txt: 2 lines that begin with # are comments, not classes\n" in done.stderr
     assert "warning" not in done.stderr
     assert "#" not in done.stdout
+
+
+def test_photographs_that_are_not_read_are_left_out_of_a_folder_with_a_warning(pta, place, tmp_path):
+    (tmp_path / "mixed").mkdir()
+    for name in ("1.heic", "2.heic", "3.png", "notes.txt"):
+        (tmp_path / "mixed" / name).write_bytes((place / "photos" / "0.png").read_bytes())
+    done = pta("predict", "mixed", "--model", "embedded", "--classes", place / "classes.txt")
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1)
+    told = "warning: 2 files are left out: pta does not read .heic files; convert them"
+    assert sum(told in line for line in done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("line", ["predict - --frames", "predict heic.jpg", "predict -"])
+def test_a_refused_run_prints_no_count_of_images(pta, place, line):
+    done = pta(*line.split(), "--model", "embedded", "--classes", "classes.txt", cwd=place)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_features_without_labels_are_evaluated_and_it_is_said_what_to_do(pta, tmp_path):
+    rng = np.random.default_rng(1)
+    arrays = {"image_features": rng.normal(size=(8, 4)), "text_features": np.eye(2, 4), "classnames": ["cat", "dog"]}
+    np.savez(tmp_path / "wild.npz", **arrays)
+    done = pta("eval", "--features", "wild.npz")
+    assert done.returncode == 0
+    told = "wild has no labels, so accuracies are unknown; --predictions DIR writes the answers; for labels, give pta"
+    assert done.stderr.count(told) == 1
+
+
+@pytest.mark.parametrize("line", ["", "predict", "state", "state add-class", "stream", "stream list", "datasets check"])
+def test_h_shows_the_help(pta, line):
+    short, long = (pta(*line.split(), option) for option in ("-h", "--help"))
+    assert (short.returncode, short.stdout) == (0, long.stdout)
+    assert "Usage:" in short.stdout
 
 
 def test_a_quoted_pattern_is_what_it_matches(place):

@@ -21,6 +21,7 @@ from pta.cli.state import state_table
 from pta.datasets.features import load_features
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch
 from pta.files import load_tensors
+from pta.inference.live_classifier import Classifier
 
 NEWT = 2  # a class of the pets
 
@@ -266,6 +267,17 @@ def test_a_class_is_added_by_the_model_and_pictures_go_on_with_it(pta, tmp_path)
     done = pta(*stream, "--classes", "classes.txt")
     assert done.returncode == 0, done.stderr
     assert names[-1] in {json.loads(line)["label"] for line in done.stdout.splitlines()}
+
+
+def test_a_class_is_added_by_the_model_of_the_environment_unless_features_are_given(pta, pets, tmp_path, monkeypatch):
+    monkeypatch.setenv("PTA_MODEL", "embedded")
+    Classifier("embedded", ["coat", "bag"], cache=None).save(tmp_path / "two.safetensors")
+    assert pta("state", "add-class", "two.safetensors", "dress").returncode == 0
+    assert load_adapter(tmp_path / "two.safetensors").classifier.class_names == ("coat", "bag", "dress")
+    other = pta("state", "add-class", "two.safetensors", "newt", "--features", pets)
+    assert "the text feature has 16 dimensions" in other.stderr
+    monkeypatch.delenv("PTA_MODEL")
+    assert "give --features FILE or --model MODEL" in pta("state", "add-class", "two.safetensors", "sandal").stderr
 
 
 def test_states_and_segments_are_merged_and_it_is_said_what_is_exact(state, tmp_path, animals):

@@ -109,12 +109,13 @@ def test_the_command_tells_the_same_from_the_different_by_its_exit_code(pta, tmp
     ("arguments", "complaint"),
     [
         (("--data", "nowhere"), "--data nowhere: no such folder"),
-        (("--data", "."), "no published accuracies of embedded with templates clip; there are ViT"),
+        (("--data", "data"), "no published accuracies of embedded with templates clip; there are ViT"),
         (("--data", ".", "--architecture", "RN50"), "could be measured"),
         (("--data", ".", "--architecture", "RN50", "--dataset", "dtdd"), "did you mean 'dtd'?"),
     ],
 )
-def test_nothing_to_compare_is_the_users_mistake(pta, arguments, complaint):
+def test_nothing_to_compare_is_the_users_mistake(pta, tmp_path, arguments, complaint):
+    build("dtd", tmp_path / "data")
     done = pta("verify", "embedded", *arguments)
     assert done.returncode == 2
     assert complaint in done.stderr

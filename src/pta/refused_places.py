@@ -2,17 +2,19 @@
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from pta.errors import UnreadableFile
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 _STREAMS = ("rtsp", "rtmp", "udp", "srt")
+_PHOTOS = (".heic", ".heif", ".avif")
 _VIDEOS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv")
 
 
 def require_place_with_samples(given: str) -> None:
-    """Refuse a URL and a video.
+    """Refuse a URL, a video, a photograph in a format that is not read, and a file of features or of a state.
 
     >>> require_place_with_samples("https://example.org/a b.jpg")
     Traceback (most recent call last):
@@ -21,6 +23,32 @@ def require_place_with_samples(given: str) -> None:
     url = _URL.match(given)
     if url and url[1].lower() not in _STREAMS:
         raise UnreadableFile(f"pta does not read URLs; download it first: curl -fLO {shlex.quote(given)}")
-    if url or PurePath(given).suffix.lower() in _VIDEOS:
+    ending = PurePath(given).suffix.lower()
+    if is_unread_photo(given):
+        raise UnreadableFile(how_to_convert(given))
+    if ending == ".safetensors":
+        raise UnreadableFile(f"{given} holds features or a state, not samples; use pta eval --features, or --state")
+    if url or ending in _VIDEOS:
         frames = f"ffmpeg -i {shlex.quote(given)} -r 2 -f image2pipe -c:v mjpeg -"
         raise UnreadableFile(f"pta does not read videos; pipe the frames: {frames} | pta predict - --frames …")
+
+
+def is_unread_photo(name: str) -> bool:
+    """Whether a file has the ending of a photograph in a format that is not read."""
+    return PurePath(name).suffix.lower() in _PHOTOS
+
+
+def how_to_convert(name: str) -> str:
+    """What to do with a photograph in a format that is not read.
+
+    >>> how_to_convert("a.heic")
+    'pta does not read .heic files; convert them, e.g. with ImageMagick: magick a.heic a.jpg'
+    """
+    path = PurePath(name)
+    command = f"magick {shlex.quote(name)} {shlex.quote(str(path.with_suffix('.jpg')))}"
+    return f"pta does not read {path.suffix.lower()} files; convert them, e.g. with ImageMagick: {command}"
+
+
+def left_out(names: Sequence[str]) -> str:
+    """A line about such photographs that are left out of a folder."""
+    return f"{len(names):,} files are left out: {how_to_convert(names[0])}"

@@ -19,6 +19,7 @@ app = typer.Typer(
     cls=LazyGroup,
     help="Test-time adaptation of vision-language models: better zero-shot predictions from an unlabelled stream.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},  # of the commands, too
     pretty_exceptions_enable=False,
 )
 register(app)

@@ -25,6 +25,11 @@ from pta.evaluation.stream import Stream
 from pta.files import make_folder
 from pta.views import confident_mean
 
+_WITHOUT_LABELS = (
+    "--predictions DIR writes the answers; for labels, give pta extract a folder with one sub-folder per class, or a "
+    ".csv of path,label"
+)
+
 
 def evaluate(
     features: options.Features,
@@ -102,6 +107,9 @@ def evaluate(
     for evaluation in done:
         for remark in evaluation.run.remarks:
             say(f"{evaluation.data.name}, seed {evaluation.seed}: {remark}")
+    for data in datasets:
+        if data.labels is None:
+            say(f"{data.name} has no labels, so accuracies are unknown; {_WITHOUT_LABELS}")
     if write_json(json, [evaluation.record() for evaluation in done]):
         print_table(_table(work, len(seeds), done), keys=2)
 

@@ -15,8 +15,9 @@ from pta.cli.messages import say, warn
 from pta.cli.output import progress, require_place, write_json
 from pta.datasets.generated import USUAL_COUNT, find_generated
 from pta.datasets.sample_set import SampleSet
-from pta.encoders import DEFAULT_MODEL
+from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter
+from pta.inference.decoding import require_decoder
 from pta.inference.extract import Extraction, require_feature_file, require_modality
 from pta.inference.extract import extract as extract_features
 from pta.inference.open_source import open_source
@@ -99,6 +100,7 @@ def extract(
         pictures = Pictures(source, named, device, reading, on_error)
         extract_on_cluster(on, pictures, names, templates, descriptions, replace)
         return
+    require_decoder(decode, named.modality, find_device(device))
     images = _open(source, data, names, named)
     if views_from is not None:
         reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated or USUAL_COUNT))

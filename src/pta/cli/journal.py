@@ -10,7 +10,12 @@ from pta.cli.output import print_lines, require_place, write_json
 from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import check_folder
 
-journal = typer.Typer(name="journal", help="Check or back up the journal of a data folder.", add_completion=False)
+journal = typer.Typer(
+    name="journal",
+    help="Check or back up the journal of a data folder.",
+    add_completion=False,
+    no_args_is_help=True,
+)
 
 Data = Annotated[Path, typer.Option(help="The data folder of the service, which may be running.")]
 

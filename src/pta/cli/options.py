@@ -132,6 +132,8 @@ USUAL_BLOCK = 65_536
 USUAL_DECODE_MEMORY = DECODE_MEMORY / 2**30
 
 _SUFFIXES = (".npz", ".safetensors")
+_OTHER_FORMATS = (".json", ".yaml", ".yml", ".toml", ".xml")
+_MARKED = re.compile(r"""[-*•]\s|["'].*["'],?$|.*[,;]$""")  # of a list with bullets, quotes, or commas at the ends
 _LARGEST = 16 * 2**20  # bytes of class names
 
 
@@ -152,7 +154,8 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
             continue
         inside = sorted(path for path in place.iterdir() if path.suffix in _SUFFIXES) if place.is_dir() else [place]
         if not inside:
-            raise UnreadableFile(f"no feature files ({', '.join(_SUFFIXES)}) in {place}")
+            todo = f"make one with pta extract {shlex.quote(str(place))} --out FILE.safetensors"
+            raise UnreadableFile(f"no feature files ({', '.join(_SUFFIXES)}) in {place}; {todo}")
         yield from inside
 
 
@@ -192,7 +195,9 @@ def _is_comment(line: str) -> bool:
 
 
 def _require_bare_names(file: str, lines: Sequence[str]) -> None:
-    """Refuse a table where there should be one name per line."""
+    """Refuse a table, a list with marks or another format where there should be one name per line."""
+    if Path(file).suffix.lower() in _OTHER_FORMATS:
+        raise UnreadableFile(f"--classes {file}: write one class name per line into a text file")
     bare = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip() and not _is_comment(line)}
     if len(bare) == 1 and "," in next(iter(bare.values())):
         raise UnreadableFile(f"{file} has one line with commas; write one class name per line")
@@ -201,6 +206,21 @@ def _require_bare_names(file: str, lines: Sequence[str]) -> None:
             raise UnreadableFile(f"{file}, line {number} has a tab; {_only_names(file, 'cut -f2')}")
     if len(bare) > 1 and all(re.match(r"\d+\s*,", line) for line in [*bare.values()][1:]):  # the first may be a heading
         raise UnreadableFile(f"{file} has numbers before its names; {_only_names(file, 'cut -d, -f2')}")
+    if bare and (all(map(_MARKED.match, bare.values())) or _is_counted([*bare.values()])):
+        number, line = next(iter(bare.items()))
+        raise UnreadableFile(
+            f"{file}, line {number}: {shown(line)} is more than a name; write only names, one per line"
+        )
+
+
+def _is_counted(lines: Sequence[str]) -> bool:
+    """Whether every line begins with its number, counted from 0 or 1.
+
+    >>> _is_counted(["0 cat", "1 dog"]), _is_counted(["1 cent", "10 cent"])
+    (True, False)
+    """
+    numbers = [int(found[1]) for line in lines if (found := re.match(r"(\d{1,9})[.:)]?\s", line))]
+    return numbers in ([*range(len(lines))], [*range(1, len(lines) + 1)])
 
 
 def _only_names(file: str, cut: str) -> str:

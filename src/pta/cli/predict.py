@@ -19,9 +19,9 @@ from pta.cli.method_choice import parameters_of
 from pta.cli.output import STDOUT, progress
 from pta.cli.resuming import Start, find_start, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
-from pta.encoders import DEFAULT_MODEL
+from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.inference.decoding import Decoding, open_decoding
+from pta.inference.decoding import Decoding, open_decoding, require_decoder
 from pta.inference.live_classifier import Classifier, crops, require_probabilities
 from pta.inference.predict import Tally, predict_stream
 from pta.inference.reading import Reading
@@ -136,6 +136,7 @@ def predict(
         raise InvalidParameter("--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)")
     if state is not None:
         _require_state(state, out, freeze, bool(parameters))
+    require_decoder(decode, named.modality, find_device(device))
     source, total = open_places(images, named.modality, frames=frames, limits=limits)
     texts = options.Texts.read(names, templates, descriptions, named.modality.prompts)
     kept = None if freeze else state
@@ -186,6 +187,7 @@ def _label(
             stream.save_if_due()
             return interrupted() is not None
 
+        is_refused = True
         try:
             with stream:
                 how |= {"first": start.progress.taken, "total": total, "stopping": stopping}
@@ -195,15 +197,17 @@ def _label(
                         warn(f"skipped: {failure}")
                     tally.add(part)
                     bar.update(task, completed=start.progress.taken, description=tally.sentence())
+            is_refused = total is None and not start.progress.taken
         finally:
             number = interrupted()
-            saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
-            for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
-                say(remark)
-            say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
+            if number or not is_refused or tally.samples or tally.skipped:
+                saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
+                for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
+                    say(remark)
+                say(tally.sentence() + saved + (f"; stopped by {signal.Signals(number).name}" if number else ""))
         if number:
             raise typer.Exit(128 + number)
-    if total is None and not start.progress.taken:
+    if is_refused:
         raise InvalidParameter("standard input was empty; - reads paths, one per line, or pictures with --frames")
 
 

@@ -13,10 +13,12 @@ from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.options import open_features
 from pta.cli.output import progress, require_folder_place, require_place, write_json
-from pta.encoders import DEFAULT_MODEL
+from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
 from pta.files import make_folder
+from pta.inference.decoding import require_decoder
+from pta.modality import IMAGES
 from pta.reproduction.data_files import to_json
 from pta.reproduction.declaration import load_experiments
 from pta.reproduction.library import Library
@@ -78,6 +80,7 @@ def reproduce(
         raise InvalidParameter("nothing to run on: --data ROOT for the paper's datasets, --features FILE, or --offline")
     options.require_folder("--data", data)
     options.require_folder("--descriptions", descriptions)
+    require_decoder(decode, IMAGES, find_device(device))
     own = open_features(features or [], device)
     profile = profile_with(own, offline=offline, most_seeds=seeds)
     plans = [place(experiment, profile) for experiment in chosen]

@@ -16,12 +16,15 @@ from pta.serve.client import Client
 from pta.serve.security import read_token
 
 stream = typer.Typer(
-    name="stream", help="List, show and change the streams of a running service.", add_completion=False
+    name="stream",
+    help="List, show and change the streams of a running service.",
+    add_completion=False,
+    no_args_is_help=True,
 )
 
 Server = Annotated[str, typer.Option(envvar="PTA_SERVER", help="Address of the service.")]
 TokenFile = Annotated[
-    Path, typer.Option(envvar="PTA_TOKEN_FILE", help="File with its token: token in its data folder.")
+    Path | None, typer.Option(envvar="PTA_TOKEN_FILE", help="File with its token: token in its data folder; required.")
 ]
 Json = Annotated[Path | None, typer.Option(help="Write the answer as JSON; - for stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -31,7 +34,7 @@ SERVER = "http://127.0.0.1:8080"
 
 
 @stream.command("list")
-def list_(token_file: TokenFile, server: Server = SERVER, json: Json = None) -> None:
+def list_(token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """List the streams."""
     require_place(json)
     found = _client(server, token_file).streams()
@@ -46,7 +49,7 @@ def list_(token_file: TokenFile, server: Server = SERVER, json: Json = None) -> 
 
 
 @stream.command()
-def show(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None) -> None:
+def show(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """Show what is known of a stream."""
     require_place(json)
     found = _client(server, token_file).show(name)
@@ -55,7 +58,7 @@ def show(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json 
 
 
 @stream.command()
-def create(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None) -> None:
+def create(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """Make a stream unless it is there."""
     require_place(json)
     if write_json(json, _client(server, token_file).create(name)):
@@ -63,13 +66,13 @@ def create(name: Name, token_file: TokenFile, server: Server = SERVER, json: Jso
 
 
 @stream.command()
-def freeze(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None) -> None:
+def freeze(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """Let a stream answer and learn nothing."""
     _operate(name, "freeze", {}, server, token_file, json, yes=True)
 
 
 @stream.command()
-def thaw(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None) -> None:
+def thaw(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """Let a stream learn again."""
     _operate(name, "thaw", {}, server, token_file, json, yes=True)
 
@@ -77,7 +80,7 @@ def thaw(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json 
 @stream.command()
 def reset(
     name: Name,
-    token_file: TokenFile,
+    token_file: TokenFile = None,
     class_: Annotated[list[str] | None, typer.Option("--class", help="Only this class; may be repeated.")] = None,
     server: Server = SERVER,
     json: Json = None,
@@ -90,7 +93,7 @@ def reset(
 @stream.command()
 def rewind(
     name: Name,
-    token_file: TokenFile,
+    token_file: TokenFile = None,
     sequence: Annotated[int | None, typer.Option(min=0, help="The last sample that stays.")] = None,
     to: Annotated[str | None, typer.Option(metavar="TIME", help="A moment, e.g. 2026-05-01T12:00:00.")] = None,
     server: Server = SERVER,
@@ -107,8 +110,8 @@ def rewind(
 @stream.command()
 def unlearn(
     name: Name,
-    token_file: TokenFile,
     source: Annotated[str, typer.Option(help="Whose samples.")],
+    token_file: TokenFile = None,
     erase: Annotated[
         bool, typer.Option("--erase", help="Also remove them from the files, which cannot be undone.")
     ] = False,
@@ -121,7 +124,9 @@ def unlearn(
 
 
 @stream.command()
-def undo(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None, yes: Yes = False) -> None:
+def undo(
+    name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None, yes: Yes = False
+) -> None:
     """Undo the last reset, rewind, unlearn or import; samples learned since then stay."""
     _operate(name, "undo", {}, server, token_file, json, yes)
 
@@ -129,8 +134,8 @@ def undo(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json 
 @stream.command()
 def export(
     name: Name,
-    token_file: TokenFile,
     out: Annotated[Path, typer.Option(help="A .safetensors file, as --state of pta predict reads it.")],
+    token_file: TokenFile = None,
     server: Server = SERVER,
 ) -> None:
     """Write the state of a stream to a file."""
@@ -143,7 +148,7 @@ def export(
 def import_(
     name: Name,
     file: Annotated[Path, typer.Argument(help="A state that was exported, or that pta predict --state wrote.")],
-    token_file: TokenFile,
+    token_file: TokenFile = None,
     server: Server = SERVER,
     json: Json = None,
     yes: Yes = False,
@@ -157,7 +162,9 @@ def import_(
 
 
 @stream.command()
-def delete(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None, yes: Yes = False) -> None:
+def delete(
+    name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None, yes: Yes = False
+) -> None:
     """Erase a stream and its files, which cannot be undone."""
     require_place(json)
     client = _client(server, token_file)
@@ -166,12 +173,23 @@ def delete(name: Name, token_file: TokenFile, server: Server = SERVER, json: Jso
     _report(client.delete(name), json)
 
 
-def _client(server: str, token_file: Path) -> Client:
+def _client(server: str, token_file: Path | None) -> Client:
+    if token_file is None:
+        raise InvalidParameter(
+            "--token-file (or PTA_TOKEN_FILE) is required: the file token in the data folder of a running pta serve, "
+            f"whose address is --server (or PTA_SERVER), now {server}"
+        )
     return Client(server, read_token(token_file), retries=0)
 
 
 def _operate(
-    name: str, operation: str, argument: dict[str, Any], server: str, token_file: Path, json: Path | None, yes: bool
+    name: str,
+    operation: str,
+    argument: dict[str, Any],
+    server: str,
+    token_file: Path | None,
+    json: Path | None,
+    yes: bool,
 ) -> None:
     require_place(json)
     client = _client(server, token_file)

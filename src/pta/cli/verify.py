@@ -9,10 +9,12 @@ from rich.table import Table
 from pta.cli import options
 from pta.cli.fitting_table import print_table
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
+from pta.encoders import find_device
 from pta.errors import InvalidParameter
 from pta.files import make_folder
+from pta.inference.decoding import require_decoder
 from pta.inference.reading import Reading
-from pta.inference.verify import Verdict, find_reference, require_references
+from pta.inference.verify import NOTHING_MEASURED, Verdict, find_reference, matching_references, require_datasets
 from pta.inference.verify import verify as verify_model
 from pta.limits import USUAL_LIMITS, Limits
 
@@ -53,13 +55,12 @@ def verify(
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels), **how)
     named = options.NamedModel(model, device, dtype)
-    if architecture is None:
-        require_references(templates, dataset, descriptions is not None)
-        architecture = named.encoder.architecture
-    reference = find_reference(architecture, templates)
-    chosen = reference.choose(dataset)
-    reference.require_descriptions(descriptions is not None)
+    require_decoder(decode, named.modality, find_device(device))
+    known = matching_references(architecture, templates, descriptions is not None)
+    require_datasets(known, dataset, data)
     encoder = named.encoder
+    reference = find_reference(architecture or encoder.architecture, templates)
+    chosen = reference.choose(dataset)
     make_folder(features)
     with progress() as bar:
         task = bar.add_task("")
@@ -74,7 +75,7 @@ def verify(
         print_table(_table(verdicts, title, tolerance))
     differences = [abs(verdict.difference) for verdict in verdicts if verdict.difference is not None]
     if not differences:
-        raise InvalidParameter(f"no dataset could be measured in {data}; check them with pta datasets check")
+        raise InvalidParameter(NOTHING_MEASURED.format(data))
     if max(differences) > tolerance:
         raise typer.Exit(1)
 

@@ -2,12 +2,14 @@
 
 import os
 import posixpath
+import warnings
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from pathlib import Path
 
 from pta.errors import UnreadableFile, reason
 from pta.modality import IMAGES, Modality
+from pta.refused_places import is_unread_photo, left_out
 
 _MOST_ENTRIES = 2**24  # files and folders; ImageNet-21k has 13 million
 
@@ -19,8 +21,9 @@ def sample_files(
 
     A file that can be reached by several paths has the one with the fewest links, of these the one with the fewest
     folders, of these the first in sorted order. Hard links are files of their own. `entered` is told the path of each
-    folder that is listed.
+    folder that is listed. Photographs in formats that are not read are warned about.
     """
+    unread: list[str] = []
     found: dict[str, tuple[int, int, str]] = {}  # real path → links, folders, path
     seen: set[tuple[int, int]] = set()
     waiting, entries = [(0, 0, "")], 0
@@ -45,6 +48,10 @@ def sample_files(
                 target = os.path.realpath(entry.path) if entry.is_symlink() else f"{real}/{entry.name}"
                 path = (linked, depth, prefix + entry.name)
                 found[target] = min(path, found.get(target, path))
+            elif modality is IMAGES and is_unread_photo(entry.name):
+                unread.append(entry.path)
+    if unread:
+        warnings.warn(left_out(sorted(unread)), stacklevel=2)
     return sorted(path for _, _, path in found.values())
 
 

@@ -19,8 +19,9 @@ _FIELDS = {"dataset": str, "method": str, "params": dict, "stream": dict, "seed"
 
 def read_contenders(path: Path) -> list[Contender]:
     """The contenders of a record file; every mistake is one line that names the file and the record."""
-    if path.suffix.lower() == ".csv":
-        raise UnreadableFile(f"{path}: records are JSON files of pta eval --json or pta sweep --json, not CSV")
+    if path.suffix.lower() in (".csv", ".npz", ".safetensors"):
+        wrong = path.suffix.lower().removeprefix(".")
+        raise UnreadableFile(f"{path}: records are JSON files of pta eval --json or pta sweep --json, not {wrong}")
     records = read_json(path, "record", _LARGEST)
     if not isinstance(records, list) or not records:
         raise UnreadableFile(f"{path} is not a list of records; pta eval --json and pta sweep --json write one")

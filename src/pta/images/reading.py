@@ -19,6 +19,7 @@ _USUAL_PASSES = 16  # a progressive JPEG has about ten scans
 _PASSES_IN_PYTHON = 256  # measured: 1.6 µs per pixel, where a JPEG takes 6 ns
 _TEXT_CODEC = "ppm_plain"  # takes time by the square of the comments in it
 _AS_A_LIST = "give several pictures as a list, list(pictures)"
+_UNREAD_PHOTOS = (b"heic", b"heix", b"heim", b"hevc", b"mif1", b"msf1", b"avif", b"avis")  # their first box says so
 _SHORTEST_ROW = 64  # pixels that take about as much memory and time as any row does beside its pixels
 
 
@@ -42,6 +43,8 @@ def open_counted(content: bytes, limits: Limits) -> tuple[Image.Image, int]:
     with _in_words():
         found = bare_image(content)
         if found is None:
+            if content[4:8] == b"ftyp" and content[8:12] in _UNREAD_PHOTOS:
+                raise UnreadableSample("it is a HEIC or AVIF photograph, which pta does not read; convert it to JPEG")
             raise UnidentifiedImageError
         format, bare = found
         image = Image.open(io.BytesIO(bare.content), formats=[format])

@@ -21,8 +21,9 @@ from pta.images.batch_decoder import Prepared as Picture
 from pta.images.decoders import available_decoder
 from pta.images.ragged import resize_ragged
 from pta.inference.encoder_program import ON_DEVICE
-from pta.inference.reading import Reading
+from pta.inference.reading import Decode, Reading
 from pta.limits import Limits
+from pta.modality import IMAGES, Modality
 
 PILLOW = "pillow"
 _MOST_HANDED_ON = 2**20  # pixels
@@ -51,10 +52,16 @@ def open_decoding(encoder: Encoder, reading: Reading) -> Decoding:
     decoder = available_decoder(encoder.device) if isinstance(encoder, ImageEncoder) else None
     if isinstance(encoder, ImageEncoder) and decoder is not None:
         return OnGpu(encoder, reading, BatchDecoder(decoder, encoder.preprocess, encoder.device, **reading.bounds))
-    if reading.decode == "auto":
-        return _by_pillow(encoder, reading)
-    if not isinstance(encoder, ImageEncoder) or encoder.device.type != "cuda":
-        found = f"this one reads {encoder.modality.name}s on {encoder.device}"
+    require_decoder(reading.decode, encoder.modality, encoder.device)
+    return _by_pillow(encoder, reading)
+
+
+def require_decoder(decode: Decode, modality: Modality, device: torch.device) -> None:
+    """Refuse a decoder on a GPU for samples or a device that have none."""
+    if decode != "gpu" or (modality == IMAGES and available_decoder(device) is not None):
+        return
+    if modality != IMAGES or device.type != "cuda":
+        found = f"this one reads {modality.name}s on {device}"
         raise InvalidParameter(f"--decode gpu needs an image model on a GPU; {found}")
     packages = "torchcodec, nvidia-nvimgcodec or torchvision, built for CUDA"
     raise InvalidParameter(f"--decode gpu needs a package that decodes JPEG files on a GPU: {packages}")

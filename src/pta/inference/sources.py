@@ -83,6 +83,8 @@ def find_samples(places: Sequence[str | Path], modality: Modality = IMAGES) -> l
         if modality == CLOUDS and place.suffix.lower() == ".h5":
             found += read_clouds(place)[0]
             continue
+        if modality == IMAGES and place.suffix.lower() == ".npz":
+            raise UnreadableFile(f"{place} is a feature file, not an image; use pta eval --features {place}")
         inside = [place / name for name in sample_files(place, modality)] if place.is_dir() else [place]
         if not inside:
             raise UnreadableFile(f"no {modality.name}s in {place}; the model reads {modality.endings}")

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from pta.datasets.catalogue import find_entry
 from pta.datasets.features import load_features
+from pta.datasets.layouts import missing_places
 from pta.datasets.open import open_samples
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError, nearest
@@ -14,6 +16,8 @@ from pta.inference.extract import extract
 from pta.inference.reading import Reading
 from pta.parameters import require_text
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
+
+NOTHING_MEASURED = "no dataset could be measured in {}; check them with pta datasets check"
 
 
 @dataclass(frozen=True)
@@ -78,16 +82,26 @@ def find_reference(architecture: str, templates: str) -> Reference:
     raise InvalidParameter(f"no published accuracies of {architecture} with templates {templates}; there are {listed}")
 
 
-def require_references(templates: str, datasets: Sequence[str] | None, descriptions: bool) -> None:
-    """Refuse what no architecture has published accuracies for, before it is known which one the model has."""
-    known = [one for one in _references() if one.templates == templates]
-    if not known:
-        there_are = nearest(templates, sorted({one.templates for one in _references()}))
-        raise InvalidParameter(f"no published accuracies with templates {templates}; {there_are}")
-    every = {name: value for one in known for name, value in one.accuracies.items()}
-    replace(known[0], accuracies=every).choose(datasets)
-    if len({one.descriptions for one in known}) == 1:
+def matching_references(architecture: str | None, templates: str, descriptions: bool) -> list[Reference]:
+    """The published accuracies that a model of this architecture, or of any, may be compared with."""
+    if architecture is not None:
+        known = [find_reference(architecture, templates)]
+    else:
+        known = [one for one in _references() if one.templates == templates]
+        if not known:
+            there_are = nearest(templates, sorted({one.templates for one in _references()}))
+            raise InvalidParameter(f"no published accuracies with templates {templates}; {there_are}")
+    if all(one.descriptions != descriptions for one in known):
         known[0].require_descriptions(descriptions)
+    return known
+
+
+def require_datasets(references: Sequence[Reference], datasets: Sequence[str] | None, root: Path) -> None:
+    """Refuse datasets that no reference has, and a folder that holds none of them."""
+    every = {name: value for one in references for name, value in one.accuracies.items()}
+    chosen = replace(references[0], accuracies=every).choose(datasets)
+    if all(missing_places(find_entry(name), root) for name in chosen):
+        raise InvalidParameter(NOTHING_MEASURED.format(root))
 
 
 def _references() -> list[Reference]:

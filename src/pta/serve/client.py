@@ -155,7 +155,10 @@ class Client:
                 content = answer.read()
             except (OSError, HTTPException) as error:
                 self.close()
-                failure: PtaError = UnreadableFile(f"{self._server} does not answer: {error or type(error).__name__}")
+                failure: PtaError = UnreadableFile(
+                    f"{self._server} does not answer: {error or type(error).__name__}; is pta serve running there? "
+                    "PTA_SERVER or --server names another address"
+                )
                 final = not repeatable
             else:
                 if answer.status < 300:
