@@ -159,6 +159,16 @@ class ClonesWithOtherParameters(PTA):
         return twin
 
 
+class RoundsOutsideItsState(PTA):
+    """What a copy does not have hardly matters, and changes the last digits."""
+
+    rounding = 1.0
+
+    def _step(self, samples):
+        logits, self.rounding = super()._step(samples) * self.rounding, 1 + 1e-6
+        return logits
+
+
 class RestoresHalf(PTA):
     def restore(self, snapshot):
         position = self.seen.clone()
@@ -250,6 +260,9 @@ class RanksByItsOwnProbabilities(PTA):
         (PicklesWithoutState, "pickles"),
         (SharesItsState, "a_clone_is_independent"),
         (ClonesWithOtherParameters, "a_clone_is_independent"),
+        (RoundsOutsideItsState, "saving_changes_nothing"),
+        (RoundsOutsideItsState, "pickles"),
+        (RoundsOutsideItsState, "a_clone_is_independent"),
         (RestoresHalf, "restoring_rewinds"),
         (CountsPredictions, "position_counts_learned_samples"),
         (LearnsInParts, "a_failed_step_changes_nothing"),

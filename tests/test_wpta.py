@@ -1,5 +1,6 @@
 """WPTA: batches across refreshes, shards that add, streams that degenerate, and states that were edited."""
 
+import pickle
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -256,13 +257,87 @@ def test_a_class_is_forgotten_below_another_method_too():
     torch.testing.assert_close(combined.other.squares, alone.squares)
 
 
-def test_a_saved_state_goes_on_between_two_refreshes(tmp_path):
-    adapter = PLAIN(LONG.classifier)
-    adapter.step(LONG.features[:150])
-    adapter.save(tmp_path / "state.safetensors")
-    loaded = pta.load_adapter(tmp_path / "state.safetensors", LONG.classifier)
-    rest = LONG.features[150:]
-    torch.testing.assert_close(loaded.step(rest), adapter.step(rest), atol=1e-9, rtol=0)
+def saved_and_loaded(adapter, folder):
+    adapter.save(folder / "state.safetensors")
+    return pta.load_adapter(folder / "state.safetensors")
+
+
+def restored(adapter, _):
+    other = WPTA(adapter.classifier, **adapter.parameters)
+    other.step(adapter.classifier.anchors)
+    other.restore(adapter.snapshot())
+    return other
+
+
+COPIES = {
+    "clone": lambda adapter, _: adapter.clone(),
+    "pickle": lambda adapter, _: pickle.loads(pickle.dumps(adapter)),
+    "snapshot": restored,
+    "file": saved_and_loaded,
+}
+
+
+def require_same_bits(copied, adapter, features, sizes):
+    for batch in features.split(sizes):
+        assert torch.equal(copied.step(batch), adapter.step(batch))
+    for name, tensor in adapter.state().items():
+        assert torch.equal(copied.state()[name], tensor), name
+
+
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize("position", [1, 7, 8, 9, 39, 40, 41, 100])
+def test_a_copy_goes_on_with_the_same_bits(tmp_path, copy, depth, precision, position):
+    """Before, at and after a refresh, by single samples and by batches; nothing that decides is outside the state."""
+    stream = LONG.to(precision)
+    adapter = WPTA(stream.classifier, depth=depth, refresh_every=40)
+    for batch in stream.features[:position].split(13):
+        adapter.step(batch)
+    copied = COPIES[copy](adapter, tmp_path)
+    sizes = [1] * 30 + [7, 64, COUNT - position - 101]
+    require_same_bits(copied, adapter, stream.features[position:], sizes)
+
+
+@settings(max_examples=10)
+@given(parts=cuts(COUNT, max_cuts=8), depth=st.sampled_from([1, 2]), single=st.booleans())
+def test_copies_at_every_cut_leave_the_stream_its_bits(parts, depth, single):
+    stream = LONG.to(torch.float32 if single else torch.float64)
+    adapter = copied = WPTA(stream.classifier, depth=depth, refresh_every=50)
+    adapter = adapter.clone()
+    for part in parts:
+        copied = copied.clone()
+        assert torch.equal(copied.step(stream.features[part]), adapter.step(stream.features[part]))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_copy_of_a_state_after_sums_were_added_or_a_class_forgotten_goes_on_with_the_same_bits(depth):
+    stream = LONG.to(torch.float32)
+    adapter = PLAIN(stream.classifier, depth=depth)
+    adapter.step(stream.features[:100])
+    for change in (
+        lambda: adapter.reset(classes=[2]),
+        lambda: adapter.apply(adapter.summarise(stream.features[:20])),
+        lambda: adapter.take(adapter.learned, None),
+        lambda: adapter.restore(adapter.snapshot()),
+    ):
+        change()
+        require_same_bits(adapter.clone(), adapter, stream.features[200:], [1, 1, 30, 68])
+
+
+def test_a_state_whose_squares_were_rounded_otherwise_is_loaded(tmp_path):
+    """Squares and prototypes were once brought up to date in float32 along the whole stream."""
+    stream = LONG.to(torch.float32)
+    adapter = WPTA(stream.classifier)
+    adapter.step(stream.features[:150])
+    pieces = adapter.snapshot().tensors
+    expected = {"total", "gram", "centre", "sums", "weights", "metric", "squares", "seen"}
+    assert {name for name in pieces if not name.startswith("local_")} == expected
+    adapter.squares.mul_(1 + 3e-5 * torch.sin(torch.arange(9.0, dtype=torch.float64)))
+    loaded = saved_and_loaded(adapter, tmp_path)
+    assert torch.equal(loaded.squares, adapter.squares)
+    expected = WPTA(stream.classifier).step(stream.features)[150:]
+    torch.testing.assert_close(loaded.step(stream.features[150:]), expected, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -157,16 +157,15 @@ class WPTA(Adapter):
 
     def refresh_state(self) -> None:
         """Step 6."""
-        t, before, texts = self.seen.clamp_min(1).double(), self.centre.clone(), self._texts
+        t, texts = self.seen.clamp_min(1).double(), self._texts
         self.centre.copy_((texts.mean + self.total) / (1 + self.seen))
         for layer in self._layers:
             dtype = layer.metric.dtype
-            apart = layer.kept.scatter(layer.sums, layer.weights)
-            scatter = scatter_within_classes(t, self.total, self.gram, apart)
+            scatter = scatter_within_classes(t, self.total, self.gram, layer.sums, layer.weights)
             enough = (t >= self.first_metric) & (scatter.trace() >= self.least_spread * t)
             ridge = torch.where(enough, self.ridge + self.early_ridge / t, 1.0)
             relative, largest = relative_covariance(scatter, ridge, enough, dtype), 1 + len(scatter) / self.ridge
-            layer.refresh(relative, ridge, largest, before, self.centre, texts.part)
+            layer.refresh(relative, ridge, largest, self.centre, texts.part)
 
     @property
     def learned(self) -> Sums:

@@ -6,18 +6,19 @@ sample i meets at its turn follows from products with the prototypes before the 
     ⟨y_i, E_c⟩ = ⟨y_i, E_c before⟩ + Σ_{j≤i} ⟨y_i, y_j⟩·w_jc        ‖E_c‖² grows by w_ic·(2·⟨y_i, E_c⟩ − w_ic·‖y_i‖²)
 
 Differences to the centre are taken in float64: in a long stream of equal images they are small. Products are in the
-precision of the metric. Where numbers are host-readable, what is computed from the sums is kept and brought up to date
-by the classes that have changed; a recorded step that is replayed would change the sums without any call.
+precision of the metric. Where numbers are host-readable, the prototypes are kept, and those of classes that have changed
+are computed again; a recorded step that is replayed would change the sums without any call. A row of prototypes is
+computed by single operations on its own numbers, so that it has the same bits whenever it is computed from a state.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pta import engines
 from pta.classifier import ZeroShotClassifier
-from pta.engines.within_class import ClassScatter, inverse_by_products
+from pta.engines.within_class import inverse_by_products
 from pta.host_readable import is_host_readable
 
 SHORTEST = 1e-20  # squared; what is shorter is mostly rounding, and counts as so long
@@ -44,7 +45,6 @@ class Kept:
     """What the host keeps of a layer beside its state."""
 
     prototypes: Tensor | None = None
-    scatter: ClassScatter = field(default_factory=ClassScatter)
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,17 @@ class Layer:
     squares: Tensor  # C, float64: ‖E_c‖² in the metric
     kept: Kept
 
-    def refresh(
-        self, relative: Tensor, ridge: Tensor, largest: float, before: Tensor, centre: Tensor, texts: Tensor
-    ) -> None:
+    def refresh(self, relative: Tensor, ridge: Tensor, largest: float, centre: Tensor, texts: Tensor) -> None:
         """Take P = relative⁻¹/ridge, where `largest` bounds the eigenvalues, and another centre than before."""
-        if self.kept.prototypes is None:
+        self.kept.prototypes = None
+        if not is_host_readable(relative):
             self.metric.copy_(inverse_by_products(relative, largest) / ridge)
             self.measure(centre, texts)
             return
         factor, _ = torch.linalg.cholesky_ex(relative)
         self.metric.copy_(torch.cholesky_inverse(factor)).div_(ridge)  # which reads on the host whether it succeeded
-        self.kept.prototypes.addr_(self.weights.to(texts.dtype), (before - centre).to(texts.dtype))
-        whitened = torch.linalg.solve_triangular(factor, self.kept.prototypes.T, upper=False)
-        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=0)).square_().div_(ridge)
+        whitened = torch.linalg.solve_triangular(factor.T, self._prototypes(centre, texts), upper=True, left=False)
+        self.squares.copy_(torch.linalg.vector_norm(whitened, dim=1)).square_().div_(ridge)
 
     def measure(self, centre: Tensor, texts: Tensor) -> None:
         """Compute the squares from the rest of the state."""
@@ -106,27 +104,30 @@ class Layer:
         if learn:
             self.squares[moved] = (self.squares[moved] + growth.sum(dim=0)).clamp_min_(0)
             self.weights.add_(given)
-            self._add(x, y, w, moved)
+            self._add(x, w, moved, centre, texts)
         return cosines.div_(_lengths(own)).clamp_(-1, 1)  # which rounding exceeds where a prototype almost vanishes
 
     def _prototypes(self, centre: Tensor, texts: Tensor) -> Tensor:
         """E, C×d: the sums around the centre, and the texts' part."""
         if self.kept.prototypes is not None:
             return self.kept.prototypes
-        prototypes = torch.addr(self.sums, self.weights, centre, alpha=-1).to(texts.dtype).add_(texts)
+        prototypes = self._rows(slice(None), centre, texts)
         if is_host_readable(prototypes):
             self.kept.prototypes = prototypes
         return prototypes
 
-    def _add(self, x: Tensor, y: Tensor, w: Tensor, moved: Tensor | slice) -> None:
+    def _rows(self, classes: Tensor | slice, centre: Tensor, texts: Tensor) -> Tensor:
+        around = self.weights[classes, None] * centre
+        return torch.sub(self.sums[classes], around, out=around).to(texts.dtype).add_(texts[classes])
+
+    def _add(self, x: Tensor, w: Tensor, moved: Tensor | slice, centre: Tensor, texts: Tensor) -> None:
         if self.kept.prototypes is None or isinstance(moved, slice):
             self.sums.addmm_(w.T, x)
             return
         few = w[:, moved]
         rows, columns = few.nonzero(as_tuple=True)
-        shares, classes = few[rows, columns, None], moved[columns]
-        self.sums.index_add_(0, classes, shares * x[rows])
-        self.kept.prototypes.index_add_(0, classes, shares.to(y.dtype) * y[rows])
+        self.sums.index_add_(0, moved[columns], few[rows, columns, None] * x[rows])
+        self.kept.prototypes[moved] = self._rows(moved, centre, texts)
 
 
 def _lengths(squares: Tensor) -> Tensor:

@@ -1,59 +1,34 @@
 """The covariance of samples within their classes, from sums, and the metric that whitens it.
 
-S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1) with μ = Σx/t and U_c = M_c − n_c·μ. Written out, only Σ M_c·M_cᵀ/(n_c+1) is
-dear, and it does not hold μ. `ClassScatter` gives it, and the other sums over classes beside it.
+S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1) with μ = Σx/t and U_c = M_c − n_c·μ. Classes may be tight around means that are
+far apart, so that float32 would lose S among the sums.
 """
 
 import torch
 from torch import Tensor
 
-from pta.host_readable import is_host_readable
 from pta.samples import LONGEST_MEAN
 
 _ROUNDING = 1e-11  # of sums, per sample
+_BLOCK = 64  # rows of a symmetric product that are computed at once, up to the diagonal
 
 
-class ClassScatter:
-    """Σ_c (M_c, n_c)·(M_c, n_c)ᵀ/(n_c+1) of sums M (C×d) and weights n (C), (d+1)×(d+1), float64.
+def scatter_within_classes(t: Tensor, total: Tensor, gram: Tensor, sums: Tensor, weights: Tensor) -> Tensor:
+    """t·S in the lower triangle of a d×d matrix, float64.
 
-    Where numbers are host-readable, it is kept from one call to the next and brought up to date by the classes that
-    have changed. Images of one scene spread little around a long mean, so that float32 would lose S among the sums.
+    It is that of t samples with sum Σx (d) and Gram matrix Σxxᵀ (d×d), and classes with sums M (C×d) and weights n (C).
     """
-
-    def __init__(self) -> None:
-        self._kept: tuple[Tensor, Tensor, Tensor] | None = None  # the scatter; n and the rows that are in it
-
-    def __call__(self, sums: Tensor, weights: Tensor) -> Tensor:
-        """The scatter of the present sums; not to be written to."""
-        if self._kept is None:
-            rows = _rows(sums, weights)
-            scatter = rows.T @ rows
-            if is_host_readable(sums):
-                self._kept = scatter, weights.clone(), rows
-            return scatter
-        scatter, before, rows = self._kept
-        changed = (weights != before).nonzero()[:, 0]
-        new, old = _rows(sums[changed], weights[changed]), rows[changed]
-        twice = (new - old).T @ (new + old)
-        scatter.add_(twice + twice.T, alpha=0.5)
-        before.copy_(weights)
-        rows[changed] = new
-        return scatter
-
-
-def _rows(sums: Tensor, weights: Tensor) -> Tensor:
-    return torch.cat([sums, weights[:, None]], dim=1).div_((weights + 1).sqrt()[:, None])
-
-
-def scatter_within_classes(t: Tensor, total: Tensor, gram: Tensor, apart: Tensor) -> Tensor:
-    """t·S of t samples with sum Σx (d), Gram matrix Σxxᵀ (d×d) and what `ClassScatter` gives, float64."""
     mean = total / t
-    mixed = apart[:-1, -1] - (t + apart[-1, -1]) / 2 * mean  # all that holds μ is mixed·μᵀ + μ·mixedᵀ
-    return (gram - apart[:-1, :-1]).addr_(mixed, mean).addr_(mean, mixed)
+    apart = torch.addr(sums, weights, mean, alpha=-1).div_((weights + 1).sqrt()[:, None]).T.contiguous()
+    scatter = torch.addr(gram, total, mean, alpha=-1)
+    for end in range(_BLOCK, len(gram) + _BLOCK, _BLOCK):
+        block = slice(end - _BLOCK, end)
+        scatter[block, :end].addmm_(apart[block], apart[:end].T, alpha=-1)
+    return scatter
 
 
 def relative_covariance(scatter: Tensor, ridge: Tensor, enough: Tensor, dtype: torch.dtype) -> Tensor:
-    """I + S/(tr S/d)/ridge of a multiple of S; I if there is not `enough` to compute it from.
+    """I + S/(tr S/d)/ridge of a multiple of S, which is overwritten; I if there is not `enough` to compute it from.
 
     The eigenvalues are between 1 and 1 + d/ridge, so that low precision will do.
     """
@@ -65,9 +40,11 @@ def relative_covariance(scatter: Tensor, ridge: Tensor, enough: Tensor, dtype: t
 def inverse_by_products(matrix: Tensor, largest: float) -> Tensor:
     """The inverse of a symmetric matrix A with eigenvalues between 1 and `largest`, by Newton–Schulz steps from a·I.
 
+    Only the lower triangle of A is read.
     If the eigenvalues of A·X are within e of 1, those of A·(2X − X·A·X) are between 1 − e² and 1. A factor brings them
     within e²/(2 − e²) of 1 before the next step. So the number of steps is known, and nothing is read back from a GPU.
     """
+    matrix = matrix.tril() + matrix.tril(-1).T
     start, below = 2 / (1 + largest), ((largest - 1) / (largest + 1)) ** 2
     inverse = matrix * -(start**2)
     inverse.diagonal().add_(2 * start)
