@@ -17,8 +17,8 @@ _REASONS = {
         "pta:Adapter.refreshes_within pta:Adapter.count_on_host pta:ZeroShotClassifier.logits pta:Samples.to "
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
-        "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit "
-        "pta.compiled pta.host_readable pta.images.baseline pta.images.decoders pta.images.ragged pta.images.ragged_kernel "
+        "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit pta.compiled "
+        "pta.host_readable pta.images.baseline pta.images.decoders pta.images.ragged pta.images.ragged_kernel "
         "pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
     ),
     "through create_adapter, step and save": (
