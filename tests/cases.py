@@ -105,7 +105,7 @@ CASES = {
         },
         fixed={"first_views": 9, "keep": 0.3},
         views=(9, 12),
-        tolerance=1e-7,  # the alignment magnifies rounding along a stream
+        tolerance=1e-11,  # the alignment magnifies rounding along a stream
     ),
     "freetta": Case(
         {

@@ -141,3 +141,19 @@ def test_only_another_method_that_answers_sample_by_sample_can_be_stood_on(base)
     stream = clip_like_stream(1, classes=3, dim=8, count=1)
     with pytest.raises(InvalidParameter, match=f"the base of combined cannot be {base}"):
         Combined(stream.classifier, base=base)
+
+
+def test_the_other_method_has_its_own_default_prior():
+    stream, _ = stream_with_views(1)
+    alone, combined = (
+        create_adapter(name, stream.classifier, **given)
+        for name, given in (("wpta", {}), ("combined", {"base": "wpta"}))
+    )
+    assert combined.other.parameters == alone.parameters
+    assert combined.parameters["prior"] == "local"
+    for base in ("tda", "clip", "mta"):
+        assert create_adapter("combined", stream.classifier, base=base).parameters["prior"] == "none"
+    without = create_adapter("combined", stream.classifier, base="wpta", prior="none")
+    assert without.other.parameters["prior"] == "none"
+    with pytest.raises(InvalidParameter, match="parameter of combined itself"):
+        create_adapter("combined", stream.classifier, base="wpta", base_parameters={"prior": "none"})

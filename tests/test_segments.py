@@ -211,6 +211,32 @@ def test_a_prototype_that_nearly_cancels_is_reported():
     assert not adapter.apply(adapter.summarise(features))
 
 
+@pytest.mark.parametrize("pattern", [[1.0, -1.0], [1.0, -1.0, -1.0, 1.0], [1.0, 1.0, -1.0, -1.0]])
+@pytest.mark.parametrize("h", [1e9, 1e6])
+def test_a_prototype_that_cancels_to_rounding_is_reported(pattern, h):
+    """Its direction is that of the rounding, which a segment does not share with the stream."""
+    features = torch.tensor([pattern], dtype=torch.float64).repeat(50, 1).reshape(-1, 1)
+    classifier = ZeroShotClassifier(torch.ones(3, 1, dtype=torch.float64), list("abc"))
+    stepped, applied = (PTA(classifier, h=h, w=0.0, min_probability=0.0, order="predict-first") for _ in range(2))
+    stepped.step(features)
+    exact = applied.apply(applied.summarise(features))
+    assert float(stepped.knowledge.abs().max()) > 1e-12 or not exact
+    assert not exact or torch.equal(applied.anchored, stepped.anchored)
+
+
+@given(st.data())
+def test_slow_streams_that_cancel_are_exact_or_reported(data):
+    """Each sample moves P by so little that features and their opposites leave only rounding."""
+    rule = segment_rules(min_probability=0.0, renormalise=True, anchor="recursive")
+    slow = st.builds(lambda one, h: replace(one, h=h), rule, st.sampled_from([1e4, 1e7, 1e9]))
+    split = Split(data, torch.float64, cancelling_streams(), slow)
+    adapter, stepped = split.started(), split.started()
+    exact = adapter.apply(compose_in_some_order(split.segments, data))
+    stepped.step(torch.cat(split.pieces))
+    if exact:
+        torch.testing.assert_close(adapter.anchored, stepped.anchored, atol=2e-6, rtol=0)
+
+
 def test_half_precision_is_exact_for_segments_that_are_all_tail():
     stream = clip_like_stream(1, classes=10, dim=24, count=120).to(torch.float32)
     stepped, applied = (PTA(stream.classifier, state_dtype="float16") for _ in range(2))

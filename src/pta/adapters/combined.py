@@ -71,9 +71,14 @@ class Combined(PTA):
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
-        """All parameters, those of the other method included; the prior is in front of that, calibration behind PTA."""
+        """All parameters, those of the other method included; the prior is in front of that, calibration behind PTA.
+
+        Unless a prior is given, it is the other method's default.
+        """
         known = super().complete(given, origin)
         base, of_base = adapter_class(known["base"]), known["base_parameters"]
+        if "prior" in base.declared and "prior" not in given:
+            known["prior"] = base.declared["prior"].default
         around = {"calibration": "fixed"}
         if "prior" in base.declared or known["prior"] != "none":
             around["prior"] = known["prior"]

@@ -73,5 +73,5 @@ def alignment_gradients(
     without_absent = visual.new_zeros(len(visual)).masked_fill_(~present, _ABSENT)
     p = torch.addmm(without_absent, visual / temperature, text.T).softmax(dim=1)
     p.diagonal().sub_(1.0)
-    share = present[:, None] * (weight / temperature) / present.sum().clamp_min(1)
+    share = present.to(visual.dtype)[:, None] * (weight / temperature) / present.sum().clamp_min(1)
     return (p @ text).mul_(share), p.T @ (share * visual)

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.engines import advance
@@ -19,6 +20,8 @@ _MOST_REFRESHES = 2**20
 # `Rule.tail` is for an R along P. At a right angle to P, R forgets up to half as well, and starts at up to twice the
 # distance.
 _EXACT_WITHIN = 10 * FORGOTTEN
+# Of P, in units of the rounding of its terms and the root of their number: a map and a stream round in other places.
+_ROUNDING = 10
 
 
 def after_segment(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> tuple[Prototypes, bool]:
@@ -50,7 +53,7 @@ def _apply_head(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> bo
         new_R, length = unit(unscaled, R), torch.linalg.vector_norm(unscaled, dim=1)
     else:
         new_R, settled, exact = _refreshed(R, new_P, head.count, rule, prototypes.arrived_within)
-        exact = exact and _replay_settles(P, R, new_P, change, segment)
+        exact = exact and _replay_settles(P, R, new_P, change, segment, torch.finfo(prototypes.knowledge.dtype).eps)
     if rule.fades_linearly:
         prototypes.length[~prototypes.touched] *= rule.w**head.count
     prototypes.knowledge[rows] = new_P.to(prototypes.knowledge)
@@ -78,11 +81,12 @@ def _refreshed(R: Tensor, P: Tensor, times: int, rule: Rule, arrived_within: flo
     return unit(moved, R), torch.from_numpy(settled), done
 
 
-def _replay_settles(P: Tensor, R: Tensor, new_P: Tensor, change: AffineMap, segment: Segment) -> bool:
+def _replay_settles(P: Tensor, R: Tensor, new_P: Tensor, change: AffineMap, segment: Segment, eps: float) -> bool:
     """Whether R after the tail is the stream's, although R before the tail is not, in classes touched before it.
 
     R before the tail is a mixture of R and P before the segment and of the features that were learned. All of them are
-    within some angle of the new P; if that is a right angle or less, so is every mixture of them.
+    within some angle of the new P; if that is a right angle or less, so is every mixture of them. Where the terms of P
+    cancel to their rounding, P has no direction that R could follow.
     """
     touched = change.log_decay < 0
     P, R, new_P = P[touched], R[touched], new_P[touched]
@@ -90,25 +94,41 @@ def _replay_settles(P: Tensor, R: Tensor, new_P: Tensor, change: AffineMap, segm
     from_before = torch.where(P.any(dim=1), angle(P, new_P), 0.0)
     largest = torch.stack([angle(R, new_P), from_before, from_features]).amax(dim=0)
     largest[largest > np.pi / 2] = np.pi
-    left = _distance_left(new_P, largest, change.classes[touched], segment.tail, segment.touches, segment.rule)
-    return bool((left <= _EXACT_WITHIN).all())
+    decay = change.log_decay[touched]
+    terms = decay.exp() * torch.linalg.vector_norm(P, dim=1) - torch.expm1(decay)
+    rounding = _ROUNDING * eps * np.sqrt(segment.count) * terms.numpy()
+    left, undetermined = _distance_left(
+        new_P, rounding, largest, change.classes[touched], segment.tail, segment.touches, segment.rule
+    )
+    # in float32, where P is rounded at every sample, R is as exact as P
+    allowed = _EXACT_WITHIN * np.sqrt(eps / np.finfo(np.float64).eps)
+    return bool((left <= _EXACT_WITHIN).all() and (undetermined <= allowed).all())
 
 
 def _distance_left(
-    knowledge: Tensor, largest_angle: Tensor, classes: Tensor, features: Tensor, touches: Touches, rule: Rule
-) -> Tensor:
+    knowledge: Tensor,
+    rounding: NDArray[np.float64],
+    largest_angle: Tensor,
+    classes: Tensor,
+    features: Tensor,
+    touches: Touches,
+    rule: Rule,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """How far apart two anchored prototypes can be at most after the samples, for each of K classes.
+
+    First because they were apart before, then because of the rounding of P.
 
     A refresh takes R and R' to u = w·R+(1−w)·P and u' = w·R'+(1−w)·P, scaled to unit length. Then their distance is
     at most that of R and R' times w/√(‖u‖·‖u'‖). The closer R is to P, the longer is u: an upper bound of that angle
-    gives a lower bound of the length, and of the next angle.
+    gives a lower bound of the length, and of the next angle. An error of P is added to that of u.
 
-    Given are P before the samples (K×d), an upper bound of the angle between P and both R and R' (K), the K class
+    Given are P before the samples (K×d) and the length of its error (K), an upper bound of the angle between P and both R and R' (K), the K class
     numbers, ascending, and the samples; the rule has a recursive, renormalised anchor.
     """
     P, away, F = knowledge.double(), largest_angle.numpy().copy(), features.double()
     push = (1 - rule.w) * torch.linalg.vector_norm(P, dim=1).numpy()
     distance = np.full(len(classes), 2.0 if rule.w < 1 else 0.0)  # with w = 1 nothing moves
+    undetermined, errors = np.zeros(len(classes)), (1 - rule.w) * rounding
     touches = touches.only(np.isin(touches.classes, classes.numpy()))
     order = np.argsort(touches.samples, kind="stable")
     rows = np.searchsorted(classes.numpy(), touches.classes[order])
@@ -124,9 +144,11 @@ def _distance_left(
             push[row] = (1 - rule.w) * torch.linalg.vector_norm(P[row], dim=1).numpy()
         along, across = rule.w * np.cos(away) + push, rule.w * np.sin(away)
         with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.fmin(distance * (rule.w / np.hypot(along, across)), 2.0)
+            length = np.hypot(along, across)
+            distance = np.fmin(distance * (rule.w / length), 2.0)
+            undetermined = np.fmin(undetermined * (rule.w / length) + errors / length, 2.0)
             # The angle after a refresh grows with the one before, up to its maximum if P outweighs R.
             at_most = np.where(push > rule.w, np.arcsin(np.minimum(rule.w / push, 1.0)), np.pi)
             past_maximum = (push > rule.w) & (np.cos(away) < -rule.w / push)
         away = np.where(past_maximum, at_most, np.arctan2(across, along))
-    return torch.from_numpy(distance)
+    return distance, undetermined

@@ -6,9 +6,9 @@ sample i meets at its turn follows from products with the prototypes before the 
     ⟨y_i, E_c⟩ = ⟨y_i, E_c before⟩ + Σ_{j≤i} ⟨y_i, y_j⟩·w_jc        ‖E_c‖² grows by w_ic·(2·⟨y_i, E_c⟩ − w_ic·‖y_i‖²)
 
 Differences to the centre are taken in float64: in a long stream of equal images they are small. Products are in the
-precision of the metric. Where numbers are host-readable, the prototypes are kept, and those of classes that have changed
-are computed again; a recorded step that is replayed would change the sums without any call. A row of prototypes is
-computed by single operations on its own numbers, so that it has the same bits whenever it is computed from a state.
+precision of the metric. Where numbers are host-readable, the prototypes are kept, and those of classes that have
+changed are computed again; a recorded step that is replayed would change the sums without any call. A row of prototypes
+is computed by single operations on its own numbers, so that it has the same bits whenever it is computed from a state.
 """
 
 from dataclasses import dataclass

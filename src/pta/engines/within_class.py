@@ -1,7 +1,7 @@
 """The covariance of samples within their classes, from sums, and the metric that whitens it.
 
-S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1) with μ = Σx/t and U_c = M_c − n_c·μ. Classes may be tight around means that are
-far apart, so that float32 would lose S among the sums.
+S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1) with μ = Σx/t and U_c = M_c − n_c·μ. Classes may be tight around means
+that are far apart, so that float32 would lose S among the sums.
 """
 
 import torch
