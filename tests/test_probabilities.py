@@ -9,6 +9,7 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from photos import FASHION
+from refusals import refusal
 from streams import clip_like_stream, streams
 from torch import Tensor
 
@@ -28,6 +29,48 @@ def test_logits_closer_than_probabilities_can_tell_still_decide_the_label():
     )
     assert probabilities[0, 0] == probabilities[0, 1]
     assert answers_from(logits, probabilities, logits, ["a", "b", "c"])[0].label == "b"
+
+
+THREE = clip_like_stream(1, classes=3, dim=4, count=1).classifier
+NO_LOGITS = {
+    "a number": 5,
+    "nothing": None,
+    "a text": "logits",
+    "an object": object(),
+    "one of two": [[1.0, 2.0, 3.0], [1.0, 2.0]],
+    "a scalar": torch.tensor(1.0),
+    "too few classes": torch.zeros(2, 2),
+    "too many classes": torch.zeros(2, 4),
+    "no classes": torch.zeros(3, 0),
+    "three dimensions": torch.zeros(2, 2, 3),
+    "complex": torch.zeros(2, 3, dtype=torch.complex64),
+    "sparse": torch.zeros(2, 3).to_sparse(),
+    "without numbers": torch.zeros(2, 3, device="meta"),
+    "NaN": torch.tensor([[0.0, 1.0, 2.0], [0.0, math.nan, 1.0]]),
+    "Inf": torch.tensor([0.0, math.inf, 1.0]),
+    "-Inf": torch.tensor([[0.0, -math.inf, 1.0]]),
+    "NaN in an array": np.full((2, 3), np.nan),
+}
+
+
+@pytest.mark.parametrize("given", NO_LOGITS)
+@pytest.mark.parametrize("method", ["clip", "pta", "zero"])
+def test_what_are_no_logits_is_refused_in_one_line(given, method):
+    assert refusal(create_adapter(method, THREE).probabilities, NO_LOGITS[given]).startswith("logits")
+
+
+def test_raw_is_a_switch():
+    assert "raw" in refusal(create_adapter("pta", THREE).probabilities, torch.zeros(2, 3), raw=5)
+
+
+def test_one_row_an_array_and_a_list_have_the_probabilities_of_the_tensor():
+    adapter, logits = create_adapter("pta", THREE), torch.tensor([[1.0, 2.0, 4.0], [3.0, 0.0, 1.0]])
+    expected = adapter.probabilities(logits.requires_grad_())
+    assert not expected.requires_grad
+    for same in (logits.detach().numpy(), logits.tolist(), logits.double()):
+        assert torch.equal(adapter.probabilities(same), expected)
+    assert torch.equal(adapter.probabilities(logits[0]), expected[0])
+    assert adapter.probabilities(torch.zeros(0, 3)).shape == (0, 3)
 
 
 SAME_AS_ZERO_SHOT = [

@@ -13,7 +13,7 @@ _REASONS = {
     ),
     "runs a program of the caller's, and says what is wrong with it": "pta:check_adapter pta.adapters.checks",
     "given what was computed or checked": (
-        "pta:Adapter.probabilities pta:Adapter.step_unchecked pta:Adapter.step_before_refresh "
+        "pta:Adapter.probabilities_unchecked pta:Adapter.step_unchecked pta:Adapter.step_before_refresh "
         "pta:Adapter.refreshes_within pta:Adapter.count_on_host pta:ZeroShotClassifier.logits pta:Samples.to "
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
@@ -77,7 +77,9 @@ _REASONS = {
         "pta.evaluation.record:predictions_file"
     ),
     "through load_experiments, place and the command": "pta.reproduction",
-    "through every reader, writer and message": "pta.files pta.claims pta.locks pta.plain pta.safe_text pta.cli",
+    "through every reader, writer and message": (
+        "pta.files pta.claims pta.locks pta.plain pta.plain_files pta.safe_text pta.cli"
+    ),
     "takes nothing of a user's": (
         "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
         "pta.plugins pta:Adapter.remarks"

@@ -23,6 +23,7 @@ def adapter_session(scene: Scene, method: str) -> None:
     operations: dict[str, Callable[[], Any]] = {
         "step": lambda: adapter.step(_batch(scene)),
         "predict": lambda: adapter.predict(_batch(scene)),
+        "probabilities": lambda: adapter.probabilities(_logits(scene, adapter), raw=scene.around(False)),
         "restore": lambda: (adapter.restore(_snapshot(scene, adapter)), adapter.predict(valid.samples()[:3])),
         "reset": lambda: adapter.reset(scene.around([1, 3])),
         "to": lambda: adapter.to(scene.around("cpu")),
@@ -32,13 +33,14 @@ def adapter_session(scene: Scene, method: str) -> None:
         "apply": lambda: adapter.apply(_segment(scene)),
     }
     names = ["step", "step", "step", "predict", "predict", "restore", "restore", "reset", "to", "save", "clone"]
+    names += ["probabilities"]
     names += ["summarise", "apply"] if method in ("pta", "wpta") else []
     for name in scene.random.choices(names, k=scene.random.choice((1, 1, 2, 3))):
         _checked(lambda: adapter, name, operations[name])
 
 
 for _name in list_adapters():
-    _calls = ("step", "predict", "snapshot", "restore", "clone", "reset", "to", "save", "state")
+    _calls = ("step", "predict", "probabilities", "snapshot", "restore", "clone", "reset", "to", "save", "state")
     target(18, f"adapter {_name}", covers=(f"adapter {_name}", *(f"pta:Adapter.{one}" for one in _calls)))(
         partial(adapter_session, method=_name)
     )
@@ -93,6 +95,12 @@ def _batch(scene: Scene) -> Any:
         return Samples.of(**tensors | {name: scene.odd(tensors[name])}, normalise=scene.random.random() < 0.5)
     except Exception:  # `Samples.of` is a target of its own
         return scene.odd(tensors[name])
+
+
+def _logits(scene: Scene, adapter: Adapter) -> Any:
+    """The logits of some samples, most of the time with something wrong with them."""
+    logits = adapter.predict(valid.samples()[:3])
+    return scene.one_of(logits, logits[0], scene.odd(logits), scene.odd(logits.numpy()), scene.around(logits.tolist()))
 
 
 def _snapshot(scene: Scene, adapter: Adapter) -> Any:

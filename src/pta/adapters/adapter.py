@@ -24,7 +24,16 @@ from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
 from pta.host_readable import is_host_readable
-from pta.parameters import Calibration, Parameter, check_all, check_given, choice, declared_in, document
+from pta.parameters import (
+    Calibration,
+    Parameter,
+    check_all,
+    check_given,
+    choice,
+    declared_in,
+    document,
+    require_switch,
+)
 from pta.plain import plain_list, plain_tensor
 from pta.samples import Samples
 from pta.towers import Model
@@ -215,11 +224,21 @@ class Adapter(ABC):
         """
         return 1.0
 
-    def probabilities(self, logits: Tensor, *, raw: bool = False) -> Tensor:
-        """The softmax of logits times `logit_factor`, in float64; if `raw`, of the logits alone.
+    def probabilities(self, logits: object, *, raw: bool = False) -> Tensor:
+        """The softmax of logits (B×C, or C of one sample) times `logit_factor`, in float64; if `raw`, of the logits.
 
         With `calibration="matched"` the logits are already divided by a temperature, and are not scaled again.
         """
+        require_switch("raw", raw)
+        given, classes = plain_tensor("logits", logits, InvalidSamples), self.classifier.classes
+        if given.ndim not in (1, 2) or given.shape[-1] != classes:
+            raise InvalidSamples(f"logits must be B×{classes}, one column per class, got shape {tuple(given.shape)}")
+        if not bool(torch.isfinite(given.double() * self.logit_factor).all()):
+            raise InvalidSamples("logits must be finite, some are NaN or Inf")
+        return self.probabilities_unchecked(given, raw=raw)
+
+    def probabilities_unchecked(self, logits: Tensor, *, raw: bool = False) -> Tensor:
+        """The same for logits of `step` or `predict`, so that nothing is read back from a GPU."""
         return (logits.double() * (1.0 if raw or self._is_matched else self.logit_factor)).softmax(dim=-1)
 
     @property

@@ -14,7 +14,10 @@ def corrupt_points(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder for clean.h5, add_global_0.h5, ….")],
     seed: Annotated[int, typer.Option(min=0, help="Random seed; with a cloud's number it gives its noise.")] = 1,
     legacy: Annotated[
-        bool, typer.Option("--legacy", help="Draw randomness as the authors did: ModelNet40 then gives ModelNet-C.")
+        bool,
+        typer.Option(
+            "--legacy", help="Draw randomness as the authors did: ModelNet40 then gives ModelNet-C, up to ties."
+        ),
     ] = False,
     points: Annotated[int, typer.Option(min=8, help="How many points of each cloud to use, from its start.")] = 1024,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that exist.")] = False,

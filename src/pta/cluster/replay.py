@@ -61,7 +61,7 @@ def replay_block(
             logits = there.step_with_touches(samples, z, summary.touches.between(first, last))
         else:
             logits = there.step_unchecked(samples.features)
-        probabilities = there.probabilities(logits).amax(dim=1)
+        probabilities = there.probabilities_unchecked(logits).amax(dim=1)
         parts.append((_best(logits), probabilities.cpu(), zero_shot))
     return Answers(numbers, *map(torch.cat, zip(*parts, strict=True))), there.state()
 

@@ -69,7 +69,9 @@ class AnswerStreams:
             known = samples_of(part.tensors)
             zero_shot = adapter.classifier.logits(known.features.to(adapter.classifier.anchors))
             logits = adapter.step(known)
-            answers = answers_from(logits, adapter.probabilities(logits), zero_shot, own.classifier.class_names)
+            answers = answers_from(
+                logits, adapter.probabilities_unchecked(logits), zero_shot, own.classifier.class_names
+            )
             columns = (answers.labels[0], answers.probabilities[0], answers.zero_shot_labels)
             numbers = [int(rows.numbers[members[place]]) for place, _ in part.samples]
             said |= dict(zip(numbers, zip(*columns, strict=True), strict=True))

@@ -27,9 +27,9 @@ def corrupt_files(
 ) -> list[Path]:
     """Write the first so many points of every cloud under each corruption and severity; gives the files.
 
-    With `seed=None` the clouds are those of the published ModelNet-C, given its sources in the same order. Otherwise
-    each cloud is drawn by its own numbers. Nothing is written if any cloud cannot be used, or if a file exists and may
-    not be replaced.
+    With `seed=None` the clouds are those of the published ModelNet-C, given its sources in the same order, except for
+    points of `dropout_local` at equal distances. Otherwise each cloud is drawn by its own numbers. Nothing is
+    written if any cloud cannot be used, or if a file exists and may not be replaced.
     """
     require_count("points", points, FEWEST_POINTS, MOST_ROWS)
     clouds, labels = _first_points(sources, points)

@@ -3,6 +3,8 @@
 Ren, Pan, Liu: "Benchmarking and Analyzing Point Cloud Classification under Corruptions" (ICML 2022),
 https://arxiv.org/abs/2202.03377. A corruption draws from one generator and in one order. With the legacy generator of
 NumPy and all clouds in the published order (`corrupt_as_published`), the clouds are those of the published files.
+One thing differs: points at equal distances, which `dropout_local` takes in one order on every processor. The published
+order was the processor's own.
 """
 
 import math

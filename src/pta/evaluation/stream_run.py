@@ -101,5 +101,5 @@ def run_stream(
 
 def _confidences(adapter: Adapter, logits: Tensor, *, raw: bool) -> NDArray[np.float32]:
     rows = torch.split(logits, _ROWS_AT_ONCE)
-    parts = [adapter.probabilities(part, raw=raw).amax(dim=1) for part in rows]
+    parts = [adapter.probabilities_unchecked(part, raw=raw).amax(dim=1) for part in rows]
     return torch.cat(parts).float().cpu().numpy()

@@ -110,7 +110,7 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class, N×C (see `Adapter.probabilities`)."""
         rows = self._rows(X)
-        return self.adapter_.probabilities(self.adapter_.predict(rows)).numpy()
+        return self.adapter_.probabilities_unchecked(self.adapter_.predict(rows)).numpy()
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """The logits, N×C; of two classes the second's minus the first's, N."""

@@ -131,7 +131,7 @@ class Classifier:
         classifier = self.adapter.classifier
         zero_shot = classifier.logits(known.features.to(classifier.anchors))
         logits = (self.adapter.step if learn else self.adapter.predict)(known)
-        probabilities = self.adapter.probabilities(logits, raw=self.raw_probability)
+        probabilities = self.adapter.probabilities_unchecked(logits, raw=self.raw_probability)
         return answers_from(logits, probabilities, zero_shot, self.classes, top, self.reject_below)
 
     def reset(self, classes: Sequence[str] | None = None) -> None:

@@ -98,7 +98,7 @@ def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: R
 def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
     """The method's answers; `learn` from all samples, in order, or from none."""
     logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
-    spread = adapter.probabilities(logits)
+    spread = adapter.probabilities_unchecked(logits)
     entropies, chances = entropy_of(spread).numpy(), spread.numpy()
     labels = logits.numpy().argmax(axis=1)
     probabilities = chances[np.arange(len(labels)), labels].astype(np.float32)
