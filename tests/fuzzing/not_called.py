@@ -24,6 +24,7 @@ _REASONS = {
     "through create_adapter, step and save": (
         "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.parameters "
         "pta.adapters.adapter:require_classifier pta:Adapter.require pta.adapters.state_file "
+        "pta:Adapter.require_parameters pta.adapters.growing:require_new_class "
         "pta.adapters.state_bounds"
     ),
     "through run_blocks": (
@@ -64,7 +65,9 @@ _REASONS = {
         "pta.inference.extract:stored "
         "pta.inference.encoding pta.inference.feed pta.inference.shards pta.inference.stream_progress "
         "pta.inference.decoding pta.inference.stages pta.inference.encoder_program pta.inference.workers "
-        "pta.inference.live_classifier:Classifier.answers "
+        "pta.inference.live_classifier:Classifier.answers pta.inference.live_classifier:crops "
+        "pta.inference.live_classifier:require_probabilities "
+        "pta.inference.verify:matching_references pta.inference.verify:require_datasets "
         "pta.inference.verify:verify pta.inference.rows:path_as_written pta.inference.rows:columns "
         "pta.inference.extract:require_modality"
     ),

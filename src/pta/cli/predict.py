@@ -187,7 +187,7 @@ def _label(
             stream.save_if_due()
             return interrupted() is not None
 
-        is_refused = True
+        is_refused, before = True, start.progress.taken
         try:
             with stream:
                 how |= {"first": start.progress.taken, "total": total, "stopping": stopping}
@@ -200,7 +200,7 @@ def _label(
             is_refused = total is None and not start.progress.taken
         finally:
             number = interrupted()
-            if number or not is_refused or tally.samples or tally.skipped:
+            if number or not is_refused or start.progress.taken > before:
                 saved = f"; state saved to {stream.saved_to}" if stream.saved_to else ""
                 for remark in filter(None, [*classifier.adapter.remarks(), decoding.sentence()]):
                     say(remark)
