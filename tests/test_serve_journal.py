@@ -206,8 +206,8 @@ def test_a_journal_of_another_service_or_a_newer_format_is_refused_in_one_line(j
         Journal.open(folder, IDENTITY | {"rule": 3})
     open_journal(folder).close()
     with closing(sqlite3.connect(folder / FILE)) as connection:
-        connection.execute("PRAGMA user_version = 2")
-    with pytest.raises(UnreadableFile, match=r"has format 2, and this pta reads format 1; install a newer pta"):
+        connection.execute("PRAGMA user_version = 3")
+    with pytest.raises(UnreadableFile, match=r"has format 3, and this pta reads format 2; install a newer pta"):
         open_journal(folder)
 
 
@@ -327,7 +327,10 @@ def test_answers_that_come_after_their_samples_were_erased_are_not_stored(journa
     committed = journal.commit([request(stream, 1, "door"), request(stream, 2, "yard")])
     journal.erase(stream, "door", 2)
     journal.commit([], StoredAnswers(committed.group, {stream: answers(1, 2)}))
-    assert journal.find(stream, id_hash(2)).answers is None
+    assert journal.find(stream, id_hash(2)).answers["label"].tolist() == [2]
+    with closing(sqlite3.connect(journal.path)) as connection:
+        (stored,) = connection.execute("SELECT answers FROM batches").fetchone()
+    assert stored[: len(answers(1).tobytes())] == bytes(len(answers(1).tobytes()))
     journal.erase(stream, "yard", 2)
     journal.commit([], StoredAnswers(committed.group, {stream: answers(1, 2)}))
     assert journal.check() == []

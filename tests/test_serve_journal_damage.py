@@ -129,7 +129,7 @@ def test_a_killed_maker_leaves_nothing_that_is_in_the_way(tmp_path):
     for name in (f"{FILE}.new", f"{FILE}.new-wal"):
         (tmp_path / name).write_bytes(b"a part")
     open_journal(tmp_path).close()
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.count", FILE]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_repair_makes_a_damaged_index_anew_and_leaves_a_whole_journal_alone(clos
         assert len(journal.operations(journal.streams()["kitchen"])) == 3
     (folder / f"{FILE}.damaged").unlink()
     assert held(folder, repair=True) == whole
-    assert sorted(path.name for path in folder.iterdir()) == [FILE]
+    assert sorted(path.name for path in folder.iterdir()) == ["journal.count", FILE]
 
 
 def test_what_the_samples_belong_to_cannot_be_repaired(closed, copy):
@@ -231,6 +231,6 @@ def test_a_journal_that_cannot_be_opened_is_not_called_damaged(closed, monkeypat
         error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN  # as on a disk that is mounted read-only
         raise error
 
-    monkeypatch.setattr("pta.serve.journal_check.connect", refuse)
+    monkeypatch.setattr("pta.serve.journal_check.connect_to_read", refuse)
     with pytest.raises(UnreadableFile, match="its folder must be writable"):
         check_folder(closed)

@@ -16,7 +16,7 @@ from pta.towers import Model
 
 _VERSION = 4
 _WITHOUT_CLASSIFIER = 3  # the version before, whose anchors are float16: enough to recognise a classifier by
-_ANCHORS = "classifier.anchors"
+ANCHORS = "classifier.anchors"
 SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
 
 
@@ -47,7 +47,7 @@ def save_state(
         "position": int(snapshot.tensors["seen"]),
         **({} if stream is None else {"stream": stream}),
     }
-    save_tensors(path, {**snapshot.tensors, _ANCHORS: classifier.anchors}, about)
+    save_tensors(path, {**snapshot.tensors, ANCHORS: classifier.anchors}, about)
 
 
 def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: Model | None) -> Snapshot:
@@ -59,7 +59,7 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: M
     if about.get("version") not in (_VERSION, _WITHOUT_CLASSIFIER):
         read = f"{_WITHOUT_CLASSIFIER} and {_VERSION}"
         raise StateMismatch(f"{path} has state version {about.get('version')}; this version of pta reads {read}")
-    anchors = tensors.pop(_ANCHORS, None)
+    anchors = tensors.pop(ANCHORS, None)
     if classifier is None:
         classifier = _saved_classifier(path, anchors, about)
     else:

@@ -18,7 +18,7 @@ from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.limits import USUAL_LIMITS, Limits
 from pta.serve.http_settings import HttpSettings, LogFormat
 from pta.serve.open_files import affordable_connections
-from pta.serve.requests import NAME
+from pta.serve.requests import ITS_LETTERS, NAME
 from pta.serve.security import new_token, own_token, read_token
 from pta.serve.served import Served, ServiceSettings, Shape
 from pta.serve.service import Service
@@ -75,7 +75,7 @@ def serve(
     ] = None,
     no_journal: Annotated[bool, typer.Option("--no-journal", help="Keep nothing: what is learned ends here.")] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Cut a damaged journal at its last whole group; the rest is lost.")
+        bool, typer.Option("--repair", help="Go on from the rows that are whole; the rest is set aside.")
     ] = False,
     drain: Annotated[
         float,
@@ -92,7 +92,7 @@ def serve(
     if data is None and not no_journal:
         raise InvalidParameter("--data is required: a folder on a local disk, or --no-journal to keep nothing")
     if not re.fullmatch(NAME, name):
-        raise InvalidParameter(f"--name {name}: 1 to 64 letters, digits, dots, hyphens and underscores")
+        raise InvalidParameter(f"--name {name}: a name has {ITS_LETTERS}")
     if not re.fullmatch(r"(/[\w.~-]+)*", root_path):
         raise InvalidParameter(f"--root-path {root_path}: it begins with / and does not end with it, e.g. /pta")
     own: dict[str, Any] = {"method": method, "parameters": parameters_of(method, set_ or [], prior, calibration)}

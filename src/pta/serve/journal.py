@@ -4,6 +4,7 @@ It is read in `journal_reader.py` and added to in `journal_writer.py`. Here it i
 """
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -14,9 +15,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from pta.errors import FileInUse, StateMismatch, UnreadableFile, reason, shown
+from pta.errors import FileInUse, StateMismatch, UnreadableFile, shown
 from pta.locks import claimed, holder
 from pta.serve.journal_backup import back_up
+from pta.serve.journal_chain import add_chain, last_link, newest_link, unchain
 from pta.serve.journal_check import damage
 from pta.serve.journal_reader import ITS_BATCH
 from pta.serve.journal_repair import repair_journal
@@ -25,16 +27,20 @@ from pta.serve.journal_schema import (
     FILE_NAME,
     INSERT_SOURCE,
     INSERT_STREAM,
+    SET_ASIDE,
     Batch,
-    connect,
+    about_columns,
+    connect_to_read,
     new_journal,
     read_batches,
+    read_streams,
     require_plain_data,
-    seal,
     unreadable,
     value,
 )
+from pta.serve.journal_tail import Witnesses
 from pta.serve.journal_writer import JournalWriter
+from pta.serve.private import private_data_folder, private_folder
 from pta.serve.wal import is_damaged
 
 
@@ -50,17 +56,16 @@ class Journal(JournalWriter):
         Args:
             folder: The data folder, on a local disk.
             identity: What the rows belong to: model, classes, rule. A journal of another one is refused.
-            repair: Cut a damaged journal after its last whole group. The damaged file is kept beside it.
+            repair: Cut a damaged journal after its last whole group, and go on from there, also where rows are lost.
+                The damaged file and the snapshots of rows that are gone are kept in the folder.
         """
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
+        private_folder(folder)
         path, lock = folder / FILE_NAME, folder / ".lock"
         with ExitStack() as stack:
             if not stack.enter_context(claimed(lock, wait=False)):
                 raise FileInUse(f"{folder} is in use by {holder(lock)}; stop it, or choose another data folder")
             require_plain_data(folder)
+            private_data_folder(folder)
             try:
                 if repair and path.exists():
                     repair_journal(path)
@@ -83,6 +88,7 @@ class Journal(JournalWriter):
         self.checkpoint()  # the log then holds only what this process writes, as `wal.py` expects
 
     def _disconnect(self) -> None:
+        self._count.close()
         self._reader.close()
         self._writer.close()
 
@@ -134,14 +140,13 @@ class Journal(JournalWriter):
 
     def _delete_rows(self, batch: Batch, gone: set[int]) -> None:
         self._writer.executemany("DELETE FROM samples WHERE id = ?", [(id,) for id in gone])
-        if len(gone) == len(batch.rows):
-            self._writer.execute("DELETE FROM batches WHERE id = ?", (batch.id,))
-            return
         rows = [row for row in batch.rows if row.id not in gone]
         new = replace(batch, erased=batch.erased + len(gone), rows=rows).sealed()
         self._writer.execute("UPDATE batches SET erased = ?, seal = ? WHERE id = ?", (new.erased, new.seal, new.id))
         stored = value(self._writer, "SELECT answers FROM batches WHERE id = ?", batch.id)
-        if stored is not None:
+        if not rows:
+            self._writer.execute("UPDATE batches SET answers = NULL WHERE id = ?", (batch.id,))
+        elif stored is not None:
             answers = np.frombuffer(stored[:-8], ANSWER).copy()
             answers[[id - batch.id for id in gone]] = 0
             self._put_answers(batch.id, answers.tobytes())
@@ -149,13 +154,16 @@ class Journal(JournalWriter):
     def delete(self, stream: int) -> None:
         """Remove a stream with all its rows from all files of the journal."""
         with self._writing:
-            new = replace(self._stream(stream), is_deleted=1)
+            new = replace(self._stream(stream), is_deleted=1, link=b"")
             with self._transaction():
+                for table in ("batches", "operations"):
+                    unchain(self._writer, table, "stream = ?", stream)
                 for table in ("samples", "batches", "operations", "sources"):
                     self._writer.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
                 self._writer.execute(INSERT_STREAM, new.columns())
                 self._mark_erasing(1)
             self._streams = {**self._streams, stream: new}
+            self._read_links()
             self._read_sources()
             self._scrub()
 
@@ -171,6 +179,8 @@ class Journal(JournalWriter):
                 is_busy = value(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
             for left in self.path.parent.glob(f"{FILE_NAME}.*"):
                 left.unlink()
+            if (set_aside := self.path.parent / SET_ASIDE).exists():
+                shutil.rmtree(set_aside)
         except (sqlite3.Error, OSError) as error:
             raise JournalFailed(
                 f"the rows are deleted, but their bytes may still be in {self.path} ({self._failed(error)}); "
@@ -183,6 +193,10 @@ class Journal(JournalWriter):
             )
         with self._transaction():
             self._mark_erasing(0)
+
+    def _read_links(self) -> None:
+        """Rows at the end of a chain may have been removed."""
+        self._links = {table: newest_link(self._writer, table) for table in self._links}
 
     def drop_until(self, stream: int, sequence: int) -> int:
         """Remove the samples up to a sequence number, for room; says how many. The caller has a snapshot there.
@@ -207,14 +221,16 @@ class Journal(JournalWriter):
             at = value(self._writer, last_time, stream, end, stream, end)
             if at is None:
                 return 0
-            new = replace(known, dropped=end, dropped_time=at)
             counts = f"SELECT source, count(*) FROM samples WHERE id IN ({ids}) GROUP BY source"
             dropped = dict(self._writer.execute(counts, (stream, end)).fetchall())
             with self._transaction():
                 self._writer.execute(f"DELETE FROM samples WHERE id IN ({ids})", (stream, end))
+                unchain(self._writer, "batches", "stream = ? AND first <= ?", stream, end)
                 self._writer.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream, end))
+                new = replace(known, dropped=end, dropped_time=at, link=last_link(self._writer, stream))
                 self._writer.execute(INSERT_STREAM, new.columns())
             self._streams = {**self._streams, stream: new}
+            self._read_links()
             self._counts.subtract(dropped)
             self._empty_log("PASSIVE")
         return sum(dropped.values())
@@ -234,11 +250,17 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
             raise UnreadableFile(f"{path} is gone; restore a backup, or choose another data folder")
         with new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
-            connection.execute("INSERT INTO about VALUES (?, 0, ?)", (text, seal(text, 0)))
-    with closing(connect(path)) as connection:
+            connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", about_columns(text, 0, 0))
+    witnesses = Witnesses.of(path.parent)
+    with closing(connect_to_read(path)) as connection:
         if (problem := next(damage(connection), None)) is not None:
             raise UnreadableFile(
                 f"{path} is damaged: {problem}; pta journal check lists all damage, and --repair cuts before it"
+            )
+        if (problem := next(witnesses.lost(read_streams(connection)), None)) is not None:
+            raise UnreadableFile(
+                f"{path}: {problem}; restore its log or a backup, or go on without them with --repair, which sets "
+                "newer snapshots aside; pta journal check says more"
             )
         found = json.loads(value(connection, "SELECT identity FROM about"))
     for key in {**identity, **found}:
@@ -247,3 +269,4 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
                 f"{path} was written with {key} {shown(found.get(key))}, and is opened with "
                 f"{shown(identity.get(key))}; start as before, or choose another data folder"
             )
+    add_chain(path)

@@ -7,7 +7,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from pta.errors import UnreadableFile, first_line, reason
-from pta.serve.journal_schema import FILE_NAME, connect, remove_database, require_plain_data
+from pta.serve.journal_schema import FILE_NAME, connect_to_read, read_streams, remove_database, require_plain_data
+from pta.serve.journal_tail import Witnesses
+from pta.serve.private import keep_private, private_folder
 
 
 def back_up(folder: Path, target: Path) -> None:
@@ -20,13 +22,18 @@ def back_up(folder: Path, target: Path) -> None:
     require_plain_data(folder)
     require_plain_data(target)
     part = target / f".{FILE_NAME}.part"
+    private_folder(target)
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        _copy_states(folder, target)  # also before, because the service may remove some of them meanwhile
         remove_database(part)
-        with closing(connect(path)) as source, closing(sqlite3.connect(part)) as into:
+        part.touch(0o600)
+        with closing(connect_to_read(path)) as source, closing(sqlite3.connect(part)) as into:
             source.backup(into)
+            last = {stream.id: stream.last for stream in read_streams(into)}
         _sync(part)
         _copy_states(folder, target)
+        for newer in Witnesses.of(target).newer(last):
+            shutil.rmtree(newer) if newer.is_dir() else newer.unlink()
         part.replace(copy)
     except sqlite3.Error as error:
         remove_database(part)
@@ -36,12 +43,14 @@ def back_up(folder: Path, target: Path) -> None:
 
 
 def _copy_states(folder: Path, target: Path) -> None:
-    """Snapshots, imported states and the classifier; a snapshot that is removed meanwhile has a newer one after it."""
+    """Snapshots, imported states and the classifier."""
     for path in (folder / "classifier.safetensors", *folder.glob("streams/*/*/*.safetensors")):
         copy = target / path.relative_to(folder)
-        copy.parent.mkdir(parents=True, exist_ok=True)
+        for part in reversed(copy.relative_to(target).parents):
+            private_folder(target / part)
         copy.unlink(missing_ok=True)  # which may be a link
         with suppress(FileNotFoundError), path.open("rb") as file, copy.open("xb") as into:
+            keep_private(copy)
             shutil.copyfileobj(file, into)
             into.flush()
             os.fsync(into.fileno())

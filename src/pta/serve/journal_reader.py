@@ -6,16 +6,25 @@ Reads are short, so that none keeps SQLite from emptying the write-ahead log.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.serve.journal_check import damage
-from pta.serve.journal_rows import ANSWER, Found, GroupRows, Operation
-from pta.serve.journal_schema import PAGE, Batch, SampleRow, SourceRow, StreamRow, connect, read_batches, value
+from pta.serve.journal_check import check_folder
+from pta.serve.journal_rows import ANSWER, BatchSpan, Found, GroupRows, Operation
+from pta.serve.journal_schema import (
+    PAGE,
+    Batch,
+    SampleRow,
+    SourceRow,
+    StreamRow,
+    connect,
+    read_batches,
+    read_streams,
+    value,
+)
 
 _BATCHES_AT_ONCE = 32
 ITS_BATCH = "JOIN batches b ON b.id = (SELECT max(id) FROM batches WHERE id <= s.id)"
@@ -28,7 +37,7 @@ class JournalReader:
         self.path = path
         self._reading = Lock()
         self._reader = connect(path)
-        self._streams = {row[0]: StreamRow(*row[:-1]) for row in self._reader.execute("SELECT * FROM streams")}
+        self._streams = {stream.id: stream for stream in read_streams(self._reader)}
         self._read_sources()
 
     def _read_sources(self) -> None:
@@ -72,6 +81,14 @@ class JournalReader:
         answers = None if stored is None else np.frombuffer(stored[:-8], ANSWER)[start : start + size]
         return Found(digest, time, np.arange(first + start, first + start + size), answers)
 
+    def batch_of(self, stream: int, sequence: int) -> BatchSpan:
+        """The batch that a sample was written in."""
+        query = (
+            "SELECT group_, first, first + span - 1 FROM batches WHERE stream = ? AND first <= ? ORDER BY first DESC"
+        )
+        with self._reading:
+            return BatchSpan(*self._reader.execute(query, (stream, sequence)).fetchone())
+
     def operations(self, stream: int) -> list[Operation]:
         """All operations of a stream, in order."""
         query = "SELECT sequence, time, kind, argument FROM operations WHERE stream = ? ORDER BY sequence"
@@ -85,8 +102,8 @@ class JournalReader:
         Raises:
             UnreadableFile: a row is not as it was written.
         """
-        names = {source.id: source.name for source in self._sources.values()}
         last = self._stream(stream).last if until is None else until
+        names = {source.id: source.name for source in self._sources.values()}  # of all rows up to the last
         with self._reading:
             start = "SELECT max(first) FROM batches WHERE stream = ? AND first <= ?"
             first = value(self._reader, start, stream, after + 1) or 0
@@ -159,9 +176,8 @@ class JournalReader:
             return value(self._reader, "PRAGMA page_count") * PAGE
 
     def check(self) -> list[str]:
-        """What is wrong with the journal, one line each."""
-        with closing(connect(self.path)) as connection:
-            return list(damage(connection))
+        """What is wrong with the journal and the states beside it, one line each."""
+        return check_folder(self.path.parent)
 
 
 def _group_rows(batch: Batch, rows: list[SampleRow], names: Mapping[int, str]) -> GroupRows:

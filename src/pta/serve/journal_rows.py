@@ -82,6 +82,15 @@ class GroupRows:
 
 
 @dataclass(frozen=True)
+class BatchSpan:
+    """The sequence numbers that one stream has in one group, be their rows there or erased."""
+
+    group: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Operation:
     """A row that is no sample: reset, rewind, unlearn, import, undo, freeze or thaw."""
 

@@ -1,11 +1,16 @@
-"""The tables of a journal, and the seals by which a flipped byte is noticed.
+"""The tables of a journal, the seals by which a flipped byte is noticed, and the links by which a lost row is.
 
 A *batch* is what one stream has in one group. Its rows lie side by side in `samples`, from the row whose number is the
 id of the batch. So a sample needs no column for its sequence number, group or time, and all tables grow at their end.
 There is one row per sample, not one per request: pages of 16 KiB would be half empty with requests of 9 kB.
+
+Batches form a chain, and so do operations: the `link` of a row is a checksum of the link before it and of what the row
+is. Where rows are removed on purpose, the next one that stays is told in the same transaction `after` which link it
+comes now. So a row that fits neither way says that others are lost. The last link of a stream is in its own row.
 """
 
 import os
+import re
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
@@ -18,10 +23,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pta.errors import UnreadableFile, first_line
-from pta.plain_files import require_no_link, require_plain_database
+from pta.plain_files import require_no_link, require_plain_database, require_plain_file
 
 FILE_NAME = "journal.sqlite"
-FORMAT = 1
+COUNT = "journal.count"
+SET_ASIDE = "set-aside"
+FORMAT = 2
+UNCHAINED = 1
+"""The format before: without links. It is read, and `Journal.open` adds what is new."""
 PAGE = 16384
 _APPLICATION = 0x70746A6C  # "ptjl"
 _PATIENCE = 60.0  # seconds that a process waits for another's lock, which is held for milliseconds
@@ -33,14 +42,19 @@ _SETTINGS = (
     "wal_autocheckpoint = 0",  # a failed checkpoint would look like a failed commit
 )
 
-_TABLES = """
-CREATE TABLE about (identity TEXT NOT NULL, is_erasing INTEGER NOT NULL, seal BLOB NOT NULL);
+_SCHEMA = """
+CREATE TABLE about (
+    identity TEXT NOT NULL, is_erasing INTEGER NOT NULL,
+    used INTEGER NOT NULL,          -- sequence number that new streams begin after, because a repair saw rows lost
+    seal BLOB NOT NULL
+);
 CREATE TABLE streams (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, is_deleted INTEGER NOT NULL,
     last INTEGER NOT NULL,          -- sequence number, which a deleted stream keeps so that none is used twice
     time REAL NOT NULL,             -- of the last row, in seconds since 1970
     row INTEGER NOT NULL,           -- of `samples`, the last that was ever used
     dropped INTEGER NOT NULL, dropped_time REAL NOT NULL,  -- the last row that was dropped for room
+    link BLOB NOT NULL,             -- of its last batch or operation that is kept
     seal BLOB NOT NULL
 );
 CREATE TABLE sources (
@@ -58,7 +72,8 @@ CREATE TABLE batches (
     rest INTEGER NOT NULL,          -- batches of the group that come after this one
     operation INTEGER NOT NULL,     -- the last that was written before
     seal BLOB NOT NULL,
-    answers BLOB                    -- with a seal of their own; written with the next group
+    answers BLOB,                   -- with a seal of their own; written with the next group
+    link BLOB, after BLOB
 );
 CREATE UNIQUE INDEX batches_by_sequence ON batches (stream, first);
 CREATE TABLE samples (
@@ -69,9 +84,14 @@ CREATE TABLE samples (
 CREATE UNIQUE INDEX samples_by_id ON samples (stream, id_hash) WHERE id_hash IS NOT NULL;
 CREATE TABLE operations (
     id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL,
-    kind TEXT NOT NULL, argument TEXT NOT NULL, seal BLOB NOT NULL, UNIQUE (stream, sequence)
+    kind TEXT NOT NULL, argument TEXT NOT NULL, seal BLOB NOT NULL,
+    link BLOB, after BLOB, UNIQUE (stream, sequence)
 );
 """
+TABLES = {
+    name: statement for statement in _SCHEMA.split(";\n") for name in re.findall(r"(?:TABLE|INDEX) (\w+)", statement)
+}
+"""The statements that make tables and indexes, by name, in order."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +106,7 @@ class StreamRow:
     row: int = 0
     dropped: int = 0
     dropped_time: float = 0.0
+    link: bytes = b""
 
     def columns(self) -> tuple[Any, ...]:
         """The row with its seal."""
@@ -136,6 +157,7 @@ class Batch:
     operation: int
     seal: bytes
     rows: list[SampleRow]
+    link: bytes = b""
 
     def sequence(self, row: SampleRow) -> int:
         """The sequence number of one of its samples."""
@@ -155,22 +177,27 @@ class Batch:
 
     def columns(self) -> tuple[Any, ...]:
         """The row of `batches`, without answers."""
-        return (*self._head(), self.seal, None)
+        return (*self._head(), self.seal, None, self.link, None)
 
     def _head(self) -> tuple[Any, ...]:
-        return tuple(vars(self).values())[:-2]
+        return tuple(vars(self).values())[:9]
 
 
-INSERT_STREAM = "REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_STREAM = "REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_SOURCE = "REPLACE INTO sources VALUES (?, ?, ?, ?, ?)"
-INSERT_OPERATION = "INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?)"
-INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_OPERATION = "INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def seal(*values: object) -> bytes:
     """A checksum of the values of a row."""
     return blake2b(repr(values).encode(), digest_size=8).digest()
+
+
+def link(before: bytes, *content: object) -> bytes:
+    """The next of a chain. 32 bits are enough against loss, and a group of one sample has room for no more."""
+    return seal(before, *content)[:4]
 
 
 def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
@@ -188,22 +215,47 @@ def require_plain_data(folder: Path) -> None:
     """Refuse links in a data folder, which files are written to and removed from by name."""
     # a repair that was killed has left the journal a second name
     require_plain_database(folder / FILE_NAME, names=2)
-    for level in ("streams", "streams/*", "streams/*/*"):
+    require_plain_file(folder / COUNT)
+    for level in ("streams", "streams/*", "streams/*/*", SET_ASIDE, f"{SET_ASIDE}/*"):
         for place in folder.glob(level):
             require_no_link(place)
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection to a journal; a file that is no journal is left as it is."""
-    connection = _connect(path, "rw")
-    _require_format(connection, path)
+def about_columns(identity: str, is_erasing: int, used: int) -> tuple[Any, ...]:
+    """The row of `about` with its seal."""
+    return identity, is_erasing, used, seal(identity, is_erasing, used)
+
+
+def operation_columns(columns: tuple[Any, ...], before: bytes) -> tuple[Any, ...]:
+    """A row of `operations`, given without its seal, as the next of a chain."""
+    sealed = seal(*columns)
+    return *columns, sealed, link(before, sealed), None
+
+
+def connect(path: Path, *formats: int) -> sqlite3.Connection:
+    """A connection to a journal, of this format unless others are named; a file that is no journal is left as it is."""
+    connection = _connect(path, "mode=rw")
+    _require_format(connection, path, formats or (FORMAT,))
     for setting in _SETTINGS:
         connection.execute(f"PRAGMA {setting}")
     return connection
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    place = f"{path.absolute().as_uri()}?mode={mode}"
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing: the last other one to close would move the log into the database."""
+    is_in_use = path.with_name(f"{path.name}-wal").exists()
+    connection = _connect(path, "mode=ro" if is_in_use else "mode=ro&immutable=1")  # which leaves no empty log
+    _require_format(connection, path, (FORMAT, UNCHAINED))
+    return connection
+
+
+def is_chained(connection: sqlite3.Connection) -> bool:
+    """Whether a journal has links."""
+    return bool(value(connection, "PRAGMA user_version") == FORMAT)
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    place = f"{path.absolute().as_uri()}?{how}"
     return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
 
 
@@ -218,11 +270,12 @@ def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
     """A journal without rows, to be filled; it comes to its place when the block has ended and it is on the disk."""
     part = path.with_name(f"{path.name}.new")
     remove_database(part)
-    with closing(_connect(part, "rwc")) as connection:
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # its log gets the same rights
+    with closing(_connect(part, "mode=rw")) as connection:
         for setting in (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", *_SETTINGS):
             connection.execute(f"PRAGMA {setting}")
         connection.execute("BEGIN")
-        for statement in _TABLES.split(";\n"):
+        for statement in TABLES.values():
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
@@ -237,13 +290,17 @@ def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
             os.close(descriptor)
 
 
-def _require_format(connection: sqlite3.Connection, path: Path) -> None:
-    if value(connection, "PRAGMA application_id") != _APPLICATION:
-        raise UnreadableFile(
-            f"{path} is no journal of pta (truncated?); restore a backup, or choose another data folder"
-        )
-    if (found := value(connection, "PRAGMA user_version")) != FORMAT:
-        raise UnreadableFile(f"{path} has format {found}, and this pta reads format {FORMAT}; install a newer pta")
+def _require_format(connection: sqlite3.Connection, path: Path, formats: tuple[int, ...]) -> None:
+    try:
+        if value(connection, "PRAGMA application_id") != _APPLICATION:
+            raise UnreadableFile(
+                f"{path} is no journal of pta (truncated?); restore a backup, or choose another data folder"
+            )
+        if (found := value(connection, "PRAGMA user_version")) not in formats:
+            raise UnreadableFile(f"{path} has format {found}, and this pta reads format {FORMAT}; install a newer pta")
+    except BaseException:
+        connection.close()
+        raise
 
 
 def value(connection: sqlite3.Connection, query: str, *parameters: object) -> Any:
@@ -262,6 +319,11 @@ def read_batches(connection: sqlite3.Connection, where: str, *parameters: object
     with closing(connection.execute(query, parameters)) as cursor:
         for _, rows in groupby(cursor, itemgetter(0)):
             yield _batch(rows)
+
+
+def read_streams(connection: sqlite3.Connection) -> list[StreamRow]:
+    """All streams, also those that are deleted; a journal without a chain has no links."""
+    return [StreamRow(*row[:-1]) for row in connection.execute("SELECT * FROM streams").fetchall()]
 
 
 def _batch(rows: Iterable[tuple[Any, ...]]) -> Batch:

@@ -7,7 +7,7 @@ SQLite can find a transaction whose fsync failed.
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
+from pta.serve.journal_chain import newest_link
 from pta.serve.journal_reader import JournalReader
 from pta.serve.journal_rows import ANSWER, Committed, JournalFailed, NewRequest, Operation, RepeatedId, StoredAnswers
 from pta.serve.journal_schema import (
@@ -30,10 +31,14 @@ from pta.serve.journal_schema import (
     SampleRow,
     SourceRow,
     StreamRow,
+    about_columns,
     connect,
+    link,
+    operation_columns,
     seal,
     value,
 )
+from pta.serve.journal_tail import CountFile, count_of
 from pta.serve.open_files import is_out_of_files
 
 KINDS = ("reset", "rewind", "unlearn", "import", "undo", "freeze", "thaw")
@@ -52,6 +57,9 @@ class JournalWriter(JournalReader):
         self._writer = connect(path)
         last = "SELECT max(coalesce(max(operation), 0), (SELECT coalesce(max(id), 0) FROM operations)) FROM batches"
         self._operation: int = value(self._writer, last)
+        self._links = {table: newest_link(self._writer, table) for table in ("batches", "operations")}
+        self._count = CountFile(path.parent)
+        self._count.write(count_of(self._streams.values()))
         self._pages = 0  # in the log, at most
 
     @contextmanager
@@ -91,17 +99,28 @@ class JournalWriter(JournalReader):
         """The time, which never goes back, whatever the clock does."""
         return max(time.time(), max((stream.time for stream in self._streams.values()), default=0.0))
 
-    def create(self, name: str) -> int:
-        """A new stream. One that has the name of a deleted stream goes on with its sequence numbers."""
+    def _take_note(self, streams: Mapping[int, StreamRow]) -> None:
+        """These rows of `streams` are written."""
+        self._streams = {**self._streams, **streams}
+        self._count.write(count_of(self._streams.values()))
+
+    def create(self, name: str, prepare: Callable[[int], object] = lambda number: None) -> int:
+        """A new stream. One that has the name of a deleted stream goes on with its sequence numbers.
+
+        Args:
+            prepare: what else has to be there, by the number of the stream; if it fails, there is no stream.
+        """
         with self._writing:
             known = next((stream for stream in self._streams.values() if stream.name == name), None)
             if known and not known.is_deleted:
                 raise InvalidParameter(f"there is a stream named {shown(name)} already")
             number = max(self._streams, default=0) + 1
-            new = replace(known, is_deleted=0, dropped=0, dropped_time=0.0) if known else StreamRow(number, name)
+            new = known or StreamRow(number, name, last=value(self._writer, "SELECT used FROM about"))
+            new = replace(new, is_deleted=0, dropped=0, dropped_time=0.0)
             with self._transaction():
                 self._writer.execute(INSERT_STREAM, new.columns())
-            self._streams = {**self._streams, new.id: new}
+                prepare(new.id)
+            self._take_note({new.id: new})
         return new.id
 
     def commit(self, requests: Sequence[NewRequest], answers: StoredAnswers | None = None) -> Committed:
@@ -122,6 +141,7 @@ class JournalWriter(JournalReader):
             group = row = 1 + max((stream.row for stream in self._streams.values()), default=0)
             streams = {number: self._stream(number) for number in by_stream}
             sources: dict[tuple[int, str], SourceRow] = {}
+            last_link = self._links["batches"]
             for rest, (number, positions) in zip(range(len(by_stream))[::-1], by_stream.items(), strict=True):
                 first, rows = streams[number].last + 1, list[SampleRow]()
                 for position in positions:
@@ -129,9 +149,10 @@ class JournalWriter(JournalReader):
                     source = self._source(requests[position], firsts[position], sources)
                     rows += _rows_of(requests[position], row + len(rows), source)
                 head = (row, number, first, len(rows), 0, now, group, rest, self._operation)
-                batches.append(Batch(*head, seal=b"", rows=rows).sealed())
-                row += len(rows)
-                streams[number] = replace(streams[number], last=first + len(rows) - 1, time=now, row=row - 1)
+                last_link = link(last_link, row, number, first, len(rows), now)
+                batches.append(Batch(*head, seal=b"", rows=rows, link=last_link).sealed())
+                row, last = row + len(rows), first + len(rows) - 1
+                streams[number] = replace(streams[number], last=last, time=now, row=row - 1, link=last_link)
             with self._transaction():
                 self._writer.executemany(INSERT_SOURCE, [source.columns() for source in sources.values()])
                 for batch in batches:
@@ -140,8 +161,9 @@ class JournalWriter(JournalReader):
                 self._writer.executemany(INSERT_STREAM, [stream.columns() for stream in streams.values()])
                 if answers is not None:
                     self._write_answers(answers)
-            self._streams = self._streams | streams
+            self._links["batches"] = last_link
             self._sources = self._sources | sources if sources else self._sources
+            self._take_note(streams)
             self._counts.update(row.source for batch in batches for row in batch.rows)
             self._pages += _pages_of(batches)
             if self._pages > _PAGES_IN_LOG:
@@ -163,13 +185,21 @@ class JournalWriter(JournalReader):
         query = "SELECT id, span, erased FROM batches NOT INDEXED WHERE id >= ?1 AND group_ = ?1 AND stream = ?2"
         for stream, given in answers.answers.items():
             found = self._writer.execute(query, (answers.group, stream)).fetchone()
-            if found is None or found[2]:
+            if found is None or found[1] == found[2]:
                 continue  # it was erased, and the answers with it
-            id, span, _ = found
+            id, span, erased = found
             if given.dtype != ANSWER or given.shape != (span,):
                 raise InvalidSamples(
                     f"{span} samples of stream {stream} are in group {answers.group}, not {given.shape}"
                 )
+            if erased:
+                kept = self._writer.execute(
+                    "SELECT id - ? FROM samples WHERE id BETWEEN ? AND ?", (id, id, id + span - 1)
+                )
+                rest = np.zeros_like(given)
+                for (position,) in kept.fetchall():
+                    rest[position] = given[position]
+                given = rest
             self._put_answers(id, given.tobytes())
 
     def _put_answers(self, batch: int, answers: bytes) -> None:
@@ -182,21 +212,24 @@ class JournalWriter(JournalReader):
         text = json.dumps(argument, sort_keys=True)
         with self._writing:
             old, now = self._stream(stream), self._now()
-            new = replace(old, last=old.last + 1, time=now)
-            columns = (self._operation + 1, stream, new.last, now, kind, text)
+            columns = (self._operation + 1, stream, old.last + 1, now, kind, text)
+            *_, last_link, _ = row = operation_columns(columns, self._links["operations"])
+            new = replace(old, last=old.last + 1, time=now, link=last_link)
             with self._transaction():
-                self._writer.execute(INSERT_OPERATION, (*columns, seal(*columns)))
+                self._writer.execute(INSERT_OPERATION, row)
                 if argument.get("erase"):
                     self._mark_erasing(1)
                 self._writer.execute(INSERT_STREAM, new.columns())
-            self._streams = {**self._streams, stream: new}
+            self._links["operations"] = last_link
+            self._take_note({stream: new})
             self._operation += 1
             self._pages += 8
         return Operation(new.last, now, kind, json.loads(text))
 
     def _mark_erasing(self, is_erasing: int) -> None:
-        identity = value(self._writer, "SELECT identity FROM about")
-        self._writer.execute("UPDATE about SET is_erasing = ?, seal = ?", (is_erasing, seal(identity, is_erasing)))
+        identity, used = self._writer.execute("SELECT identity, used FROM about").fetchone()
+        columns = about_columns(identity, is_erasing, used)
+        self._writer.execute("UPDATE about SET identity = ?, is_erasing = ?, used = ?, seal = ?", columns)
 
     def checkpoint(self) -> None:
         """Move the log into the database."""

@@ -1,5 +1,6 @@
 """LastAnswers: the answers of the last groups, which the next transactions write."""
 
+from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,32 +12,32 @@ _NONE: NDArray[np.void] = np.empty(0, ANSWER)
 
 
 class LastAnswers:
-    """The learning thread adds the answers of a group, the writing thread takes them, and a repeated id finds them."""
+    """Threads that learn add the answers of a group, the writing thread takes them, and a repeated id finds them."""
 
     def __init__(self) -> None:
-        self._groups: dict[int, dict[int, tuple[int, NDArray[np.void]]]] = {}
+        self._groups: deque[tuple[int, dict[int, tuple[int, NDArray[np.void]]]]] = deque()
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def add(self, group: int, answers: Mapping[int, tuple[int, NDArray[np.void]]]) -> None:
         """For each stream of a group its first row and its answers, in order of sequence."""
-        self._groups[group] = dict(answers)
+        self._groups.append((group, dict(answers)))
 
     def oldest(self) -> StoredAnswers | None:
         """What is to be written next."""
-        for group, streams in self._groups.items():
+        for group, streams in list(self._groups)[:1]:
             return StoredAnswers(group, {stream: answers for stream, (_, answers) in streams.items()})
         return None
 
     def written(self, answers: StoredAnswers | None) -> None:
-        """These are in the journal."""
+        """These, which were the oldest, are in the journal."""
         if answers is not None:
-            del self._groups[answers.group]
+            self._groups.popleft()
 
     def find(self, stream: int, sequences: NDArray[np.int64]) -> NDArray[np.void] | None:
         """The answers of the rows of a request."""
-        for streams in list(self._groups.values()):
+        for _, streams in list(self._groups):
             first, answers = streams.get(stream, (0, _NONE))
             start = int(sequences[0]) - first
             if 0 <= start < len(answers):
@@ -45,5 +46,5 @@ class LastAnswers:
 
     def forget(self, stream: int) -> None:
         """The stream is deleted."""
-        for streams in self._groups.values():
+        for _, streams in list(self._groups):
             streams.pop(stream, None)

@@ -1,7 +1,7 @@
 """NoJournal: sequence numbers for a service that keeps nothing."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pta.serve.journal_rows import Committed, NewRequest, Operation, StoredAnswers
@@ -16,9 +16,10 @@ class NoJournal:
         self._group = 0
         self._last: dict[int, int] = {}
 
-    def create(self, name: str) -> int:
+    def create(self, name: str, prepare: Callable[[int], object] = lambda number: None) -> int:
         """A number for a new stream."""
         number = len(self._last) + 1
+        prepare(number)
         self._last[number] = 0
         return number
 

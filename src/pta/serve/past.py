@@ -1,6 +1,5 @@
 """Past: the rows and snapshots of one stream, and the state that they give under any history."""
 
-import hashlib
 import time
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,16 @@ from numpy.typing import NDArray
 
 from pta.adapters import Adapter, load_adapter
 from pta.errors import StateMismatch
-from pta.files import make_folder, write_atomically
+from pta.files import write_atomically
 from pta.serve.answering import score
 from pta.serve.history import History
 from pta.serve.journal import Journal
-from pta.serve.journal_rows import GroupRows, Operation
+from pta.serve.journal_rows import ANSWER, BatchSpan, GroupRows, Operation
+from pta.serve.private import keep_private, private_folder
 from pta.serve.refusals import Refused
 from pta.serve.served import Served
 from pta.serve.snapshots import Snapshots
+from pta.serve.state_digest import digest_of, require_named
 from pta.serve.stream_state import StreamState
 
 _FILES = "{}.safetensors"
@@ -29,19 +30,23 @@ class Past:
     def __init__(self, served: Served, journal: Journal, number: int, folder: Path) -> None:
         self._served, self._journal, self._number = served, journal, number
         self.folder = folder / "streams" / str(number)
-        self.snapshots = Snapshots(self.folder / "snapshots", served)
         self._imports = self.folder / "imports"
-        make_folder(self._imports)
+        for part in (self.folder.parent, self.folder, self._imports):
+            private_folder(part)
+        self.snapshots = Snapshots(self.folder / "snapshots", served)
 
     def state_at(self, history: History, until: int) -> StreamState:
         """The state after a row; refused where the journal no longer reaches back far enough."""
+        return self.replayed(history, until)[0]
+
+    def replayed(self, history: History, until: int) -> tuple[StreamState, int]:
+        """The same, and how many rows were read for it."""
         state = self.snapshots.newest(history, until)
         if state is None:
             if history.spans(0, self._journal.oldest(self._number)[0]):
                 self.require_kept(0)
             state = StreamState.fresh(self._served)
-        self.advance(state, history, until)
-        return state
+        return state, self.advance(state, history, until)
 
     def require_kept(self, sequence: int) -> None:
         """Refuse a moment before the oldest that rows can be replayed from."""
@@ -52,29 +57,35 @@ class Past:
                 409, f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}"
             )
 
-    def advance(self, state: StreamState, history: History, until: int) -> None:
-        """Learn the rows in force after those that a state covers, up to a row."""
+    def advance(self, state: StreamState, history: History, until: int) -> int:
+        """Learn the rows in force after those that a state covers, up to a row; says how many rows were read."""
+        read = 0
         due = [event for event in history.events if state.sequence < event.sequence <= until]
         for event in [*due, None]:
             end = until if event is None else event.sequence
             for first, last in history.spans(state.sequence, end):
                 for group in self._journal.groups(self._number, first - 1, last):
                     self._learn(state, history, group)
+                    read += len(group.sequences)
             if event is not None:
                 self._apply(state, event)
         state.sequence = until
+        return read
 
-    def answers_of(self, operations: list[Operation], sequences: NDArray[np.int64]) -> NDArray[np.void]:
-        """What rows of one request were answered: they are learned again from the state before them."""
-        first, last = int(sequences[0]), int(sequences[-1])
-        state = self.state_at(History.of(one for one in operations if one.sequence < first), first - 1)
-        (group,) = self._journal.groups(self._number, first - 1, last)
-        return state.learn(score(group.features, state.adapter.classifier, None), last).stored()
+    def answers_of(self, operations: list[Operation], batch: BatchSpan) -> NDArray[np.void]:
+        """What the rows of a batch were answered: they are learned again from the state before them."""
+        state = self.state_at(History.of(one for one in operations if one.sequence < batch.first), batch.first - 1)
+        (group,) = self._journal.groups(self._number, batch.first - 1, batch.last)
+        answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)
+        answers = np.zeros(batch.last - batch.first + 1, ANSWER)
+        answers[group.sequences - batch.first] = answered.stored()
+        return answers
 
     def keep_import(self, content: bytes) -> dict[str, Any]:
         """Store a state that is to be imported; its argument in the journal."""
-        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-        write_atomically(self._imports / _FILES.format(digest), content)
+        path = self._imports / _FILES.format(digest := digest_of(content))
+        write_atomically(path, content)
+        keep_private(path)
         return {"digest": digest}
 
     def _learn(self, state: StreamState, history: History, group: GroupRows) -> None:
@@ -87,7 +98,9 @@ class Past:
 
     def _apply(self, state: StreamState, event: Operation) -> None:
         if event.kind == "import":
-            imported = imported_adapter(self._imports / _FILES.format(event.argument["digest"]), self._served)
+            path = self._imports / _FILES.format(event.argument["digest"])
+            require_named(path)
+            imported = imported_adapter(path, self._served)
             fresh = StreamState.fresh(self._served)
             state.adapter, state.touches = imported, fresh.touches
         else:

@@ -158,18 +158,31 @@ class Pipeline:
         except Refused as refused:
             self._admission.finish(job, refused)
             return True
-        answers = self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
+        answers = self._answers(stream, found)
         if answers is not None:
             self._admission.finish(job, self._replies.repeated(job, found, answers))
         else:
-            self.beside.submit(self._recall, job, stream, found)
+            self.beside.submit(self._recall, job, stream)
         return True
 
-    def _recall(self, job: Job, stream: LiveStream, found: Found) -> None:
-        """Answer a request whose answers a killed process did not write."""
+    def _answers(self, stream: LiveStream, found: Found) -> NDArray[np.void] | None:
+        return self.last_answers.find(stream.number, found.sequences) if found.answers is None else found.answers
+
+    def _recall(self, job: Job, stream: LiveStream) -> None:
+        """Answer a request whose answers a killed process did not write, and write those of its batch."""
         assert stream.past is not None  # as something was found
+        assert isinstance(self._journal, Journal)
         try:
-            answers = stream.past.answers_of(stream.operations, found.sequences)
+            found = self._journal.find(stream.number, job.id_hash)
+            if found is None:
+                raise Refused(409, "the sample was erased while it was looked for; send it again to learn it")
+            answers = self._answers(stream, found)  # another request may have had the same batch
+            if answers is None:
+                batch = self._journal.batch_of(stream.number, int(found.sequences[0]))
+                answers = stream.past.answers_of(stream.operations, batch)
+                self.last_answers.add(batch.group, {stream.number: (batch.first, answers)})
+                answers = answers[found.sequences - batch.first]
+                self.put(Change(lambda: self._commit([]), lambda committed: None))
             self._admission.finish(job, self._replies.repeated(job, found, answers))
         except Exception as error:
             self._admission.finish(job, error)

@@ -6,8 +6,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-NAME = r"[A-Za-z0-9._-]{1,64}"
-"""What streams and models can be called."""
+_REST = "[A-Za-z0-9._-]"
+NAME = rf"(?:[A-Za-z0-9_-]{_REST}{{0,63}}|\.[A-Za-z0-9_-]{_REST}{{0,62}}|\.\.{_REST}{{1,62}})"
+ITS_LETTERS = "1 to 64 letters, digits, dots, hyphens and underscores, and is not . or .."
+"""What streams and models can be called: no part of an address that clients and proxies take out of it."""
 
 Learn = Literal["true", "false", "try"]
 """Learned or an error; not learned; learned if possible, else answered with the reason why not."""

@@ -12,6 +12,7 @@ from pta.serve.served import ServiceSettings
 from pta.serve.stream_set import StreamSet
 
 _log = logging.getLogger("pta.serve")
+_MANY = 1000  # rows: a second or less of replay
 
 
 class Saving:
@@ -41,6 +42,12 @@ class Saving:
             self.save(stream)
             self.thread.submit(self._make_room)
 
+    def save_replayed(self) -> None:
+        """Begin snapshots of streams that were learned from many rows, so that the next start need not do it again."""
+        for stream in self._streams:
+            if stream.since_snapshot > _MANY:
+                self.save(stream)
+
     def save(self, stream: LiveStream) -> "Future[None]":
         """Begin a snapshot."""
         assert stream.past is not None  # as there is a journal
@@ -55,7 +62,7 @@ class Saving:
             try:
                 if not stream.gone and stream.failed is None:
                     snapshots.save(state, when, fingerprint, self._settings.snapshot_samples)
-            except PtaError as error:
+            except (PtaError, OSError) as error:
                 _log.warning("no snapshot of stream %s: %s", stream.name, error)
             finally:
                 self._under_way.discard(stream)

@@ -8,8 +8,11 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-from pta.errors import PtaError
-from pta.files import exists, make_folder
+import torch
+
+from pta.adapters.state_file import ANCHORS
+from pta.errors import PtaError, StateMismatch
+from pta.files import exists, load_tensors
 from pta.serve.admission import Admission
 from pta.serve.journal import Journal
 from pta.serve.live_stream import LiveStream
@@ -18,6 +21,7 @@ from pta.serve.open_files import require_free_files
 from pta.serve.operating import Operating
 from pta.serve.past import imported_adapter
 from pta.serve.pipeline import Change, Pipeline
+from pta.serve.private import keep_private
 from pta.serve.refusals import Refused
 from pta.serve.requests import Reply, Request
 from pta.serve.saving import Saving
@@ -25,6 +29,8 @@ from pta.serve.served import Served, ServiceSettings, Shape
 from pta.serve.stage import one_thread
 from pta.serve.stream_set import StreamSet
 from pta.serve.summary import brief_summary, full_summary
+
+_ROUNDING = 1e-4  # of a unit vector: float32 text towers differ by some 1e-6 between processors
 
 
 class Service:
@@ -48,6 +54,7 @@ class Service:
         self._pipeline = Pipeline(served, settings, journal, self._admission, self._streams, self._save_if_due)
         if isinstance(journal, Journal):
             self._saving = Saving(settings, journal, self._streams, self._write)
+            self._saving.save_replayed()
         self._operating = Operating(served, journal, self._pipeline, self._saving)
 
     @classmethod
@@ -56,7 +63,6 @@ class Service:
         settings = settings or ServiceSettings()
         if folder is None:
             return cls(served, NoJournal(), None, settings)
-        make_folder(folder)
         journal = Journal.open(folder, served.identity, repair=settings.repair)
         try:
             _require_same_classifier(served, folder / "classifier.safetensors")
@@ -224,10 +230,28 @@ class Service:
 
 def _require_same_classifier(served: Served, path: Path) -> None:
     """Refuse a data folder of another class list or model; a new folder is marked with the classifier."""
-    if not exists(path):
-        served.fresh().save(path)
-        return
-    try:
-        imported_adapter(path, served)
-    except PtaError as error:
-        raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
+    if exists(path):
+        try:
+            imported_adapter(path, served)
+            if not _require_same_anchors(served, path):
+                return
+        except PtaError as error:
+            raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
+    served.fresh().save(path)
+    keep_private(path)
+
+
+def _require_same_anchors(served: Served, path: Path) -> bool:
+    """Refuse anchors that differ by more than rounding; whether a folder has only half of their digits as yet."""
+    anchors = served.classifier.anchors.cpu().double()
+    saved = load_tensors(path, "state", only=[ANCHORS])[0][ANCHORS]
+    if saved.dtype == torch.float16:
+        return True
+    precision = torch.float32 if served.encoder is None else served.encoder.dtype
+    rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
+    if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
+        raise StateMismatch(
+            f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most {rounding:.1e}; "
+            "use the same model, templates and features, or another data folder"
+        )
+    return False

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from pta import __version__
 from pta.adapters import load_adapter
-from pta.adapters.state_file import read_stream
+from pta.adapters.state_file import ANCHORS, read_stream
 from pta.engines import numba_is_installed
 from pta.errors import PtaError, StateMismatch
-from pta.files import make_folder
+from pta.files import load_tensors
 from pta.serve.history import History
+from pta.serve.private import keep_private, private_folder
 from pta.serve.served import Served
+from pta.serve.state_digest import digest_of, require_named
 from pta.serve.stream_state import StreamState
 
 _log = logging.getLogger("pta.serve")
@@ -53,16 +55,24 @@ class Snapshots:
 
     def __init__(self, folder: Path, served: Served) -> None:
         self._folder, self._served = folder, served
-        make_folder(folder)
+        private_folder(folder)
+        for part in folder.glob(".*"):  # of a killed process
+            part.unlink(missing_ok=True)
         found = (_described(path) for path in folder.glob("[0-9]*.safetensors"))
         self.saved = sorted((one for one in found if one is not None), key=lambda one: one.sequence)
 
     def save(self, state: StreamState, time: float, fingerprint: str, interval: int) -> None:
         """Write a snapshot, and remove those that lie closer together than an interval of samples."""
-        path = self._folder / f"{state.sequence:020}.safetensors"
+        part = self._folder / f".{state.sequence:020}.safetensors"
         about = {"sequence": state.sequence, "time": time, "fingerprint": fingerprint, "made_by": made_by()}
         about["touches"] = state.touches.tolist()
-        state.adapter.save(path, stream={**about, "digest": _digest(state.adapter.state(), about)})
+        state.adapter.save(part, stream=about)
+        keep_private(part)
+        path = part.with_name(f"{state.sequence:020}-{digest_of(part.read_bytes())}.safetensors")
+        part.replace(path)
+        for one in self.saved:
+            if one.sequence == state.sequence and one.path != path:
+                one.path.unlink(missing_ok=True)
         kept = [one for one in self.saved if one.sequence != state.sequence]
         self.saved = [*kept, SavedState(state.sequence, time, fingerprint, path)]
         self._thin(interval)
@@ -99,9 +109,11 @@ class Snapshots:
         self.saved = kept
 
     def _read(self, path: Path) -> StreamState:
+        if "-" in path.stem:
+            require_named(path)
+        else:
+            require_digest(path)
         adapter, about = load_adapter(path, self._served.classifier, model=self._served.encoder), read_stream(path)
-        if about.pop("digest") != _digest(adapter.state(), about):
-            raise StateMismatch(f"{path} is damaged: its content does not have the digest it was written with")
         if about["made_by"] != made_by():
             before, now = (", ".join(one.values()) for one in (about["made_by"], made_by()))
             _log.warning("%s was learned with %s; here, with %s, answers agree up to rounding", path, before, now)
@@ -111,10 +123,19 @@ class Snapshots:
 def _described(path: Path) -> SavedState | None:
     try:
         about = read_stream(path)
-        return SavedState(int(path.stem), float(about["time"]), str(about["fingerprint"]), path)
+        return SavedState(int(path.stem.partition("-")[0]), float(about["time"]), str(about["fingerprint"]), path)
     except (PtaError, ValueError, TypeError, KeyError) as error:
         _log.warning("%s is not used: %s", path, error)
         return None
+
+
+def require_digest(path: Path) -> None:
+    """Refuse an older snapshot, whose name has no digest, if its content does not have the one that it says."""
+    tensors, description = load_tensors(path, kind="state")
+    about = description.get("stream")
+    tensors.pop(ANCHORS, None)
+    if not isinstance(about, dict) or about.pop("digest", None) != _digest(tensors, about):
+        raise StateMismatch(f"{path} is damaged: its content does not have the digest it was written with")
 
 
 def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:

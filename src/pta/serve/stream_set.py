@@ -5,13 +5,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from pta.errors import UnreadableFile
 from pta.serve.history import History
 from pta.serve.journal import Journal
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
 from pta.serve.past import Past
 from pta.serve.refusals import Refused
-from pta.serve.requests import NAME
+from pta.serve.requests import ITS_LETTERS, NAME
 from pta.serve.served import Served
 from pta.serve.stream_state import StreamState
 
@@ -59,11 +60,31 @@ class StreamSet:
         if name in self._leaving:
             raise Refused(409, f"stream {name} is being deleted; try again soon")
         if name not in self._by_name:
-            number = self._journal.create(name)
             state = StreamState.fresh(self._served)
+            number, past = self._made(name)
             state.sequence = self._journal.last(number)[0]  # of a deleted stream of this name
-            self._by_name[name] = LiveStream(name, number, state, past=self._past(number))
+            self._by_name[name] = LiveStream(name, number, state, past=past)
         return self._by_name[name]
+
+    def _made(self, name: str) -> tuple[int, Past | None]:
+        """The row and the folder of a new stream, or neither."""
+        made: dict[int, Past | None] = {}
+
+        def make(number: int) -> None:
+            made[number] = None
+            made[number] = self._past(number)
+
+        try:
+            self._journal.create(name, make)
+        except BaseException as error:
+            if self._folder is not None:
+                for number in made:
+                    shutil.rmtree(self._folder / "streams" / str(number), ignore_errors=True)
+            if isinstance(error, UnreadableFile):
+                raise Refused(503, f"stream {name} was not made: {error}") from None
+            raise
+        ((number, past),) = made.items()
+        return number, past
 
     def forget(self, stream: LiveStream) -> None:
         """Let nothing more come to a stream; the default one is there again, empty."""
@@ -108,16 +129,16 @@ class StreamSet:
         assert past is not None
         last, when = journal.last(number)
         operations = journal.operations(number)
-        past.snapshots.remove(last + 1, 2**63)  # of rows that came after a backup, or that a repair cut off
         for row in operations:
             if row.argument.get("erase"):  # a killed process may have left them
                 past.snapshots.remove(row.argument["first"], row.sequence - 1)
-        stream = LiveStream(name, number, past.state_at(History.of(operations), last), operations, past)
-        stream.time = when
+        state, read = past.replayed(History.of(operations), last)
+        stream = LiveStream(name, number, state, operations, past)
+        stream.time, stream.since_snapshot = when, read
         return stream
 
 
 def require_name(name: str) -> None:
     """Refuse a name that no stream can have."""
     if not re.fullmatch(NAME, name):
-        raise Refused(422, "a stream's name has 1 to 64 letters, digits, dots, hyphens and underscores")
+        raise Refused(422, f"a stream's name has {ITS_LETTERS}")

@@ -1,0 +1,30 @@
+"""Files that only their owner may read: what was learned can tell what the samples were."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pta.errors import UnreadableFile, reason
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder, unless it exists, that only its owner may enter."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
+    keep_private(folder.resolve())
+
+
+def keep_private(path: Path) -> None:
+    """Take the rights of others from a file or folder, if it belongs to this user; links are left as they are."""
+    with suppress(OSError):  # it is gone, or its file system knows no rights
+        if not path.is_symlink() and path.stat().st_uid == getattr(os, "geteuid", lambda: -1)():
+            path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def private_data_folder(folder: Path) -> None:
+    """The same for all that a service keeps in a data folder, in which no folder is a link."""
+    for name in ("journal.*", "classifier.safetensors", "streams", "streams/**/*", "set-aside", "set-aside/**/*"):
+        for path in folder.glob(name):
+            keep_private(path)

@@ -1,0 +1,275 @@
+"""A data folder after damage, a full disk or an older version: named, refused or carried on."""
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import stat
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from processes import PATIENCE, Forked
+from serving import CLASSIFIER, ask, open_service, replayed, same_bits, state_of
+
+from pta import ZeroShotClassifier
+from pta.errors import PtaError, UnreadableFile
+from pta.serve import journal_chain
+from pta.serve.journal import Journal
+from pta.serve.journal_check import check_folder
+from pta.serve.past import Past
+from pta.serve.refusals import Refused
+from pta.serve.served import Served
+from pta.serve.service import Service
+
+
+def flip(path, place, bit):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_in_an_import_is_never_replayed_into_another_state(tmp_path):
+    with open_service(tmp_path / "data") as service:
+        for seed in range(6):
+            ask(service, seed)
+        service.import_("default", service.export("default"))
+        ask(service, 7)
+        live = state_of(service)
+    for path in tmp_path.glob("data/streams/*/snapshots/*"):
+        path.unlink()
+    (imported,) = tmp_path.glob("data/streams/1/imports/*")
+    whole, random_numbers = imported.read_bytes(), random.Random(1)
+    for _ in range(40):
+        flip(imported, random_numbers.randrange(len(whole)), random_numbers.randrange(8))
+        (problem,) = check_folder(tmp_path / "data")
+        assert str(imported) in problem
+        assert "digest that names it" in problem
+        with pytest.raises(UnreadableFile, match="digest that names it"):
+            open_service(tmp_path / "data")
+        imported.write_bytes(whole)
+    assert check_folder(tmp_path / "data") == []
+    with open_service(tmp_path / "data") as service:
+        assert same_bits(state_of(service), live)
+
+
+def test_a_check_names_every_snapshot_with_a_flipped_bit(tmp_path):
+    with open_service(tmp_path, snapshot_samples=5) as service:
+        for seed in range(12):
+            ask(service, seed)
+    paths, random_numbers = sorted(tmp_path.glob("streams/1/snapshots/*.safetensors")), random.Random(2)
+    assert len(paths) > 1
+    assert check_folder(tmp_path) == []
+    for path in paths:
+        flip(path, random_numbers.randrange(path.stat().st_size), random_numbers.randrange(8))
+    found = check_folder(tmp_path)
+    assert len(found) == len(paths)
+    assert all(str(path) in problem for path, problem in zip(paths, found, strict=True))
+
+
+@pytest.mark.parametrize("failing", ["streams/2", "snapshots", "imports"])
+def test_a_stream_that_could_not_be_made_leaves_nothing(tmp_path, monkeypatch, failing):
+    with open_service(tmp_path / "data") as service:
+        made, real = [], Path.mkdir
+
+        def mkdir(self, *arguments, **named):
+            if "streams/2" in str(self):
+                made.append(self)
+                if str(self).endswith(failing):
+                    raise OSError(28, "No space left on device")
+            return real(self, *arguments, **named)
+
+        with monkeypatch.context() as full:
+            full.setattr(Path, "mkdir", mkdir)
+            with pytest.raises(Refused, match=r"stream street was not made: .*no space left") as refusal:
+                service.create("street")
+        assert made
+        assert refusal.value.status == 503
+        assert [one["name"] for one in service.streams()] == ["default"]
+        assert service._journal.streams() == {"default": 1}
+        assert not (tmp_path / "data" / "streams" / "2").exists()
+        service.create("street")
+        ask(service, 1, stream="street")
+    with open_service(tmp_path / "data") as service:
+        assert service.summary("street")["position"] == 1
+
+
+def test_a_stream_whose_row_cannot_be_written_leaves_no_folder(tmp_path, monkeypatch):
+    with open_service(tmp_path) as service:
+
+        def full(*arguments):
+            assert Past(*arguments).folder.exists()
+            service._journal._writer.execute("SELECT no_such_function()")  # as a full disk would end the transaction
+
+        with monkeypatch.context() as context:
+            context.setattr("pta.serve.stream_set.Past", full)
+            with pytest.raises(PtaError):
+                service.create("street")
+        assert not (tmp_path / "streams" / "2").exists()
+    with open_service(tmp_path) as service:
+        assert [one["name"] for one in service.streams()] == ["default"]
+        service.create("street")
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_no_stream_is_called_as_a_folder_or_the_one_above(tmp_path, name):
+    with open_service(tmp_path, auto_create=5) as service:
+        for call in (service.create, service.delete, lambda name: ask(service, 1, stream=name)):
+            with pytest.raises(Refused, match=r"is not \. or \.\.") as refusal:
+                call(name)
+            assert refusal.value.status == 422
+        assert len(service.streams()) == 1
+        for allowed in ("...", ".a", "a.", "..a"):
+            service.create(allowed)
+
+
+def moved(noise):
+    random_numbers = torch.Generator().manual_seed(3)
+    anchors = CLASSIFIER.anchors + noise * torch.randn(CLASSIFIER.anchors.shape, generator=random_numbers)
+    anchors = torch.nn.functional.normalize(anchors, dim=1)
+    return Served(ZeroShotClassifier(anchors, CLASSIFIER.class_names, CLASSIFIER.scale))
+
+
+def test_anchors_that_differ_by_more_than_rounding_are_refused(tmp_path):
+    open_service(tmp_path).close()
+    for noise in (1e-2, 1e-3, 2e-4):
+        with pytest.raises(PtaError, match="belongs to another service"):
+            Service.open(moved(noise), tmp_path)
+    for noise in (1e-6, 1e-7):
+        Service.open(moved(noise), tmp_path).close()
+    open_service(tmp_path).close()
+
+
+def readable_by_others(folder):
+    return [path for path in [folder, *folder.rglob("*")] if path.name != ".lock" and path.stat().st_mode & 0o077]
+
+
+def test_only_the_owner_can_read_what_a_service_keeps(tmp_path):
+    folder = tmp_path / "data"
+    with open_service(folder, snapshot_samples=3) as service:
+        for seed in range(8):
+            ask(service, seed)
+        service.create("another")
+        service.import_("another", service.export("default"))
+        service._saving.thread.submit(lambda: None).result()
+        assert {"journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"} <= {
+            path.name for path in folder.iterdir()
+        }
+        assert readable_by_others(folder) == []
+        service._journal.backup(tmp_path / "copy")
+        assert readable_by_others(tmp_path / "copy") == []
+    for path in [folder, *folder.rglob("*")]:  # as an older version left them
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    with open_service(folder):
+        assert readable_by_others(folder) == []
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.extensive
+@pytest.mark.parametrize("rows", [1000, 1200])
+def test_a_start_that_replays_more_than_1000_rows_writes_a_snapshot(tmp_path, rows):
+    with open_service(tmp_path) as service:
+        for seed in range(rows // 200):
+            ask(service, seed, count=200)
+    for path in tmp_path.glob("streams/*/snapshots/*"):
+        path.unlink()
+    with open_service(tmp_path) as service:
+        service._saving.thread.submit(lambda: None).result()
+        assert len(list(tmp_path.glob("streams/*/snapshots/*"))) == (rows > 1000)
+        assert same_bits(state_of(service), replayed(service._journal))
+
+
+def test_a_start_that_replays_many_rows_writes_a_snapshot(tmp_path, monkeypatch):
+    monkeypatch.setattr("pta.serve.saving._MANY", 10)
+    with open_service(tmp_path) as service:
+        for seed in range(11):
+            ask(service, seed)
+    for path in tmp_path.glob("streams/*/snapshots/*"):
+        path.unlink()
+    with open_service(tmp_path) as service:
+        service._saving.thread.submit(lambda: None).result()
+        assert len(list(tmp_path.glob("streams/*/snapshots/*"))) == 1
+
+
+def test_an_answer_that_was_not_stored_is_replayed_once_then_stored(tmp_path, monkeypatch):
+    with open_service(tmp_path) as service:
+        for seed in range(4):
+            ask(service, seed)
+        first = [ask(service, 10 + n, id=f"sample {n}", count=2) for n in range(3)]
+        service._pipeline.last_answers._groups.clear()  # as a kill would
+    replays, real = [], Past.answers_of
+
+    def answers_of(self, operations, batch):
+        replays.append(batch.first)
+        return real(self, operations, batch)
+
+    monkeypatch.setattr(Past, "answers_of", answers_of)
+    for _ in range(2):
+        with open_service(tmp_path) as service:
+            for _ in range(3):
+                again = [ask(service, 10 + n, id=f"sample {n}", count=2) for n in range(3)]
+                assert [one.labels for one in again] == [one.labels for one in first]
+    assert len(replays) == 1
+
+
+def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
+    """A service of the version before was killed: without links and a count, with a snapshot, an import and a log."""
+    with tarfile.open(Path(__file__).with_name("format-1.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / "data"
+    assert check_folder(folder) == []
+    shutil.copytree(folder, tmp_path / "lost")
+    for _ in range(2):
+        with open_service(folder) as service:
+            assert service.summary("default")["position"] == 13
+            assert same_bits(state_of(service), replayed(service._journal))
+            assert same_bits(state_of(service, "another"), state_of(service, "expected"))
+            again = ask(service, 12, id="sample 12", source="camera 0")
+            assert (again.repeated, int(again.sequences[0])) == (True, 13)
+            assert service._journal.check() == []
+    with open_service(folder) as service:
+        assert ask(service, 50).sequences.tolist() == [14]
+        service.unlearn("another", "camera", erase=True)
+        service.delete("expected")
+        assert service._journal.check() == []
+    (tmp_path / "lost" / "journal.sqlite-wal").unlink()
+    with pytest.raises(UnreadableFile, match="rows are lost"):
+        open_service(tmp_path / "lost")
+    with open_service(tmp_path / "lost", repair=True) as service:
+        assert service.summary("default")["position"] == 7
+        assert len(list(tmp_path.glob("lost/set-aside/1/streams/1/snapshots/*"))) == 1
+        assert ask(service, 50).sequences[0] > 13
+        assert service._journal.check() == []
+
+
+def test_an_older_journal_that_is_killed_while_it_gets_its_chain_is_as_it_was(tmp_path):
+    with tarfile.open(Path(__file__).with_name("format-1.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    identity = Served(CLASSIFIER).identity
+
+    def open_until_killed():
+        journal_chain.last_link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        Journal.open(tmp_path / "data", identity)
+
+    process = Forked(open_until_killed)
+    process.join(PATIENCE)
+    assert process.exitcode == -signal.SIGKILL
+    assert check_folder(tmp_path / "data") == []
+    with closing(sqlite3.connect(tmp_path / "data" / "journal.sqlite")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    with Journal.open(tmp_path / "data", identity) as journal:
+        assert journal.check() == []
+        assert journal.count(1) == 13
+
+
+def test_a_damaged_older_snapshot_is_named(tmp_path):
+    with tarfile.open(Path(__file__).with_name("format-1.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    path, *_ = sorted((tmp_path / "data").glob("streams/1/snapshots/*"))
+    assert "-" not in path.stem
+    flip(path, path.stat().st_size - 5, 3)
+    (problem,) = check_folder(tmp_path / "data")
+    assert str(path) in problem
