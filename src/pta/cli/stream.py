@@ -34,7 +34,8 @@ SERVER = "http://127.0.0.1:8080"
 def list_(token_file: TokenFile, server: Server = SERVER, json: Json = None) -> None:
     """List the streams."""
     require_place(json)
-    found = _client(server, token_file).streams()
+    with _client(server, token_file) as client:
+        found = client.streams()
     if write_json(json, found):
         table = Table("stream", "state")
         table.add_column("learned", justify="right")
@@ -49,7 +50,8 @@ def list_(token_file: TokenFile, server: Server = SERVER, json: Json = None) -> 
 def show(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None) -> None:
     """Show what is known of a stream."""
     require_place(json)
-    found = _client(server, token_file).show(name)
+    with _client(server, token_file) as client:
+        found = client.show(name)
     if write_json(json, found):
         _show(found)
 
@@ -58,7 +60,9 @@ def show(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json 
 def create(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None) -> None:
     """Make a stream unless it is there."""
     require_place(json)
-    if write_json(json, _client(server, token_file).create(name)):
+    with _client(server, token_file) as client:
+        created = client.create(name)
+    if write_json(json, created):
         say(f"{name} is there")
 
 
@@ -135,7 +139,8 @@ def export(
 ) -> None:
     """Write the state of a stream to a file."""
     require_place(out)
-    write_atomically(out, _client(server, token_file).export_state(name))
+    with _client(server, token_file) as client:
+        write_atomically(out, client.export_state(name))
     say(f"wrote the state of {name} to {out}")
 
 
@@ -149,21 +154,22 @@ def import_(
     yes: Yes = False,
 ) -> None:
     """Let a stream go on from the state in a file."""
-    content, client = read_sample(file), _client(server, token_file)
+    content = read_sample(file)
     require_place(json)
-    if not yes:
-        _confirm("import", name, client.import_state(name, content, dry_run=True)["samples"])
-    _report(client.import_state(name, content), json)
+    with _client(server, token_file) as client:
+        if not yes:
+            _confirm("import", name, client.import_state(name, content, dry_run=True)["samples"])
+        _report(client.import_state(name, content), json)
 
 
 @stream.command()
 def delete(name: Name, token_file: TokenFile, server: Server = SERVER, json: Json = None, yes: Yes = False) -> None:
     """Erase a stream and its files, which cannot be undone."""
     require_place(json)
-    client = _client(server, token_file)
-    if not yes:
-        _confirm("delete", name, client.delete(name, dry_run=True)["samples"])
-    _report(client.delete(name), json)
+    with _client(server, token_file) as client:
+        if not yes:
+            _confirm("delete", name, client.delete(name, dry_run=True)["samples"])
+        _report(client.delete(name), json)
 
 
 def _client(server: str, token_file: Path) -> Client:
@@ -174,10 +180,10 @@ def _operate(
     name: str, operation: str, argument: dict[str, Any], server: str, token_file: Path, json: Path | None, yes: bool
 ) -> None:
     require_place(json)
-    client = _client(server, token_file)
-    if not yes:
-        _confirm(operation, name, client.operate(name, operation, dry_run=True, **argument)["samples"])
-    _report(client.operate(name, operation, **argument), json)
+    with _client(server, token_file) as client:
+        if not yes:
+            _confirm(operation, name, client.operate(name, operation, dry_run=True, **argument)["samples"])
+        _report(client.operate(name, operation, **argument), json)
 
 
 def _confirm(operation: str, name: str, samples: int) -> None:
