@@ -37,7 +37,8 @@ SERVER = "http://127.0.0.1:8080"
 def list_(token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """List the streams."""
     require_place(json)
-    found = _client(server, token_file).streams()
+    with _client(server, token_file) as client:
+        found = client.streams()
     if write_json(json, found):
         table = Table("stream", "state")
         table.add_column("learned", justify="right")
@@ -52,7 +53,8 @@ def list_(token_file: TokenFile = None, server: Server = SERVER, json: Json = No
 def show(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """Show what is known of a stream."""
     require_place(json)
-    found = _client(server, token_file).show(name)
+    with _client(server, token_file) as client:
+        found = client.show(name)
     if write_json(json, found):
         _show(found)
 
@@ -61,7 +63,9 @@ def show(name: Name, token_file: TokenFile = None, server: Server = SERVER, json
 def create(name: Name, token_file: TokenFile = None, server: Server = SERVER, json: Json = None) -> None:
     """Make a stream unless it is there."""
     require_place(json)
-    if write_json(json, _client(server, token_file).create(name)):
+    with _client(server, token_file) as client:
+        created = client.create(name)
+    if write_json(json, created):
         say(f"{name} is there")
 
 
@@ -140,7 +144,8 @@ def export(
 ) -> None:
     """Write the state of a stream to a file."""
     require_place(out)
-    write_atomically(out, _client(server, token_file).export_state(name))
+    with _client(server, token_file) as client:
+        write_atomically(out, client.export_state(name))
     say(f"wrote the state of {name} to {out}")
 
 
@@ -154,11 +159,12 @@ def import_(
     yes: Yes = False,
 ) -> None:
     """Let a stream go on from the state in a file."""
-    content, client = read_sample(file), _client(server, token_file)
+    content = read_sample(file)
     require_place(json)
-    if not yes:
-        _confirm("import", name, client.import_state(name, content, dry_run=True)["samples"])
-    _report(client.import_state(name, content), json)
+    with _client(server, token_file) as client:
+        if not yes:
+            _confirm("import", name, client.import_state(name, content, dry_run=True)["samples"])
+        _report(client.import_state(name, content), json)
 
 
 @stream.command()
@@ -167,10 +173,10 @@ def delete(
 ) -> None:
     """Erase a stream and its files, which cannot be undone."""
     require_place(json)
-    client = _client(server, token_file)
-    if not yes:
-        _confirm("delete", name, client.delete(name, dry_run=True)["samples"])
-    _report(client.delete(name), json)
+    with _client(server, token_file) as client:
+        if not yes:
+            _confirm("delete", name, client.delete(name, dry_run=True)["samples"])
+        _report(client.delete(name), json)
 
 
 def _client(server: str, token_file: Path | None) -> Client:
@@ -192,10 +198,10 @@ def _operate(
     yes: bool,
 ) -> None:
     require_place(json)
-    client = _client(server, token_file)
-    if not yes:
-        _confirm(operation, name, client.operate(name, operation, dry_run=True, **argument)["samples"])
-    _report(client.operate(name, operation, **argument), json)
+    with _client(server, token_file) as client:
+        if not yes:
+            _confirm(operation, name, client.operate(name, operation, dry_run=True, **argument)["samples"])
+        _report(client.operate(name, operation, **argument), json)
 
 
 def _confirm(operation: str, name: str, samples: int) -> None:
