@@ -295,3 +295,25 @@ def test_rows_that_are_removed_on_purpose_are_not_taken_for_lost_ones(tmp_path):
             connection.execute("DELETE FROM samples WHERE id BETWEEN ? AND ?", (id, id + span - 1))
             connection.execute("DELETE FROM batches WHERE id = ?", (id,))
         assert check_folder(tmp_path / "copy")
+
+
+def test_a_stream_that_was_lost_with_the_log_is_set_aside_and_its_numbers_are_not_used_again(tmp_path):
+    with open_journal(tmp_path / "data") as journal:
+        stream = journal.create("kitchen")
+        journal.commit([request(stream, 1, samples=9)])
+        snapshot = tmp_path / "data" / "streams" / "1" / "snapshots" / f"{9:020}-0.safetensors"
+        snapshot.parent.mkdir(parents=True)
+        snapshot.write_bytes(b"a state")
+        shutil.copytree(tmp_path / "data", tmp_path / "image", ignore=lambda *_: (LOG, f"{FILE}-shm", ".lock"))
+    with pytest.raises(UnreadableFile, match=r"learned by a stream that the journal does not have.*--repair"):
+        open_journal(tmp_path / "image")
+    with open_journal(tmp_path / "image", repair=True) as journal:
+        assert journal.streams() == {}
+        again = journal.create("kitchen")
+        assert journal.commit([request(again, 1)]).firsts[0] > 9
+    aside = tmp_path / "image" / "set-aside" / "1" / snapshot.relative_to(tmp_path / "data")
+    assert aside.read_bytes() == b"a state"
+    assert aside.stat().st_mode & 0o077 == 0
+    assert aside.parent.stat().st_mode & 0o077 == 0
+    with open_journal(tmp_path / "image") as journal:
+        assert journal.count(again) == 1
