@@ -122,8 +122,8 @@ def _distance_left(
     at most that of R and R' times w/√(‖u‖·‖u'‖). The closer R is to P, the longer is u: an upper bound of that angle
     gives a lower bound of the length, and of the next angle. An error of P is added to that of u.
 
-    Given are P before the samples (K×d) and the length of its error (K), an upper bound of the angle between P and both R and R' (K), the K class
-    numbers, ascending, and the samples; the rule has a recursive, renormalised anchor.
+    Given are P before the samples (K×d) and the length of its error (K), an upper bound of the angle between P and
+    both R and R' (K), the K class numbers, ascending, and the samples; the rule has a recursive, renormalised anchor.
     """
     P, away, F = knowledge.double(), largest_angle.numpy().copy(), features.double()
     push = (1 - rule.w) * torch.linalg.vector_norm(P, dim=1).numpy()
