@@ -213,11 +213,13 @@ def test_a_prototype_that_nearly_cancels_is_reported():
 
 @pytest.mark.parametrize("pattern", [[1.0, -1.0], [1.0, -1.0, -1.0, 1.0], [1.0, 1.0, -1.0, -1.0]])
 @pytest.mark.parametrize("h", [1e9, 1e6])
-def test_a_prototype_that_cancels_to_rounding_is_reported(pattern, h):
+@pytest.mark.parametrize("switch", [{}, {"anchor": "fixed"}, {"renormalise": False}], ids=str)
+def test_a_prototype_that_cancels_to_rounding_is_reported(pattern, h, switch):
     """Its direction is that of the rounding, which a segment does not share with the stream."""
     features = torch.tensor([pattern], dtype=torch.float64).repeat(50, 1).reshape(-1, 1)
     classifier = ZeroShotClassifier(torch.ones(3, 1, dtype=torch.float64), list("abc"))
-    stepped, applied = (PTA(classifier, h=h, w=0.0, min_probability=0.0, order="predict-first") for _ in range(2))
+    rule = {"h": h, "w": 0.0, "min_probability": 0.0, "order": "predict-first", **switch}
+    stepped, applied = (PTA(classifier, **rule) for _ in range(2))
     stepped.step(features)
     exact = applied.apply(applied.summarise(features))
     assert float(stepped.knowledge.abs().max()) > 1e-12 or not exact

@@ -29,7 +29,28 @@ def after_segment(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> 
     new = Prototypes(*(getattr(prototypes, field.name).clone() for field in fields(Prototypes)))
     exact = not segment.head.count or _apply_head(new, anchors, segment)
     advance(new, anchors, segment.tail.to(anchors.device), segment.touches, segment.rule)
+    if segment.head.count and not (segment.rule.anchor == "recursive" and segment.rule.renormalise):
+        exact = exact and _keeps_direction(prototypes, new, anchors, segment)
     return new, exact
+
+
+def _keeps_direction(before: Prototypes, after: Prototypes, anchors: Tensor, segment: Segment) -> bool:
+    """Whether every R, whose length is a sum's, is longer than the rounding of that sum's square.
+
+    Engines follow the squares of lengths, so a shorter R may point anywhere, in a stream as well.
+    """
+    rule, touches = segment.rule, segment.touches
+    decay = np.zeros(len(anchors))
+    decay[segment.head.classes.numpy()] = segment.head.log_decay.numpy()
+    np.add.at(decay, touches.classes, rule.log_decay(touches.probabilities))
+    terms = np.exp(decay) * torch.linalg.vector_norm(before.knowledge.double(), dim=1).cpu().numpy() - np.expm1(decay)
+    if rule.anchor == "fixed":
+        mixed = rule.w * anchors.double() + (1 - rule.w) * after.knowledge.double()
+        length, terms = torch.linalg.vector_norm(mixed, dim=1), rule.w + (1 - rule.w) * terms
+    else:
+        length, terms = after.length, rule.w**segment.count * before.length.double().cpu().numpy() + terms
+    shortest = _ROUNDING * np.sqrt(torch.finfo(before.knowledge.dtype).eps) * terms
+    return bool((length.double().cpu().numpy() > shortest)[decay < 0].all())
 
 
 def _apply_head(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> bool:
