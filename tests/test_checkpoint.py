@@ -266,6 +266,7 @@ def test_weights_that_are_not_finite_are_refused_by_name_in_the_precision_asked_
 
 def test_on_the_command_line_a_bad_model_file_is_one_line_and_exit_code_2(pta, tmp_path):
     (tmp_path / "bad.pt").write_bytes(b"PK\3\4" * 100)
+    (tmp_path / "x.png").touch()
     done = pta("predict", "x.png", "--classes", "cat,dog", "--model", "file:bad.pt")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "bad.pt" in done.stderr

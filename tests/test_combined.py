@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import assert_agrees
@@ -51,7 +52,7 @@ def slowly(stream, samples, base, parameters, **switches):
 
 
 @pytest.mark.parametrize("base", BASES)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=repeated(8), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**16), h=st.sampled_from([5.0, 20.0]))
 def test_any_cut_of_the_stream_gives_base_logits_plus_prototype_logits(base, data, seed, h):
     stream, samples = stream_with_views(seed)

@@ -186,6 +186,7 @@ def test_the_names_of_every_packaged_class_and_synonym_are_known():
     assert not unread_names("embedded", load_fashion_test().class_names)
 
 
+@pytest.mark.extensive
 def test_the_committed_counts_of_warnings_are_those_of_the_words():
     with (RESULTS / "embedded-words.csv").open(newline="") as file:
         committed = [row for row in csv.DictReader(file) if row["measure"] == "nouns"]

@@ -274,6 +274,7 @@ def test_combined_has_the_prior_in_front_of_the_method_it_stands_on():
         pta.create_adapter("combined", stream.classifier, base="mta", prior="local")
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize("method", METHODS)
 def test_a_step_with_the_prior_can_be_recorded_if_one_without_can(method):
     stream = clip_like_stream(9, classes=6, dim=12, count=5)

@@ -230,7 +230,7 @@ def test_pickled_code_is_not_run_and_the_weights_beside_it_are_read(written, fol
 
 
 def test_code_in_a_repository_is_not_run(open_clip, snapshot, tmp_path):
-    (snapshot / "evil.py").write_text(f"open({str(tmp_path / 'harm')!r}, 'w')")
+    (snapshot / "evil.py").write_text(f"open({str(tmp_path / 'harm')!r}, 'w').close()")
     (snapshot / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["evil.Evil", None]}}))
     configure(snapshot, {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}})
     said = "asks for 'tokenizer_kwargs': {'trust_remote_code': True}, which is not supported"

@@ -87,7 +87,11 @@ def usual_logits(method, **switch):
     return assert_like_the_loop(method, stream, samples_of(stream, case.views and 20), **case.fixed | switch)
 
 
-@pytest.mark.parametrize(("method", "switch"), other_values(), ids=str)
+@pytest.mark.parametrize(
+    ("method", "switch"),
+    [one if one[0] in ("pta", "wpta") else pytest.param(*one, marks=pytest.mark.extensive) for one in other_values()],
+    ids=str,
+)
 def test_each_value_of_a_parameter_makes_a_difference_and_that_of_the_loop(method, switch):
     assert (usual_logits(method) - usual_logits(method, **switch)).abs().max() > 1e-3
 

@@ -50,6 +50,19 @@ def test_a_restart_gives_the_same_bits(tmp_path, with_snapshot):
         assert service.streams()[0]["sequence"] == 48
 
 
+@pytest.mark.parametrize("method", ["pta", "wpta"])
+def test_a_stream_goes_on_after_a_restart_with_the_bits_of_one_that_was_never_stopped(tmp_path, method):
+    for start in (0, 20):  # wpta refreshes at 16 and at 32
+        with open_service(tmp_path / "stopped", method) as stopped:
+            for seed in range(start, start + 20):
+                ask(stopped, seed)
+            after = state_of(stopped)
+    with open_service(tmp_path / "whole", method) as whole:
+        for seed in range(40):
+            ask(whole, seed)
+        assert same_bits(after, state_of(whole))
+
+
 def served_methods():
     for name in list_adapters():
         try:

@@ -287,7 +287,9 @@ def require_same_bits(copied, adapter, features, sizes):
 @pytest.mark.parametrize("copy", COPIES)
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-@pytest.mark.parametrize("position", [1, 7, 8, 9, 39, 40, 41, 100])
+@pytest.mark.parametrize(
+    "position", [7, 40, 100, *(pytest.param(n, marks=pytest.mark.extensive) for n in (1, 8, 9, 39, 41))]
+)
 def test_a_copy_goes_on_with_the_same_bits(tmp_path, copy, depth, precision, position):
     """Before, at and after a refresh, by single samples and by batches; nothing that decides is outside the state."""
     stream = LONG.to(precision)

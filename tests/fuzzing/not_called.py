@@ -57,7 +57,8 @@ _REASONS = {
     ),
     "through build_classifier, load_templates and load_descriptions": "pta.prompts",
     "through decode_image, make_views, compile and preprocess": (
-        "pta.images.bare pta.images.jpeg pta.images.reading:load_image pta.images.reading:open_image "
+        "pta.images.bare pta.images.jpeg pta.images.reading:load_image pta.images.reading:open_counted "
+        "pta.images.reading:open_image "
         "pta.images.reading:require_few_pixels pta.images.room:made_in_room pta.images.resize_weights "
         "pta.views.augmix pta.views.crops pta.images.preprocessing:require_bytes pta.inference.recordable"
     ),
