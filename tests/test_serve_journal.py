@@ -216,7 +216,7 @@ def test_a_database_that_is_no_journal_is_refused_and_left_as_it_is(tmp_path):
         connection.execute("CREATE TABLE things (name)")
         connection.commit()
     before = (tmp_path / FILE).read_bytes()
-    with pytest.raises(UnreadableFile, match="is no journal of pta"):
+    with pytest.raises(UnreadableFile, match="is not a journal of pta"):
         open_journal(tmp_path)
     assert (tmp_path / FILE).read_bytes() == before
     (tmp_path / FILE).write_bytes(b"something else" * 1000)

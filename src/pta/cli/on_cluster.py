@@ -28,7 +28,8 @@ from pta.cluster.scanning import require_summable
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder, is_remote
 from pta.errors import InvalidParameter
-from pta.files import make_folder, write_atomically
+from pta.files import write_atomically
+from pta.folders import make_folder
 from pta.inference.encoding import OnError
 from pta.inference.reading import Reading, Views
 

@@ -11,7 +11,7 @@ from pta.cli.fitting_table import print_table
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
 from pta.encoders import find_device
 from pta.errors import InvalidParameter
-from pta.files import make_folder
+from pta.folders import make_folder
 from pta.inference.decoding import require_decoder
 from pta.inference.reading import Reading
 from pta.inference.verify import NOTHING_MEASURED, Verdict, find_reference, matching_references, require_datasets

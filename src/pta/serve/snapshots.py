@@ -20,7 +20,7 @@ from pta.engines import numba_is_installed
 from pta.errors import PtaError, StateMismatch
 from pta.files import load_tensors
 from pta.serve.history import History
-from pta.serve.private import keep_private, private_folder
+from pta.serve.private import keep_private, make_private_folder
 from pta.serve.served import Served
 from pta.serve.state_digest import digest_of, require_named
 from pta.serve.stream_state import StreamState
@@ -55,7 +55,7 @@ class Snapshots:
 
     def __init__(self, folder: Path, served: Served) -> None:
         self._folder, self._served = folder, served
-        private_folder(folder)
+        make_private_folder(folder)
         for part in folder.glob(".*"):  # of a killed process
             part.unlink(missing_ok=True)
         found = (_described(path) for path in folder.glob("[0-9]*.safetensors"))
@@ -109,10 +109,7 @@ class Snapshots:
         self.saved = kept
 
     def _read(self, path: Path) -> StreamState:
-        if "-" in path.stem:
-            require_named(path)
-        else:
-            require_digest(path)
+        require_whole(path)
         adapter, about = load_adapter(path, self._served.classifier, model=self._served.encoder), read_stream(path)
         if about["made_by"] != made_by():
             before, now = (", ".join(one.values()) for one in (about["made_by"], made_by()))
@@ -129,8 +126,11 @@ def _described(path: Path) -> SavedState | None:
         return None
 
 
-def require_digest(path: Path) -> None:
-    """Refuse an older snapshot, whose name has no digest, if its content does not have the one that it says."""
+def require_whole(path: Path) -> None:
+    """Refuse a snapshot that does not have its digest: that in its name or, in older snapshots, that inside."""
+    if "-" in path.stem:
+        require_named(path)
+        return
     tensors, description = load_tensors(path, kind="state")
     about = description.get("stream")
     tensors.pop(ANCHORS, None)
