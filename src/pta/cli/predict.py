@@ -1,10 +1,10 @@
 """`pta predict`: classify a folder, a list of paths or a stream of frames, and adapt to them."""
 
+import dataclasses
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace as replace_in
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from pta.cli import options
 from pta.cli.messages import detail, say, warn
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import STDOUT, progress
-from pta.cli.resuming import Start, find_start, require_resumable, require_same_decoder
+from pta.cli.resuming import Start, find_start, require_no_parameters, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
 from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter, UnreadableFile
@@ -113,9 +113,9 @@ def predict(
             "more than one PATH": len(images) > 1,
         }
         options.refuse_on_cluster(single | {"standard input": images == [STDOUT], "stdout as --out": out_ == STDOUT})
-        from pta.cli.on_cluster import Asked, OnCluster, predict_on_cluster
+        from pta.cli.on_cluster import OnCluster, PredictOptions, predict_on_cluster
 
-        asked = Asked(
+        asked = PredictOptions(
             *(images[0], classes, named, templates, descriptions, device, reading, on_error, views),
             *(method, parameters, state),
         )
@@ -135,7 +135,8 @@ def predict(
     if freeze and state is None:
         raise InvalidParameter("--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)")
     if state is not None:
-        _require_state(state, out, freeze, bool(parameters))
+        require_no_parameters(state, parameters)
+        _require_state(state, out, freeze)
     require_decoder(decode, named.modality, find_device(device))
     source, total = open_places(images, named.modality, frames=frames, limits=limits)
     texts = options.Texts.read(names, templates, descriptions, named.modality.prompts)
@@ -153,8 +154,8 @@ def predict(
         if state is not None and state.exists():
             classifier.load(state)
             detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
-        reading = replace_in(reading, processes=options.in_processes(processes, encoder, total))
-        reading = classifier.reading(reading)
+        in_processes = options.in_processes(processes, encoder, total)
+        reading = classifier.reading(dataclasses.replace(reading, processes=in_processes))
         decoding = open_decoding(encoder, reading)
         if state is not None and state.exists() and decode == "auto":
             require_same_decoder(state, decoding.name)
@@ -241,10 +242,8 @@ def _parameters(method: str, settings: Sequence[str], *around: str | None) -> di
     return parameters_of(method, settings, *around)
 
 
-def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> None:
+def _require_state(state: Path, out: Path, freeze: bool) -> None:
     """Check before any work that the state can be loaded, or that it can be saved."""
-    if has_settings and state.exists():
-        raise InvalidParameter(f"{state} has parameters of its own; leave out --set, --prior and --calibration")
     if os.path.realpath(state) == os.path.realpath(out):  # unlike Path.resolve, it accepts circular links
         raise InvalidParameter("--out and --state must be different files")
     if freeze and not state.exists():
