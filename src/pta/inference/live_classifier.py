@@ -245,7 +245,7 @@ def crops(count: int) -> Views:
 
 
 def require_probabilities(raw_probability: object, reject_below: object) -> None:
-    """Refuse a threshold that is no probability, or that raw probabilities would be compared with."""
+    """Refuse a threshold that is not a probability, and any threshold for raw probabilities."""
     if reject_below is not None:
         require_number("reject_below", reject_below, 0.0, 1.0)
     if require_switch("raw_probability", raw_probability) and reject_below is not None:

@@ -5,8 +5,8 @@ id of the batch. So a sample needs no column for its sequence number, group or t
 There is one row per sample, not one per request: pages of 16 KiB would be half empty with requests of 9 kB.
 
 Batches form a chain, and so do operations: the `link` of a row is a checksum of the link before it and of what the row
-is. Where rows are removed on purpose, the next one that stays is told in the same transaction `after` which link it
-comes now. So a row that fits neither way says that others are lost. The last link of a stream is in its own row.
+is. Where rows are removed on purpose, the same transaction writes the link before them into `after` of the next row
+that stays. A row that fits neither way shows that others are lost. The last link of a stream is in its own row.
 """
 
 import os
@@ -220,8 +220,7 @@ def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
 
 def require_plain_data(folder: Path) -> None:
     """Refuse links in a data folder, which files are written to and removed from by name."""
-    # a repair that was killed has left the journal a second name
-    require_plain_database(folder / FILE_NAME, names=2)
+    require_plain_database(folder / FILE_NAME, names=2)  # which older versions gave it if a repair was killed
     require_plain_file(folder / COUNT)
     for level in ("streams", "streams/*", "streams/*/*", SET_ASIDE, f"{SET_ASIDE}/*"):
         for place in folder.glob(level):
