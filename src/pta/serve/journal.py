@@ -17,7 +17,6 @@ import numpy as np
 
 from pta.errors import FileInUse, StateMismatch, UnreadableFile, shown
 from pta.locks import claimed, holder
-from pta.serve.journal_backup import back_up
 from pta.serve.journal_chain import add_chain, last_link, unchain
 from pta.serve.journal_check import damage
 from pta.serve.journal_reader import ITS_BATCH
@@ -231,10 +230,6 @@ class Journal(JournalWriter):
             self._counts.subtract(dropped)
             self._empty_log("PASSIVE")
         return sum(dropped.values())
-
-    def backup(self, folder: Path) -> None:
-        """Copy the journal as it is now into another folder, while it is in use."""
-        back_up(self.path.parent, folder)
 
 
 def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
