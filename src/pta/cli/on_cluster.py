@@ -13,9 +13,9 @@ from pta.adapters import Adapter, create_adapter, load_adapter, needs_model
 from pta.adapters.state_file import require_saved_for
 from pta.claims import sole_writer, sole_writers
 from pta.classifier import ZeroShotClassifier
-from pta.cli import options
+from pta.cli.before_loading import NamedModel, Texts
+from pta.cli.class_list import read_classes
 from pta.cli.messages import say
-from pta.cli.options import NamedModel, Texts
 from pta.cli.output import progress, require_folder_place, write_json
 from pta.cli.resuming import require_no_parameters
 from pta.cluster.extraction import Extraction, extract_blocks
@@ -168,9 +168,7 @@ class PredictOptions:
 
     def texts(self) -> Texts:
         """The classes that are asked for."""
-        if self.classes is None:
-            raise InvalidParameter(options.CLASSES_REQUIRED)
-        names = options.read_classes(self.classes)
+        names = read_classes(self.classes)
         return Texts.read(names, self.templates, self.descriptions, self.model.modality.prompts)
 
     def require_state(self, class_names: Sequence[str]) -> None:

@@ -14,6 +14,8 @@ from pta.adapters import adapter_class
 from pta.adapters.state_file import require_saved_for
 from pta.claims import sole_writers
 from pta.cli import options
+from pta.cli.before_loading import NamedModel, Texts
+from pta.cli.class_list import read_classes
 from pta.cli.messages import detail, say, warn
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import STDOUT, progress
@@ -91,7 +93,9 @@ def predict(
 ) -> None:
     """Classify images or point clouds and adapt to them; each batch's rows are written at once."""
     parameters = _parameters(method or "pta", set_ or [], prior, calibration)
-    named = options.NamedModel(model, device if cluster is None else "cpu", dtype)  # else of the workers
+    named = NamedModel(
+        model, device if cluster is None else "cpu", dtype
+    )  # --device is the workers' on a cluster
     how = options.decoding(decode, decode_memory, no_compile)
     limits = Limits(max_bytes, max_pixels)
     reading = Reading(batch, workers, fast_decode, limits=limits, **how)
@@ -126,9 +130,7 @@ def predict(
         raise InvalidParameter(
             "--by runs one stream per key on Ray, also on that of this machine; give --cluster local"
         )
-    if classes is None:
-        raise InvalidParameter(options.CLASSES_REQUIRED)
-    names = options.read_classes(classes)
+    names = read_classes(classes)
     top, out = min(top, len(names)), Path(out_)
     if resume:
         require_resumable(state, out, frames=frames, freeze=freeze)
@@ -139,7 +141,7 @@ def predict(
         _require_state(state, out, freeze)
     require_decoder(decode, named.modality, find_device(device))
     source, total = open_places(images, named.modality, frames=frames, limits=limits)
-    texts = options.Texts.read(names, templates, descriptions, named.modality.prompts)
+    texts = Texts.read(names, templates, descriptions, named.modality.prompts)
     kept = None if freeze else state
     with sole_writers(kept, None if str(out) == STDOUT else out):
         require_row_file(out, append or resume, replace, csv, top, rejects=reject_below is not None)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
+from pta.cli.before_loading import NamedModel, Texts
+from pta.cli.class_list import read_classes
 from pta.cli.messages import say, warn, writing_stdout
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import require_folder_place
@@ -109,11 +111,9 @@ def serve(
             raise InvalidParameter("--classes: the feature file has the names; leave one of the two out")
         served = Served(load_features(features_only).classifier, **own)
     else:
-        if classes is None:
-            raise InvalidParameter(options.CLASSES_REQUIRED)
-        loadable = options.NamedModel(model, device, dtype)
-        names = options.read_classes(classes)
-        texts = options.Texts.read(names, templates, descriptions, loadable.modality.prompts)
+        names = read_classes(classes)
+        loadable = NamedModel(model, device, dtype)
+        texts = Texts.read(names, templates, descriptions, loadable.modality.prompts)
         served = Served(texts.classifier(loadable.encoder), encoder=loadable.encoder, **own)
     settings = ServiceSettings(
         name=name,

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
+from pta.cli.before_loading import NamedModel
 from pta.cli.fitting_table import print_table
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
 from pta.encoders import find_device
@@ -54,7 +55,7 @@ def verify(
     require_folder_place(features)
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels), **how)
-    named = options.NamedModel(model, device, dtype)
+    named = NamedModel(model, device, dtype)
     require_decoder(decode, named.modality, find_device(device))
     known = matching_references(architecture, templates, descriptions is not None)
     require_datasets(known, dataset, data)
