@@ -92,9 +92,7 @@ def extract(
     drawn = None if views is None else Views(views, view_mode, seed)
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches, **how)
-    named = NamedModel(
-        model, device if cluster is None else "cpu", dtype
-    )  # --device is the workers' on a cluster
+    named = NamedModel(model, device if cluster is None else "cpu", dtype)  # --device is the workers' on a cluster
     names = None if classes is None else read_classes(classes)
     if cluster is not None:
         options.refuse_on_cluster({"--views-from": views_from is not None, "--data": data is not None})

@@ -93,9 +93,7 @@ def predict(
 ) -> None:
     """Classify images or point clouds and adapt to them; each batch's rows are written at once."""
     parameters = _parameters(method or "pta", set_ or [], prior, calibration)
-    named = NamedModel(
-        model, device if cluster is None else "cpu", dtype
-    )  # --device is the workers' on a cluster
+    named = NamedModel(model, device if cluster is None else "cpu", dtype)  # --device is the workers' on a cluster
     how = options.decoding(decode, decode_memory, no_compile)
     limits = Limits(max_bytes, max_pixels)
     reading = Reading(batch, workers, fast_decode, limits=limits, **how)
