@@ -150,7 +150,7 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
 
 
 def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
-    """The content of a sample's file, of at most so many bytes."""
+    """The content of a sample's file, of at most `most` bytes."""
     if not is_path(path):
         raise UnreadableSample(
             f"{str(path)[:40]!a}… is no path: it holds a zero byte or half a letter "
@@ -352,7 +352,7 @@ def read_exactly(file: IO[bytes], size: int) -> Tensor:
 
 
 def read_npy(file: IO[bytes], size: int) -> NDArray[Any]:
-    """The array of an npy file of so many bytes, in memory that is aligned like any tensor's.
+    """The array of an npy file of `size` bytes, in memory that is aligned like any tensor's.
 
     Nothing is read before the header and the size agree, and no Python object is ever made.
     """

@@ -73,7 +73,7 @@ class PackagedEncoder(ByteText):
 
     @classmethod
     def _require_sound(cls, config: Any, weights: int) -> None:
-        """Refuse a configuration that no model with so many weights can have, before it is built."""
+        """Refuse a configuration that no model with this number of weights can have, before it is built."""
         if config.text_depth > weights:
             raise ValueError("more layers than weights")
         require_heads(config.text_width, config.text_heads)

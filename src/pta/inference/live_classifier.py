@@ -200,7 +200,7 @@ class Classifier:
         return self._decodings[reading]
 
     def _program(self, batch: int) -> EncoderProgram:
-        """The model for so many raw samples at once."""
+        """The model for batches of this size."""
         if batch not in self._programs:
             self._programs[batch] = EncoderProgram(self.encoder, batch, optimise=self._optimise)
         return self._programs[batch]
