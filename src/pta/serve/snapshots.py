@@ -18,7 +18,7 @@ from pta.adapters import load_adapter
 from pta.adapters.state_file import ANCHORS, read_stream
 from pta.engines import numba_is_installed
 from pta.errors import PtaError, StateMismatch
-from pta.files import load_tensors
+from pta.files import load_tensors, remove_temporary_files
 from pta.serve.history import History
 from pta.serve.private import keep_private, make_private_folder
 from pta.serve.served import Served
@@ -26,6 +26,7 @@ from pta.serve.state_digest import digest_of, require_named
 from pta.serve.stream_state import StreamState
 
 _log = logging.getLogger("pta.serve")
+_UNFINISHED = ".{}.safetensors"  # before the digest of its content is known
 _KEPT = 2  # of those that lie closer than an interval, the newest
 
 
@@ -56,14 +57,15 @@ class Snapshots:
     def __init__(self, folder: Path, served: Served) -> None:
         self._folder, self._served = folder, served
         make_private_folder(folder)
-        for part in folder.glob(".*"):  # of a killed process
+        remove_temporary_files(folder)
+        for part in folder.glob(_UNFINISHED.format("[0-9]*")):  # of a killed process
             part.unlink(missing_ok=True)
         found = (_described(path) for path in folder.glob("[0-9]*.safetensors"))
         self.saved = sorted((one for one in found if one is not None), key=lambda one: one.sequence)
 
     def save(self, state: StreamState, time: float, fingerprint: str, interval: int) -> None:
         """Write a snapshot, and remove those that lie closer together than an interval of samples."""
-        part = self._folder / f".{state.sequence:020}.safetensors"
+        part = self._folder / _UNFINISHED.format(f"{state.sequence:020}")
         about = {"sequence": state.sequence, "time": time, "fingerprint": fingerprint, "made_by": made_by()}
         about["touches"] = state.touches.tolist()
         state.adapter.save(part, stream=about)
