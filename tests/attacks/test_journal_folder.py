@@ -16,7 +16,7 @@ from processes import PATIENCE, Forked
 from serving import CLASSIFIER, ask, open_service, replayed, same_bits, state_of
 
 from pta import ZeroShotClassifier
-from pta.errors import PtaError, UnreadableFile
+from pta.errors import FileInUse, PtaError, UnreadableFile
 from pta.serve import journal_chain
 from pta.serve.journal import Journal
 from pta.serve.journal_backup import back_up
@@ -113,6 +113,18 @@ def test_a_stream_whose_row_cannot_be_written_leaves_no_folder(tmp_path, monkeyp
     with open_service(tmp_path) as service:
         assert [one["name"] for one in service.streams()] == ["default"]
         service.create("street")
+
+
+def test_the_default_stream_is_there_again_although_bytes_of_the_deleted_one_are_left(tmp_path):
+    with open_service(tmp_path) as service, closing(sqlite3.connect(tmp_path / "journal.sqlite")) as reader:
+        ask(service, 1)
+        service._journal._writer.execute("PRAGMA busy_timeout = 0")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM samples").fetchall()
+        with pytest.raises(FileInUse, match="another process reads"):
+            service.delete("default")
+        assert [one["position"] for one in service.streams()] == [0]
+        assert ask(service, 2).learned
 
 
 @pytest.mark.parametrize("name", [".", ".."])
