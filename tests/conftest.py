@@ -103,6 +103,20 @@ def pets(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def served():
+    """The packaged model and its classes, as a service has them."""
+    from photos import FASHION
+
+    from pta.encoders import load_encoder
+    from pta.prompts import build_classifier, load_templates
+    from pta.serve.served import Served
+
+    encoder = load_encoder("embedded", device="cpu")
+    classifier = build_classifier(encoder, FASHION.class_names, load_templates("clip", encoder.modality.prompts))
+    return Served(classifier, encoder=encoder)
+
+
+@pytest.fixture(scope="session")
 def encoders(tmp_path_factory):
     """Small random models of every kind, and the packaged one."""
     from hf_models import write_hf_clip, write_hf_siglip, write_hf_siglip2

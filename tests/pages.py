@@ -2,17 +2,20 @@
 
 import re
 import shutil
-import subprocess
 from contextlib import contextmanager
 from html.parser import HTMLParser
+from importlib.util import find_spec
 
+import pytest
 from processes import PATIENCE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None or find_spec("playwright") is None, reason="no chromium and playwright on this machine"
+)
+
 _VOID = {"meta", "link", "img", "br", "wbr"}
-_ALONE = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run")
-_QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
 class Balance(HTMLParser):
@@ -47,19 +50,11 @@ def assert_loads_nothing(page):
     assert "default-src 'none'" in page
 
 
-def in_a_browser(file, profile, *options):
-    """The page as it is once a browser has opened the file and run its scripts."""
-    done = subprocess.run(
-        [CHROMIUM, *_ALONE, f"--user-data-dir={profile}", *_QUIET, *options, "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    return done.stdout
+PHONE = 360  # pixels
 
-
-_FAULTS = r"""() => {
+# What cannot be read. Headings must not be broken inside a word. The last cell of every row must be inside the page, or
+# come into sight where the table scrolls in a box of its own, whose background shows that it goes on.
+FAULTS = r"""() => {
   const found = [], root = document.documentElement, shown = (one) => one.getClientRects().length > 0;
   const may = (box) => ["auto", "scroll"].includes(getComputedStyle(box).overflowX);
   const scrolls = (box) => may(box) && box.scrollWidth > box.clientWidth;
@@ -96,22 +91,25 @@ _FAULTS = r"""() => {
 
 
 @contextmanager
-def phone():
-    """A function that opens an address in a browser as narrow as a phone, and lists what cannot be read there.
-
-    Headings must not be broken inside a word. The last cell of every row must be inside the page, or come into sight
-    where the table scrolls in a box of its own, whose background shows that it goes on.
-    """
+def browser():
+    """A browser without a window."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 360, "height": 800})
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def looking(width):
+    """A function that opens an address in a page of this width, and gives what a script there returns."""
+    with browser() as opened:
+        page = opened.new_page(viewport={"width": width, "height": 800})
         page.set_default_timeout(1000 * PATIENCE)
 
-        def faults(address):
+        def look(address, script):
             page.goto(address)
-            return page.evaluate(_FAULTS)
+            return page.evaluate(script)
 
-        yield faults
-        browser.close()
+        yield look

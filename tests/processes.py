@@ -28,6 +28,14 @@ class Forked(multiprocessing.get_context("fork").Process):
         self.join(PATIENCE)
 
 
+def wait_for(happened):
+    """Wait for something that this process does."""
+    patience = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < patience
+        time.sleep(0.005)
+
+
 def wait_until(happened, process):
     """Wait for something that a process does, and fail with what it said if it ends without."""
     patience = time.monotonic() + PATIENCE

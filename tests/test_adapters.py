@@ -103,7 +103,7 @@ def test_a_state_of_something_else_is_refused_in_one_line(classifier, saved, kin
 
 def test_classes_in_another_order_are_other_classes(classifier, saved):
     turned = pta.ZeroShotClassifier(classifier.anchors.flip(0), classifier.class_names[::-1], classifier.scale)
-    with pytest.raises(StateMismatch, match=f"same names in another order, first '{classifier.class_names[0]}, "):
+    with pytest.raises(StateMismatch, match=f"same names in another order, first '{classifier.class_names[0]}', "):
         pta.load_adapter(saved, turned)
 
 

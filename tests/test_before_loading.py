@@ -53,7 +53,7 @@ def place(tmp_path_factory):
 
 PREDICT = "predict photos --classes classes.txt"
 EXTRACT = "extract photos --classes classes.txt --out x.safetensors"
-SERVE = "serve --classes classes.txt --no-journal --port 0"
+SERVE = "serve --classes classes.txt --data state --port 0"
 VERIFY = "verify hf:x --data data"
 ADD = "state add-class old.safetensors hat --model hf:x"
 CLUSTER = "predict photos --classes classes.txt --cluster local --out labels"
@@ -174,7 +174,8 @@ REPRODUCE = "reproduce table1 --data ."
         (f"{SERVE} --host 203.0.113.1", "cannot listen on 203.0.113.1"),
         ("serve --classes classes.txt --data rows.csv", "cannot make the folder rows.csv"),
         ("serve --classes classes.txt", "--data is required"),
-        ("serve --no-journal", "--classes is required"),
+        ("serve --data state", "--classes is required"),
+        ("serve --classes classes.txt --no-journal", "a new token is shown on a terminal only"),
         ("reproduce tabel1 --data .", "tabel1"),
         ("reproduce table1", "nothing to run on"),
         (f"{REPRODUCE} --device gpu", "unknown device 'gpu'"),

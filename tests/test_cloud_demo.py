@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser
+from pages import Balance, assert_loads_nothing, looking, needs_browser
 from refusals import refusal
 
 import pta
@@ -69,15 +69,16 @@ def test_pictures_show_every_side_and_a_cloud_that_turns_is_another_from_the_sid
     assert turning_cloud(slab, "slab") != turning_cloud(slab[:, [2, 1, 0]], "slab")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+@needs_browser
 def test_a_browser_turns_the_clouds(page, tmp_path):
-    script = (
-        "addEventListener('load', () => { const one = document.querySelector('.turning img'); document.title = "
-        "[one.naturalWidth / one.naturalHeight, getComputedStyle(one).animationName, "
-        "Math.round(one.clientWidth / one.parentElement.clientWidth)].join(' '); });"
-    )
-    (tmp_path / "report.html").write_text(page.replace("</body>", f"<script>{script}</script></body>"))
-    assert "<title>24 turn 24</title>" in in_a_browser(tmp_path / "report.html", tmp_path / "profile")
+    turning = """() => {
+        const one = document.querySelector(".turning img"), pictures = one.naturalWidth / one.naturalHeight;
+        const shown = Math.round(one.clientWidth / one.parentElement.clientWidth);
+        return [pictures, getComputedStyle(one).animationName, shown];
+    }"""
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    with looking(800) as look:
+        assert look((tmp_path / "report.html").as_uri(), turning) == [24, "turn", 24]
 
 
 def test_the_command_writes_report_and_json(pta, tmp_path):

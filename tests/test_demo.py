@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser, phone
+from pages import FAULTS, PHONE, Balance, assert_loads_nothing, looking, needs_browser
 from refusals import refusal
 
 import pta
@@ -240,30 +240,29 @@ def test_ticks_enclose_the_values_in_few_round_steps(low, high):
     assert np.ptp(np.diff(steps)) < 1e-6
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+@needs_browser
 def test_a_browser_opens_the_report_and_runs_its_script(page, tmp_path):
-    point = (
-        "<script>addEventListener('load', () => {"
-        "const d = document.querySelector('.drawing'), b = d.getBoundingClientRect();"
-        "d.dispatchEvent(new PointerEvent('pointermove', {clientX: b.right, clientY: b.top}));"
-        "document.title = [...document.images].every((i) => i.complete && i.naturalWidth === 28)"
-        " && document.documentElement.scrollWidth <= innerWidth ? 'all there' : 'broken'; });</script></body>"
-    )
-    (tmp_path / "report.html").write_text(page.replace("</body>", point), encoding="utf-8")
-    seen = in_a_browser(tmp_path / "report.html", tmp_path / "profile", "--window-size=600,900")
-    assert "<title>all there</title>" in seen
-    assert re.search(rf"after {LIMIT} images: [+−]\d+\.\d\d points", seen)
+    point_at_the_end = """() => {
+        const drawing = document.querySelector(".drawing"), box = drawing.getBoundingClientRect();
+        drawing.dispatchEvent(new PointerEvent("pointermove", {clientX: box.right, clientY: box.top}));
+        const is_shown = [...document.images].every((one) => one.complete && one.naturalWidth === 28);
+        return [is_shown, document.documentElement.scrollWidth <= innerWidth, document.body.textContent];
+    }"""
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    with looking(600) as look:
+        is_shown, fits, text = look((tmp_path / "report.html").as_uri(), point_at_the_end)
+    assert (is_shown, fits) == (True, True)
+    assert re.search(rf"after {LIMIT} images: [+−]\d+\.\d\d points", text)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+@needs_browser
 def test_a_phone_shows_every_column_of_the_report(result, tmp_path):
-    pytest.importorskip("playwright")
     names = ["ankle boot with laces", *result.data.classifier.class_names[1:]]
     classifier = pta.ZeroShotClassifier(result.data.classifier.anchors, names)
     page = render_report(replace(result, data=replace(result.data, classifier=classifier)))
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
-    with phone() as faults:
-        assert faults((tmp_path / "report.html").as_uri()) == []
+    with looking(PHONE) as look:
+        assert look((tmp_path / "report.html").as_uri(), FAULTS) == []
 
 
 # -- the command ----------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_a_class_that_the_packaged_model_was_not_trained_on_is_named_in_one_line
         warnings.simplefilter("error")
         build_classifier(encoder, known, ["a {}."])
     with pytest.warns(
-        DoubtfulClassNames, match=f"not trained on '{', '.join(unknown)}'.* use --model {instead}"
+        DoubtfulClassNames, match=f"not trained on {', '.join(map(repr, unknown))}: .* use --model {instead}"
     ) as caught:
         pta.Classifier(encoder, [*known, *unknown], cache=None)
     assert len(caught) == 1

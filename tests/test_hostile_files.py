@@ -20,8 +20,8 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
+from pta.cli.class_list import read_classes
 from pta.cli.messages import say
-from pta.cli.options import read_classes
 from pta.cli.output import _Description, plain
 from pta.datasets.open import open_samples
 from pta.encoders import EmbeddedEncoder

@@ -11,7 +11,7 @@ from PIL import Image
 from refusals import refusal
 
 import pta
-from pta.cli.options import read_classes
+from pta.cli.class_list import read_classes
 from pta.inference.sources import find_samples
 
 NAMES = list(FASHION.class_names)
@@ -79,9 +79,9 @@ LONG_URL = f"https://example.org/{'very/' * 30}long.jpg?size=large&kind=shoe"
         (f"{PREDICT} --model ViT-B-16.pt", "did you mean 'file:ViT-B-16.pt'?"),
         (f"{PREDICT} --model gpt", "models are embedded .small, knows clothing only.*hf:FOLDER"),
         (f"{PREDICT} --dtype fp16", "unknown precision 'fp16'; did you mean 'float16'?"),
-        (f"{PREDICT} --state old.safetensors", "other classes: only the given list has 'ankle boot, dress, "),
+        (f"{PREDICT} --state old.safetensors", "other classes: only the given list has 'ankle boot', 'dress', "),
         (f"{PREDICT} --classes coat,bag,hat --state old.safetensors", "has 'shirt'; only the given list has 'hat'"),
-        (f"{PREDICT} --classes bag,coat,shirt --state old.safetensors", "another order, first 'coat, bag, shirt'"),
+        (f"{PREDICT} --classes bag,coat,shirt --state old.safetensors", "another order, first 'coat', 'bag', 'shirt'"),
         (f"{PREDICT} --out rows.csv", "rows.csv exists; --append adds to it, --replace overwrites it"),
         (f"{PREDICT} --out rows.csv --append --replace", "leave one of them out"),
         (f"{PREDICT} photos/*.jpg", "no such file or folder: 'photos/.*.jpg'"),

@@ -16,7 +16,7 @@ from PIL import Image
 
 import pta
 from pta.claims import sole_writer
-from pta.cli.options import read_classes
+from pta.cli.class_list import read_classes
 from pta.files import load_tensors
 from pta.inference.sources import open_places
 

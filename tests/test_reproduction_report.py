@@ -1,12 +1,11 @@
 """The report of a reproduction: what it says, that it loads nothing, and that a phone can show it."""
 
-import json
 import re
 from dataclasses import replace
 from html import escape, unescape
 
 import pytest
-from pages import CHROMIUM, Balance, assert_loads_nothing, in_a_browser, phone
+from pages import FAULTS, PHONE, Balance, assert_loads_nothing, looking, needs_browser
 from tables import HOSTILE, offline_table, one_column, over_x, paper_table, wide_table
 
 from pta.reproduction.cell import Cell
@@ -122,45 +121,35 @@ def test_the_report_needs_nothing_from_outside_and_its_tags_are_balanced(page):
     assert all("svg" in inside for _, inside in Balance(page).closed_at_once)
 
 
-LOOK = """<script>
-const seen = {};
-const look = (frame) => {
-  const page = frame.contentDocument, root = page.documentElement;
-  page.querySelectorAll("details").forEach((one) => { one.open = true; });
-  const boxes = [...page.querySelectorAll(".scroll")];
+LAYOUT = """() => {
+  const root = document.documentElement, boxes = [...document.querySelectorAll(".scroll")];
+  document.querySelectorAll("details").forEach((one) => { one.open = true; });
   const stuck = boxes.every((box) => {
     box.scrollLeft = 10000;
     return Math.abs(box.querySelector("tbody th").getBoundingClientRect().left - box.getBoundingClientRect().left) < 1;
   });
-  const drawn = [...page.querySelectorAll("figure svg")].map((one) => one.getBoundingClientRect().width);
-  seen[frame.width] = {
+  const drawn = [...document.querySelectorAll("figure svg")].map((one) => one.getBoundingClientRect().width);
+  return {
     overflow: root.scrollWidth - root.clientWidth,
     scrolled: boxes.some((box) => box.scrollLeft > 0),
     stuck,
-    drawn: drawn.map((width) => width / page.querySelector("section").getBoundingClientRect().width),
-    loaded: frame.contentWindow.performance.getEntriesByType("resource").length,
+    drawn: drawn.map((width) => width / document.querySelector("section").getBoundingClientRect().width),
+    loaded: performance.getEntriesByType("resource").length,
   };
-  document.title = JSON.stringify(seen);
-};
-</script>"""
+}"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
-def test_a_phone_and_a_desktop_show_all_of_it_and_load_nothing(page, tmp_path):
-    frames = (
-        f'<iframe width="{width}" style="border:0" onload="look(this)" srcdoc="{escape(page)}"></iframe>'
-        for width in (360, 1400)
-    )
-    (tmp_path / "look.html").write_text(f"<body>{LOOK}{''.join(frames)}</body>", encoding="utf-8")
-    looked_at = in_a_browser(tmp_path / "look.html", tmp_path / "profile")
-    seen = json.loads(re.search(r"<title>(.*?)</title>", looked_at)[1])
-    whole = {"overflow": 0, "scrolled": True, "stuck": True, "loaded": 0}
-    assert seen == {"360": whole | {"drawn": [1, 0]}, "1400": whole | {"drawn": [0, 1]}}  # of the width there is
+@needs_browser
+@pytest.mark.parametrize(("width", "drawn"), [(PHONE, [1, 0]), (1400, [0, 1])])  # of the width there is
+def test_a_phone_and_a_desktop_show_all_of_it_and_load_nothing(page, tmp_path, width, drawn):
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    with looking(width) as look:
+        seen = look((tmp_path / "report.html").as_uri(), LAYOUT)
+    assert seen == {"overflow": 0, "scrolled": True, "stuck": True, "loaded": 0, "drawn": drawn}
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the report with")
+@needs_browser
 def test_a_phone_breaks_no_heading_inside_a_word_and_reaches_the_last_column(tmp_path):
-    pytest.importorskip("playwright")
     (tmp_path / "report.html").write_text(alone(wide_table()), encoding="utf-8")
-    with phone() as faults:
-        assert faults((tmp_path / "report.html").as_uri()) == []
+    with looking(PHONE) as look:
+        assert look((tmp_path / "report.html").as_uri(), FAULTS) == []

@@ -1,7 +1,10 @@
 """The client: what it sends and reads, and that trying again learns nothing twice."""
 
+import socket
+import struct
 import subprocess
 import sys
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -106,8 +109,8 @@ class Broken:
             raise ConnectionResetError("reset by peer")
         return answer
 
-    def close(self):
-        self.connection.close()
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
 
 
 def test_a_lost_answer_is_asked_for_again_and_learned_once(client, samples, monkeypatch):
@@ -161,3 +164,22 @@ def test_what_is_refused_for_good_is_told_at_once(client, server, samples):
         pytest.raises(UnreadableFile, match="does not answer"),
     ):
         other.streams()
+
+
+def test_a_server_that_hangs_up_in_the_handshake_is_named_with_the_reason():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hang_up():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        thread = Thread(target=hang_up)
+        thread.start()
+        with (
+            Client(f"https://127.0.0.1:{listening.getsockname()[1]}", TOKEN, retries=0) as other,
+            pytest.raises(UnreadableFile, match=r"does not answer: .*reset by peer"),
+        ):
+            other.streams()
+        thread.join()

@@ -15,6 +15,7 @@ from serving import CLASSIFIER, ask, features, in_threads, open_service, same_bi
 from pta import ZeroShotClassifier, load_adapter
 from pta.errors import PtaError
 from pta.serve.answering import rounded
+from pta.serve.journal_backup import back_up
 from pta.serve.refusals import Refused
 from pta.serve.served import Served
 from pta.serve.service import Service
@@ -122,7 +123,7 @@ def test_a_backup_is_a_data_folder(tmp_path):
         service.import_("another", service.export("default"))
         service._saving.thread.submit(lambda: None).result()
         assert service.summary("default")["oldest"]["sequence"] > 0
-        service._journal.backup(tmp_path / "copy")
+        back_up(service._journal.path.parent, tmp_path / "copy")
         live = {name: state_of(service, name) for name in ("default", "another")}
     with open_service(tmp_path / "copy") as copy:
         assert all(same_bits(state, state_of(copy, name)) for name, state in live.items())

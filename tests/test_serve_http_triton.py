@@ -1,12 +1,12 @@
 """`pta serve` in a process of its own, asked by an inference client that is not ours."""
 
 import base64
-import io
 import json
 
 import numpy as np
 import pytest
 from http_serving import binary, pictures, process
+from photos import encoded
 from PIL import Image
 
 from pta.datasets.fashion import load_fashion_test
@@ -157,15 +157,9 @@ def viewer(clothing, tmp_path_factory):
         yield server
 
 
-def as_file(picture, kind="PNG", **how):
-    file = io.BytesIO()
-    picture.save(file, kind, **how)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_pictures_are_classified(viewer, clothing, is_binary):
-    files = [as_file(Image.fromarray(image)) for image in clothing.images[:3]]
+    files = [encoded(Image.fromarray(image), "PNG") for image in clothing.images[:3]]
     given = files if is_binary else [base64.b64encode(one) for one in files]
     tensor = http.InferInput("image", [3], "BYTES")
     tensor.set_data_from_numpy(np.array(given, dtype=object), binary_data=is_binary)
@@ -175,14 +169,14 @@ def test_pictures_are_classified(viewer, clothing, is_binary):
 
 def bad_pictures(image):
     still, other = Image.fromarray(image), Image.fromarray(255 - image)
-    jpeg = as_file(still.convert("RGB").resize((200, 200)), "JPEG")
+    jpeg = encoded(still.convert("RGB").resize((200, 200)), "JPEG")
     return {
         "no image": b"<svg/>",
         "truncated": jpeg[: len(jpeg) // 2],
-        "too many": as_file(Image.new("L", (600, 600))),
-        "animated": as_file(still, "GIF", save_all=True, append_images=[other]),
-        "animated PNG": as_file(still, "PNG", save_all=True, append_images=[other]),
-        "animated WebP": as_file(still.convert("RGB"), "WEBP", save_all=True, append_images=[other.convert("RGB")]),
+        "too many": encoded(Image.new("L", (600, 600)), "PNG"),
+        "animated": encoded(still, "GIF", save_all=True, append_images=[other]),
+        "animated PNG": encoded(still, "PNG", save_all=True, append_images=[other]),
+        "animated WebP": encoded(still.convert("RGB"), "WEBP", save_all=True, append_images=[other.convert("RGB")]),
         "address": b"https://example.org/cat.jpg",
         "empty": b"",
     }
@@ -190,7 +184,7 @@ def bad_pictures(image):
 
 def test_bad_pictures_are_named_and_change_nothing(viewer, clothing):
     before = viewer.state()
-    good = as_file(Image.fromarray(clothing.images[0]))
+    good = encoded(Image.fromarray(clothing.images[0]), "PNG")
     for what, content in bad_pictures(clothing.images[0]).items():
         answer = viewer.infer(*pictures(good, content), path="/v2/models/clothes/infer")
         assert answer.status == 422, (what, answer.body)

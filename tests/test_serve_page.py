@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from pages import CHROMIUM
+from pages import browser as open_browser
+from pages import needs_browser
 from prefix_proxy import prefix_proxy
 from processes import PATIENCE
 from serve_load import TOKEN, Server
@@ -14,7 +15,7 @@ from serve_load import TOKEN, Server
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = sync_api.expect
 expect.set_options(timeout=1000 * PATIENCE)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to open the page with")
+pytestmark = needs_browser
 
 CLASSES, DIM = 60, 16
 RNG = np.random.default_rng(1)
@@ -44,10 +45,8 @@ def stream(server, number=count()):  # noqa: B008 every test has a stream of its
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """Pictures of all streams are encoded together, and a bad one concerns its own request alone."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
+from photos import FASHION, encoded
 from PIL import Image
 
 from pta import Classifier, ZeroShotClassifier
-from pta.datasets.fashion import load_fashion_test
-from pta.encoders import load_encoder
 from pta.limits import Limits
-from pta.prompts import build_classifier, load_templates
 from pta.serve import picture_encoder
 from pta.serve.refusals import Refused
 from pta.serve.requests import Request
@@ -19,20 +15,9 @@ from pta.serve.served import Served, ServiceSettings
 from pta.serve.service import Service
 from pta.serve.stream_state import StreamState
 
-FASHION = load_fashion_test()
-
 
 def png(picture):
-    content = io.BytesIO()
-    Image.fromarray(picture).save(content, "PNG")
-    return content.getvalue()
-
-
-@pytest.fixture(scope="module")
-def served():
-    encoder = load_encoder("embedded", device="cpu")
-    classifier = build_classifier(encoder, FASHION.class_names, load_templates("clip", encoder.modality.prompts))
-    return Served(classifier, encoder=encoder)
+    return encoded(Image.fromarray(picture), "PNG")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 The command line prints this line for every `PtaError` and exits with code 2.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -142,3 +142,13 @@ def shown(value: object, most: int = 80) -> str:
         text = ""
     text = text or f"<{type(value).__name__}>"
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def some_of(names: Sequence[str], most: int = 5) -> str:
+    """The first names of a list, as an error message quotes them.
+
+    >>> some_of(["cat", "dog", "owl"], most=2)
+    "'cat', 'dog' and 1 more"
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(shown, names[:most])) + more

@@ -24,9 +24,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
+from pta.folders import sync_folder
 from pta.limits import USUAL_LIMITS
 from pta.memory import require_memory
-from pta.plain_files import require_no_link
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")  # beside the file that the name stands for
 _LARGEST_TEXT = 64 * 2**20
@@ -49,7 +49,7 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None
@@ -79,20 +79,6 @@ def exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, unless it exists."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
-
-
-def make_own_folder(folder: Path) -> None:
-    """The same for a name that pta derives, where a link is refused: what it leads to is not pta's to change."""
-    require_no_link(folder)
-    make_folder(folder)
 
 
 def require_writable(path: str | Path) -> None:
@@ -125,16 +111,6 @@ def remove_temporary_files(folder: Path, target: str | None = None) -> None:
         if found and target in (None, found[1]):
             with suppress(OSError):
                 path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush a rename in a folder to disk, where the system and the permissions allow it."""
-    with suppress(PermissionError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @contextmanager
@@ -174,7 +150,7 @@ def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
 
 
 def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
-    """The content of a sample's file, of at most so many bytes."""
+    """The content of a sample's file, of at most `most` bytes."""
     if not is_path(path):
         raise UnreadableSample(
             f"{str(path)[:40]!a}… is no path: it holds a zero byte or half a letter "
@@ -376,7 +352,7 @@ def read_exactly(file: IO[bytes], size: int) -> Tensor:
 
 
 def read_npy(file: IO[bytes], size: int) -> NDArray[Any]:
-    """The array of an npy file of so many bytes, in memory that is aligned like any tensor's.
+    """The array of an npy file of `size` bytes, in memory that is aligned like any tensor's.
 
     Nothing is read before the header and the size agree, and no Python object is ever made.
     """

@@ -5,13 +5,13 @@ A lock file lies beside a user's files, under a derived name. Anything else of t
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import lock_descriptor
 
 from pta.errors import UnreadableFile, reason
-from pta.plain_files import require_plain_file
+from pta.plain_files import MOVE_IT_AWAY, require_plain_file
 
 _LONGEST = 20  # digits of a process number
 # without waiting for the other end of a pipe
@@ -46,17 +46,14 @@ def holder(lock: Path) -> str:
 def _hold(lock: Path, wait: bool) -> int | None:
     while True:
         descriptor = _open(lock)
-        try:
+        with ExitStack() as unless_held:
+            unless_held.callback(os.close, descriptor)
             if not lock_descriptor(descriptor, blocking=wait):
-                os.close(descriptor)
                 return None
-            if _is_at(lock, descriptor):
+            if _is_at(lock, descriptor):  # else the last holder removed it, and another process would lock a new file
                 _sign(lock, descriptor)
+                unless_held.pop_all()
                 return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # the last holder removed it, so that another process would lock a new file
 
 
 def _open(lock: Path) -> int:
@@ -67,16 +64,15 @@ def _open(lock: Path) -> int:
         with suppress(FileNotFoundError):  # its holder has removed it
             _require_lock(lock, lock.lstat())  # before it is opened, which has effects on a device
             descriptor = os.open(lock, _FLAGS)
-            try:
+            with ExitStack() as unless_refused:
+                unless_refused.callback(os.close, descriptor)
                 _require_lock(lock, os.fstat(descriptor))
-            except BaseException:
-                os.close(descriptor)
-                raise
+                unless_refused.pop_all()
             return descriptor
 
 
 def _require_lock(lock: Path, status: os.stat_result) -> None:
-    require_plain_file(lock, status)  # without any name while its holder removes it
+    require_plain_file(lock, status)  # which has no link left once its holder has removed it
     if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
         raise UnreadableFile(f"{lock} is of another user, who may be writing there; wait, or have it removed")
 
@@ -85,7 +81,7 @@ def _sign(lock: Path, descriptor: int) -> None:
     """Write the number of this process into a lock file that is empty or holds a killed holder's number."""
     content = os.read(descriptor, _LONGEST + 1)
     if len(content) > _LONGEST or content.strip(b"0123456789\0"):  # zeros after a power failure
-        raise UnreadableFile(f"{lock} holds something else than a lock: pta makes it itself; move it away")
+        raise UnreadableFile(f"{lock} holds something else than a lock: {MOVE_IT_AWAY}")
     with suppress(OSError):  # where the disk is full
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)

@@ -9,33 +9,38 @@ from pathlib import Path
 
 from pta.errors import UnreadableFile, reason
 
-_REMOVE_IT = "pta makes it itself; move it away"
+MOVE_IT_AWAY = "pta makes it itself; move it away"
 
 
 def require_plain_file(path: Path, status: os.stat_result | None = None, *, names: int = 1) -> None:
-    """Refuse what is at a derived name unless it is a regular file with so many names, or nothing."""
+    """Refuse what is at a derived name unless it is a regular file with at most that many hard links, or nothing."""
     status = status or _status(path)
     if status is None:
         return
     require_no_link(path, status)
     if not stat.S_ISREG(status.st_mode):
-        raise UnreadableFile(f"{path} is not a regular file: {_REMOVE_IT}")
+        raise UnreadableFile(f"{path} is not a regular file: {MOVE_IT_AWAY}")
     if status.st_nlink > names:
-        raise UnreadableFile(f"{path} is a hard link, so another file would be overwritten: {_REMOVE_IT}")
+        raise UnreadableFile(f"{path} is a hard link, so another file would be overwritten: {MOVE_IT_AWAY}")
 
 
 def require_plain_database(path: Path, *, names: int = 1) -> None:
     """The same for a file of SQLite and those that SQLite writes beside it."""
     require_plain_file(path, names=names)
-    for ending in ("-wal", "-shm", "-journal"):
-        require_plain_file(path.with_name(f"{path.name}{ending}"))
+    for beside in database_files(path)[1:]:
+        require_plain_file(beside)
+
+
+def database_files(path: Path) -> list[Path]:
+    """A file of SQLite, and those that SQLite writes beside it."""
+    return [path.with_name(f"{path.name}{ending}") for ending in ("", "-wal", "-shm", "-journal")]
 
 
 def require_no_link(path: Path, status: os.stat_result | None = None) -> None:
     """Refuse a link at a derived name."""
     status = status or _status(path)
     if status is not None and stat.S_ISLNK(status.st_mode):
-        raise UnreadableFile(f"{path} is a link, which is not followed: {_REMOVE_IT}")
+        raise UnreadableFile(f"{path} is a link, which is not followed: {MOVE_IT_AWAY}")
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -1,12 +1,11 @@
 """Bodies: little is read without a token, and all that are on their way together have a limit."""
 
 import json
-import time
 from contextlib import ExitStack
 
 import pytest
 from http_serving import INFER, TOKEN, features, process, resident_bytes, serving, until_closed
-from processes import PATIENCE
+from processes import PATIENCE, wait_for
 
 LARGEST = 32 * 2**20
 ALL = 8  # bodies of the largest size that fit
@@ -25,13 +24,6 @@ def login(server, content, **headers):
 
 def free_bytes(server):
     return server.app._bodies._free
-
-
-def wait_for(happened):
-    patience = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < patience
-        time.sleep(0.005)
 
 
 def test_a_login_of_more_than_4_kib_is_not_read(server):

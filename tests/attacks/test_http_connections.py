@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 
 import pytest
 from http_serving import features, journal_rows, process, serving, until_closed
-from processes import PATIENCE
+from processes import PATIENCE, wait_for
 from serving import ask, open_service
 
 from pta.errors import InvalidParameter
@@ -84,13 +84,6 @@ def holding(connection, sent):
 def asking_body(server):
     """A request with a token, whose body does not come."""
     return holding(server.connect(), server.head("Content-Length: 10"))
-
-
-def wait_for(happened):
-    patience = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < patience
-        time.sleep(0.005)
 
 
 def count_authorised(server):

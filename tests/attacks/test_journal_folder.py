@@ -16,9 +16,10 @@ from processes import PATIENCE, Forked
 from serving import CLASSIFIER, ask, open_service, replayed, same_bits, state_of
 
 from pta import ZeroShotClassifier
-from pta.errors import PtaError, UnreadableFile
+from pta.errors import FileInUse, PtaError, UnreadableFile
 from pta.serve import journal_chain
 from pta.serve.journal import Journal
+from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import check_folder
 from pta.serve.past import Past
 from pta.serve.refusals import Refused
@@ -114,6 +115,18 @@ def test_a_stream_whose_row_cannot_be_written_leaves_no_folder(tmp_path, monkeyp
         service.create("street")
 
 
+def test_the_default_stream_is_there_again_although_bytes_of_the_deleted_one_are_left(tmp_path):
+    with open_service(tmp_path) as service, closing(sqlite3.connect(tmp_path / "journal.sqlite")) as reader:
+        ask(service, 1)
+        service._journal._writer.execute("PRAGMA busy_timeout = 0")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM samples").fetchall()
+        with pytest.raises(FileInUse, match="another process reads"):
+            service.delete("default")
+        assert [one["position"] for one in service.streams()] == [0]
+        assert ask(service, 2).learned
+
+
 @pytest.mark.parametrize("name", [".", ".."])
 def test_no_stream_is_called_as_a_folder_or_the_one_above(tmp_path, name):
     with open_service(tmp_path, auto_create=5) as service:
@@ -159,7 +172,7 @@ def test_only_the_owner_can_read_what_a_service_keeps(tmp_path):
             path.name for path in folder.iterdir()
         }
         assert readable_by_others(folder) == []
-        service._journal.backup(tmp_path / "copy")
+        back_up(service._journal.path.parent, tmp_path / "copy")
         assert readable_by_others(tmp_path / "copy") == []
     for path in [folder, *folder.rglob("*")]:  # as an older version left them
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -229,12 +242,12 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
             assert same_bits(state_of(service, "another"), state_of(service, "expected"))
             again = ask(service, 12, id="sample 12", source="camera 0")
             assert (again.repeated, int(again.sequences[0])) == (True, 13)
-            assert service._journal.check() == []
+            assert check_folder(service._journal.path.parent) == []
     with open_service(folder) as service:
         assert ask(service, 50).sequences.tolist() == [14]
         service.unlearn("another", "camera", erase=True)
         service.delete("expected")
-        assert service._journal.check() == []
+        assert check_folder(service._journal.path.parent) == []
     (tmp_path / "lost" / "journal.sqlite-wal").unlink()
     with pytest.raises(UnreadableFile, match="rows are lost"):
         open_service(tmp_path / "lost")
@@ -242,7 +255,7 @@ def test_an_older_journal_opens_and_goes_on_with_a_chain(tmp_path):
         assert service.summary("default")["position"] == 7
         assert len(list(tmp_path.glob("lost/set-aside/1/streams/1/snapshots/*"))) == 1
         assert ask(service, 50).sequences[0] > 13
-        assert service._journal.check() == []
+        assert check_folder(service._journal.path.parent) == []
 
 
 def test_an_older_journal_that_is_killed_while_it_gets_its_chain_is_as_it_was(tmp_path):
@@ -261,7 +274,7 @@ def test_an_older_journal_that_is_killed_while_it_gets_its_chain_is_as_it_was(tm
     with closing(sqlite3.connect(tmp_path / "data" / "journal.sqlite")) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     with Journal.open(tmp_path / "data", identity) as journal:
-        assert journal.check() == []
+        assert check_folder(journal.path.parent) == []
         assert journal.count(1) == 13
 
 

@@ -1,40 +1,21 @@
 """Pictures: a request has a limit of pixels, and the work of one does not stand in the way of another's."""
 
-import io
 import threading
 
 import numpy as np
 import pytest
+from photos import FASHION, encoded
 from PIL import Image
 from processes import PATIENCE
 from serving import same_bits, state_of
 
-from pta.datasets.fashion import load_fashion_test
-from pta.encoders import load_encoder
 from pta.inference.feed import default_workers
-from pta.prompts import build_classifier, load_templates
 from pta.serve.refusals import Refused
 from pta.serve.requests import Request
-from pta.serve.served import Served, ServiceSettings
+from pta.serve.served import ServiceSettings
 from pta.serve.service import Service
 
-FASHION = load_fashion_test()
-
-
-def png(picture):
-    content = io.BytesIO()
-    picture.save(content, "PNG")
-    return content.getvalue()
-
-
-SMALL = [png(Image.fromarray(picture)) for picture in FASHION.images[:12]]
-
-
-@pytest.fixture(scope="module")
-def served():
-    encoder = load_encoder("embedded", device="cpu")
-    classifier = build_classifier(encoder, FASHION.class_names, load_templates("clip", encoder.modality.prompts))
-    return Served(classifier, encoder=encoder)
+SMALL = [encoded(Image.fromarray(picture), "PNG") for picture in FASHION.images[:12]]
 
 
 @pytest.fixture
@@ -68,7 +49,7 @@ def random_features(service, count=1):
 
 
 def test_a_request_of_too_many_pixels_is_refused_before_any_is_decoded(service, decoding):
-    large = png(Image.new("1", (640, 320)))  # half of the limit
+    large = encoded(Image.new("1", (640, 320)), "PNG")  # half of the limit
     for pictures, is_refused in ((3 * [large], True), (3 * [SMALL[0]], False), ([*SMALL[:1] * 130, large], True)):
         decoding.go_on.set()
         decoding.begun.clear()
@@ -83,7 +64,7 @@ def test_a_request_of_too_many_pixels_is_refused_before_any_is_decoded(service, 
 
 @pytest.mark.extensive
 def test_256_pictures_of_88_million_pixels_are_refused_at_once(served):
-    picture = png(Image.new("1", (9400, 9400)))
+    picture = encoded(Image.new("1", (9400, 9400)), "PNG")
     with Service.open(served, None) as service:
         with pytest.raises(Refused, match=r"22,620,160,000 pixels; --max-request-pixels is 268,435,456"):
             submit(service, 256 * (picture,)).result(PATIENCE)

@@ -1,7 +1,7 @@
 """The file of an adapter's state: declared tensors, parameters, and the classifier it belongs to."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pta.classifier import ZeroShotClassifier
-from pta.errors import StateMismatch, naming, shown
+from pta.errors import StateMismatch, naming, some_of
 from pta.files import load_tensors, save_tensors
 from pta.towers import Model
 
@@ -63,7 +63,7 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: M
     if classifier is None:
         classifier = _saved_classifier(path, anchors, about)
     else:
-        _require_saved_for(classifier, path, anchors, about)
+        _require_same_classifier(classifier, path, anchors, about)
     method, parameters, tower_of = about.get("method"), about.get("parameters"), about.get("model")
     if not isinstance(parameters, dict) or not isinstance(method, str):
         raise StateMismatch(f"{path} does not say which method and parameters it belongs to")
@@ -95,7 +95,7 @@ def _saved_classifier(path: str | Path, anchors: Tensor | None, about: Mapping[s
         return ZeroShotClassifier(anchors, **given)
 
 
-def _require_saved_for(
+def _require_same_classifier(
     classifier: ZeroShotClassifier, path: str | Path, anchors: Tensor | None, about: Mapping[str, Any]
 ) -> None:
     """Refuse a state that was saved for another classifier."""
@@ -117,13 +117,8 @@ def _difference(saved: object, given: list[str]) -> str:
     if not isinstance(saved, list) or not all(isinstance(name, str) for name in saved):
         return "it does not name them"
     only = {"only the state has": set(saved) - set(given), "only the given list has": set(given) - set(saved)}
-    words = [f"{who} {_some(names)}" for who, names in only.items() if names]
-    return "; ".join(words) or f"the same names in another order, first {_some(saved)}"
-
-
-def _some(names: Iterable[str], most: int = 5) -> str:
-    listed = names if isinstance(names, list) else sorted(names)
-    return shown(", ".join(listed[:most]) + (f" and {len(listed) - most:,} more" if len(listed) > most else ""), 300)
+    words = [f"{who} {some_of(sorted(names))}" for who, names in only.items() if names]
+    return "; ".join(words) or f"the same names in another order, first {some_of(saved)}"
 
 
 def _was_saved_for(classifier: ZeroShotClassifier, anchors: Tensor | None, about: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ from pta.evaluation.evaluate import Summary
 from pta.evaluation.evaluate import evaluate as evaluate_methods
 from pta.evaluation.record import Evaluation, predictions_file
 from pta.evaluation.stream import Stream
-from pta.files import make_folder
+from pta.folders import make_folder
 from pta.views import confident_mean
 
 _WITHOUT_LABELS = (

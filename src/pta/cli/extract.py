@@ -11,6 +11,8 @@ from rich.filesize import decimal
 from rich.progress import Progress, TaskID
 
 from pta.cli import options
+from pta.cli.before_loading import NamedModel, Texts
+from pta.cli.class_list import read_classes
 from pta.cli.messages import say, warn
 from pta.cli.output import progress, require_place, write_json
 from pta.datasets.generated import USUAL_COUNT, find_generated
@@ -90,8 +92,8 @@ def extract(
     drawn = None if views is None else Views(views, view_mode, seed)
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, drawn, pixels, Limits(max_bytes, max_pixels), patches, **how)
-    named = options.NamedModel(model, device if cluster is None else "cpu", dtype)  # else of the workers
-    names = None if classes is None else options.read_classes(classes)
+    named = NamedModel(model, device if cluster is None else "cpu", dtype)  # --device is the workers' on a cluster
+    names = None if classes is None else read_classes(classes)
     if cluster is not None:
         options.refuse_on_cluster({"--views-from": views_from is not None, "--data": data is not None})
         from pta.cli.on_cluster import OnCluster, Pictures, extract_on_cluster
@@ -104,7 +106,7 @@ def extract(
     images = _open(source, data, names, named)
     if views_from is not None:
         reading = dataclasses.replace(reading, generated=find_generated(images, views_from, generated or USUAL_COUNT))
-    texts = options.Texts.read(images.class_names, templates, descriptions, images.prompts or named.modality.prompts)
+    texts = Texts.read(images.class_names, templates, descriptions, images.prompts or named.modality.prompts)
     encoder = named.encoder  # from here on, nothing is left that could be checked without it
     if patches:
         encoder.patch_count()  # raises if the model has none
@@ -127,7 +129,7 @@ def extract(
     _report(done, f"{encoder.modality.name}s", json)
 
 
-def _open(source: str, data: Path | None, names: Sequence[str] | None, model: options.NamedModel) -> SampleSet:
+def _open(source: str, data: Path | None, names: Sequence[str] | None, model: NamedModel) -> SampleSet:
     images = open_source(source, root=data, class_names=names, modality=model.modality)
     require_modality(images, model.modality, model.name)
     if not images.class_names:

@@ -13,10 +13,11 @@ from pta.adapters import Adapter, create_adapter, load_adapter, needs_model
 from pta.adapters.state_file import require_saved_for
 from pta.claims import sole_writer, sole_writers
 from pta.classifier import ZeroShotClassifier
-from pta.cli import options
+from pta.cli.before_loading import NamedModel, Texts
+from pta.cli.class_list import read_classes
 from pta.cli.messages import say
-from pta.cli.options import NamedModel, Texts
 from pta.cli.output import progress, require_folder_place, write_json
+from pta.cli.resuming import require_no_parameters
 from pta.cluster.extraction import Extraction, extract_blocks
 from pta.cluster.label_block import Failed
 from pta.cluster.listing import Listing, number_samples
@@ -28,7 +29,8 @@ from pta.cluster.scanning import require_summable
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder, is_remote
 from pta.errors import InvalidParameter
-from pta.files import make_folder, write_atomically
+from pta.files import write_atomically
+from pta.folders import make_folder
 from pta.inference.encoding import OnError
 from pta.inference.reading import Reading, Views
 
@@ -144,7 +146,7 @@ def extract_on_cluster(
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictOptions:
     """What the options of `pta predict` say."""
 
     source: str
@@ -166,17 +168,13 @@ class Asked:
 
     def texts(self) -> Texts:
         """The classes that are asked for."""
-        if self.classes is None:
-            raise InvalidParameter(options.CLASSES_REQUIRED)
-        names = options.read_classes(self.classes)
+        names = read_classes(self.classes)
         return Texts.read(names, self.templates, self.descriptions, self.model.modality.prompts)
 
     def require_state(self, class_names: Sequence[str]) -> None:
-        """Refuse a state that cannot be gone on from, before a model is loaded."""
+        """Refuse a state that cannot be continued, before a model is loaded."""
         if self.state is not None and self.state.exists():
-            if self.parameters:
-                todo = "leave out --set, --prior and --calibration"
-                raise InvalidParameter(f"{self.state} has parameters of its own; {todo}")
+            require_no_parameters(self.state, self.parameters)
             require_saved_for(self.state, class_names, self.method)
 
     def adapter(self, classifier: ZeroShotClassifier) -> Adapter:
@@ -186,7 +184,7 @@ class Asked:
         return load_adapter(self.state, classifier)
 
 
-def predict_on_cluster(on: OnCluster, asked: Asked, epsilon: float, by: str | None) -> None:
+def predict_on_cluster(on: OnCluster, asked: PredictOptions, epsilon: float, by: str | None) -> None:
     """Make a folder of labels: of one stream, or of one per key."""
     features = FeatureFolder.find(asked.source)
     if by is not None:
@@ -220,7 +218,7 @@ def predict_on_cluster(on: OnCluster, asked: Asked, epsilon: float, by: str | No
 
 
 @contextmanager
-def _at_start(asked: Asked, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
+def _at_start(asked: PredictOptions, classifier: ZeroShotClassifier) -> Iterator[Adapter]:
     """The method at the first sample of a stream that can be cut; nobody else writes its state meanwhile."""
     with sole_writers(asked.state):
         adapter = asked.adapter(classifier)
@@ -233,7 +231,7 @@ def _predict(
     source: Extraction | FeatureFolder,
     adapter: Adapter,
     pool: RayPool,
-    asked: Asked,
+    asked: PredictOptions,
     epsilon: float,
 ) -> None:
     with _phases() as told:
@@ -246,7 +244,7 @@ def _predict(
     on.report(f"{done.sentence(adapter.name)}; {repairs}", vars(done))
 
 
-def _predict_streams(on: OnCluster, asked: Asked, by: str) -> None:
+def _predict_streams(on: OnCluster, asked: PredictOptions, by: str) -> None:
     pictures, texts = asked.pictures(), asked.texts()
     listing = pictures.listing(None, on.block, by, labelled=False)
     anchors = texts.classifier(pictures.model.encoder)

@@ -115,13 +115,13 @@ def require_new(path: Path, *, replace: bool) -> None:
 
 
 def require_folder_place(folder: Path | None) -> None:
-    """Refuse a folder that does not exist and could not be made, before any work."""
+    """Refuse a folder that could not be made or written to, before any work."""
     if folder is not None:
         nearest = next(place for place in (as_path(folder).absolute(), *folder.absolute().parents) if exists(place))
         if not nearest.is_dir():
             raise UnreadableFile(f"cannot make the folder {folder}: {nearest} is a file")
         if not os.access(nearest, os.W_OK):
-            raise UnreadableFile(f"cannot make the folder {folder}: permission denied")
+            raise UnreadableFile(f"cannot write to {nearest}: permission denied; choose another folder")
 
 
 def write_json(path: Path | None, content: Any) -> bool:

@@ -1,10 +1,10 @@
 """`pta predict`: classify a folder, a list of paths or a stream of frames, and adapt to them."""
 
+import dataclasses
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace as replace_in
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +14,12 @@ from pta.adapters import adapter_class
 from pta.adapters.state_file import require_saved_for
 from pta.claims import sole_writers
 from pta.cli import options
+from pta.cli.before_loading import NamedModel, Texts
+from pta.cli.class_list import read_classes
 from pta.cli.messages import detail, say, warn
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import STDOUT, progress
-from pta.cli.resuming import Start, find_start, require_resumable, require_same_decoder
+from pta.cli.resuming import Start, find_start, require_no_parameters, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
 from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter, UnreadableFile
@@ -91,7 +93,7 @@ def predict(
 ) -> None:
     """Classify images or point clouds and adapt to them; each batch's rows are written at once."""
     parameters = _parameters(method or "pta", set_ or [], prior, calibration)
-    named = options.NamedModel(model, device if cluster is None else "cpu", dtype)  # else of the workers
+    named = NamedModel(model, device if cluster is None else "cpu", dtype)  # --device is the workers' on a cluster
     how = options.decoding(decode, decode_memory, no_compile)
     limits = Limits(max_bytes, max_pixels)
     reading = Reading(batch, workers, fast_decode, limits=limits, **how)
@@ -113,9 +115,9 @@ def predict(
             "more than one PATH": len(images) > 1,
         }
         options.refuse_on_cluster(single | {"standard input": images == [STDOUT], "stdout as --out": out_ == STDOUT})
-        from pta.cli.on_cluster import Asked, OnCluster, predict_on_cluster
+        from pta.cli.on_cluster import OnCluster, PredictOptions, predict_on_cluster
 
-        asked = Asked(
+        asked = PredictOptions(
             *(images[0], classes, named, templates, descriptions, device, reading, on_error, views),
             *(method, parameters, state),
         )
@@ -126,19 +128,18 @@ def predict(
         raise InvalidParameter(
             "--by runs one stream per key on Ray, also on that of this machine; give --cluster local"
         )
-    if classes is None:
-        raise InvalidParameter(options.CLASSES_REQUIRED)
-    names = options.read_classes(classes)
+    names = read_classes(classes)
     top, out = min(top, len(names)), Path(out_)
     if resume:
         require_resumable(state, out, frames=frames, freeze=freeze)
     if freeze and state is None:
         raise InvalidParameter("--freeze predicts from a saved state; name it with --state (zero-shot: --method clip)")
     if state is not None:
-        _require_state(state, out, freeze, bool(parameters))
+        require_no_parameters(state, parameters)
+        _require_state(state, out, freeze)
     require_decoder(decode, named.modality, find_device(device))
     source, total = open_places(images, named.modality, frames=frames, limits=limits)
-    texts = options.Texts.read(names, templates, descriptions, named.modality.prompts)
+    texts = Texts.read(names, templates, descriptions, named.modality.prompts)
     kept = None if freeze else state
     with sole_writers(kept, None if str(out) == STDOUT else out):
         require_row_file(out, append or resume, replace, csv, top, rejects=reject_below is not None)
@@ -153,8 +154,8 @@ def predict(
         if state is not None and state.exists():
             classifier.load(state)
             detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
-        reading = replace_in(reading, processes=options.in_processes(processes, encoder, total))
-        reading = classifier.reading(reading)
+        in_processes = options.in_processes(processes, encoder, total)
+        reading = classifier.reading(dataclasses.replace(reading, processes=in_processes))
         decoding = open_decoding(encoder, reading)
         if state is not None and state.exists() and decode == "auto":
             require_same_decoder(state, decoding.name)
@@ -241,10 +242,8 @@ def _parameters(method: str, settings: Sequence[str], *around: str | None) -> di
     return parameters_of(method, settings, *around)
 
 
-def _require_state(state: Path, out: Path, freeze: bool, has_settings: bool) -> None:
+def _require_state(state: Path, out: Path, freeze: bool) -> None:
     """Check before any work that the state can be loaded, or that it can be saved."""
-    if has_settings and state.exists():
-        raise InvalidParameter(f"{state} has parameters of its own; leave out --set, --prior and --calibration")
     if os.path.realpath(state) == os.path.realpath(out):  # unlike Path.resolve, it accepts circular links
         raise InvalidParameter("--out and --state must be different files")
     if freeze and not state.exists():

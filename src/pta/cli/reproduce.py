@@ -16,7 +16,7 @@ from pta.cli.output import progress, require_folder_place, require_place, write_
 from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
-from pta.files import make_folder
+from pta.folders import make_folder
 from pta.inference.decoding import require_decoder
 from pta.modality import IMAGES
 from pta.reproduction.data_files import to_json

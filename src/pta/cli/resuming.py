@@ -1,6 +1,6 @@
 """Where `pta predict` starts: at its first sample, or after those that a state has learned from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,12 @@ def require_resumable(state: Path | None, out: Path, *, frames: bool, freeze: bo
         raise InvalidParameter("--resume lists the samples again, which --frames cannot do; leave one of them out")
     if freeze:
         raise InvalidParameter("--resume continues learning, and --freeze does not learn; leave one of them out")
+
+
+def require_no_parameters(state: Path, parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters beside a state, which has its own."""
+    if parameters and state.exists():
+        raise InvalidParameter(f"{state} has parameters of its own; leave out --set, --prior and --calibration")
 
 
 def require_same_decoder(state: Path, decoder: str) -> None:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from pta.cli import options
+from pta.cli.before_loading import NamedModel, Texts
+from pta.cli.class_list import read_classes
 from pta.cli.messages import say, warn, writing_stdout
 from pta.cli.method_choice import parameters_of
 from pta.cli.output import require_folder_place
@@ -97,8 +99,11 @@ def serve(
         raise InvalidParameter(f"--root-path {root_path}: it begins with / and does not end with it, e.g. /pta")
     own: dict[str, Any] = {"method": method, "parameters": parameters_of(method, set_ or [], prior, calibration)}
     require_folder_place(data)
-    if token_file is not None:
-        read_token(token_file)
+    token = None if token_file is None else read_token(token_file)
+    own_file = None if data is None or no_journal else data / "token"
+    show_token = token is None and sys.stdout is not None and sys.stdout.isatty()
+    if token is None and own_file is None and not show_token:
+        raise InvalidParameter("--no-journal: a new token is shown on a terminal only; --token-file names one")
     with listen(host, port):
         pass  # a port in use is refused before a model is loaded
     if features_only is not None:
@@ -106,11 +111,9 @@ def serve(
             raise InvalidParameter("--classes: the feature file has the names; leave one of the two out")
         served = Served(load_features(features_only).classifier, **own)
     else:
-        if classes is None:
-            raise InvalidParameter(options.CLASSES_REQUIRED)
-        loadable = options.NamedModel(model, device, dtype)
-        names = options.read_classes(classes)
-        texts = options.Texts.read(names, templates, descriptions, loadable.modality.prompts)
+        names = read_classes(classes)
+        loadable = NamedModel(model, device, dtype)
+        texts = Texts.read(names, templates, descriptions, loadable.modality.prompts)
         served = Served(texts.classifier(loadable.encoder), encoder=loadable.encoder, **own)
     settings = ServiceSettings(
         name=name,
@@ -121,15 +124,9 @@ def serve(
         limits=Limits(max_pixels=max_pixels),
         max_request_pixels=max_request_pixels,
     )
-    own_file = None if data is None or no_journal else data / "token"
-    show_token = token_file is None and sys.stdout is not None and sys.stdout.isatty()
-    if token_file is None and own_file is None and not show_token:
-        raise InvalidParameter("--no-journal: a new token is shown on a terminal only; --token-file names one")
     named = f"[{host}]" if ":" in host else host
     with Service.open(served, None if no_journal else data, settings) as service:
-        if token_file is not None:
-            token = read_token(token_file)
-        else:
+        if token is None:
             token = new_token() if own_file is None else own_token(own_file)
         http = HttpSettings(
             token,

@@ -17,6 +17,7 @@ from pta.adapters.merging import load_part, merge
 from pta.adapters.state_file import load_state, read_stream
 from pta.claims import sole_writer
 from pta.cli import options
+from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, write_json
@@ -47,7 +48,7 @@ def show(
     """Show the method, its parameters, and how far each class's prototype is from its text."""
     require_place(json)
     read_stream(file)  # refuses what is not a state, before a model is loaded
-    adapter = load_adapter(file, model=None if model is None else options.NamedModel(model).encoder)
+    adapter = load_adapter(file, model=None if model is None else NamedModel(model).encoder)
     rows = class_table(adapter)
     if write_json(json, _record(adapter, rows)):
         _print(adapter, rows)
@@ -92,7 +93,7 @@ def add_class_to_file(
     model = model or (None if features else os.environ.get(options.MODEL_VARIABLE))
     if (features is None) == (model is None):
         raise InvalidParameter("give --features FILE or --model MODEL, the source of the class's text feature")
-    named = None if model is None else options.NamedModel(model)
+    named = None if model is None else NamedModel(model)
     target = out or file
     with sole_writer(target):
         if os.path.realpath(target) != os.path.realpath(file):
@@ -103,7 +104,7 @@ def add_class_to_file(
             assert features is not None
             source, encoder = load_features(features).classifier, None
         else:
-            texts = options.Texts.read([*names, name], templates, descriptions, named.modality.prompts)
+            texts = Texts.read([*names, name], templates, descriptions, named.modality.prompts)
             encoder = named.encoder
             source = texts.classifier(encoder)
         before = load_adapter(file, model=encoder)

@@ -7,11 +7,12 @@ import typer
 from rich.table import Table
 
 from pta.cli import options
+from pta.cli.before_loading import NamedModel
 from pta.cli.fitting_table import print_table
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
 from pta.encoders import find_device
 from pta.errors import InvalidParameter
-from pta.files import make_folder
+from pta.folders import make_folder
 from pta.inference.decoding import require_decoder
 from pta.inference.reading import Reading
 from pta.inference.verify import NOTHING_MEASURED, Verdict, find_reference, matching_references, require_datasets
@@ -54,7 +55,7 @@ def verify(
     require_folder_place(features)
     how = options.decoding(decode, decode_memory, no_compile)
     reading = Reading(batch, workers, fast_decode, limits=Limits(max_bytes, max_pixels), **how)
-    named = options.NamedModel(model, device, dtype)
+    named = NamedModel(model, device, dtype)
     require_decoder(decode, named.modality, find_device(device))
     known = matching_references(architecture, templates, descriptions is not None)
     require_datasets(known, dataset, data)

@@ -38,7 +38,7 @@ class Run:
 
 
 def remark_on_rounds(rounds: int, blocks: int) -> str | None:
-    """What a user should know of a rule that needs so many rounds of repair."""
+    """What a user should know of a rule that needs this number of repair rounds."""
     if rounds <= max(_USUAL_ROUNDS, blocks // 2):
         return None
     return (

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from pta.errors import MissingPackage, UnreadableFile, first_line
-from pta.files import as_path, make_folder, write_atomically
+from pta.files import as_path, write_atomically
+from pta.folders import make_folder
 from pta.plain_files import require_no_link
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from pta.claims import sole_writer
 from pta.corruptions.points import EVERY, Points, corrupt_as_published, corrupt_points, corruptible
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming
-from pta.files import as_path, exists, make_folder
+from pta.files import as_path, exists
+from pta.folders import make_folder
 from pta.parameters import require_count, require_seed
 from pta.points.cloud import Cloud
 from pta.points.h5 import StoredClouds, read_h5, write_h5

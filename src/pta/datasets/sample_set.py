@@ -24,7 +24,7 @@ class SampleReference(Protocol):
         """What users see and tables hold."""
 
     def read(self, most: int = ...) -> bytes:
-        """The content, still encoded; refused if it has more than so many bytes."""
+        """The content, still encoded; refused if it has more than `most` bytes."""
 
 
 class ListedSample(SampleReference, Protocol):

@@ -12,11 +12,10 @@ from torch import nn
 
 from pta.encoders.byte_text import ByteText, TextConfig
 from pta.encoders.training_nouns import unread_names
-from pta.errors import UnreadableFile, first_line, shown
+from pta.errors import UnreadableFile, first_line, some_of
 from pta.files import load_tensors, save_tensors
 
 MAX_SCALE = 100.0  # as in CLIP: beyond it the contrastive loss becomes unstable
-_SHOWN = 5  # names in a line
 
 
 class PackagedEncoder(ByteText):
@@ -63,10 +62,8 @@ class PackagedEncoder(ByteText):
         unread = unread_names(self.architecture, names)
         if not unread:
             return None
-        more = f" and {len(unread) - _SHOWN:,} more" if len(unread) > _SHOWN else ""
-        these = f"{shown(', '.join(unread[:_SHOWN]))}{more}"
         return (
-            f"the packaged model knows {self.knows} only and was not trained on {these}: its answers for "
+            f"the packaged model knows {self.knows} only and was not trained on {some_of(unread)}: its answers for "
             f"{'it' if len(unread) == 1 else 'them'} mean nothing; use --model {self.instead}"
         )
 
@@ -76,7 +73,7 @@ class PackagedEncoder(ByteText):
 
     @classmethod
     def _require_sound(cls, config: Any, weights: int) -> None:
-        """Refuse a configuration that no model with so many weights can have, before it is built."""
+        """Refuse a configuration that no model with this number of weights can have, before it is built."""
         if config.text_depth > weights:
             raise ValueError("more layers than weights")
         require_heads(config.text_width, config.text_heads)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pta.errors import InvalidParameter, UnreadableFile, first_line
 from pta.evaluation.record import Record
-from pta.files import make_own_folder
+from pta.folders import make_own_folder
 from pta.locks import claimed
 from pta.plain_files import require_plain_database
 

@@ -17,7 +17,7 @@ _NO_FILL = re.compile(rb"[^\xff]")
 
 
 def split_frames(pipe: BufferedReader, most: int = USUAL_LIMITS.max_bytes) -> Iterator[bytes]:
-    """The pictures in a pipe, of at most so many bytes, each as soon as its last byte has come.
+    """The pictures in a pipe, of at most `most` bytes, each as soon as its last byte has come.
 
     >>> import io
     >>> from PIL import Image

@@ -26,7 +26,7 @@ class Room:
 
     @contextmanager
     def of(self, pixels: int) -> Iterator[None]:
-        """Room for so many pixels, once it is there and as long as the block lasts."""
+        """Room for this number of pixels, once it is there and as long as the block lasts."""
         taken = min(pixels, self.pixels)
         with self._changed:
             self._changed.wait_for(lambda: self.free >= taken)

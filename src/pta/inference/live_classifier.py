@@ -200,7 +200,7 @@ class Classifier:
         return self._decodings[reading]
 
     def _program(self, batch: int) -> EncoderProgram:
-        """The model for so many raw samples at once."""
+        """The model for batches of this size."""
         if batch not in self._programs:
             self._programs[batch] = EncoderProgram(self.encoder, batch, optimise=self._optimise)
         return self._programs[batch]
@@ -245,7 +245,7 @@ def crops(count: int) -> Views:
 
 
 def require_probabilities(raw_probability: object, reject_below: object) -> None:
-    """Refuse a threshold that is no probability, or that raw probabilities would be compared with."""
+    """Refuse a threshold that is not a probability, and any threshold for raw probabilities."""
     if reject_below is not None:
         require_number("reject_below", reject_below, 0.0, 1.0)
     if require_switch("raw_probability", raw_probability) and reject_below is not None:

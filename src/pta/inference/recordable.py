@@ -65,7 +65,7 @@ class _Dataflow(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @torch.no_grad()
 def is_recordable(adapter: Adapter, batch: int = 1) -> bool:
-    """Whether a step on so many samples does all its work on tensors, so that a replay does the same.
+    """Whether a step on a batch of this size does all its work on tensors, so that a replay does the same.
 
     The answer is about the adapter where it is: on a GPU methods may have kernels that they do not have elsewhere.
     Methods that need more than features, views and patches are not tried.

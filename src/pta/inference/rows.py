@@ -23,7 +23,7 @@ _name_to_cell = lru_cache(_NAMES_KEPT)(csv_cell)
 
 
 def columns(top: int, *, rejects: bool = False) -> list[str]:
-    """The columns of a CSV file with so many answers per sample, some of which may be rejected.
+    """The columns of a CSV file with `top` answers per sample, some of which may be rejected.
 
     >>> columns(2)[-3:]
     ['entropy', 'label_2', 'probability_2']

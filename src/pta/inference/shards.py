@@ -13,14 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from pta.errors import StateMismatch, UnreadableFile
-from pta.files import (
-    load_tensors,
-    make_own_folder,
-    read_json,
-    remove_temporary_files,
-    save_tensors,
-    write_atomically,
-)
+from pta.files import load_tensors, read_json, remove_temporary_files, save_tensors, write_atomically
+from pta.folders import make_own_folder
 
 _RECORD = "inputs.json"
 

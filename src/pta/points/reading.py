@@ -28,7 +28,7 @@ _LARGEST_ARRAY = MOST_ROWS * 3 * 8 + 2**14  # bytes, with its header
 
 
 def read_cloud(content: bytes, name: str = "the cloud", *, points: int = _MESH_POINTS, seed: int = 0) -> Cloud:
-    """The points of a file, float32 n×3, or so many points of a mesh's surface, drawn with the seed.
+    """The points of a file, float32 n×3, or `points` points of a mesh's surface, drawn with the seed.
 
     >>> read_cloud(b"v 0 0 0\\nv 1 0 0\\nv 0 1 0\\nf 1 2 3", points=64).shape
     (64, 3)

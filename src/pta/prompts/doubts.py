@@ -5,6 +5,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 
+from pta.errors import some_of
 from pta.prompts.texts import clean_name
 
 _HEADINGS = re.compile(r"(class|category|label)( ?(id|names?))?|classes|categories|labels|names?|id|idx|index|number")
@@ -23,7 +24,7 @@ def warn_about_names(class_names: Sequence[str], texts: Sequence[Sequence[str]],
     odd = [name for number, name in enumerate(class_names) if name.startswith("#") or (not number and is_heading(name))]
     if odd:
         warn = (
-            f"{_some(odd)} was taken as a class, but looks like the heading of a table, or a comment; remove it if so"
+            f"{some_of(odd)} was taken as a class, but looks like the heading of a table, or a comment; remove it if so"
         )
         warnings.warn(warn, DoubtfulClassNames, stacklevel=3)
     names_by_text: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -46,7 +47,7 @@ def is_heading(name: str) -> bool:
 
 
 def _warn_about_duplicates(same: Sequence[Sequence[str]]) -> None:
-    called = _some([name for names in same for name in dict.fromkeys(names)])
+    called = some_of([name for names in same for name in dict.fromkeys(names)])
     is_same = all(len(set(names)) == 1 for names in same)
     equal = "are the same" if is_same else "differ at most in case, which most models ignore"
     warnings.warn(
@@ -55,8 +56,3 @@ def _warn_about_duplicates(same: Sequence[Sequence[str]]) -> None:
         DuplicateClassNames,
         stacklevel=4,
     )
-
-
-def _some(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more

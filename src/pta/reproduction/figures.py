@@ -47,7 +47,7 @@ Look = dict[str, Any]
 
 
 def draw(table: Table, *, across: int = 1) -> str:
-    """The figure that the experiment declares, so many panels beside each other if it has several.
+    """The figure that the experiment declares, `across` panels beside each other if it has several.
 
     Ours is solid, the paper's dashed or hollow.
     """

@@ -83,7 +83,7 @@ class Admission:
             future.set_result(again)
 
     def wait_until_empty(self, seconds: float) -> bool:
-        """Whether everything was answered within so many seconds."""
+        """Whether everything was answered within these seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self.queued == 0, seconds)
 

@@ -29,7 +29,7 @@ class Bodies:
         self._free = max(_ALL_TOGETHER, largest)
 
     def take(self, size: int) -> None:
-        """Take so many bytes of what all have together."""
+        """Take bytes of those that all bodies share."""
         if size > self._free:
             raise Refused(503, "the requests that are being answered take all the memory for bodies; try again soon", 1)
         self._free -= size

@@ -149,6 +149,8 @@ class Client:
         while True:
             tries, wait = tries + 1, 0.1 * 2**tries
             try:
+                if self._connection.sock is None:
+                    self._connection.connect()
                 with suppress(BrokenPipeError, ConnectionResetError):  # a refusal may come before all is sent
                     self._connection.request(method, self._root + path, body, {**self._headers, **(headers or {})})
                 answer = self._connection.getresponse()

@@ -1,4 +1,4 @@
-"""Connections: how many there may be, and which of them makes room for a new one."""
+"""Connections: how many there may be, and which one is closed in favour of a new one."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -9,14 +9,14 @@ class Connection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing that somebody with a token asked for is on its way."""
+        """Whether no request with a token is being answered on it."""
 
     def hang_up(self) -> None:
         """End it at once."""
 
 
 class Connections:
-    """At the limit, the one that has waited longest without an authorised request goes in favour of a new one."""
+    """At the limit, the one that has waited longest without an authorised request is closed in favour of a new one."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -24,7 +24,7 @@ class Connections:
         self._waiting: dict[Connection, None] = {}  # without an authorised request, longest first
 
     def admit(self, new: Connection) -> bool:
-        """Whether there is room for a new one, or somebody who makes room."""
+        """Whether there is room for a new one, also by closing an idle one."""
         if len(self._open) >= self._most:
             oldest = next(self._idle(), None)
             if oldest is None:

@@ -1,7 +1,7 @@
 """One connection of uvicorn's HTTP, with limits for those who have no token.
 
-What a client can make the service keep before its token is known: a head (first line, headers, trailers) of so many
-bytes and lines, a few requests ahead of their answers, and a connection for so many seconds.
+Before its token is known, a client can make the service keep a head (first line, headers, trailers) of limited length,
+a few requests ahead of their answers, and a connection for a limited time.
 """
 
 from asyncio import TimerHandle, Transport
@@ -23,13 +23,13 @@ _TOO_LONG = f"the first line and headers of a request have at most {_LONGEST_HEA
 
 
 class HttpConnection(HttpToolsProtocol):
-    """HTTP that hangs up on what is too long, too slow or ambiguous, with errors that are JSON like all others."""
+    """HTTP that ends requests which are too long, too slow or ambiguous, with errors that are JSON like all others."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         gate = self.config.app
         assert isinstance(gate, Gate)  # as `configured` takes no other
-        self._all, self._seconds = gate.connections, gate.settings.head_timeout
+        self._connections, self._seconds = gate.connections, gate.settings.head_timeout
         self._is_authorised = self._was_authorised = False
         self._since = self.loop.time()  # the start, or the end of the last answer
         self._deadline: TimerHandle | None = None
@@ -41,15 +41,15 @@ class HttpConnection(HttpToolsProtocol):
     # -- how long ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """A client has come."""
+        """A client has connected."""
         super().connection_made(transport)
         self._deadline = self.loop.call_later(self._seconds, self._check_deadline)
-        if not self._all.admit(self):
+        if not self._connections.admit(self):
             self._refuse("503 Service Unavailable", "all connections are in use; try again soon", "retry-after: 1\r\n")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has left, or was left."""
-        self._all.remove(self)
+        """One side has closed the connection."""
+        self._connections.remove(self)
         if self._deadline is not None:
             self._deadline.cancel()
         self.pipeline.clear()
@@ -58,19 +58,19 @@ class HttpConnection(HttpToolsProtocol):
     def authorise(self) -> None:
         """The request that is being answered has a token."""
         self._is_authorised = self._was_authorised = True
-        self._all.begin(self)
+        self._connections.begin(self)
 
     def on_response_complete(self) -> None:
         """An answer was given."""
         self._since = self.loop.time()
         if self._is_authorised:
             self._is_authorised = False
-            self._all.end(self)
+            self._connections.end(self)
         super().on_response_complete()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing that somebody with a token asked for is on its way."""
+        """Whether no request with a token is being answered, and no answer to one is being sent."""
         is_sending = self._was_authorised and self.transport.get_write_buffer_size() > 0
         return not (self._is_authorised or is_sending)
 
@@ -88,7 +88,7 @@ class HttpConnection(HttpToolsProtocol):
     # -- how much ---------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sends, a little at a time, so that little is counted as belonging to what came last."""
+        """Parse what the client sends in small parts, so that `_unfinished` counts little that is finished."""
         for start in range(0, len(data), _SLICE):
             part = data[start : start + _SLICE]
             self._unfinished += len(part)
@@ -150,7 +150,7 @@ class HttpConnection(HttpToolsProtocol):
             raise ValueError(otherwise)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, and hang up; it must not pass for the answer to an earlier one."""
+        """Refuse what is not a request, and hang up; the refusal must not pass for the answer to an earlier request."""
         is_answering = self.cycle is not None and not self.cycle.response_complete
         if is_answering and (self.cycle.response_started or not self.cycle.more_body):
             self.transport.close()

@@ -15,7 +15,7 @@ class HttpSettings:
     open_health: bool = False  # whether live and ready need no token
     max_body: int = 32 * 2**20  # bytes
     body_timeout: float = 30.0  # seconds
-    head_timeout: float = 30.0  # seconds, for the headers of a request with a token
+    head_timeout: float = 30.0  # seconds that a connection may be open without a request that has a token
     connections: int = 512  # at once
     log: LogFormat = "text"
     root_path: str = ""  # what a proxy takes off the front of the path

@@ -10,21 +10,20 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from pta.errors import FileInUse, StateMismatch, UnreadableFile, shown
 from pta.locks import claimed, holder
-from pta.serve.journal_backup import back_up
-from pta.serve.journal_chain import add_chain, last_link, newest_link, unchain
+from pta.serve.journal_chain import add_chain, last_link, unchain
 from pta.serve.journal_check import damage
 from pta.serve.journal_reader import ITS_BATCH
 from pta.serve.journal_repair import repair_journal
 from pta.serve.journal_rows import ANSWER, JournalFailed
 from pta.serve.journal_schema import (
     FILE_NAME,
+    INSERT_ABOUT,
     INSERT_SOURCE,
     INSERT_STREAM,
     SET_ASIDE,
@@ -40,8 +39,8 @@ from pta.serve.journal_schema import (
 )
 from pta.serve.journal_tail import Witnesses
 from pta.serve.journal_writer import JournalWriter
-from pta.serve.private import private_data_folder, private_folder
-from pta.serve.wal import is_damaged
+from pta.serve.private import keep_data_private, make_private_folder
+from pta.serve.wal import is_damaged, log_of
 
 
 class Journal(JournalWriter):
@@ -59,13 +58,13 @@ class Journal(JournalWriter):
             repair: Cut a damaged journal after its last whole group, and go on from there, also where rows are lost.
                 The damaged file and the snapshots of rows that are gone are kept in the folder.
         """
-        private_folder(folder)
+        make_private_folder(folder)
         path, lock = folder / FILE_NAME, folder / ".lock"
         with ExitStack() as stack:
             if not stack.enter_context(claimed(lock, wait=False)):
                 raise FileInUse(f"{folder} is in use by {holder(lock)}; stop it, or choose another data folder")
             require_plain_data(folder)
-            private_data_folder(folder)
+            keep_data_private(folder)
             try:
                 if repair and path.exists():
                     repair_journal(path)
@@ -100,9 +99,7 @@ class Journal(JournalWriter):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def erase(self, stream: int, source: str, until: int) -> int:
@@ -162,7 +159,7 @@ class Journal(JournalWriter):
                     self._writer.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
                 self._writer.execute(INSERT_STREAM, new.columns())
                 self._mark_erasing(1)
-            self._streams = {**self._streams, stream: new}
+            self._take_note({stream: new})
             self._read_links()
             self._read_sources()
             self._scrub()
@@ -193,10 +190,6 @@ class Journal(JournalWriter):
             )
         with self._transaction():
             self._mark_erasing(0)
-
-    def _read_links(self) -> None:
-        """Rows at the end of a chain may have been removed."""
-        self._links = {table: newest_link(self._writer, table) for table in self._links}
 
     def drop_until(self, stream: int, sequence: int) -> int:
         """Remove the samples up to a sequence number, for room; says how many. The caller has a snapshot there.
@@ -229,20 +222,16 @@ class Journal(JournalWriter):
                 self._writer.execute("DELETE FROM batches WHERE stream = ? AND first <= ?", (stream, end))
                 new = replace(known, dropped=end, dropped_time=at, link=last_link(self._writer, stream))
                 self._writer.execute(INSERT_STREAM, new.columns())
-            self._streams = {**self._streams, stream: new}
+            self._take_note({stream: new})
             self._read_links()
             self._counts.subtract(dropped)
             self._empty_log("PASSIVE")
         return sum(dropped.values())
 
-    def backup(self, folder: Path) -> None:
-        """Copy the journal as it is now into another folder, while it is in use."""
-        back_up(self.path.parent, folder)
-
 
 def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
     """Make a new journal, or see that the one that is there is whole and belongs to the same service."""
-    log = path.with_name(f"{path.name}-wal")
+    log = log_of(path)
     if is_damaged(log):
         raise UnreadableFile(f"{log} is damaged in the middle; --repair cuts before the damage")
     if not path.exists():
@@ -250,7 +239,7 @@ def _prepare(path: Path, identity: Mapping[str, Any]) -> None:
             raise UnreadableFile(f"{path} is gone; restore a backup, or choose another data folder")
         with new_journal(path) as connection:
             text = json.dumps(identity, sort_keys=True)
-            connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", about_columns(text, 0, 0))
+            connection.execute(INSERT_ABOUT, about_columns(text, 0, 0))
     witnesses = Witnesses.of(path.parent)
     with closing(connect_to_read(path)) as connection:
         if (problem := next(damage(connection), None)) is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pta.errors import UnreadableFile, first_line, reason
 from pta.serve.journal_schema import FILE_NAME, connect_to_read, read_streams, remove_database, require_plain_data
 from pta.serve.journal_tail import Witnesses
-from pta.serve.private import keep_private, private_folder
+from pta.serve.private import keep_private, make_private_folder
 
 
 def back_up(folder: Path, target: Path) -> None:
@@ -22,7 +22,7 @@ def back_up(folder: Path, target: Path) -> None:
     require_plain_data(folder)
     require_plain_data(target)
     part = target / f".{FILE_NAME}.part"
-    private_folder(target)
+    make_private_folder(target)
     try:
         _copy_states(folder, target)  # also before, because the service may remove some of them meanwhile
         remove_database(part)
@@ -47,7 +47,7 @@ def _copy_states(folder: Path, target: Path) -> None:
     for path in (folder / "classifier.safetensors", *folder.glob("streams/*/*/*.safetensors")):
         copy = target / path.relative_to(folder)
         for part in reversed(copy.relative_to(target).parents):
-            private_folder(target / part)
+            make_private_folder(target / part)
         copy.unlink(missing_ok=True)  # which may be a link
         with suppress(FileNotFoundError), path.open("rb") as file, copy.open("xb") as into:
             keep_private(copy)

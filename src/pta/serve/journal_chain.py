@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pta.serve.journal_schema import (
     FORMAT,
+    INSERT_ABOUT,
     INSERT_STREAM,
     TABLES,
     UNCHAINED,
@@ -106,6 +107,6 @@ def add_chain(path: Path) -> None:
         for stream in streams:
             linked = replace(stream, link=last_link(connection, stream.id))
             connection.execute(INSERT_STREAM, linked.columns())
-        connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", about_columns(identity, is_erasing, 0))
+        connection.execute(INSERT_ABOUT, about_columns(identity, is_erasing, 0))
         connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")

@@ -22,7 +22,7 @@ from pta.serve.journal_schema import (
 )
 from pta.serve.journal_tail import Witnesses
 from pta.serve.state_digest import damaged_states
-from pta.serve.wal import is_damaged
+from pta.serve.wal import is_damaged, log_of
 
 _SEALED = {
     "about": ("service", "*"),
@@ -42,8 +42,8 @@ def check_folder(folder: Path) -> list[str]:
 
 
 def _problems(path: Path) -> list[str]:
-    if is_damaged(path.with_name(f"{FILE_NAME}-wal")):
-        return [f"{path}-wal is damaged: groups after the damage would be lost"]
+    if is_damaged(log := log_of(path)):
+        return [f"{log} is damaged: groups after the damage would be lost"]
     witnesses = Witnesses.of(path.parent)
     try:
         with closing(connect_to_read(path)) as connection:

@@ -12,7 +12,6 @@ from threading import Lock
 import numpy as np
 
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.serve.journal_check import check_folder
 from pta.serve.journal_rows import ANSWER, BatchSpan, Found, GroupRows, Operation
 from pta.serve.journal_schema import (
     PAGE,
@@ -174,10 +173,6 @@ class JournalReader:
         """The bytes of the database. Its log comes on top of them."""
         with self._reading:
             return value(self._reader, "PRAGMA page_count") * PAGE
-
-    def check(self) -> list[str]:
-        """What is wrong with the journal and the states beside it, one line each."""
-        return check_folder(self.path.parent)
 
 
 def _group_rows(batch: Batch, rows: list[SampleRow], names: Mapping[int, str]) -> GroupRows:

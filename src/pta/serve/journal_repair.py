@@ -25,13 +25,13 @@ from pta.serve.journal_schema import (
     INSERT_STREAM,
     SET_ASIDE,
     UNCHAINED,
+    UPDATE_ABOUT,
     Batch,
     StreamRow,
     about_columns,
     connect,
     connect_to_read,
     is_chained,
-    link,
     new_journal,
     operation_columns,
     read_batches,
@@ -41,15 +41,15 @@ from pta.serve.journal_schema import (
     value,
 )
 from pta.serve.journal_tail import CountFile, Witnesses, count_of
-from pta.serve.private import keep_private, private_folder
-from pta.serve.wal import is_damaged
+from pta.serve.private import keep_private, make_private_folder
+from pta.serve.wal import is_damaged, log_of
 
 _LEFT_OUT = 2**20  # sequence numbers: more than are written between two snapshots, or are in one log
 
 
 def repair_journal(path: Path) -> None:
     """Cut a damaged journal after its last whole group, and set aside what is newer; leave a whole one as it is."""
-    witnesses, log = Witnesses.of(path.parent), path.with_name(f"{path.name}-wal")
+    witnesses, log = Witnesses.of(path.parent), log_of(path)
     has_lost = is_damaged(log)  # SQLite itself cuts the log before the first damage
     with closing(connect_to_read(path)) as old:
         has_damage = _finds(damage(old))
@@ -92,7 +92,7 @@ def _keep(path: Path, log: Path) -> None:
     """Copy a damaged journal and its log, as they are, to names that are free."""
     names = (path.with_name(f"{path.name}.damaged{number}") for number in chain([""], (f"-{n}" for n in count(2))))
     kept = next(name for name in names if not name.exists())
-    for file, copy in ((log, kept.with_name(f"{kept.name}-wal")), (path, kept)):
+    for file, copy in ((log, log_of(kept)), (path, kept)):
         if file.exists():
             shutil.copyfile(file, copy)
             keep_private(copy)
@@ -121,7 +121,7 @@ def _go_on(connection: sqlite3.Connection, witnesses: Witnesses, folder: Path, h
     if has_lost:
         identity, is_erasing, used, _ = connection.execute("SELECT * FROM about").fetchone()
         columns = about_columns(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
-        connection.execute("UPDATE about SET identity = ?, is_erasing = ?, used = ?, seal = ?", columns)
+        connection.execute(UPDATE_ABOUT, columns)
 
 
 def _end(connection: sqlite3.Connection, stream: StreamRow) -> int:
@@ -143,7 +143,7 @@ def _set_aside(folder: Path, paths: Iterable[Path]) -> None:
     for path in paths:
         target = aside / path.relative_to(folder)
         for parent in (folder / SET_ASIDE, aside, target.parent):
-            private_folder(parent)
+            make_private_folder(parent)
         path.rename(target)
 
 
@@ -239,9 +239,10 @@ def _first_gap(connection: sqlite3.Connection, table: str) -> int:
 def _copy(group: list[Batch], old: sqlite3.Connection, into: sqlite3.Connection, last: bytes) -> bytes:
     """Copy a group as the next of a chain; its last link."""
     for batch in group:
-        last = link(last, batch.id, batch.stream, batch.first, batch.span, batch.time)
+        linked = batch.linked(last)
+        last = linked.link
         into.executemany(INSERT_SAMPLE, batch.rows)
-        into.execute(INSERT_BATCH, replace(batch, link=last).columns())
+        into.execute(INSERT_BATCH, linked.columns())
         answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
         if answers is not None and answers[-8:] == seal(batch.id, answers[:-8]):
             into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))

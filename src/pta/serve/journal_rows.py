@@ -23,7 +23,7 @@ ANSWER = np.dtype(
 
 
 class JournalFailed(PtaError):
-    """The journal could not be written; unless only a file was wanting, it is read-only until it is opened again."""
+    """The journal could not be written. It is read-only until it is opened again, unless too many files were open."""
 
 
 class RepeatedId(PtaError):

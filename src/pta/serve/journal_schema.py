@@ -5,8 +5,8 @@ id of the batch. So a sample needs no column for its sequence number, group or t
 There is one row per sample, not one per request: pages of 16 KiB would be half empty with requests of 9 kB.
 
 Batches form a chain, and so do operations: the `link` of a row is a checksum of the link before it and of what the row
-is. Where rows are removed on purpose, the next one that stays is told in the same transaction `after` which link it
-comes now. So a row that fits neither way says that others are lost. The last link of a stream is in its own row.
+is. Where rows are removed on purpose, the same transaction writes the link before them into `after` of the next row
+that stays. A row that fits neither way shows that others are lost. The last link of a stream is in its own row.
 """
 
 import os
@@ -14,7 +14,7 @@ import re
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pta.errors import UnreadableFile, first_line
-from pta.plain_files import require_no_link, require_plain_database, require_plain_file
+from pta.folders import sync_folder
+from pta.plain_files import database_files, require_no_link, require_plain_database, require_plain_file
+from pta.serve.wal import log_of
 
 FILE_NAME = "journal.sqlite"
 COUNT = "journal.count"
@@ -94,9 +96,18 @@ TABLES = {
 """The statements that make tables and indexes, by name, in order."""
 
 
+class _SealedRow:
+    """The columns of a row, without its seal."""
+
+    def columns(self) -> tuple[Any, ...]:
+        """The row with its seal."""
+        values = tuple(vars(self).values())
+        return (*values, seal(*values))
+
+
 @dataclass(frozen=True)
-class StreamRow:
-    """A row of `streams`, without its seal."""
+class StreamRow(_SealedRow):
+    """A row of `streams`."""
 
     id: int
     name: str
@@ -108,25 +119,15 @@ class StreamRow:
     dropped_time: float = 0.0
     link: bytes = b""
 
-    def columns(self) -> tuple[Any, ...]:
-        """The row with its seal."""
-        values = tuple(vars(self).values())
-        return (*values, seal(*values))
-
 
 @dataclass(frozen=True)
-class SourceRow:
-    """A row of `sources`, without its seal."""
+class SourceRow(_SealedRow):
+    """A row of `sources`."""
 
     id: int
     stream: int
     name: str
     first: int
-
-    def columns(self) -> tuple[Any, ...]:
-        """The row with its seal."""
-        values = tuple(vars(self).values())
-        return (*values, seal(*values))
 
 
 class SampleRow(NamedTuple):
@@ -175,6 +176,10 @@ class Batch:
         """The same with the seal that belongs to it."""
         return replace(self, seal=_seal_of_batch(self._head(), self.rows))
 
+    def linked(self, before: bytes) -> "Batch":
+        """The same as the next of a chain."""
+        return replace(self, link=link(before, self.id, self.stream, self.first, self.span, self.time))
+
     def columns(self) -> tuple[Any, ...]:
         """The row of `batches`, without answers."""
         return (*self._head(), self.seal, None, self.link, None)
@@ -183,6 +188,8 @@ class Batch:
         return tuple(vars(self).values())[:9]
 
 
+INSERT_ABOUT = "INSERT INTO about VALUES (?, ?, ?, ?)"
+UPDATE_ABOUT = "UPDATE about SET identity = ?, is_erasing = ?, used = ?, seal = ?"
 INSERT_STREAM = "REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_SOURCE = "REPLACE INTO sources VALUES (?, ?, ?, ?, ?)"
 INSERT_OPERATION = "INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -213,8 +220,7 @@ def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
 
 def require_plain_data(folder: Path) -> None:
     """Refuse links in a data folder, which files are written to and removed from by name."""
-    # a repair that was killed has left the journal a second name
-    require_plain_database(folder / FILE_NAME, names=2)
+    require_plain_database(folder / FILE_NAME, names=2)  # which older versions gave it if a repair was killed
     require_plain_file(folder / COUNT)
     for level in ("streams", "streams/*", "streams/*/*", SET_ASIDE, f"{SET_ASIDE}/*"):
         for place in folder.glob(level):
@@ -233,7 +239,7 @@ def operation_columns(columns: tuple[Any, ...], before: bytes) -> tuple[Any, ...
 
 
 def connect(path: Path, *formats: int) -> sqlite3.Connection:
-    """A connection to a journal, of this format unless others are named; a file that is no journal is left as it is."""
+    """A connection to a journal, of this format unless others are named; any other file is left as it is."""
     connection = _connect(path, "mode=rw")
     _require_format(connection, path, formats or (FORMAT,))
     for setting in _SETTINGS:
@@ -243,7 +249,7 @@ def connect(path: Path, *formats: int) -> sqlite3.Connection:
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """A connection that changes nothing: the last other one to close would move the log into the database."""
-    is_in_use = path.with_name(f"{path.name}-wal").exists()
+    is_in_use = log_of(path).exists()
     connection = _connect(path, "mode=ro" if is_in_use else "mode=ro&immutable=1")  # which leaves no empty log
     _require_format(connection, path, (FORMAT, UNCHAINED))
     return connection
@@ -261,8 +267,8 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
 
 def remove_database(path: Path) -> None:
     """Remove an unfinished file and those that SQLite writes beside it, or links of these names."""
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    for file in database_files(path):
+        file.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -282,19 +288,14 @@ def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
         connection.execute("COMMIT")
     part.replace(path)
-    with suppress(PermissionError):  # a folder that may not be read, as `pta.files` has it
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    sync_folder(path.parent)
 
 
 def _require_format(connection: sqlite3.Connection, path: Path, formats: tuple[int, ...]) -> None:
     try:
         if value(connection, "PRAGMA application_id") != _APPLICATION:
             raise UnreadableFile(
-                f"{path} is no journal of pta (truncated?); restore a backup, or choose another data folder"
+                f"{path} is not a journal of pta (truncated?); restore a backup, or choose another data folder"
             )
         if (found := value(connection, "PRAGMA user_version")) not in formats:
             raise UnreadableFile(f"{path} has format {found}, and this pta reads format {FORMAT}; install a newer pta")

@@ -1,8 +1,8 @@
 """Is the end of a journal lost? A log that is removed or cut leaves an older journal, in which every row is whole.
 
-Two things know better. A snapshot that has learned more rows than there are was written after them. And a small file
-beside the journal counts what was written: it is written after each transaction and never synced. So after a kill it
-has the last count, and after a power failure perhaps an older one, but never one that is ahead of the journal.
+Two files can show it. A snapshot may have learned more rows than there are. And `journal.count` has the number of rows
+written. It is written after each transaction and never synced: after a kill it has the last count, after a power
+failure perhaps an older one, but never one that is ahead of the journal.
 """
 
 import os
@@ -18,14 +18,14 @@ from pta.serve.journal_schema import COUNT, StreamRow, seal
 
 @dataclass(frozen=True)
 class Witnesses:
-    """What a data folder says about its journal: a count, and for each stream its snapshots by their last row."""
+    """Evidence of how far a journal once went: its count, and for each stream the snapshots by their last row."""
 
     count: int
     snapshots: dict[int, dict[int, Path]]
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """To be asked before the journal is read, which may be written meanwhile."""
+        """Read it before the journal, which may be written meanwhile."""
         snapshots: dict[int, dict[int, Path]] = {}
         for path in folder.glob("streams/*/snapshots/[0-9]*.safetensors"):
             stream, (sequence, *_) = path.parent.parent.name, path.stem.split("-")

@@ -27,13 +27,13 @@ from pta.serve.journal_schema import (
     INSERT_SOURCE,
     INSERT_STREAM,
     PAGE,
+    UPDATE_ABOUT,
     Batch,
     SampleRow,
     SourceRow,
     StreamRow,
     about_columns,
     connect,
-    link,
     operation_columns,
     seal,
     value,
@@ -57,10 +57,14 @@ class JournalWriter(JournalReader):
         self._writer = connect(path)
         last = "SELECT max(coalesce(max(operation), 0), (SELECT coalesce(max(id), 0) FROM operations)) FROM batches"
         self._operation: int = value(self._writer, last)
-        self._links = {table: newest_link(self._writer, table) for table in ("batches", "operations")}
+        self._read_links()
         self._count = CountFile(path.parent)
         self._count.write(count_of(self._streams.values()))
         self._pages = 0  # in the log, at most
+
+    def _read_links(self) -> None:
+        """The ends of both chains."""
+        self._links = {table: newest_link(self._writer, table) for table in ("batches", "operations")}
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -149,9 +153,8 @@ class JournalWriter(JournalReader):
                     source = self._source(requests[position], firsts[position], sources)
                     rows += _rows_of(requests[position], row + len(rows), source)
                 head = (row, number, first, len(rows), 0, now, group, rest, self._operation)
-                last_link = link(last_link, row, number, first, len(rows), now)
-                batches.append(Batch(*head, seal=b"", rows=rows, link=last_link).sealed())
-                row, last = row + len(rows), first + len(rows) - 1
+                batches.append(Batch(*head, seal=b"", rows=rows).sealed().linked(last_link))
+                last_link, row, last = batches[-1].link, row + len(rows), first + len(rows) - 1
                 streams[number] = replace(streams[number], last=last, time=now, row=row - 1, link=last_link)
             with self._transaction():
                 self._writer.executemany(INSERT_SOURCE, [source.columns() for source in sources.values()])
@@ -229,7 +232,7 @@ class JournalWriter(JournalReader):
     def _mark_erasing(self, is_erasing: int) -> None:
         identity, used = self._writer.execute("SELECT identity, used FROM about").fetchone()
         columns = about_columns(identity, is_erasing, used)
-        self._writer.execute("UPDATE about SET identity = ?, is_erasing = ?, used = ?, seal = ?", columns)
+        self._writer.execute(UPDATE_ABOUT, columns)
 
     def checkpoint(self) -> None:
         """Move the log into the database."""

@@ -26,9 +26,10 @@ class LastAnswers:
 
     def oldest(self) -> StoredAnswers | None:
         """What is to be written next."""
-        for group, streams in list(self._groups)[:1]:
-            return StoredAnswers(group, {stream: answers for stream, (_, answers) in streams.items()})
-        return None
+        if not self._groups:
+            return None
+        group, streams = self._groups[0]
+        return StoredAnswers(group, {stream: answers for stream, (_, answers) in list(streams.items())})  # see `forget`
 
     def written(self, answers: StoredAnswers | None) -> None:
         """These, which were the oldest, are in the journal."""
@@ -45,6 +46,6 @@ class LastAnswers:
         return None
 
     def forget(self, stream: int) -> None:
-        """The stream is deleted."""
+        """The stream is deleted; another thread than the writing one calls it."""
         for _, streams in list(self._groups):
             streams.pop(stream, None)

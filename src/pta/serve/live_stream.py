@@ -41,7 +41,7 @@ class LiveStream:
         self.version += 1
 
     def within_quota(self, count: int, quota: int) -> bool:
-        """Whether so many samples more may be learned in this minute; they are counted if so."""
+        """Whether `count` more samples may be learned in this minute; they are counted if so."""
         minute = int(time.monotonic() // 60)
         if minute != self._minute:
             self._minute, self._learned_in_it = minute, 0

@@ -1,4 +1,4 @@
-"""Open files, of which the system gives a process only so many: what is left of them, and what fails without one."""
+"""The system's limit of open files: how many connections it allows, and which errors mean that it is reached."""
 
 import errno
 import os
@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pta.errors import InvalidParameter
 from pta.serve.refusals import Refused
 
-_BESIDE_CONNECTIONS = 128  # that a service needs: journal, snapshots, temporary files, the log
+_BESIDE_CONNECTIONS = 128  # files of a service: journal, snapshots, temporary files, the log
 _FOR_AN_OPERATION = 16
 
 
 def affordable_connections(most: int) -> int:
-    """No more connections than files may be open, less those that the service needs besides."""
+    """At most as many connections as files may be open, less those that the service needs besides."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows has no such limit
@@ -28,7 +28,7 @@ def affordable_connections(most: int) -> int:
 
 
 def require_free_files() -> None:
-    """Refuse an operation that could fail half-way for want of a file."""
+    """Refuse an operation that could fail half-way because no more files can be opened."""
     with ExitStack() as stack:
         try:
             for _ in range(_FOR_AN_OPERATION):
@@ -40,7 +40,7 @@ def require_free_files() -> None:
 
 
 def is_out_of_files(error: BaseException) -> bool:
-    """Whether a file could not be opened; SQLite's own are open all the time, so that only temporary ones are meant."""
+    """Whether the limit is reached; SQLite's own files stay open, so that it can only miss a temporary one."""
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CANTOPEN
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)

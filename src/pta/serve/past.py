@@ -14,7 +14,7 @@ from pta.serve.answering import score
 from pta.serve.history import History
 from pta.serve.journal import Journal
 from pta.serve.journal_rows import ANSWER, BatchSpan, GroupRows, Operation
-from pta.serve.private import keep_private, private_folder
+from pta.serve.private import keep_private, make_private_folder
 from pta.serve.refusals import Refused
 from pta.serve.served import Served
 from pta.serve.snapshots import Snapshots
@@ -32,7 +32,7 @@ class Past:
         self.folder = folder / "streams" / str(number)
         self._imports = self.folder / "imports"
         for part in (self.folder.parent, self.folder, self._imports):
-            private_folder(part)
+            make_private_folder(part)
         self.snapshots = Snapshots(self.folder / "snapshots", served)
 
     def state_at(self, history: History, until: int) -> StreamState:

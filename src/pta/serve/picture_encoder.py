@@ -3,7 +3,6 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import Condition, Thread
 from typing import Any
 
@@ -177,8 +176,7 @@ class PictureEncoder:
                 self._failed(task, number, UnreadableSample(f"image[{number}]: {error}"))
 
     def _features(self, raw: Any) -> NDArray[np.float32]:
-        encode = partial(encode_prepared, self._program, reading=self._reading)
-        features = encode(raw)["features"].float().cpu()
+        features = encode_prepared(self._program, raw, self._reading)["features"].float().cpu()
         self._encoder.require_finite(features)
         return features.numpy()
 

@@ -4,15 +4,12 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from pta.errors import UnreadableFile, reason
+from pta.folders import make_folder
 
 
-def private_folder(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Make a folder, unless it exists, that only its owner may enter."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
+    make_folder(folder)
     keep_private(folder.resolve())
 
 
@@ -23,7 +20,7 @@ def keep_private(path: Path) -> None:
             path.chmod(0o700 if path.is_dir() else 0o600)
 
 
-def private_data_folder(folder: Path) -> None:
+def keep_data_private(folder: Path) -> None:
     """The same for all that a service keeps in a data folder, in which no folder is a link."""
     for name in ("journal.*", "classifier.safetensors", "streams", "streams/**/*", "set-aside", "set-aside/**/*"):
         for path in folder.glob(name):

@@ -5,7 +5,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -200,9 +199,7 @@ class Service:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager
@@ -233,7 +230,9 @@ def _require_same_classifier(served: Served, path: Path) -> None:
     if exists(path):
         try:
             imported_adapter(path, served)
-            if not _require_same_anchors(served, path):
+            saved = load_tensors(path, "state", only=[ANCHORS])[0][ANCHORS]
+            if saved.dtype != torch.float16:  # as older versions wrote them; in full they are written below
+                _require_close_anchors(served, saved)
                 return
         except PtaError as error:
             raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
@@ -241,12 +240,9 @@ def _require_same_classifier(served: Served, path: Path) -> None:
     keep_private(path)
 
 
-def _require_same_anchors(served: Served, path: Path) -> bool:
-    """Refuse anchors that differ by more than rounding; whether a folder has only half of their digits as yet."""
+def _require_close_anchors(served: Served, saved: torch.Tensor) -> None:
+    """Refuse anchors that differ by more than rounding."""
     anchors = served.classifier.anchors.cpu().double()
-    saved = load_tensors(path, "state", only=[ANCHORS])[0][ANCHORS]
-    if saved.dtype == torch.float16:
-        return True
     precision = torch.float32 if served.encoder is None else served.encoder.dtype
     rounding = max(_ROUNDING, 8 * torch.finfo(precision).eps)
     if (distance := float((anchors - saved.double()).norm(dim=1).max())) > rounding:
@@ -254,4 +250,3 @@ def _require_same_anchors(served: Served, path: Path) -> bool:
             f"its anchors differ by up to {distance:.1e} of their length, and rounding by at most {rounding:.1e}; "
             "use the same model, templates and features, or another data folder"
         )
-    return False

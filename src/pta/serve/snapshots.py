@@ -18,14 +18,15 @@ from pta.adapters import load_adapter
 from pta.adapters.state_file import ANCHORS, read_stream
 from pta.engines import numba_is_installed
 from pta.errors import PtaError, StateMismatch
-from pta.files import load_tensors
+from pta.files import load_tensors, remove_temporary_files
 from pta.serve.history import History
-from pta.serve.private import keep_private, private_folder
+from pta.serve.private import keep_private, make_private_folder
 from pta.serve.served import Served
 from pta.serve.state_digest import digest_of, require_named
 from pta.serve.stream_state import StreamState
 
 _log = logging.getLogger("pta.serve")
+_UNFINISHED = ".{}.safetensors"  # before the digest of its content is known
 _KEPT = 2  # of those that lie closer than an interval, the newest
 
 
@@ -55,15 +56,16 @@ class Snapshots:
 
     def __init__(self, folder: Path, served: Served) -> None:
         self._folder, self._served = folder, served
-        private_folder(folder)
-        for part in folder.glob(".*"):  # of a killed process
+        make_private_folder(folder)
+        remove_temporary_files(folder)
+        for part in folder.glob(_UNFINISHED.format("[0-9]*")):  # of a killed process
             part.unlink(missing_ok=True)
         found = (_described(path) for path in folder.glob("[0-9]*.safetensors"))
         self.saved = sorted((one for one in found if one is not None), key=lambda one: one.sequence)
 
     def save(self, state: StreamState, time: float, fingerprint: str, interval: int) -> None:
         """Write a snapshot, and remove those that lie closer together than an interval of samples."""
-        part = self._folder / f".{state.sequence:020}.safetensors"
+        part = self._folder / _UNFINISHED.format(f"{state.sequence:020}")
         about = {"sequence": state.sequence, "time": time, "fingerprint": fingerprint, "made_by": made_by()}
         about["touches"] = state.touches.tolist()
         state.adapter.save(part, stream=about)
@@ -109,10 +111,7 @@ class Snapshots:
         self.saved = kept
 
     def _read(self, path: Path) -> StreamState:
-        if "-" in path.stem:
-            require_named(path)
-        else:
-            require_digest(path)
+        require_whole(path)
         adapter, about = load_adapter(path, self._served.classifier, model=self._served.encoder), read_stream(path)
         if about["made_by"] != made_by():
             before, now = (", ".join(one.values()) for one in (about["made_by"], made_by()))
@@ -129,8 +128,11 @@ def _described(path: Path) -> SavedState | None:
         return None
 
 
-def require_digest(path: Path) -> None:
-    """Refuse an older snapshot, whose name has no digest, if its content does not have the one that it says."""
+def require_whole(path: Path) -> None:
+    """Refuse a snapshot that does not have its digest: that in its name or, in older snapshots, that inside."""
+    if "-" in path.stem:
+        require_named(path)
+        return
     tensors, description = load_tensors(path, kind="state")
     about = description.get("stream")
     tensors.pop(ANCHORS, None)

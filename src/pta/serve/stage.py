@@ -16,7 +16,7 @@ Item = TypeVar("Item", bound=Sized)
 
 
 def use_threads(count: int) -> None:
-    """Let torch use so many threads in this thread.
+    """Set the number of threads that torch uses for this thread.
 
     At its first look a thread takes the number that was set last in any thread, so it looks before it sets its own.
     """

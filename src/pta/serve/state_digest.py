@@ -28,12 +28,12 @@ def require_named(path: Path) -> None:
 
 def damaged_states(folder: Path) -> Iterator[str]:
     """The imports and snapshots of a data folder that are not as they were written, one line each."""
-    from pta.serve.snapshots import require_digest  # with torch, which a journal does not need
+    from pta.serve.snapshots import require_whole  # with torch, which a journal does not need
 
     for path in sorted(folder.glob("streams/*/imports/*.safetensors")):
         yield from _damage(path, require_named)
     for path in sorted(folder.glob("streams/*/snapshots/[0-9]*.safetensors")):
-        yield from _damage(path, require_named if "-" in path.stem else require_digest)
+        yield from _damage(path, require_whole)
 
 
 def _damage(path: Path, require: Callable[[Path], object]) -> Iterator[str]:

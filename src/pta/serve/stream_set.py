@@ -105,17 +105,18 @@ class StreamSet:
             if isinstance(self._journal, Journal) and stream.name in self._journal.streams():
                 stream.gone = False
                 self._by_name[stream.name] = stream
-            elif stream.past is not None:
-                shutil.rmtree(stream.past.folder, ignore_errors=True)
-        if stream.name == DEFAULT:
-            self.create(DEFAULT)
+            else:
+                if stream.past is not None:
+                    shutil.rmtree(stream.past.folder, ignore_errors=True)
+                if stream.name == DEFAULT and self._journal.read_only is None:
+                    self.create(DEFAULT)
 
     def _remove_deleted(self, journal: Journal) -> None:
         """Remove the files of deleted streams, which a killed process may have left."""
         assert self._folder is not None  # as there is a journal
         numbers = {str(number) for number in journal.streams().values()}
         for folder in self._folder.glob("streams/*"):
-            if folder.name not in numbers:
+            if folder.name.isdecimal() and folder.name not in numbers:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _past(self, number: int) -> Past | None:

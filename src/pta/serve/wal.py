@@ -18,6 +18,11 @@ _FRAME = struct.Struct(">6I")  # page, size of the database if a transaction end
 _MAGIC = 0x377F0682  # its last bit says that the words are big-endian
 
 
+def log_of(database: Path) -> Path:
+    """The write-ahead log of a database."""
+    return database.with_name(f"{database.name}-wal")
+
+
 def is_damaged(path: Path) -> bool:
     """Whether a log has transactions that SQLite would not reach."""
     log = path.read_bytes() if path.exists() else b""
