@@ -94,7 +94,8 @@ def wait_for(happened):
 
 
 def count_authorised(server):
-    return len(server.app.connections._open) - len(server.app.connections._waiting)
+    connections = server.app.connections
+    return len(connections._open) - len(connections._strangers) - len(connections._known)
 
 
 @pytest.fixture
@@ -118,6 +119,33 @@ def test_at_the_limit_the_connection_that_waited_longest_goes(small):
         assert small.infer(SAMPLE).status == 200
         busy.sendall(b"0123456789")
         assert busy.recv(2**16).startswith(b"HTTP/1.1 422")  # it was kept, and is answered
+
+
+def test_who_opens_many_connections_does_not_end_those_of_others(small):
+    with ExitStack() as stack:
+        kept = stack.enter_context(closing(HTTPConnection("127.0.0.1", small.port, timeout=PATIENCE)))
+        for _ in range(20):
+            kept.request("GET", "/v2", headers={"Authorization": f"Bearer {small.token}"})
+            assert kept.getresponse().read()
+            kept.auto_open = False  # it goes on with this connection, or fails
+            for _ in range(8):
+                stack.enter_context(small.connect())
+
+
+def test_who_waits_after_a_request_makes_room_for_few_strangers(small):
+    with ExitStack() as stack:
+        known = []
+        for _ in range(4):
+            known.append(stack.enter_context(small.connect()))
+            known[-1].sendall(small.head(method="GET", path="/v2"))
+            assert known[-1].recv(2**16).startswith(b"HTTP/1.1 200")
+        wait_for(lambda: count_authorised(small) == 0)
+        strangers = [stack.enter_context(small.connect()) for _ in range(2)]
+        for connection in known[:2]:
+            assert until_closed(connection) == b""
+        for connection in (*strangers, *known[2:]):
+            connection.sendall(small.head(method="GET", path="/v2"))
+            assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
 
 
 def test_when_all_are_authorised_a_new_one_is_told_to_come_back(small):

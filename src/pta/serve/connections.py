@@ -1,6 +1,7 @@
 """Connections: how many there may be, and which of them makes room for a new one."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Protocol
 
 
@@ -16,12 +17,17 @@ class Connection(Protocol):
 
 
 class Connections:
-    """At the limit, the one that has waited longest without an authorised request goes in favour of a new one."""
+    """At the limit, the one that has waited longest without an authorised request goes in favour of a new one.
+
+    Strangers, who have never had one, go first as soon as they are half of all: whoever opens many connections does
+    not end those of others. Fewer of them stay, so that they have the time to say who they are.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: set[Connection] = set()
-        self._waiting: dict[Connection, None] = {}  # without an authorised request, longest first
+        self._strangers: dict[Connection, None] = {}  # who waits without an authorised request, longest first
+        self._known: dict[Connection, None] = {}  # who waits after one
 
     def admit(self, new: Connection) -> bool:
         """Whether there is room for a new one, or somebody who makes room."""
@@ -32,22 +38,25 @@ class Connections:
             self.remove(oldest)
             oldest.hang_up()
         self._open.add(new)
-        self._waiting[new] = None
+        self._strangers[new] = None
         return True
 
     def begin(self, connection: Connection) -> None:
         """It has an authorised request."""
-        self._waiting.pop(connection, None)
+        self._strangers.pop(connection, None)
+        self._known.pop(connection, None)
 
     def end(self, connection: Connection) -> None:
         """Its authorised request is answered."""
         if connection in self._open:
-            self._waiting[connection] = None
+            self._known[connection] = None
 
     def remove(self, connection: Connection) -> None:
         """It is closed."""
         self._open.discard(connection)
-        self._waiting.pop(connection, None)
+        self.begin(connection)
 
     def _idle(self) -> Iterator[Connection]:
-        return (connection for connection in self._waiting if connection.is_idle)
+        are_many = 2 * len(self._strangers) >= self._most
+        waiting = chain(self._strangers, self._known) if are_many else chain(self._known, self._strangers)
+        return (connection for connection in waiting if connection.is_idle)
