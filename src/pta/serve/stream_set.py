@@ -115,7 +115,7 @@ class StreamSet:
         assert self._folder is not None  # as there is a journal
         numbers = {str(number) for number in journal.streams().values()}
         for folder in self._folder.glob("streams/*"):
-            if folder.name not in numbers:
+            if folder.name.isdecimal() and folder.name not in numbers:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _past(self, number: int) -> Past | None:
