@@ -30,6 +30,7 @@ from pta.memory import require_memory
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")  # beside the file that the name stands for
 _LARGEST_TEXT = 64 * 2**20
+_MOST_TENSORS = 2**14
 _BYTES_AT_ONCE = 2**20
 _ONE_HEADER_AT_A_TIME = Lock()  # numpy parses it with ast, which fails now and then in threads before CPython 3.11.9
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -277,8 +278,16 @@ _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2,
 def _shapes(path: Path) -> dict[str, tuple[str, list[int]]]:
     """The type and the shape of every tensor of a file."""
     with safe_open(path, framework="pt") as file:
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        slices = {name: file.get_slice(name) for name in _names(path, file)}
         return {name: (slice.get_dtype(), slice.get_shape()) for name, slice in slices.items()}
+
+
+def _names(path: Path, file: Any) -> list[str]:
+    """The names of the tensors in a file, each of which takes time, also if it is empty."""
+    names: list[str] = file.keys()
+    if len(names) > _MOST_TENSORS:
+        raise UnreadableFile(f"{path} has {len(names):,} tensors; a file has at most {_MOST_TENSORS:,}")
+    return names
 
 
 def _joined_bytes(
@@ -322,7 +331,7 @@ def read_tensors(
     path = existing_file(path, kind)
     try:
         with safe_open(path, framework="pt") as file:
-            names = [name for name in file.keys() if only is None or name in only]  # noqa: SIM118 (not a mapping)
+            names = [name for name in _names(path, file) if only is None or name in only]
             require_memory(path, path.stat().st_size if names else 0)
             return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
     except PtaError:

@@ -10,9 +10,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from numpy.lib import format as npy
 from refusals import refusal
+from safetensors.torch import save_file
 
+from pta.adapters import load_adapter
 from pta.datasets.features import load_features
 
 GIB = 2**30
@@ -100,6 +103,7 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused_unread(tmp_pat
 _MEASURED = """
 import resource, sys
 from pta import PtaError
+from pta.adapters import load_adapter
 from pta.datasets.features import load_features
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
@@ -147,6 +151,12 @@ def test_a_billion_rows_without_a_text_are_refused(tmp_path, name, shape):
 def test_an_array_that_is_smaller_than_its_header_says_is_refused(tmp_path, unpacked, name, shape):
     refusal(load_features, write(tmp_path / "short.npz", **{name: header(shape)}))
     assert sum(unpacked) < 2**16
+
+
+def test_a_safetensors_file_of_very_many_empty_tensors_is_refused_unread(tmp_path):
+    save_file({f"{number}": torch.empty(0) for number in range(20_000)}, path := tmp_path / "f.safetensors")
+    for read in (load_features, load_adapter):
+        assert "has 20,000 tensors; a file has at most 16,384" in refusal(read, path)
 
 
 @pytest.mark.parametrize("end", [3 * GIB, 2**60, 2**64])

@@ -7,6 +7,8 @@ import pytest
 from http_serving import INFER, TOKEN, features, process, resident_bytes, serving, until_closed
 from processes import PATIENCE, wait_for
 
+from pta.serve import protocol
+
 LARGEST = 32 * 2**20
 ALL = 8  # bodies of the largest size that fit
 
@@ -44,6 +46,28 @@ def test_a_login_looks_at_one_field(server):
     assert login(server, {**others, "token": "wrong"}).status == 401
     for content in (others, {"token": 1}, [TOKEN], b"[" * 4000, b"{"):
         assert login(server, content).status == 422
+
+
+def test_an_operation_takes_256_kib(server):
+    """A larger one would be parsed in the event loop, where all others wait."""
+    many = {"source": "camera", **{str(number): 1 for number in range(40_000)}}
+    refused = server.ask("POST", "/streams/default/unlearn", many)
+    assert (refused.status, refused.headers["connection"]) == (413, "close")
+    assert "an operation takes at most 262,144" in json.loads(refused.body)["error"]
+    named = server.ask("POST", "/streams/default/import", b"x" * 2**19, {"Content-Type": "application/octet-stream"})
+    assert named.status == 422  # it was read, and is no state
+
+
+@pytest.mark.parametrize("where", ["inputs", "outputs", "parameters", "data"])
+def test_json_with_more_values_than_a_request_needs_is_not_parsed(server, monkeypatch, where):
+    monkeypatch.setattr(protocol, "orjson", None)
+    many = [[]] * 20_000
+    body = (
+        {"inputs": [{**server.sample, "data": many}]} if where == "data" else {"inputs": [server.sample], where: many}
+    )
+    refused = server.ask("POST", INFER, body)
+    assert refused.status == 422
+    assert "more values than a request needs" in json.loads(refused.body)["error"]
 
 
 def test_bodies_on_their_way_have_a_limit_together(server):

@@ -134,6 +134,33 @@ def test_at_the_limit_the_connection_that_waited_longest_goes(small):
         assert busy.recv(2**16).startswith(b"HTTP/1.1 422")  # it was kept, and is answered
 
 
+def test_who_opens_many_connections_does_not_end_those_of_others(small):
+    with ExitStack() as stack:
+        kept = stack.enter_context(closing(HTTPConnection("127.0.0.1", small.port, timeout=PATIENCE)))
+        for _ in range(20):
+            kept.request("GET", "/v2", headers={"Authorization": f"Bearer {small.token}"})
+            assert kept.getresponse().read()
+            kept.auto_open = False  # it goes on with this connection, or fails
+            for _ in range(8):
+                stack.enter_context(small.connect())
+
+
+def test_few_connections_without_a_token_are_not_closed_before_those_that_waited_longer(small):
+    with ExitStack() as stack:
+        known = []
+        for _ in range(4):
+            known.append(stack.enter_context(small.connect()))
+            known[-1].sendall(small.head(method="GET", path="/v2"))
+            assert known[-1].recv(2**16).startswith(b"HTTP/1.1 200")
+        wait_for(lambda: count_authorised(small) == 0)
+        strangers = [stack.enter_context(small.connect()) for _ in range(2)]
+        for connection in known[:2]:
+            assert until_closed(connection) == b""
+        for connection in (*strangers, *known[2:]):
+            connection.sendall(small.head(method="GET", path="/v2"))
+            assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
 def test_when_all_are_authorised_a_new_one_is_told_to_come_back(small):
     with ExitStack() as stack:
         held = [stack.enter_context(asking_body(small)) for _ in range(4)]

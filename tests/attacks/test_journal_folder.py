@@ -21,6 +21,7 @@ from pta.serve import journal_chain
 from pta.serve.journal import Journal
 from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import check_folder
+from pta.serve.journal_tail import Witnesses
 from pta.serve.past import Past
 from pta.serve.refusals import Refused
 from pta.serve.served import Served
@@ -286,3 +287,71 @@ def test_a_damaged_older_snapshot_is_named(tmp_path):
     flip(path, path.stat().st_size - 5, 3)
     (problem,) = check_folder(tmp_path / "data")
     assert str(path) in problem
+
+
+@pytest.mark.parametrize("name", ["00000000000000000009.safetensors", ".unfinished"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_among_the_snapshots_is_refused_in_one_line(tmp_path, make, name):
+    with open_service(tmp_path) as service:
+        ask(service, 1)
+    make(path := tmp_path / "streams" / "1" / "snapshots" / name)
+    for attempt in (open_service, check_folder, lambda folder: back_up(folder, tmp_path / "backup")):
+        with pytest.raises(UnreadableFile, match="move it away") as refusal:
+            attempt(tmp_path)
+        assert str(path) in str(refusal.value)
+    assert os.path.lexists(path)
+
+
+def test_a_hard_link_in_a_data_folder_keeps_its_rights(tmp_path):
+    (mine := tmp_path / "mine").write_text("mine")
+    mine.chmod(0o644)
+    open_service(tmp_path / "data").close()
+    for name in ("journal.notes", "streams/1/snapshots/00000000000000000000.safetensors"):
+        (tmp_path / "data" / name).hardlink_to(mine)
+    open_service(tmp_path / "data").close()
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o644
+
+
+def test_an_erasure_removes_what_repairs_have_left_and_nothing_else(tmp_path):
+    left = [
+        tmp_path / name for name in ("journal.sqlite.damaged", "journal.sqlite.damaged-2-wal", "journal.sqlite.new")
+    ]
+    mine = [tmp_path / name for name in ("journal.sqlite.bak", "set-aside")]
+    with open_service(tmp_path) as service:
+        ask(service, 1, source="camera")
+        for path in (*left, *mine):
+            path.write_text("rows")
+        (folder := tmp_path / "journal.sqlite.damaged-3").mkdir()
+        service.unlearn("default", "camera", erase=True)
+        assert ask(service, 2).learned  # it is not read-only
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in (*mine, folder))
+
+
+def test_a_repair_ignores_a_snapshot_of_a_number_that_no_row_has(tmp_path):
+    with open_service(tmp_path) as service:
+        ask(service, 1)
+    (tmp_path / "streams" / "1" / "snapshots" / f"{10**199}.safetensors").write_bytes(b"")
+    with open_service(tmp_path, repair=True) as service:
+        assert ask(service, 2).sequences.tolist() == [2]
+
+
+def test_a_users_folder_among_the_streams_stays(tmp_path):
+    with open_service(tmp_path) as service:
+        ask(service, 1)
+    for folder in ("notes", "7"):  # one of a stream that was deleted
+        (tmp_path / "streams" / folder).mkdir()
+        (tmp_path / "streams" / folder / "mine.txt").write_text("mine")
+    open_service(tmp_path).close()
+    assert (tmp_path / "streams" / "notes" / "mine.txt").read_text() == "mine"
+    assert not (tmp_path / "streams" / "7").exists()
+
+
+def test_a_count_that_is_too_long_is_written_anew(tmp_path):
+    with open_service(tmp_path):
+        pass
+    (count := tmp_path / "journal.count").write_bytes(b"\xff" * 100)
+    with open_service(tmp_path) as service:
+        ask(service, 1)
+        assert Witnesses.of(tmp_path).count == 2  # a stream and a sample
+    assert count.stat().st_size < 100

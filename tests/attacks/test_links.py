@@ -267,13 +267,12 @@ def test_a_service_removes_its_unfinished_files_and_nothing_else(tmp_path):
         ask(service, 1)
     folder = tmp_path / "streams" / "1" / "snapshots"
     (folder / ".notes").write_text("mine")
-    (folder / ".album").mkdir()
     (tmp_path / "streams" / "letters").mkdir()
     (tmp_path / "streams" / "2").mkdir()  # of a stream whose row was not written
     for name in (f".{7:020}.safetensors", f"..{7:020}.safetensors.4711.0123abcd"):
         (folder / name).touch()
     with open_service(tmp_path):
-        assert sorted(path.name for path in folder.glob(".*")) == [".album", ".notes"]
+        assert sorted(path.name for path in folder.glob(".*")) == [".notes"]
         assert sorted(path.name for path in (tmp_path / "streams").iterdir()) == ["1", "letters"]
 
 

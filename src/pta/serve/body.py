@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from starlette.types import Receive
 
@@ -9,7 +10,17 @@ from pta.errors import shown
 from pta.serve.refusals import Refused
 
 _ALL_TOGETHER = 256 * 2**20  # bytes
-_WITHOUT_TOKEN = 4096  # bytes, for the token itself
+
+
+class Limit(NamedTuple):
+    """How many bytes a body may have, and how its sender is told."""
+
+    most: int
+    told: str
+
+
+WITHOUT_TOKEN = Limit(4096, "without a token at most {:,} are read")  # for the token itself
+OPERATION = Limit(2**18, "an operation takes at most {:,}")  # for a list of classes; it is parsed in the event loop
 
 
 class ClientLeft(Exception):
@@ -47,7 +58,7 @@ class Body:
         self._taken = 0  # bytes: as many as were announced, or as have come
         self.is_read = False
 
-    async def read(self, *, has_token: bool) -> bytes:
+    async def read(self, limit: Limit | None = None) -> bytes:
         """All of it; what is encoded, too long or too slow is refused as soon as that is known."""
         length = self._headers.get(b"content-length")
         if length is None and b"transfer-encoding" not in self._headers:
@@ -57,15 +68,15 @@ class Body:
         if encoding.lower() != b"identity":
             name = shown(encoding.decode("latin-1"))
             raise Refused(415, f"Content-Encoding {name} is not read; send the body as it is")
-        most = self._bodies.largest if has_token else min(_WITHOUT_TOKEN, self._bodies.largest)
-        limit = f"--max-body is {most:,}" if has_token else f"without a token at most {most:,} are read"
+        whole = Limit(self._bodies.largest, "--max-body is {:,}")
+        most, told = min(limit or whole, whole)
         if length is not None:
             if int(length) > most:
-                raise Refused(413, f"the body has {int(length):,} bytes; {limit}")
+                raise Refused(413, f"the body has {int(length):,} bytes; {told.format(most)}")
             self._take(int(length))
         try:
             async with asyncio.timeout(self._bodies.seconds):
-                return await self._read(most, limit)
+                return await self._read(most, told.format(most))
         except TimeoutError:
             seconds = f"{self._bodies.seconds:g}"
             raise Refused(408, f"the body did not come within {seconds} seconds (--body-timeout)") from None

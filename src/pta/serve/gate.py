@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from pta.errors import FileInUse, PtaError
 from pta.serve.access_log import AccessLog
-from pta.serve.body import Bodies, Body, ClientLeft
+from pta.serve.body import OPERATION, WITHOUT_TOKEN, Bodies, Body, ClientLeft
 from pta.serve.connections import Connections
 from pta.serve.http_settings import HttpSettings
 from pta.serve.inference import Inference
@@ -64,9 +64,10 @@ class Gate:
             if has_token:
                 scope["pta.connection"].authorise()
             if path not in self._infer.paths:
-                await self.app(scope, _having_read(await body.read(has_token=has_token), receive), answer)
+                limit = WITHOUT_TOKEN if not has_token else None if path.endswith("/import") else OPERATION
+                await self.app(scope, _having_read(await body.read(limit), receive), answer)
             elif scope["method"] == "POST":
-                await self._infer(scope, headers, await body.read(has_token=has_token), answer)
+                await self._infer(scope, headers, await body.read(), answer)
             else:
                 raise Refused(405, f"{path} takes POST")
         except ClientLeft:

@@ -42,6 +42,8 @@ from pta.serve.journal_writer import JournalWriter
 from pta.serve.private import keep_data_private, make_private_folder
 from pta.serve.wal import is_damaged, log_of
 
+_OF_A_REPAIR = (f"{FILE_NAME}.damaged", f"{FILE_NAME}.new")
+
 
 class Journal(JournalWriter):
     """The journal of a data folder, which this process owns until `close`."""
@@ -175,8 +177,9 @@ class Journal(JournalWriter):
             with self._reading:
                 is_busy = value(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
             for left in self.path.parent.glob(f"{FILE_NAME}.*"):
-                left.unlink()
-            if (set_aside := self.path.parent / SET_ASIDE).exists():
+                if left.name.startswith(_OF_A_REPAIR) and not left.is_dir():
+                    left.unlink()
+            if (set_aside := self.path.parent / SET_ASIDE).is_dir():
                 shutil.rmtree(set_aside)
         except (sqlite3.Error, OSError) as error:
             raise JournalFailed(

@@ -12,6 +12,7 @@ that stays. A row that fits neither way shows that others are lost. The last lin
 import os
 import re
 import sqlite3
+import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -219,12 +220,14 @@ def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
 
 
 def require_plain_data(folder: Path) -> None:
-    """Refuse links in a data folder, which files are written to and removed from by name."""
+    """Refuse links in a data folder, which files are written to and removed from by name, and what is not a file."""
     require_plain_database(folder / FILE_NAME, names=2)  # which older versions gave it if a repair was killed
     require_plain_file(folder / COUNT)
     for level in ("streams", "streams/*", "streams/*/*", SET_ASIDE, f"{SET_ASIDE}/*"):
         for place in folder.glob(level):
             require_no_link(place)
+    for state in folder.glob("streams/[0-9]*/*/*"):  # reading a pipe would never end
+        require_plain_file(state, names=sys.maxsize)  # states are replaced, never written to
 
 
 def about_columns(identity: str, is_erasing: int, used: int) -> tuple[Any, ...]:

@@ -15,6 +15,8 @@ from typing import Self
 from pta.errors import UnreadableFile, reason
 from pta.serve.journal_schema import COUNT, StreamRow, seal
 
+_NO_SEQUENCE = 2**62  # which no row reaches: a file of such a name is no snapshot
+
 
 @dataclass(frozen=True)
 class Witnesses:
@@ -29,7 +31,7 @@ class Witnesses:
         snapshots: dict[int, dict[int, Path]] = {}
         for path in folder.glob("streams/*/snapshots/[0-9]*.safetensors"):
             stream, (sequence, *_) = path.parent.parent.name, path.stem.split("-")
-            if stream.isdecimal() and sequence.isdecimal():
+            if stream.isdecimal() and sequence.isdecimal() and int(sequence) < _NO_SEQUENCE:
                 snapshots.setdefault(int(stream), {})[int(sequence)] = path
         return cls(_read_count(folder), snapshots)
 
@@ -60,6 +62,13 @@ def count_of(streams: Iterable[StreamRow]) -> int:
     return sum(1 + stream.last for stream in streams)
 
 
+def _record(count: int) -> bytes:
+    return f"{count:020} {seal(count).hex()}\n".encode()
+
+
+_LENGTH = len(_record(0))
+
+
 class CountFile:
     """The count of a journal that this process writes."""
 
@@ -69,12 +78,14 @@ class CountFile:
             self._file = os.open(folder / COUNT, flags, 0o600)
         except OSError as error:
             raise UnreadableFile(f"cannot write {folder / COUNT}: {reason(error)}") from None
+        if os.fstat(self._file).st_size > _LENGTH:  # damaged: what is longer would make every later count unreadable
+            os.ftruncate(self._file, _LENGTH)
 
     def write(self, count: int) -> None:
         """Put the count in place of the one before; where the disk refuses, less is known later."""
         with suppress(OSError):
             os.lseek(self._file, 0, os.SEEK_SET)
-            os.write(self._file, f"{count:020} {seal(count).hex()}\n".encode())
+            os.write(self._file, _record(count))
 
     def close(self) -> None:
         """End writing."""

@@ -25,6 +25,7 @@ DEFAULT_STREAM = "default"
 JSON_LENGTH = b"inference-header-content-length"
 
 _LONGEST_TEXT = 128  # bytes of an id or a source
+_MOST_BESIDE = 4096  # values in JSON besides features, with the commas in texts
 _USUAL_TOP = 5
 _LEARN: dict[Any, Learn] = {True: "true", False: "false", "true": "true", "false": "false", "try": "try"}
 _KEYS = ("id", "inputs", "outputs", "parameters")
@@ -66,6 +67,9 @@ def metadata(shape: Shape) -> dict[str, Any]:
 def read_request(body: bytes, json_length: bytes | None, shape: Shape) -> tuple[Request, Wanted]:
     """What an infer request asks for; `json_length` is the header that a request with a binary input has."""
     end = _json_end(json_length, len(body))
+    most = _MOST_BESIDE + shape.batch * shape.dim
+    if body.count(b",", 0, end) > most:  # parsing would keep all others waiting
+        raise Refused(422, f"the JSON of the body has more values than a request needs, at most {most:,}")
     head = require_type(dict, "the body", _parsed(memoryview(body)[:end]))
     _require_known("the body", head, _KEYS)
     parameters = require_type(dict, "parameters", head.get("parameters", {}))
