@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 from http_serving import features, journal_rows, process
@@ -17,15 +18,21 @@ from pta.errors import PtaError
 from pta.serve.security import own_token, read_token
 
 
-@pytest.fixture(scope="module")
-def server(pets, tmp_path_factory):
-    """A service that ends when the last test of this module tells it to."""
+@contextmanager
+def started(pets, folder):
+    """A service that has learned from two sources."""
     options = ("--features-only", pets, "--log", "json", "--open-health", "--root-path", "/pta", "--stream-metrics")
-    with process(tmp_path_factory.mktemp("serve") / "state", *options) as server:
+    with process(folder, *options) as server:
         rows = load_features(pets).samples.features.numpy()
         for source in ("left", "right"):
             answer = server.infer(features(rows[:3]), parameters={"source": source})
             assert answer.status == 200
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(pets, tmp_path_factory):
+    with started(pets, tmp_path_factory.mktemp("serve") / "state") as server:
         yield server
 
 
@@ -190,19 +197,20 @@ def test_a_token_that_others_can_read_is_refused(tmp_path):
         read_token(tmp_path / "short")
 
 
-def test_sigterm_ends_events_saves_and_exits_with_0(server):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as watcher:
+def test_sigterm_ends_events_saves_and_exits_with_0(pets, tmp_path):
+    with started(pets, tmp_path / "state") as server:
         lines = ("GET /streams/default/events HTTP/1.1", "Host: localhost", f"Authorization: Bearer {server.token}")
-        watcher.sendall("\r\n".join((*lines, "", "")).encode())
-        assert watcher.recv(100).startswith(b"HTTP/1.1 200")
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(PATIENCE) == 0
-        while watcher.recv(2**16):
-            pass
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as watcher:
+            watcher.sendall("\r\n".join((*lines, "", "")).encode())
+            assert watcher.recv(100).startswith(b"HTTP/1.1 200")
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(PATIENCE) == 0
+            while watcher.recv(2**16):
+                pass
     assert list(server.folder.rglob("*.safetensors"))
     log = server.log.read_text()
     assert server.token not in log
     assert "Traceback" not in log
     # All lines after the announcement are requests.
     numbers = [json.loads(line)["request"] for line in log.splitlines() if line.startswith("{")]
-    assert sorted(numbers) == [*range(1, len(numbers) + 1)]
+    assert sorted(numbers) == [1, 2, 3]
