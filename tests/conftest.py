@@ -35,14 +35,10 @@ if shift := int(os.environ.get("PTA_TEST_SHIFT", "0")):
     shift_memory(shift)
 
 
-def pytest_collection_finish():
-    """What was imported stays, so that collecting garbage takes milliseconds."""
-    gc.freeze()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def collect_after_module():
     """What a file's tests leave open is charged to its last test."""
+    gc.freeze()  # what there is stays, so that collecting garbage takes milliseconds
     yield
     gc.collect()
 

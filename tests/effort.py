@@ -7,4 +7,4 @@ EFFORT = float(os.environ.get("PTA_TEST_EFFORT", "0.25"))
 
 def repeated(count: int) -> int:
     """So many repetitions in `make test-all`, and fewer in `make test`."""
-    return max(2, round(count * EFFORT))
+    return max(1, round(count * EFFORT))

@@ -18,6 +18,7 @@ LAWS = check_adapter(CLIP)
 WHOLE_BATCH = {"batch_equals_loop": "an answer depends on the whole batch"}
 FIRST_STEPS = {"float32_agrees_with_float64": "the paper's first steps magnify the rounding of the anchors"}
 EXCEPTIONS = {"adapt-transductive": WHOLE_BATCH, "transclip": WHOLE_BATCH, "stata": WHOLE_BATCH, "onzeta": FIRST_STEPS}
+SLOW = {"adapt", "difftpt", "difftpt-augmented", "dpe", "gs-bias", "histpt", "tca", "tpt"}
 WITH_PRIOR = [name for name in list_adapters() if "prior" in adapter_class(name).declared]
 SETTINGS = [
     ("adapt", {"order": "predict-first", "similarity": "fresh", "count_current": "once", "slots": 2}),
@@ -59,7 +60,9 @@ def held_by(name, **parameters):
     return check_adapter(partial(create_adapter, name, **parameters), except_for=EXCEPTIONS.get(name))
 
 
-@pytest.mark.parametrize("name", list_adapters())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.extensive) if name in SLOW else name for name in list_adapters()]
+)
 def test_every_registered_method_obeys_every_law(name):
     assert set(held_by(name)) == set(LAWS) - set(EXCEPTIONS.get(name, {}))
 

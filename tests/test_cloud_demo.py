@@ -81,6 +81,7 @@ def test_a_browser_turns_the_clouds(page, tmp_path):
         assert look((tmp_path / "report.html").as_uri(), turning) == [24, "turn", 24]
 
 
+@pytest.mark.extensive
 def test_the_command_writes_report_and_json(pta, tmp_path):
     report = tmp_path / "report.html"
     done = pta(

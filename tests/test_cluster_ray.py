@@ -231,6 +231,7 @@ def test_options_without_a_meaning_on_a_cluster_are_refused(pta, pictures, given
     assert given[0] in done.stderr
 
 
+@pytest.mark.extensive
 def test_the_commands_go_from_pictures_over_features_to_labels(pta, pictures, two, monkeypatch, tmp_path):
     names = ",".join(CLASSES)
     with in_this_ray(monkeypatch, two):

@@ -54,6 +54,7 @@ def held(folder, **given):
         return contents(journal, journal.streams()["kitchen"])
 
 
+@pytest.mark.extensive
 def test_a_log_truncated_anywhere_has_the_groups_before_that(crashed, copy):
     image, whole, ends = crashed
     for size in range(0, ends[-1] + 1, 512):

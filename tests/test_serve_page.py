@@ -255,6 +255,7 @@ def test_of_many_classes_the_most_touched_are_shown_and_others_are_found_by_name
     expect(page.locator("#more-classes")).to_have_text("No class has this in its name.")
 
 
+@pytest.mark.extensive
 def test_it_works_behind_a_proxy_that_takes_a_prefix_off(visit, feature_file, tmp_path):
     with (
         Server(tmp_path, "--features-only", str(feature_file), "--root-path", "/team/pta") as server,

@@ -101,6 +101,7 @@ def test_a_claim_is_held_against_others_until_a_kill_gives_it_to_whoever_waits(s
     waiting.kill()
 
 
+@pytest.mark.extensive
 def test_a_claim_and_a_transaction_are_waited_for_longer_than_a_second(store, tmp_path):
     database = sqlite3.connect(tmp_path / "store/results.sqlite", isolation_level=None, check_same_thread=False)
     with closing(database) as transaction:

@@ -29,7 +29,13 @@ def impatient(pets, tmp_path_factory):
         yield server
 
 
-@pytest.mark.parametrize("start", [b"", b"G", b"GET /v2 HTTP/1.1\r\nHost: loc", b"\r\n"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET /v2 HTTP/1.1\r\nHost: loc",
+        *(pytest.param(one, marks=pytest.mark.extensive) for one in (b"", b"G", b"\r\n")),
+    ],
+)
 def test_a_connection_without_a_whole_head_is_closed(impatient, start):
     with impatient.connect() as connection:
         connection.sendall(start)

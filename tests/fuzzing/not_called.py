@@ -82,7 +82,7 @@ _REASONS = {
     ),
     "through load_experiments, place and the command": "pta.reproduction",
     "through every reader, writer and message": (
-        "pta.files pta.claims pta.locks pta.plain pta.plain_files pta.safe_text pta.cli"
+        "pta.files pta.folders pta.claims pta.locks pta.plain pta.plain_files pta.safe_text pta.cli"
     ),
     "takes nothing of a user's": (
         "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
