@@ -33,10 +33,10 @@ test-settings: .venv/installed-dev
 
 # What only a GPU can show; elsewhere these tests are skipped.
 test-gpu: .venv/installed-dev
-	$(BIN)/pytest $(GPU_TESTS)
+	$(BIN)/pytest -m "" $(GPU_TESTS)
 
 test-kills: .venv/installed-dev
-	PTA_KILLS=200 PTA_CLUSTER_KILLS=20 $(BIN)/pytest tests/test_kills.py tests/test_cluster_ray.py
+	PTA_KILLS=200 PTA_CLUSTER_KILLS=20 $(BIN)/pytest -m "" tests/test_kills.py tests/test_cluster_ray.py
 
 # Kills the journal's process 1,000 and the whole service 200 times.
 test-crash: .venv/installed-dev

@@ -32,7 +32,7 @@ def run(settings: dict[str, str]) -> bool:
     """Run the files as on a machine; whether all tests passed."""
     tests = Path(__file__).parent
     files = [str(tests / f"test_{name}.py") for name in FILES]
-    command = [sys.executable, "-m", "pytest", "-n", "auto", "-p", "no:cacheprovider", *files]
+    command = [sys.executable, "-m", "pytest", "-n", "auto", "-p", "no:cacheprovider", "-m", "", *files]
     patient = {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that spin while they wait take six times as long
     environment = {**os.environ, "HYPOTHESIS_PROFILE": "brief", **patient, **settings}
     return subprocess.run(command, cwd=tests.parent, env=environment, check=False).returncode == 0
