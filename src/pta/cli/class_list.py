@@ -33,7 +33,7 @@ def read_classes(given: str | None) -> list[str]:
         _require_bare_names(given, lines)
         names = [line for line in lines if not _is_comment(line)]
         if comments := len(lines) - len(names):
-            say(f"{given}: {comments:,} lines that begin with # are comments, not classes")
+            say(f"{given}: lines that begin with # are comments, not classes ({comments:,} left out)")
     elif "," in given:
         if '"' in given:
             raise InvalidParameter(f"--classes {given}: quotes do not join a name; put names with commas into a file")
