@@ -308,7 +308,7 @@ def test_a_terminal_sees_both_accuracies_moving(result, monkeypatch):
         (run_demo, {"limit": 2001}, "from 1 to 2000"),
         *((command.demo, {"report": Path(place)}, "cannot write") for place in ("missing/r.html", ".", "pipe")),
         pytest.param(
-            *(command.demo, {"report": Path("closed/r.html")}, "Permission denied"),
+            *(command.demo, {"report": Path("closed/r.html")}, "permission denied"),
             marks=pytest.mark.skipif(os.geteuid() == 0, reason="this user may write everywhere"),
         ),
     ],
