@@ -84,7 +84,7 @@ tables: .venv/installed
 
 # Needs the four .gz files of Fashion-MNIST in data/ (Debian: package dataset-fashion-mnist).
 train-embedded: .venv/installed
-	$(BIN)/python training/embedded.py --data data --out src/pta/data/embedded.safetensors
+	$(BIN)/python training/embedded.py --data data --out src/pta/assets/embedded.safetensors
 
 # Needs training/carried/furniture.npz, which training/furniture.py makes.
 train-embedded-points: .venv/installed

@@ -138,7 +138,7 @@ def test_a_file_carries_the_configuration_it_is_read_with(tmp_path):
 
 
 def test_the_packaged_model_is_small():
-    assert len((resources.files("pta") / "data" / "embedded.safetensors").read_bytes()) < 2 * 1024**2
+    assert len((resources.files("pta") / "assets" / "embedded.safetensors").read_bytes()) < 2 * 1024**2
 
 
 def test_the_packaged_models_are_loaded_without_torchs_compiler():

@@ -142,7 +142,7 @@ def answers(encoder, clouds, names):
 
 
 def test_the_packaged_model_is_small(encoder):
-    assert len((resources.files("pta") / "data" / EmbeddedPointsEncoder.file).read_bytes()) <= 10**6
+    assert len((resources.files("pta") / "assets" / EmbeddedPointsEncoder.file).read_bytes()) <= 10**6
     text = sum(weight.numel() for name, weight in encoder.state_dict().items() if name.startswith("text"))
     assert sum(weight.numel() for weight in encoder.state_dict().values()) - text <= 400_000
     assert encoder.dim == 128
@@ -157,7 +157,7 @@ def words_of(row):
 def test_furniture_is_recognised_from_prompts_never_seen_in_training_look_alikes_of_trained_objects_or_not(encoder):
     test = load_furniture_test()
     right = answers(encoder, test.clouds, FURNITURE_CLASSES) == test.labels
-    rows = list(csv.DictReader((resources.files("pta") / "data" / "furniture.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((resources.files("pta") / "assets" / "furniture.csv").read_text().splitlines()))
     trained = {(row["class_name"], word) for row in rows if row["split"] == "train" for word in words_of(row)}
     of_test = (row for row in rows if row["split"] == "test")
     alike = np.array([any((row["class_name"], word) in trained for word in words_of(row)) for row in of_test])

@@ -40,7 +40,7 @@ def numbers(id, row, columns):
 
 
 def test_every_file_is_listed():
-    files = resources.files("pta") / "data" / "experiments"
+    files = resources.files("pta") / "assets" / "experiments"
     assert sorted(PACKAGED) == sorted(file.name.removesuffix(".toml") for file in files.iterdir())
 
 

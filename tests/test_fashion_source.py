@@ -36,7 +36,7 @@ def test_each_load_gives_fresh_arrays():
 
 
 def test_the_file_is_small():
-    assert len((resources.files("pta") / "data" / "fashion_mnist_test_2000.npz").read_bytes()) <= 1_500_000
+    assert len((resources.files("pta") / "assets" / "fashion_mnist_test_2000.npz").read_bytes()) <= 1_500_000
 
 
 @pytest.mark.parametrize("source", ["fashion/clean", *(f"fashion/{shift}/2" for shift in SHIFTS)])

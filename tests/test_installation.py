@@ -50,7 +50,7 @@ def test_licences_of_packaged_data_travel_with_the_package():
         assert one in text
     assert "Permission is hereby granted, free of charge" in text
     assert "Redistributions in binary form must reproduce the above copyright notice" in text
-    origins = [match for data in read("src/pta/data/*.json").values() for match in re.findall(LICENSED, data)]
+    origins = [match for data in read("src/pta/assets/*.json").values() for match in re.findall(LICENSED, data)]
     assert len(origins) > 8
     for repository, licence in origins:
         assert f"github.com/{repository}" in text, licence

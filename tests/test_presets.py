@@ -10,7 +10,7 @@ from pta.adapters import adapter_class
 from pta.adapters.presets import depends_on_dataset, load_preset, preset_names
 from pta.datasets.catalogue import catalogue
 
-FILES = sorted((resources.files("pta") / "data" / "presets").iterdir(), key=lambda file: file.name)
+FILES = sorted((resources.files("pta") / "assets" / "presets").iterdir(), key=lambda file: file.name)
 METHODS = [file.name.removesuffix(".json") for file in FILES]
 
 
@@ -22,7 +22,7 @@ def test_every_file_belongs_to_a_method_and_says_where_it_comes_from():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_value_is_for_a_known_dataset_and_parameter(method):
-    content = json.loads((resources.files("pta") / "data" / "presets" / f"{method}.json").read_text())
+    content = json.loads((resources.files("pta") / "assets" / "presets" / f"{method}.json").read_text())
     for name, by_dataset in content.items():
         if name == "_origin":
             continue

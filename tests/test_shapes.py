@@ -24,7 +24,7 @@ from pta.prompts import load_templates
 
 @pytest.fixture(scope="module")
 def credits():
-    text = (resources.files("pta") / "data" / "furniture.csv").read_text()
+    text = (resources.files("pta") / "assets" / "furniture.csv").read_text()
     return list(csv.DictReader(text.splitlines()))
 
 
@@ -128,7 +128,7 @@ def test_every_object_has_an_author_and_a_licence_that_allows_it(credits):
 
 
 def test_the_packaged_clouds_are_small_and_stored_within_a_step_of_their_place():
-    assert len((resources.files("pta") / "data" / "furniture_test.npz").read_bytes()) <= 1_500_000
+    assert len((resources.files("pta") / "assets" / "furniture_test.npz").read_bytes()) <= 1_500_000
     cloud = draw_cloud(1)[0]
     np.testing.assert_allclose(from_stored(as_stored(cloud)), cloud, atol=2e-5)
 

@@ -129,7 +129,7 @@ def main() -> None:
     """Train, write, and test what was written."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the four .gz files")
-    parser.add_argument("--out", type=Path, default=Path("src/pta/data/embedded.safetensors"))
+    parser.add_argument("--out", type=Path, default=Path("src/pta/assets/embedded.safetensors"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--limit", type=int, help="train on this many images only, for a quick look")

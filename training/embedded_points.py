@@ -43,7 +43,7 @@ HELD_OUT = 4  # in trials, one of so many groups of furniture validates
 SEVERITY = 2  # the one of the paper's main table
 LICENCE = (
     "Apache-2.0; trained on procedural shapes and on furniture models under CC0-1.0, CC-BY-3.0 and CC-BY-3.0-US, whose "
-    "authors are listed in pta/data/furniture.csv"
+    "authors are listed in pta/assets/furniture.csv"
 )
 
 assert SHAPE_CLASSES[: len(FURNITURE_CLASSES)] == FURNITURE_CLASSES  # so that both have the same labels
@@ -215,7 +215,7 @@ def main() -> None:
     """Choose, train, write, and test what was written."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--furniture", type=Path, default=Path("training/carried"), help="folder with furniture.npz")
-    parser.add_argument("--out", type=Path, default=Path("src/pta/data/embedded-points.safetensors"))
+    parser.add_argument("--out", type=Path, default=Path("src/pta/assets/embedded-points.safetensors"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1964, help="as many as the packaged model was trained for")

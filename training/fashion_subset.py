@@ -13,7 +13,7 @@ def main() -> None:
     """Write the subset."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the four .gz files")
-    parser.add_argument("--out", type=Path, default=Path("src/pta/data/fashion_mnist_test_2000.npz"))
+    parser.add_argument("--out", type=Path, default=Path("src/pta/assets/fashion_mnist_test_2000.npz"))
     arguments = parser.parse_args()
     images, labels = read_fashion(arguments.data, "t10k")
     np.savez_compressed(arguments.out, images=images[:COUNT], labels=labels[:COUNT])

@@ -176,7 +176,7 @@ def main() -> None:
     """Write both halves and the list."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--catalogues", type=Path, default=Path("/usr/share/sweethome3d/furniture"))
-    parser.add_argument("--out", type=Path, default=Path("src/pta/data"), help="where test clouds and list go")
+    parser.add_argument("--out", type=Path, default=Path("src/pta/assets"), help="where test clouds and list go")
     parser.add_argument("--training", type=Path, default=Path("training/carried"), help="where training clouds go")
     arguments = parser.parse_args()
     files = sorted(arguments.catalogues.glob("*.sh3f"))

@@ -204,7 +204,7 @@ def packaged_json(name: str) -> dict[str, Any]:
     >>> packaged_json("datasets.json")["dtd"]["classes"]
     47
     """
-    return json.loads((resources.files("pta") / "data" / name).read_text(encoding="utf-8"))
+    return json.loads((resources.files("pta") / "assets" / name).read_text(encoding="utf-8"))
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

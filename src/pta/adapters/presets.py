@@ -57,7 +57,7 @@ def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
 
 
 def _methods() -> list[str]:
-    return [file.name.removesuffix(".json") for file in (resources.files("pta") / "data" / "presets").iterdir()]
+    return [file.name.removesuffix(".json") for file in (resources.files("pta") / "assets" / "presets").iterdir()]
 
 
 def _presets(method: str) -> dict[str, dict[str, dict[str, Any]]]:

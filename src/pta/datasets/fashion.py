@@ -26,6 +26,6 @@ def load_fashion_test() -> FashionTest:
     >>> test.images.shape, test.class_names[test.labels[0]]
     ((2000, 28, 28), 'ankle boot')
     """
-    packaged = resources.files("pta") / "data" / "fashion_mnist_test_2000.npz"
+    packaged = resources.files("pta") / "assets" / "fashion_mnist_test_2000.npz"
     with packaged.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return FashionTest(arrays["images"], arrays["labels"], CLASS_NAMES)

@@ -41,7 +41,7 @@ def load_furniture_test() -> LabelledClouds:
     >>> test.clouds.shape[1:], test.class_names[test.labels[0]]
     ((1024, 3), 'armchair')
     """
-    packaged = resources.files("pta") / "data" / "furniture_test.npz"
+    packaged = resources.files("pta") / "assets" / "furniture_test.npz"
     with packaged.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         labels = arrays["labels"].astype(np.int64)
         return LabelledClouds(from_stored(arrays["clouds"]), labels, FURNITURE_CLASSES)

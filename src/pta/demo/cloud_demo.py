@@ -23,7 +23,7 @@ _ENCODE_BATCH = 20  # small, so that a progress bar moves
 _ORIGINS = {
     "procedural": "{} shapes that pta drew itself: composed solids of 26 classes with random proportions and parts",
     "furniture": "{} clouds of freely licensed models from Sweet Home 3D’s catalogues (authors and licences: "
-    "pta/data/furniture.csv)",
+    "pta/assets/furniture.csv)",
 }
 
 

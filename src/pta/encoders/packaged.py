@@ -35,7 +35,7 @@ class PackagedEncoder(ByteText):
     @classmethod
     def load(cls) -> Self:
         """The packaged model, ready for inference in float32."""
-        with resources.as_file(resources.files("pta") / "data" / cls.file) as path:
+        with resources.as_file(resources.files("pta") / "assets" / cls.file) as path:
             return cls.read(path)
 
     @classmethod

@@ -44,7 +44,7 @@ def clean(text: str) -> str:
 
 def read_merges() -> list[tuple[str, str]]:
     """The 48,894 pairs that are joined, the most frequent first; bytes are spelled as in `byte_letters`."""
-    packed = (resources.files("pta") / "data" / "clip_merges.txt.xz").read_bytes()
+    packed = (resources.files("pta") / "assets" / "clip_merges.txt.xz").read_bytes()
     pairs = (line.split(" ") for line in lzma.decompress(packed).decode().splitlines())
     return [(left, right) for left, right in pairs]
 

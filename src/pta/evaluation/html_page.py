@@ -25,7 +25,7 @@ def fill(template: str, **values: object) -> str:
 
 def packaged_text(name: str) -> str:
     """A style, a script or a template of the package's data."""
-    return (resources.files("pta") / "data" / name).read_text(encoding="utf-8")
+    return (resources.files("pta") / "assets" / name).read_text(encoding="utf-8")
 
 
 def tiles(*values: tuple[str, str]) -> str:

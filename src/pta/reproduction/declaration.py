@@ -185,7 +185,7 @@ def load_experiment(source: str) -> Experiment:
         raise InvalidParameter(
             f"no experiment is called {source!r}; {nearest(source, PACKAGED)} (pta reproduce --list)"
         )
-    packaged = resources.files("pta") / "data" / "experiments" / f"{source}.toml"
+    packaged = resources.files("pta") / "assets" / "experiments" / f"{source}.toml"
     return parse_experiment(source, packaged.read_text(encoding="utf-8"))
 
 

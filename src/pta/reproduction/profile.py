@@ -68,7 +68,7 @@ def load_profile(name: str) -> Profile:
     >>> load_profile("paper").title("oxford_flowers"), load_profile("offline").comparable
     ('Flowers', False)
     """
-    text = (resources.files("pta") / "data" / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
+    text = (resources.files("pta") / "assets" / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     groups, titles = content.pop("groups"), content.pop("titles", {})
     for members in groups.values():
