@@ -20,7 +20,7 @@ import triton
 from result_file import RESULTS, write
 from torch.nn.functional import normalize
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
 from pta.engines.triton import advance_on_gpu
 from pta.engines.triton_touches import table_of

@@ -17,14 +17,14 @@ from random_clip import random_state
 from result_file import RESULTS, Row, write
 from torch.nn.functional import normalize
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.samples import Samples
 from pta.datasets.catalogue import catalogue
 from pta.datasets.features import FeatureFile
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.reproduction.declaration import load_experiment
 from pta.reproduction.library import VIEWS, drawn_views
 from pta.reproduction.speed import Contender
-from pta.samples import Samples
 
 ROUNDS, IMAGES = 5, 40
 LEARNT_PER_CLASS = 3

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
+from pta.core.modality import CLOUDS
 from pta.encoders import Encoder
-from pta.modality import CLOUDS
 from pta.points.h5 import StoredClouds, write_h5
 from pta.points.reading import read_cloud
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pta import create_adapter
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
 from pta.serve.answering import samples_from
 from pta.serve.journal import Journal
 from pta.serve.requests import Learn, Request

@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from pta.adapters import Adapter
+from pta.core.modality import Modality
+from pta.core.parameters import number
 from pta.datasets import SampleFile, SampleSet
 from pta.encoders import Encoder
 from pta.errors import UnreadableSample
-from pta.modality import Modality
-from pta.parameters import number
 
 SIGNALS = Modality("signal", frozenset({".sig"}))
 NAMES = ("hum", "click", "hiss")

@@ -6,9 +6,9 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pta.core.host_readable import is_host_readable
 from pta.engines import admission as admissions
 from pta.engines.admission import EMPTY, admit, admit_nothing, rows_worth_picking
-from pta.host_readable import is_host_readable
 
 NOTHING = -1
 

@@ -13,6 +13,7 @@ from clouds import SHAPES, CloudEncoder, shape, write_clouds
 from refusals import refusal
 
 import pta
+from pta.core.modality import CLOUDS
 from pta.datasets import open_samples
 from pta.datasets.catalogue import catalogue, find_entry
 from pta.datasets.check import check
@@ -23,7 +24,6 @@ from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading
 from pta.inference.sources import find_samples
-from pta.modality import CLOUDS
 from pta.points.h5 import StoredClouds, write_h5
 from pta.points.reading import read_cloud
 from pta.prompts import build_classifier, load_templates

@@ -22,11 +22,11 @@ from pta.cluster.pool import ThisProcess
 from pta.cluster.prediction import FeatureFolder, predict_blocks, predict_streams
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder
+from pta.core.modality import IMAGES
 from pta.datasets.features import load_features
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.live_classifier import Classifier
-from pta.modality import IMAGES
 
 COUNT = 70  # four blocks and a part
 OWN_LABELS = [CLASSES[label] for label in FASHION.labels[:COUNT]]

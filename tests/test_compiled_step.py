@@ -247,7 +247,7 @@ def test_without_a_folder_for_compiled_code_every_process_compiles(monkeypatch):
     monkeypatch.setattr("numba.core.caching._CacheLocator.ensure_cache_path", refuse)
     with pytest.raises(RuntimeError, match="cannot cache"):
         numba.njit(cache=True)(unchanged)
-    from pta.compiled import compiled  # here, because it cannot be imported without numba
+    from pta.core.compiled import compiled  # here, because it cannot be imported without numba
 
     assert compiled(nogil=True)(unchanged)(3) == 3
 

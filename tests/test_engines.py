@@ -24,12 +24,12 @@ from streams import (
 )
 
 from pta import engines as chosen
+from pta.core.samples import Samples
 from pta.engines import Prototypes, Rule, Touches, advance, find_touches
 from pta.engines.chunk import advance_by_chunk
 from pta.engines.loop import advance_by_loop
 from pta.engines.step import advance_by_step
 from pta.engines.zero_shot import ZeroShot
-from pta.samples import Samples
 
 
 def advance_by_single_steps(prototypes, anchors, features, touches, rule):

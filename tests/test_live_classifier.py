@@ -11,6 +11,7 @@ from PIL import Image
 
 import pta
 from pta.adapters import create_adapter
+from pta.core.samples import Samples
 from pta.encoders import EmbeddedEncoder
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
@@ -22,7 +23,6 @@ from pta.inference.row_file import RowFile
 from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import find_samples
 from pta.inference.stream_progress import Progress
-from pta.samples import Samples
 from pta.views import make_views
 
 NO_BLOCKS = r"image tower of .* cannot be run block by block"

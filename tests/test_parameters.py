@@ -12,8 +12,8 @@ from streams import toy_stream
 
 from pta import CLIP, list_adapters
 from pta.adapters import adapter_class
+from pta.core.parameters import choice, count, learning_order, number, parameter, require_seeds, require_texts, switch
 from pta.errors import InvalidParameter
-from pta.parameters import choice, count, learning_order, number, parameter, require_seeds, require_texts, switch
 
 
 class Plain(CLIP):

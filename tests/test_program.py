@@ -7,7 +7,7 @@ from PIL import Image
 
 import pta
 from pta.adapters import create_adapter
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples

@@ -15,6 +15,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 import pta
 from pta.adapters.toy_model import ToyModel
+from pta.core.samples import Samples
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import load_encoder
 from pta.engines.prompt_gradients import PromptGradients
@@ -22,7 +23,6 @@ from pta.errors import InvalidParameter
 from pta.reference.difftpt import difftpt_augmented_loop, difftpt_loop
 from pta.reference.histpt import histpt_loop
 from pta.reference.tpt import tpt_loop
-from pta.samples import Samples
 from pta.views import make_views
 
 NAMES = [f"class {number}" for number in range(12)]

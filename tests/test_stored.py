@@ -34,7 +34,7 @@ COUNTING = '''
 import os, time
 from pathlib import Path
 from pta.adapters import CLIP, register
-from pta.parameters import number, parameter
+from pta.core.parameters import number, parameter
 
 
 @register

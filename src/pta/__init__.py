@@ -14,9 +14,9 @@ _HOMES = {
     "Classifier": "pta.inference.live_classifier",
     "PTAClassifier": "pta.inference.estimator",
     "PtaError": "pta.errors",
-    "Samples": "pta.samples",
+    "Samples": "pta.core.samples",
     "Segment": "pta.engines.segment",
-    "ZeroShotClassifier": "pta.classifier",
+    "ZeroShotClassifier": "pta.core.classifier",
     "check_adapter": "pta.adapters.checks",
     "compile": "pta.inference.program",
     "compose": "pta.engines.segment",
@@ -35,14 +35,14 @@ if TYPE_CHECKING:  # for type checkers and editors
     from pta.adapters import register as register
     from pta.adapters.checks import check_adapter as check_adapter
     from pta.adapters.pta import PTA as PTA
-    from pta.classifier import ZeroShotClassifier as ZeroShotClassifier
+    from pta.core.classifier import ZeroShotClassifier as ZeroShotClassifier
+    from pta.core.samples import Samples as Samples
     from pta.engines.segment import Segment as Segment
     from pta.engines.segment import compose as compose
     from pta.errors import PtaError as PtaError
     from pta.inference.estimator import PTAClassifier as PTAClassifier
     from pta.inference.live_classifier import Classifier as Classifier
     from pta.inference.program import compile as compile
-    from pta.samples import Samples as Samples
 
 
 def __getattr__(name: str) -> Any:

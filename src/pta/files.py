@@ -23,10 +23,10 @@ from safetensors import safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
+from pta.core.memory import require_memory
 from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
 from pta.folders import sync_folder
 from pta.limits import USUAL_LIMITS
-from pta.memory import require_memory
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")  # beside the file that the name stands for
 _LARGEST_TEXT = 64 * 2**20

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from pta.core.parameters import require_count, require_number, require_switch
+from pta.core.plain import plain_number, plain_tensor
 from pta.errors import InvalidParameter, shown
-from pta.parameters import require_count, require_number, require_switch
-from pta.plain import plain_number, plain_tensor
 
 Order = NDArray[np.int64]
 

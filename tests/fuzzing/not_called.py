@@ -17,12 +17,12 @@ _REASONS = {
         "pta:Adapter.refreshes_within pta:Adapter.count_on_host pta:ZeroShotClassifier.logits pta:Samples.to "
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
-        "pta.evaluation.compare:points pta.towers pta:Classifier.reading pta.samples:longest_unit pta.compiled "
-        "pta.host_readable pta.images.baseline pta.images.decoders pta.images.ragged pta.images.ragged_kernel "
+        "pta.evaluation.compare:points pta.core.towers pta:Classifier.reading pta.core.samples:longest_unit pta.core.compiled "
+        "pta.core.host_readable pta.images.baseline pta.images.decoders pta.images.ragged pta.images.ragged_kernel "
         "pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
     ),
     "through create_adapter, step and save": (
-        "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.parameters "
+        "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.core.parameters "
         "pta.adapters.adapter:require_classifier pta:Adapter.require pta.adapters.state_file "
         "pta:Adapter.require_parameters pta.adapters.growing:require_new_class "
         "pta.adapters.state_bounds"
@@ -82,11 +82,11 @@ _REASONS = {
     ),
     "through load_experiments, place and the command": "pta.reproduction",
     "through every reader, writer and message": (
-        "pta.files pta.folders pta.claims pta.locks pta.plain pta.plain_files pta.safe_text pta.cli"
+        "pta.files pta.folders pta.claims pta.locks pta.core.plain pta.plain_files pta.safe_text pta.cli"
     ),
     "takes nothing of a user's": (
-        "pta.evaluation.machine pta.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
-        "pta.plugins pta:Adapter.remarks"
+        "pta.evaluation.machine pta.core.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "
+        "pta.core.plugins pta:Adapter.remarks"
     ),
     "refuses whatever it is given": "pta:Adapter.preview",
     "through random requests to the service (tests/test_serve_http_fuzz.py)": "pta.serve",

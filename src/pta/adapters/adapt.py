@@ -38,13 +38,13 @@ from torch import Tensor
 
 from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import SHARES, UNIT_BALL, entropies, or_empty, rows_at_most
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
+from pta.core.samples import Samples
 from pta.engines.admission import EMPTY
 from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
 from pta.engines.gaussian import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
-from pta.samples import Samples
 
 CountCurrent = Literal["twice", "once"]
 Similarity = Literal["stale", "fresh"]

@@ -1,6 +1,6 @@
 """Adapter: the interface of every method.
 
-A method declares its parameters (`pta.parameters`), each piece of its state (`add_state`) and what it needs (`needs`)
+A method declares its parameters (`pta.core.parameters`), each piece of its state (`add_state`) and what it needs (`needs`)
 once. Checking, saving, loading, resetting, copying, moving, pickling, counting bytes and comparing follow from that.
 """
 
@@ -18,13 +18,9 @@ from torch import Tensor
 
 from pta.adapters.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, Bound, between, usual_bound
 from pta.adapters.state_file import Snapshot, save_state
-from pta.classifier import ZeroShotClassifier
-from pta.engines.calibration import GRID, temperatures, temperatures_in_order
-from pta.engines.local_prior import LocalPrior
-from pta.engines.zero_shot import ZeroShot
-from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
-from pta.host_readable import is_host_readable
-from pta.parameters import (
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.host_readable import is_host_readable
+from pta.core.parameters import (
     Calibration,
     Parameter,
     check_all,
@@ -34,9 +30,13 @@ from pta.parameters import (
     document,
     require_switch,
 )
-from pta.plain import plain_list, plain_tensor
-from pta.samples import Samples
-from pta.towers import Model
+from pta.core.plain import plain_list, plain_tensor
+from pta.core.samples import Samples
+from pta.core.towers import Model
+from pta.engines.calibration import GRID, temperatures, temperatures_in_order
+from pta.engines.local_prior import LocalPrior
+from pta.engines.zero_shot import ZeroShot
+from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, first_line, shown
 
 Scope = Literal["sample", "batch", "stream"]
 Initial = Callable[[ZeroShotClassifier, Mapping[str, Any], Model | None], Tensor]

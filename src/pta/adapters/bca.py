@@ -26,10 +26,10 @@ from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
+from pta.core.samples import Samples
 from pta.engines.prior_table import posterior_of, update_row
-from pta.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
-from pta.samples import Samples
 
 Update = Literal["posterior", "likelihood"]
 

@@ -31,13 +31,13 @@ from torch import Tensor
 
 from pta.adapters.state_bounds import LARGEST_COUNT, Bound, between
 from pta.adapters.tda import TDA
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import choice, count, number
+from pta.core.samples import Samples
 from pta.engines.admission import EMPTY, Admission
 from pta.engines.affinity import affinity, best, best_of_classes
 from pta.engines.zero_shot import entropy_of, samples_at_once
 from pta.errors import InvalidSamples
-from pta.parameters import choice, count, number
-from pta.samples import Samples
 
 Negatives = Literal["newest", "most-confident"]
 

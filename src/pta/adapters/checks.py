@@ -22,9 +22,9 @@ from pta.adapters.adapter import Adapter
 from pta.adapters.growing import add_class
 from pta.adapters.registry import load_adapter
 from pta.adapters.toy_model import SIZE, ToyModel
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.samples import Samples
 from pta.errors import InvalidParameter, PtaError, nearest, shown
-from pta.samples import Samples
 
 Factory = Callable[..., Adapter]
 

@@ -8,8 +8,8 @@ Learning Transferable Visual Models From Natural Language Supervision (ICML 2021
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
-from pta.parameters import Prior, prior_in_front
-from pta.samples import Samples
+from pta.core.parameters import Prior, prior_in_front
+from pta.core.samples import Samples
 
 
 class CLIP(Adapter):

@@ -20,12 +20,12 @@ from torch import Tensor
 from pta.adapters.adapter import Origin, Piece
 from pta.adapters.pta import PTA
 from pta.adapters.registry import adapter_class, create_adapter
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import parameter
+from pta.core.samples import Samples
 from pta.engines.learning import touches_of_probabilities
 from pta.engines.segment import Segment
 from pta.errors import InvalidParameter, shown
-from pta.parameters import parameter
-from pta.samples import Samples
 
 
 def _name(name: str, value: object) -> str:

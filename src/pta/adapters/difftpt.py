@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from pta.adapters.tpt import TPT
-from pta.parameters import count, number
-from pta.samples import Samples
+from pta.core.parameters import count, number
+from pta.core.samples import Samples
 
 
 class DiffTPT(TPT):

@@ -32,13 +32,13 @@ from torch import Tensor
 
 from pta.adapters.adapter import Adapter, Origin, full
 from pta.adapters.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, learning_order, number, prior_in_front
+from pta.core.samples import Samples
 from pta.engines.class_covariances import learn_per_class, learn_shared, mean_covariance
 from pta.engines.gaussian import Gaussians
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
-from pta.parameters import Order, Prior, choice, learning_order, number, prior_in_front
-from pta.samples import Samples
 
 Covariance = Literal["per-class", "shared"]
 Growth = Literal["mean-count", "samples"]

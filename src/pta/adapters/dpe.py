@@ -43,14 +43,14 @@ from torch import Tensor
 from pta.adapters.adapter import full
 from pta.adapters.gradient_method import GradientMethod, require_views
 from pta.adapters.state_bounds import UNIT_BALL, entropies, slots_of
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.host_readable import is_host_readable
+from pta.core.parameters import choice, count, number
+from pta.core.samples import Samples
 from pta.engines.admission import EMPTY, rows_worth_picking
 from pta.engines.residuals import Directions, alignment_gradients, stepped
 from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
-from pta.host_readable import is_host_readable
-from pta.parameters import choice, count, number
-from pta.samples import Samples
 
 Answered = Literal["plain", "views"]
 

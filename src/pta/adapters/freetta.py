@@ -38,11 +38,11 @@ from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, UNIT_BALL, between, covariances
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, learning_order, number, prior_in_front, switch
+from pta.core.samples import Samples
 from pta.engines.gaussian import Gaussians, add_scatter
 from pta.engines.zero_shot import ZeroShot
-from pta.parameters import Order, Prior, choice, learning_order, number, prior_in_front, switch
-from pta.samples import Samples
 
 # The sum of w/n that the printed recursion adds is at most 1 + ln n, with n from the smallest float64 on.
 _LARGEST_VARIANCE = 4000.0

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter, full
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.host_readable import is_host_readable
+from pta.core.samples import Samples
 from pta.errors import InvalidSamples
-from pta.host_readable import is_host_readable
-from pta.samples import Samples
 
 
 class GradientMethod(Adapter):

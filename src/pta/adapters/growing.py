@@ -8,10 +8,10 @@ from torch import Tensor
 from pta.adapters.adapter import Adapter, Piece
 from pta.adapters.state_bounds import DISTRIBUTIONS
 from pta.adapters.state_file import SAME_DIRECTION
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import require_text
+from pta.core.plain import plain_tensor
 from pta.errors import InvalidClassifier, InvalidParameter, StateMismatch, nearest, shown
-from pta.parameters import require_text
-from pta.plain import plain_tensor
 
 
 def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:

@@ -35,14 +35,14 @@ import torch
 from torch import Tensor
 
 from pta.adapters.gradient_method import GradientMethod, require_views
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.host_readable import is_host_readable
+from pta.core.parameters import count, number
+from pta.core.samples import Samples
 from pta.engines.patch_choice import highest_scores
 from pta.engines.view_entropy import entropy_by_bias, most_confident, number_kept, rows_of_each
 from pta.engines.zero_shot import exact_logits, samples_at_once
 from pta.errors import InvalidSamples
-from pta.host_readable import is_host_readable
-from pta.parameters import count, number
-from pta.samples import Samples
 
 _MOST = 1e6  # of α and β
 

@@ -36,13 +36,13 @@ from torch.nn.functional import one_hot
 from pta.adapters.adapter import full
 from pta.adapters.gradient_method import GradientMethod
 from pta.adapters.state_bounds import UNIT_BALL, UNIT_ROWS, between, entropies
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import choice, count, number, parameter, require_text
+from pta.core.samples import Samples
 from pta.engines.prompt_gradients import PromptGradients
 from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter
-from pta.parameters import choice, count, number, parameter, require_text
-from pta.samples import Samples
 
 Answer = Literal["tuned", "fused"]
 Memories = tuple[Tensor, Tensor, Tensor, Tensor]

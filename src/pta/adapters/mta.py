@@ -28,11 +28,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import number
+from pta.core.samples import Samples
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidSamples
-from pta.parameters import number
-from pta.samples import Samples
 
 _ROUNDS = 5
 _STEPS = 5

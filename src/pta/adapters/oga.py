@@ -36,12 +36,12 @@ from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import UNIT_BALL, entropies
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front, switch
+from pta.core.samples import Samples
 from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
 from pta.engines.gaussian import Estimate, Gaussians, are_moments_of
 from pta.engines.zero_shot import ZeroShot
-from pta.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front, switch
-from pta.samples import Samples
 
 Mean = Literal["capacity", "count"]
 

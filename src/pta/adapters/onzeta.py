@@ -26,10 +26,10 @@ from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter, Origin, full
 from pta.adapters.state_bounds import UNIT_BALL, between
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, count, learning_order, number, prior_in_front
+from pta.core.samples import Samples
 from pta.errors import InvalidParameter
-from pta.parameters import Order, Prior, count, learning_order, number, prior_in_front
-from pta.samples import Samples
 
 _LARGEST_STEP = 1e6
 _LONGEST = 2**53  # beyond, i/n would no longer tell one sample from the next

@@ -29,13 +29,13 @@ from torch import Tensor
 from pta.adapters.adapter import full
 from pta.adapters.state_bounds import UNIT_BALL, between
 from pta.adapters.tda import MOST, MOST_SLOTS, TDA
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import count, number, switch
+from pta.core.samples import Samples
 from pta.engines.admission import EMPTY, Admission, admit, rows_worth_picking
 from pta.engines.affinity import affinity_per_class
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.parameters import count, number, switch
-from pta.samples import Samples
 
 _WORST = EMPTY / 2
 

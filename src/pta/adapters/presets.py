@@ -7,9 +7,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from pta.core.parameters import require_text
 from pta.errors import InvalidParameter, nearest
 from pta.files import packaged_json
-from pta.parameters import require_text
 
 _LIKE_OTHERS = ("adapt-transductive", "combined")  # their own values for single datasets are not known
 

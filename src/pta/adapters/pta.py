@@ -30,7 +30,10 @@ from torch import Tensor
 
 from pta.adapters.adapter import Adapter, Origin
 from pta.adapters.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
+from pta.core.samples import Samples
+from pta.core.towers import Model
 from pta.engines import Prototypes, Rule
 from pta.engines.compiled_step import CompiledStep
 from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
@@ -39,9 +42,6 @@ from pta.engines.segment import Segment, compose
 from pta.engines.segment_application import after_segment
 from pta.engines.touches import Touches
 from pta.errors import InvalidParameter, StateMismatch
-from pta.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
-from pta.samples import Samples
-from pta.towers import Model
 
 Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]

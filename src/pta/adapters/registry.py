@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from pta.adapters.adapter import TOWERS, Adapter, Origin, require_classifier
 from pta.adapters.state_file import load_state
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.plugins import load_plugin, plugin_names
+from pta.core.samples import Samples
+from pta.core.towers import Model
 from pta.errors import UnknownAdapter, nearest, shown
-from pta.plugins import load_plugin, plugin_names
-from pta.samples import Samples
-from pta.towers import Model
 
 GROUP = "pta.methods"
 """The entry-point group in which other packages declare methods, as `name = "package.module:Class"`."""

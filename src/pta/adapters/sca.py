@@ -34,11 +34,11 @@ from torch import Tensor
 
 from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, covariances, rows_at_most
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, learning_order, number, parameter, prior_in_front, require_number
+from pta.core.samples import Samples
 from pta.engines.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.parameters import Order, Prior, choice, learning_order, number, parameter, prior_in_front, require_number
-from pta.samples import Samples
 
 Cache = Literal["cosine", "product"]
 Threshold = Literal["uncertainty", "fixed"]

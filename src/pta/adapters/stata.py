@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.core.parameters import choice, count, number, switch
+from pta.core.samples import Samples
 from pta.engines.transduction import SMALLEST_VARIANCE, Moments, Ties, as_logits, direction, log_likelihood, settle
-from pta.parameters import choice, count, number, switch
-from pta.samples import Samples
 
 Counts = Literal["hard", "soft"]
 

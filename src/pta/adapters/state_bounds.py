@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, longest_unit
 from pta.engines.admission import EMPTY
-from pta.samples import LARGEST_NORM, LONGEST_MEAN, longest_unit
 
 LARGEST_COUNT = 2**53
 """Float64 tells whole numbers up to here from the next."""

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.towers import Model
 from pta.errors import StateMismatch, naming, some_of
 from pta.files import load_tensors, save_tensors
-from pta.towers import Model
 
 _VERSION = 4
 _WITHOUT_CLASSIFIER = 3  # the version before, whose anchors are float16: enough to recognise a classifier by

@@ -51,12 +51,12 @@ from torch.nn.functional import normalize
 
 from pta.adapters.adapter import Adapter, Origin, full
 from pta.adapters.state_bounds import between, entropies
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, count, learning_order, number, parameter
+from pta.core.samples import Samples
 from pta.engines.condensation import condense, cuts_of
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, shown
-from pta.parameters import Order, count, learning_order, number, parameter
-from pta.samples import Samples
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
 _LARGEST_HALF = 65504.0  # towers run in half precision, too

@@ -34,12 +34,12 @@ from torch import Tensor
 
 from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import UNIT_BALL, Bound, between, entropies, slots_of
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
+from pta.core.samples import Samples
 from pta.engines.admission import EMPTY, Admission, admit, admit_nothing
 from pta.engines.affinity import affinity_per_class, affinity_per_listed_class
 from pta.engines.zero_shot import samples_at_once
-from pta.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
-from pta.samples import Samples
 
 EntropyBase = Literal["log2", "ln"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, normalize
 
-from pta.towers import ImageTower, PromptTower, TokenBlock, attention
+from pta.core.towers import ImageTower, PromptTower, TokenBlock, attention
 
 WIDTH, BLOCKS, HEADS, PATCH, SIZE = 16, 4, 2, 2, 16
 _TOKENS = 1 + (SIZE // PATCH) ** 2

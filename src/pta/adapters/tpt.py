@@ -31,13 +31,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.adapters.gradient_method import GradientMethod
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import choice, count, number, parameter, require_text
+from pta.core.samples import Samples
 from pta.engines.prompt_gradients import JacobianMap, PromptGradients
 from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidParameter
-from pta.parameters import choice, count, number, parameter, require_text
-from pta.samples import Samples
 
 FirstGradient = Literal["auto", "map", "backward"]
 

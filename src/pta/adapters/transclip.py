@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.core.parameters import count, number
+from pta.core.samples import Samples
 from pta.engines.transduction import SMALLEST_PROBABILITY, Moments, Ties, as_logits, direction, log_likelihood, settle
-from pta.parameters import count, number
-from pta.samples import Samples
 
 
 class TransCLIP(Adapter):

@@ -38,13 +38,13 @@ from torch.nn.functional import threshold
 
 from pta.adapters.adapter import Adapter, full
 from pta.adapters.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Prior, count, number, prior_in_front
+from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples
 from pta.engines.whitened import Kept, Layer, Texts
 from pta.engines.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
-from pta.parameters import Prior, count, number, prior_in_front
-from pta.samples import LARGEST_NORM, LONGEST_MEAN, Samples
 
 _OURS = "(ours, chosen on development sets)"
 _ROUNDING_OF_SQUARES = 1e-3  # of prototypes of one sample; products are float32

@@ -25,11 +25,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from pta.adapters.adapter import Adapter
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import choice, number
+from pta.core.samples import Samples
 from pta.engines.view_entropy import by_entropy, number_kept
 from pta.engines.zero_shot import samples_at_once
-from pta.parameters import choice, number
-from pta.samples import Samples
 
 Temperature = Literal["zero", "float16"]
 

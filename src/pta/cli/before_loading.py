@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from pta.classifier import ZeroShotClassifier
 from pta.cli.messages import detail, say
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.modality import Modality
 from pta.encoders import Encoder, check_model, load_encoder
-from pta.modality import Modality
 from pta.prompts import build_classifier, class_texts, default_cache, load_descriptions, load_templates
 
 

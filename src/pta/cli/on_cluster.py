@@ -12,7 +12,6 @@ from typing import Any
 from pta.adapters import Adapter, create_adapter, load_adapter, needs_model
 from pta.adapters.state_file import require_saved_for
 from pta.claims import sole_writer, sole_writers
-from pta.classifier import ZeroShotClassifier
 from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.class_list import read_classes
 from pta.cli.messages import say
@@ -28,6 +27,7 @@ from pta.cluster.run_folder import ABOUT
 from pta.cluster.scanning import require_summable
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder, is_remote
+from pta.core.classifier import ZeroShotClassifier
 from pta.errors import InvalidParameter
 from pta.files import write_atomically
 from pta.folders import make_folder

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pta.core.plain import plain_tensor
+from pta.core.samples import Samples
 from pta.errors import InvalidSamples, shown
-from pta.plain import plain_tensor
-from pta.samples import Samples
 
 USUAL_SIZE = 65_536
 _LARGEST_NUMBER = 2**53

@@ -10,8 +10,8 @@ from pta.cluster.block import Block
 from pta.cluster.repair import EPSILON
 from pta.cluster.replay import at_state
 from pta.cluster.summary import State, Summary
+from pta.core.samples import Samples
 from pta.engines.chunk import contraction_by_chunk
-from pta.samples import Samples
 
 _AT_ONCE = 128
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pta.classifier import ZeroShotClassifier
 from pta.cluster.feature_block import EncodeBlock, EncodedBlock, Encoding, Model
 from pta.cluster.label_block import Failed
 from pta.cluster.listing import Listing
 from pta.cluster.pool import Pool, Told
 from pta.cluster.run_folder import RunFolder
 from pta.cluster.storage import Folder
+from pta.core.classifier import ZeroShotClassifier
 from pta.encoders import Encoder
 from pta.errors import UnreadableSample
 from pta.inference.encoding import OnError, unless_skipped

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
 from pta.cluster.block import Block
 from pta.cluster.label_block import Failed
 from pta.cluster.listing import read_rows
 from pta.cluster.storage import Folder
+from pta.core.classifier import ZeroShotClassifier
 from pta.datasets.features import STORED_AS
 from pta.encoders import load_encoder
 from pta.errors import StateMismatch, UnreadableFile, naming

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pta.adapters.adapter import Adapter
-from pta.classifier import ZeroShotClassifier
 from pta.cluster.driver import remark_on_rounds
 from pta.cluster.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.extraction import Extraction
@@ -21,6 +20,7 @@ from pta.cluster.run_folder import ABOUT, RunFolder, read_run, run_id
 from pta.cluster.scanning import require_summable
 from pta.cluster.storage import Folder
 from pta.cluster.streams import AnswerStreams, Streams
+from pta.core.classifier import ZeroShotClassifier
 from pta.encoders import Encoder
 from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.files import unpack_tensors

@@ -15,12 +15,12 @@ from pta.adapters.adapter import Adapter
 from pta.adapters.pta import PTA
 from pta.cluster.block import Block
 from pta.cluster.summary import State, Summary
+from pta.core.plain import plain_number
+from pta.core.samples import Samples
 from pta.engines import advance
 from pta.engines.prototypes import Prototypes
 from pta.engines.touches import Touches
 from pta.errors import InvalidParameter, shown
-from pta.plain import plain_number
-from pta.samples import Samples
 
 EPSILON = 1e-6
 _AT_ONCE = 256

@@ -12,8 +12,8 @@ from pta.adapters.state_file import Snapshot
 from pta.cluster.block import Block
 from pta.cluster.prototype_blocks import AT_ONCE
 from pta.cluster.summary import State, Summary
+from pta.core.samples import Samples
 from pta.errors import StateMismatch
-from pta.samples import Samples
 
 AnyAdapter = TypeVar("AnyAdapter", bound=Adapter)
 

@@ -6,11 +6,11 @@ from itertools import groupby
 from typing import Any
 
 from pta.adapters import create_adapter, needs_model
-from pta.classifier import ZeroShotClassifier
 from pta.cluster.feature_block import Model, block_name
 from pta.cluster.label_block import Failed, Labelled, Said, labelled, write_labels
 from pta.cluster.listing import Rows, read_rows
 from pta.cluster.storage import Folder
+from pta.core.classifier import ZeroShotClassifier
 from pta.inference.answers import answers_from
 from pta.inference.encoding import OnError, encode_files, samples_of
 from pta.inference.reading import Reading

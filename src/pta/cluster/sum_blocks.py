@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pta.adapters.wpta import WPTA, Sums
 from pta.cluster.block import Block
 from pta.cluster.summary import Group, Part, State, Summary
-from pta.samples import Samples
+from pta.core.samples import Samples
 
 
 @dataclass(frozen=True)

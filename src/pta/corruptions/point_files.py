@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.claims import sole_writer
+from pta.core.parameters import require_count, require_seed
 from pta.corruptions.points import EVERY, Points, corrupt_as_published, corrupt_points, corruptible
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming
 from pta.files import as_path, exists
 from pta.folders import make_folder
-from pta.parameters import require_count, require_seed
 from pta.points.cloud import Cloud
 from pta.points.h5 import StoredClouds, read_h5, write_h5
 from pta.points.shapes import FEWEST_POINTS, MOST_ROWS

@@ -14,8 +14,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.parameters import require_count, require_seed
 from pta.errors import naming
-from pta.parameters import require_count, require_seed
 from pta.points.cloud import Cloud, as_cloud, normalised
 from pta.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, corrupted_size, require_corruption
 

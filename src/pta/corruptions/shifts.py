@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
+from pta.core.parameters import require_seed, require_text
 from pta.errors import InvalidParameter, nearest, shown
-from pta.parameters import require_seed, require_text
 
 Images = npt.NDArray[np.uint8]
 Random = np.random.Generator

@@ -7,11 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from pta.core.modality import CLOUDS, IMAGES, Modality
+from pta.core.parameters import require_text
 from pta.datasets.sample_set import ListedSample, SampleFile
 from pta.errors import InvalidParameter, nearest
 from pta.files import packaged_json
-from pta.modality import CLOUDS, IMAGES, Modality
-from pta.parameters import require_text
 from pta.points.corrupted_sizes import corrupted_size
 
 CLEAN = "clean"

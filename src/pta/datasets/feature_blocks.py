@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from pta.core.memory import require_memory
 from pta.errors import UnreadableFile
 from pta.files import exists, read_json, read_tensors, understanding
-from pta.memory import require_memory
 
 _ABOUT = "about.json"
 

@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.memory import require_unpackable
+from pta.core.plain import plain_number, plain_tensor
+from pta.core.samples import Samples
 from pta.datasets.feature_blocks import is_feature_folder, read_blocks
 from pta.errors import InvalidClassifier, InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
 from pta.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
-from pta.memory import require_unpackable
-from pta.plain import plain_number, plain_tensor
-from pta.samples import Samples
 
 _REQUIRED = ("image_features", "text_features", "classnames")
 _OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels", "paths")

@@ -13,11 +13,11 @@ from itertools import chain
 from pathlib import Path
 from posixpath import normpath, splitext
 
+from pta.core.parameters import require_count
 from pta.datasets.sample_set import SampleFile, SampleReference, SampleSet
 from pta.datasets.trees import sample_files
 from pta.errors import UnreadableFile, UnreadableSample
 from pta.files import as_path
-from pta.parameters import require_count
 
 USUAL_COUNT = 63  # of a sample, as DiffTPT takes them
 _MOST = 1024

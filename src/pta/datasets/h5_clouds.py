@@ -10,11 +10,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from pta.core.modality import CLOUDS
 from pta.datasets.sample_set import SampleFile, SampleSet
 from pta.errors import UnreadableFile
 from pta.files import read_text
 from pta.limits import USUAL_LIMITS
-from pta.modality import CLOUDS
 from pta.points.h5 import read_h5
 
 _NAMES = "shape_names.txt"

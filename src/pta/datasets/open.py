@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pta.core.modality import IMAGES, Modality
+from pta.core.parameters import require_texts
 from pta.datasets.catalogue import Entry, Listing, catalogue, find_entry, is_catalogued
 from pta.datasets.csv_list import open_csv
 from pta.datasets.h5_clouds import open_h5
@@ -15,8 +17,6 @@ from pta.datasets.sample_set import SampleSet
 from pta.datasets.webdataset import is_shards, open_shards
 from pta.errors import InvalidParameter, UnreadableFile, nearest
 from pta.files import as_path, exists
-from pta.modality import IMAGES, Modality
-from pta.parameters import require_texts
 
 
 def open_samples(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from pta.core.modality import IMAGES, Modality
 from pta.datasets.class_index import ClassIndex
 from pta.datasets.sample_set import SampleFile, SampleSet
 from pta.datasets.trees import sample_files, sub_folders
 from pta.errors import UnreadableFile
-from pta.modality import IMAGES, Modality
 
 
 def open_folder(folder: Path, class_names: Sequence[str] | None = None, modality: Modality = IMAGES) -> SampleSet:

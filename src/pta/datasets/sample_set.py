@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.modality import IMAGES, Modality
 from pta.errors import InvalidSamples, UnreadableSample, reason
 from pta.files import read_sample, require_short
 from pta.limits import USUAL_LIMITS
-from pta.modality import IMAGES, Modality
 
 
 class SampleReference(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from pathlib import Path
 
+from pta.core.modality import IMAGES, Modality
 from pta.errors import UnreadableFile, reason
-from pta.modality import IMAGES, Modality
 from pta.refused_places import is_unread_photo, left_out
 
 _MOST_ENTRIES = 2**24  # files and folders; ImageNet-21k has 13 million

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from pta.core.parameters import require_count, require_seed
+from pta.core.samples import Samples
 from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.datasets.features import FeatureFile
@@ -16,9 +18,7 @@ from pta.demo.result import DemoResult
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.stream_run import Run
-from pta.parameters import require_count, require_seed
 from pta.prompts import build_classifier
-from pta.samples import Samples
 
 Encoded = TypeVar("Encoded")
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
+from pta.core.towers import attention
 from pta.encoders.clip_state import State, count_in, heads_of, shape_of
-from pta.towers import attention
 
 
 class Attention(nn.Module):

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from pta.core.modality import CLOUDS
+from pta.core.plain import require_plain
 from pta.encoders.encoder import Encoder, Raw, by_shape, content_of
 from pta.errors import InvalidSamples, UnreadableSample, naming
-from pta.modality import CLOUDS
-from pta.plain import require_plain
 from pta.points.cloud import as_cloud
 from pta.points.reading import read_cloud
 

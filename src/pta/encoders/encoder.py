@@ -14,16 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pta.core.modality import Modality
+from pta.core.parameters import require_texts
+from pta.core.plain import require_plain
+from pta.core.towers import ImageTower, Model, PromptTower
 from pta.encoders.causal_prompts import CausalPrompts
 from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableSample
 from pta.files import read_sample, require_short
 from pta.limits import USUAL_LIMITS, Limits
-from pta.modality import Modality
-from pta.parameters import require_texts
-from pta.plain import require_plain
 from pta.refused_places import require_place_with_samples
-from pta.towers import ImageTower, Model, PromptTower
 
 RECIPE = 1
 """Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""

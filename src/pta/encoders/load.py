@@ -13,14 +13,14 @@ from pkgutil import resolve_name
 
 import torch
 
+from pta.core.modality import CLOUDS, IMAGES, Modality
+from pta.core.parameters import require_text
+from pta.core.plugins import load_plugin, plugin_names
 from pta.encoders.embedded import EmbeddedEncoder
 from pta.encoders.embedded_points import EmbeddedPointsEncoder
 from pta.encoders.encoder import Encoder
 from pta.encoders.packaged import PackagedEncoder
 from pta.errors import InvalidParameter, UnavailableModel, nearest
-from pta.modality import CLOUDS, IMAGES, Modality
-from pta.parameters import require_text
-from pta.plugins import load_plugin, plugin_names
 
 DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pta.core.memory import require_memory
 from pta.encoders.inert_pickle import Inert, read_pickle
 from pta.encoders.stored_tensors import StoredTensor, state_dict_in
 from pta.errors import PtaError, UnreadableFile, naming, shown
 from pta.files import existing_file, read_exactly, read_tensors
-from pta.memory import require_memory
 
 _ZIP, _PICKLE = b"PK\3\4", b"\x80"  # how files begin
 _LARGEST_PICKLE = 64 * 2**20

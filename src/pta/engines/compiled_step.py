@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.host_readable import is_host_readable
+from pta.core.plain import plain_tensor
+from pta.core.samples import Samples
 from pta.engines import numba_is_installed
 from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.errors import InvalidSamples
-from pta.host_readable import is_host_readable
-from pta.plain import plain_tensor
-from pta.samples import Samples
 
 
 class CompiledStep:

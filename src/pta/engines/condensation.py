@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pta.core.towers import TokenBlock
 from pta.errors import InvalidParameter
-from pta.towers import TokenBlock
 
 _CENTRES = 4
 

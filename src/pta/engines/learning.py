@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
 from pta.engines import advance, runs_on_gpu
 from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pta import engines
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
 
 _FAST, _SLOW, _FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
 _START = 10  # samples that 1/C counts in the mean over the stream

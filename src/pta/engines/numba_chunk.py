@@ -7,7 +7,7 @@ vectors are changed in place and stay in the processor's cache.
 import numpy as np
 from torch import Tensor
 
-from pta.compiled import compiled
+from pta.core.compiled import compiled
 from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.engines.touches import Touches

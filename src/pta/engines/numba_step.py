@@ -5,10 +5,10 @@ The rule is that of `step.py`. Only what is added up in `_products` and `_mix` m
 
 import numpy as np
 
-from pta.compiled import compiled
+from pta.core.compiled import compiled
+from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
 from pta.engines.rule import SMALLEST_DECAY
 from pta.engines.touches import DOUBT
-from pta.samples import LARGEST_NORM, SMALLEST_NORM
 
 _LOWEST_LOG_DECAY = np.log(SMALLEST_DECAY)
 _SHORTEST, _LONGEST = 2 * SMALLEST_NORM, LARGEST_NORM / 2  # nearer to the bounds, `Samples.of` decides

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pta.core.towers import PromptTower
 from pta.engines.recorded import recorded
-from pta.towers import PromptTower
 
 PartGradient = Callable[[Tensor, Tensor], Tensor]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta.parameters import Order
+from pta.core.parameters import Order
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.parameters import Order, choice, learning_order, number, switch
+from pta.core.parameters import Order, choice, learning_order, number, switch
 
 Anchor = Literal["recursive", "fixed"]
 Weight = Literal["saturating", "raw"]

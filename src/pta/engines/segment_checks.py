@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pta.core.plain import require_plain
+from pta.core.samples import LONGEST_MEAN, SMALLEST_NORM
 from pta.engines.affine import AffineMap, AnchoredMap
 from pta.engines.rule import Rule
 from pta.engines.touches import Touches
 from pta.errors import StateMismatch, shown
-from pta.plain import require_plain
-from pta.samples import LONGEST_MEAN, SMALLEST_NORM
 
 _MOST_SAMPLES = 2**53
 _LARGEST_SIDE = 2**31

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, normalize
 
-from pta.samples import SMALLEST_NORM
+from pta.core.samples import SMALLEST_NORM
 
 # Per dimension of a unit feature. Real ones are a million times larger; where a batch does not vary at all (a single
 # sample, copies of one) the Gaussians would have no width.

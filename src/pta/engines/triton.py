@@ -14,7 +14,7 @@ import triton
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
 from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.engines.triton_kernels import follow, score_rested, step

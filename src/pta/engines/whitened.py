@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from pta import engines
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.host_readable import is_host_readable
 from pta.engines.within_class import inverse_by_products
-from pta.host_readable import is_host_readable
 
 SHORTEST = 1e-20  # squared; what is shorter is mostly rounding, and counts as so long
 

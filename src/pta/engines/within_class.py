@@ -7,7 +7,7 @@ that are far apart, so that float32 would lose S among the sums.
 import torch
 from torch import Tensor
 
-from pta.samples import LONGEST_MEAN
+from pta.core.samples import LONGEST_MEAN
 
 _ROUNDING = 1e-11  # of sums, per sample
 _BLOCK = 64  # rows of a symmetric product that are computed at once, up to the diagonal

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta import engines
-from pta.classifier import ZeroShotClassifier
-from pta.samples import Samples
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.samples import Samples
 
 _NUMBERS_AT_ONCE = 2**22  # 32 MiB in float64, of which a method holds a few
 _MOST_AT_ONCE = 1024

@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 from pta.adapters import Origin, adapter_class, needs_model
+from pta.core.parameters import require_seed, require_seeds
+from pta.core.towers import Model
 from pta.datasets.features import FeatureFile
 from pta.evaluation.evaluate import OnBatch, evaluate
 from pta.evaluation.machine import hardware
@@ -13,8 +15,6 @@ from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import method_version
-from pta.parameters import require_seed, require_seeds
-from pta.towers import Model
 
 Inputs = dict[str, Any]
 

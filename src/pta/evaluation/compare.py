@@ -14,11 +14,11 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.parameters import require_count, require_number
 from pta.errors import InvalidSamples
 from pta.evaluation.contenders import Contender, names
 from pta.evaluation.number_text import number, with_minus
 from pta.evaluation.record import Record
-from pta.parameters import require_count, require_number
 
 _DRAWS_AT_ONCE = 2**22
 _DIGITS = 12  # of a mean: thirds do not add up exactly, and the last bits must not decide on which side of 0 it is

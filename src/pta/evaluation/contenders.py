@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.parameters import require_mapping
 from pta.errors import InvalidParameter
-from pta.parameters import require_mapping
 
 BySeed = dict[int, NDArray[np.bool_]]
 

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from pta.adapters import adapter_class, create_adapter, needs_model
+from pta.core.parameters import check_given
+from pta.core.plain import plain_list
+from pta.core.towers import Model
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Evaluation, Record
 from pta.evaluation.stream import Stream
 from pta.evaluation.stream_run import run_stream
-from pta.parameters import check_given
-from pta.plain import plain_list
 from pta.streams import iid
-from pta.towers import Model
 
 OnBatch = Callable[[str, int, int], None]
 """Called with method, seed and number of samples after each batch."""

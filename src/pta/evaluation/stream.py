@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pta import streams
+from pta.core.parameters import require_count, require_switch
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, nearest, shown
-from pta.parameters import require_count, require_switch
 
 KINDS = ("iid", "dirichlet", "separate", "poisoned")
 

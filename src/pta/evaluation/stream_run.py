@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.adapters.adapter import Adapter
+from pta.core.samples import Samples
 from pta.errors import InvalidParameter
 from pta.evaluation.metrics import accuracy
-from pta.samples import Samples
 from pta.streams import kept, require_order
 
 Labels = NDArray[np.int64]

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from pta.adapters import create_adapter, needs_model
+from pta.core.parameters import require_mapping, require_seeds
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, naming, shown
 from pta.evaluation.cached_evaluation import evaluate_once
@@ -19,7 +20,6 @@ from pta.evaluation.evaluate import OnBatch
 from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
-from pta.parameters import require_mapping, require_seeds
 from pta.safe_text import csv_cell
 
 Setting = dict[str, Any]

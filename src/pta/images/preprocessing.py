@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from pta.core.plain import plain_tensor
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, shown
-from pta.plain import plain_tensor
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from pta.core.modality import IMAGES, Modality
 from pta.encoders import Encoder, ImageEncoder
 from pta.encoders.encoder import Prepare, Raw, content_of
 from pta.encoders.image_encoder import PicturePreparer
@@ -23,7 +24,6 @@ from pta.images.ragged import resize_ragged
 from pta.inference.encoder_program import ON_DEVICE
 from pta.inference.reading import Decode, Reading
 from pta.limits import Limits
-from pta.modality import IMAGES, Modality
 
 PILLOW = "pillow"
 _MOST_HANDED_ON = 2**20  # pixels

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pta.core.samples import SMALLEST_NORM, Samples
 from pta.datasets.sample_set import SampleReference
 from pta.encoders import Encoder, ImageEncoder
 from pta.encoders.encoder import Prepare, Raw, by_shape
@@ -23,7 +24,6 @@ from pta.inference.encoder_program import EncoderProgram
 from pta.inference.feed import Prepared, default_workers, prepare_in_batches
 from pta.inference.reading import Reading
 from pta.inference.stages import in_stages
-from pta.samples import SMALLEST_NORM, Samples
 
 OnError = Literal["stop", "skip"]
 

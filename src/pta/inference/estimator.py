@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.adapters import create_adapter
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.plain import plain_tensor
+from pta.core.samples import Samples
 from pta.errors import InvalidClassifier, InvalidParameter, MissingPackage, how_to_install
-from pta.plain import plain_tensor
-from pta.samples import Samples
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin

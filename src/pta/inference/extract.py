@@ -19,7 +19,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 from pta.claims import sole_writer
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.modality import Modality
+from pta.core.parameters import require_choice, require_count, require_mapping
 from pta.datasets.features import STORED_AS, read_about
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
@@ -30,8 +32,6 @@ from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram, can_be_
 from pta.inference.encoding import OnError, encode_files, unless_skipped
 from pta.inference.reading import Reading
 from pta.inference.shards import Shards, discard_shards, open_shards
-from pta.modality import Modality
-from pta.parameters import require_choice, require_count, require_mapping
 
 _MEANS = ("decoder", "compiled")  # inputs that the user can change with an option
 _IN_HALF = ("views", "patches", "generated")  # of which only directions count

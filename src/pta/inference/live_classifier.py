@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from pta.adapters import Adapter, create_adapter, load_adapter
+from pta.core.parameters import require_count, require_number, require_switch, require_texts
+from pta.core.plain import plain_list
+from pta.core.samples import Samples
 from pta.encoders import Encoder, load_encoder
 from pta.errors import InvalidParameter, nearest, shown
 from pta.files import as_path
@@ -17,10 +20,7 @@ from pta.inference.encoder_program import EncoderProgram
 from pta.inference.encoding import encode_prepared, samples_of
 from pta.inference.reading import Decode, Reading, Views
 from pta.limits import USUAL_LIMITS, Limits
-from pta.parameters import require_count, require_number, require_switch, require_texts
-from pta.plain import plain_list
 from pta.prompts import build_classifier, default_cache, load_templates
-from pta.samples import Samples
 
 MOST_ANSWERS = 2**20
 

@@ -17,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pta.core.modality import IMAGES, Modality
+from pta.core.parameters import require_text, require_texts
+from pta.core.plugins import load_plugin
 from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.datasets.open import open_samples
@@ -25,9 +28,6 @@ from pta.errors import InvalidParameter, UnreadableFile
 from pta.files import as_path
 from pta.inference import point_shapes
 from pta.limits import USUAL_LIMITS
-from pta.modality import IMAGES, Modality
-from pta.parameters import require_text, require_texts
-from pta.plugins import load_plugin
 from pta.refused_places import require_place_with_samples
 
 GROUP = "pta.sources"

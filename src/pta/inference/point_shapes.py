@@ -11,6 +11,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.modality import CLOUDS
+from pta.core.parameters import require_text, require_texts
 from pta.corruptions.points import Points, corrupt_points
 from pta.datasets.furniture import load_furniture_test
 from pta.datasets.h5_clouds import StoredCloud
@@ -18,8 +20,6 @@ from pta.datasets.labelled_clouds import LabelledClouds
 from pta.datasets.sample_set import SampleSet
 from pta.datasets.shapes import draw_clouds
 from pta.errors import InvalidParameter, nearest
-from pta.modality import CLOUDS
-from pta.parameters import require_text, require_texts
 from pta.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
 
 NAME = "point_shapes"

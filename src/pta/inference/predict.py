@@ -8,6 +8,7 @@ from typing import get_args
 
 import torch
 
+from pta.core.parameters import require_choice, require_count
 from pta.datasets.sample_set import SampleReference
 from pta.errors import PtaError
 from pta.inference.answers import Answers
@@ -16,7 +17,6 @@ from pta.inference.encoder_program import EncoderProgram
 from pta.inference.encoding import Encoded, OnError, encode_files, samples_of
 from pta.inference.live_classifier import MOST_ANSWERS, Classifier
 from pta.inference.reading import Reading
-from pta.parameters import require_choice, require_count
 
 
 @dataclass(frozen=True)

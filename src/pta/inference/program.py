@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from pta.adapters.adapter import Adapter
+from pta.core.parameters import require_count
+from pta.core.samples import Samples
 from pta.encoders import ImageEncoder
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.images import DevicePreprocessing
@@ -25,8 +27,6 @@ from pta.inference.downloads import Download
 from pta.inference.recordable import is_recordable
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
-from pta.parameters import require_count
-from pta.samples import Samples
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 

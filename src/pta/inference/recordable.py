@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pta.adapters.adapter import Adapter
-from pta.samples import Samples
+from pta.core.samples import Samples
 
 _GIVEN = {"features": 1, "views": 64, "patches": 196}  # of a sample
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pta.core.modality import CLOUDS, IMAGES, Modality
+from pta.core.parameters import require_switch, require_texts
 from pta.datasets.h5_clouds import read_clouds
 from pta.datasets.sample_set import ListedSample, SampleFile, SampleReference
 from pta.datasets.trees import sample_files
@@ -14,8 +16,6 @@ from pta.errors import InvalidParameter, UnreadableFile, shown
 from pta.files import as_path, exists
 from pta.images.frames import split_frames
 from pta.limits import USUAL_LIMITS, Limits
-from pta.modality import CLOUDS, IMAGES, Modality
-from pta.parameters import require_switch, require_texts
 from pta.refused_places import require_place_with_samples
 
 _STDIN = "-"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from pta.core.parameters import require_text
 from pta.datasets.catalogue import find_entry
 from pta.datasets.features import load_features
 from pta.datasets.layouts import missing_places
@@ -14,7 +15,6 @@ from pta.errors import InvalidParameter, PtaError, nearest
 from pta.files import packaged_json
 from pta.inference.extract import extract
 from pta.inference.reading import Reading
-from pta.parameters import require_text
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 
 NOTHING_MEASURED = "no dataset could be measured in {}; check them with pta datasets check"

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pta.core.plain import plain_tensor
 from pta.errors import InvalidSamples
-from pta.plain import plain_tensor
 from pta.points.shapes import FEWEST_POINTS, require_few, require_finite
 
 Cloud = NDArray[np.float32]

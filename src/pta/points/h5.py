@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.memory import require_unpackable
 from pta.errors import MissingPackage, UnreadableFile, how_to_install
 from pta.files import existing_file, understanding, write_atomically
-from pta.memory import require_unpackable
 
 _LARGEST_CHUNK = 256 * 2**20  # bytes, of which a whole one is read for a single number
 _BUILT_IN_FILTERS = frozenset((1, 2, 3, 32000))  # deflate, shuffle, checksum, lzf; HDF5 loads others from libraries

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pta.core.plain import FLOATS
 from pta.errors import InvalidParameter, InvalidSamples, shown
-from pta.plain import FLOATS
 
 FEWEST_POINTS = 8  # of a cloud
 MOST_ROWS = 2**20

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import torch
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.modality import CLOUDS
 from pta.datasets.features import FeatureFile, load_features
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder, find_device, load_encoder
@@ -18,7 +19,6 @@ from pta.inference.encoding import OnError
 from pta.inference.extract import extract
 from pta.inference.open_source import open_source
 from pta.inference.reading import Decode, Reading, Views
-from pta.modality import CLOUDS
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.reproduction.profile import kind_of
 from pta.views import Mode, confident_mean

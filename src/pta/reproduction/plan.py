@@ -9,9 +9,9 @@ from typing import Any
 
 from pta.adapters import adapter_class, needs_of_samples
 from pta.adapters.presets import load_preset, require_preset
+from pta.core.parameters import check_given
 from pta.errors import InvalidParameter, naming
 from pta.evaluation.stream import Stream
-from pta.parameters import check_given
 from pta.prompts import load_templates
 from pta.reproduction.declaration import SPEED_METRICS, Column, Experiment, Row, require_different, require_known
 from pta.reproduction.profile import Profile, kind_of, load_profile

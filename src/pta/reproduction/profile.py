@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 
+from pta.core.parameters import require_count
 from pta.datasets.catalogue import is_catalogued
 from pta.datasets.features import FeatureFile
 from pta.errors import InvalidParameter
-from pta.parameters import require_count
 from pta.reproduction.declaration import MOST_SEEDS, require_known
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.adapters import adapter_class, create_adapter
+from pta.core.samples import Samples
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import SampleSet
 from pta.encoders import Encoder
@@ -26,7 +27,6 @@ from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Record
 from pta.evaluation.stream import Stream
 from pta.inference.reading import Views
-from pta.samples import Samples
 
 ROUNDS, TIMED = 5, 100  # images in all rounds together
 _BATCH = 256

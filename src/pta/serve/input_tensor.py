@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
 from pta.errors import shown
-from pta.samples import LARGEST_NORM, SMALLEST_NORM
 from pta.serve.bytes_tensor import split_elements
 from pta.serve.refusals import Refused
 from pta.serve.served import Shape

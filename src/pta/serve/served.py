@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pta.adapters import Adapter, create_adapter
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
 from pta.encoders import Encoder
 from pta.engines import Rule
 from pta.errors import InvalidParameter

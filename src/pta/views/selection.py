@@ -5,11 +5,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pta.classifier import ZeroShotClassifier
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.plain import plain_number
+from pta.core.samples import Samples
 from pta.engines.view_entropy import by_entropy, number_kept
 from pta.errors import InvalidParameter, InvalidSamples, shown
-from pta.plain import plain_number
-from pta.samples import Samples
 
 _LOGITS_AT_ONCE = 2**24  # bounds memory, changes no result
 

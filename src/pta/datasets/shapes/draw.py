@@ -6,6 +6,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 
+from pta.core.parameters import require_count, require_seed
 from pta.datasets.labelled_clouds import LabelledClouds
 from pta.datasets.shapes.living import person, plant
 from pta.datasets.shapes.rooms import cabinet, door, lamp, shelf, table, window
@@ -13,7 +14,6 @@ from pta.datasets.shapes.seats import armchair, bed, bench, chair, sofa, stool
 from pta.datasets.shapes.things import bottle, cup, hammer, ladder, monitor, tent, umbrella
 from pta.datasets.shapes.vehicles import bike, boat, car, plane, rocket
 from pta.errors import InvalidParameter, shown
-from pta.parameters import require_count, require_seed
 from pta.points.cloud import Cloud, as_cloud
 from pta.points.mesh import Mesh
 from pta.points.solids import joined, moved

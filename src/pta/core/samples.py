@@ -7,9 +7,9 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from pta.core.host_readable import is_host_readable
+from pta.core.plain import FLOATS, plain_tensor
 from pta.errors import InvalidSamples, nearest, shown
-from pta.host_readable import is_host_readable
-from pta.plain import FLOATS, plain_tensor
 
 _ROWS_AT_ONCE = 4096  # bounds memory, changes no result
 SMALLEST_NORM = 1e-6  # a shorter row has no direction that float32 could hold

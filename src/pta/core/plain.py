@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pta.core.memory import available_memory
 from pta.errors import PtaError, first_line
-from pta.memory import available_memory
 
 _INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pta.core.plain import require_plain
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.plain import require_plain
 
 
 @dataclass(frozen=True)

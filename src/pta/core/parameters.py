@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal, get_args
 
+from pta.core.plain import plain_number
 from pta.errors import InvalidParameter, nearest, shown
-from pta.plain import plain_number
 
 Order = Literal["update-first", "predict-first"]
 """Learn a sample before it is scored, or after."""

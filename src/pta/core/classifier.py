@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pta.core.plain import plain_list, plain_number, plain_tensor
 from pta.errors import InvalidClassifier, first_line, shown
-from pta.plain import plain_list, plain_number, plain_tensor
 
 _LARGEST = 1e4  # of scale and bias; logits then stay far below the limit of float32
 _OF_MODERATE_SIZE = 1e15  # squares of entries between its inverse and it fit into float32

@@ -1,0 +1,1 @@
+"""What everything else is made of: classifier, samples, parameters, towers. Constructors check; no files."""
