@@ -24,8 +24,8 @@ from pta.cluster.prediction import FeatureFolder, predict_blocks
 from pta.cluster.ray_pool import RayPool, connected
 from pta.cluster.run_folder import RunFolder
 from pta.cluster.storage import Folder
+from pta.door.files import packed_in_order
 from pta.evaluation.machine import hardware
-from pta.files import packed_in_order
 
 CLASSES, DIM, BLOCKS = 1000, 512, 16
 

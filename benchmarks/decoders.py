@@ -19,14 +19,14 @@ from PIL import Image
 from random_clip import random_state
 from result_file import RESULTS, Row, write
 
+from pta.door.images import decode_image
+from pta.door.images.baseline import BaselineJpeg
+from pta.door.images.batch_decoder import BatchDecoder
+from pta.door.images.decoders import installed_decoders
+from pta.door.images.ragged import resize_ragged
 from pta.encoders import Encoder
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.evaluation.machine import hardware
-from pta.images import decode_image
-from pta.images.baseline import BaselineJpeg
-from pta.images.batch_decoder import BatchDecoder
-from pta.images.decoders import installed_decoders
-from pta.images.ragged import resize_ragged
 
 DEVICE = torch.device("cuda")
 BATCH, COMPARED, ROUNDS = 256, 64, 7

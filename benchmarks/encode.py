@@ -22,13 +22,13 @@ from PIL import Image
 from result_file import RESULTS, Row, write
 
 from pta.datasets.sample_set import SampleFile
+from pta.door.files import read_sample
+from pta.door.images import decode_image
 from pta.encoders import EmbeddedEncoder, Encoder
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.encoders.image_encoder import FAST_MARGIN
 from pta.encoders.state_dict_layouts import in_openai_layout
 from pta.evaluation.machine import hardware
-from pta.files import read_sample
-from pta.images import decode_image
 from pta.inference.encoder_program import EncoderProgram
 from pta.inference.encoding import encode_files
 from pta.inference.reading import Reading

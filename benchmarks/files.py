@@ -38,10 +38,10 @@ from torch import Tensor
 
 from pta import Classifier
 from pta.datasets.sample_set import SampleFile, SampleSet
+from pta.door.images import decoders
 from pta.encoders import ImageEncoder
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.evaluation.machine import hardware
-from pta.images import decoders
 from pta.inference import encoder_program
 from pta.inference.decoding import open_decoding
 from pta.inference.encoder_program import EncoderProgram

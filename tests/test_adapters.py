@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 import pta
 from pta.adapters.checks import _Stream
 from pta.adapters.toy_model import ToyModel
+from pta.door.files import load_tensors, save_tensors
 from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
-from pta.files import load_tensors, save_tensors
 
 
 @pytest.fixture

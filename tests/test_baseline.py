@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from photos import encoded, smooth
 from PIL import Image
 
+from pta.door.images import decode_image
+from pta.door.images.baseline import baseline_jpeg
 from pta.errors import UnreadableSample
-from pta.images import decode_image
-from pta.images.baseline import baseline_jpeg
 
 EXIF = Image.Exif()
 EXIF[0x0112] = 6  # turned by a quarter

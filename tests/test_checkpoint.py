@@ -9,12 +9,12 @@ from hostile_archives import Trap
 from openai_checkpoints import random_state, random_transformers_clip, write_openai_archive
 from safetensors.torch import save_file
 
+from pta.door.images import Preprocessing
 from pta.encoders import load_encoder
 from pta.encoders.checkpoint import load_checkpoint
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.encoders.clip_settings import settings_beside
 from pta.errors import InvalidParameter, PtaError, UnavailableModel, UnreadableFile
-from pta.images import Preprocessing
 
 TEXT_TOWER = ("text_projection", "positional_embedding", "token_embedding", "transformer", "ln_final")
 OPEN_CLIP = {"model_cfg": {"embed_dim": 32, "vision_cfg": {"layers": 2}, "text_cfg": {"width": 64, "heads": 1}}}

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pta.claims import sole_writer
+from pta.door.claims import sole_writer
+from pta.door.files import write_atomically
+from pta.door.locks import claimed
 from pta.errors import FileInUse, PtaError
-from pta.files import write_atomically
-from pta.locks import claimed
 
 HOLD = """
 import sys
-from pta.claims import sole_writer
+from pta.door.claims import sole_writer
 with sole_writer(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.readline()

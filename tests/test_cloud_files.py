@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 
+from pta.door.points.cloud import normalised
+from pta.door.points.mesh import Mesh
+from pta.door.points.reading import read_cloud
+from pta.door.points.shapes import MOST_ROWS
 from pta.errors import UnreadableSample
-from pta.points.cloud import normalised
-from pta.points.mesh import Mesh
-from pta.points.reading import read_cloud
-from pta.points.shapes import MOST_ROWS
 
 POINTS = np.random.default_rng(2).uniform(-5, 7, (20, 3)).astype(np.float32)
 TETRAHEDRON = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1.0]])
@@ -272,7 +272,7 @@ def test_pickles_and_wrong_sizes_in_arrays_are_refused_and_nothing_runs(tmp_path
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(monkeypatch):
     bomb = npz(points=np.zeros((MOST_ROWS + 1000, 3)))
     assert len(bomb) < 200_000
-    monkeypatch.setattr("pta.points.reading.read_npy", lambda *_: pytest.fail("unpacked"))
+    monkeypatch.setattr("pta.door.points.reading.read_npy", lambda *_: pytest.fail("unpacked"))
     assert f"more than {MOST_ROWS:,} points are not read" in refusal(read_cloud, bomb)
 
 

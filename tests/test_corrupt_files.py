@@ -11,8 +11,8 @@ from refusals import refusal
 from pta.corruptions.point_files import corrupt_files
 from pta.corruptions.points import EVERY, corrupt_as_published, corrupt_points
 from pta.datasets import open_samples
+from pta.door.points.h5 import StoredClouds, read_h5, write_h5
 from pta.errors import FileInUse
-from pta.points.h5 import StoredClouds, read_h5, write_h5
 
 NAMES = ["clean.h5", *(f"{corruption}_{severity}.h5" for corruption, severity in EVERY)]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from pta.door.images import DevicePreprocessing, Preprocessing
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
-from pta.images import DevicePreprocessing, Preprocessing
 
 FILTERS = ["nearest", "bilinear", "bicubic", "lanczos"]
 

@@ -19,10 +19,10 @@ from torch.nn.functional import normalize
 
 import pta
 from pta.datasets.fashion import load_fashion_test
+from pta.door.files import save_tensors
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder, load_encoder
 from pta.encoders.training_nouns import training_nouns, unread_names
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableFile
-from pta.files import save_tensors
 from pta.prompts import DoubtfulClassNames, build_classifier
 
 TEXTS = ["a photo of a coat.", "bag", "the ankle boot that she wanted, seen from above"]

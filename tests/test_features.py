@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 
 from pta import PTA, TDA, PtaError, Segment, load_adapter
 from pta.datasets.features import load_features
+from pta.door.files import join_tensors, load_tensors, read_text
 from pta.errors import InvalidClassifier, InvalidSamples, UnreadableFile
-from pta.files import join_tensors, load_tensors, read_text
 
 OPTIONAL = {name: np.ones((6, 2, 4), np.float32) for name in ("view_features", "patch_features", "generated_features")}
 OPTIONAL["pixels"] = np.ones((6, 1, 2, 2), np.uint8)

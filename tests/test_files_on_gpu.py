@@ -7,8 +7,8 @@ from photos import write_photos
 
 import pta
 from pta.datasets.open import open_samples
+from pta.door.images.decoders import available_decoder
 from pta.encoders.clip_encoder import ClipEncoder
-from pta.images.decoders import available_decoder
 from pta.inference import encoder_program
 from pta.inference.extract import extract
 from pta.inference.predict import predict_stream

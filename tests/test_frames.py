@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from photos import encoded, noise
 
+from pta.door.images.frames import _Incoming, split_frames
 from pta.errors import UnreadableSample
-from pta.images.frames import _Incoming, split_frames
 
 
 def frame(seed, format, **how):

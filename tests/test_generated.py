@@ -12,12 +12,12 @@ from photos import noise, write_photos
 from pta.datasets.features import load_features, read_about
 from pta.datasets.generated import find_generated
 from pta.datasets.open import open_samples
+from pta.door.images import decode_image
+from pta.door.limits import Limits
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
-from pta.images import decode_image
 from pta.inference.extract import extract
 from pta.inference.reading import Reading, Views
-from pta.limits import Limits
 from pta.prompts import build_classifier
 
 COUNT = 3

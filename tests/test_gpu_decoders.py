@@ -7,10 +7,10 @@ from photos import encoded, smooth
 from test_baseline import UNUSUAL, USUAL
 from test_batch_decoder import decode, verdict
 
+from pta.door.images import Preprocessing, decode_image
+from pta.door.images.batch_decoder import BatchDecoder
+from pta.door.images.decoders import available_decoder
 from pta.encoders.clip_encoder import ClipEncoder
-from pta.images import Preprocessing, decode_image
-from pta.images.batch_decoder import BatchDecoder
-from pta.images.decoders import available_decoder
 
 DEVICE = torch.device("cuda")
 DECODER = available_decoder(DEVICE) if torch.cuda.is_available() else None

@@ -9,8 +9,8 @@ import torch
 from hostile_archives import CALLS, EXTENSION, before, harm_of, records_of, text, with_code, with_pickle, write_records
 from openai_checkpoints import random_state, write_openai_archive
 
+from pta.door.weights.weights import read_weights
 from pta.encoders.checkpoint import load_checkpoint
-from pta.encoders.weights import read_weights
 from pta.errors import PtaError
 
 

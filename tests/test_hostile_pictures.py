@@ -16,13 +16,13 @@ from photos import chunk, encoded, noise, png
 from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
 import pta
+from pta.door.images import decode_image
+from pta.door.images.bare import bare_image
+from pta.door.images.room import Room
+from pta.door.limits import USUAL_LIMITS, Limits
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, UnreadableSample
-from pta.images import decode_image
-from pta.images.bare import bare_image
-from pta.images.room import Room
 from pta.inference.reading import Reading
-from pta.limits import USUAL_LIMITS, Limits
 
 
 def jpeg_with(segments, image=None, **how):
@@ -255,7 +255,7 @@ def test_pictures_in_work_share_one_room():
 
 
 def test_a_picture_that_cannot_be_decoded_gives_its_room_back():
-    from pta.images.room import ROOM
+    from pta.door.images.room import ROOM
 
     broken = encoded(noise(300, 300))[:2000]
     with pytest.raises(UnreadableSample, match="cannot be decoded"):

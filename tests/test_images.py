@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from photos import encoded, smooth
 from PIL import Image
 
+from pta.door.files import read_sample
+from pta.door.images import CLIP_PREPROCESSING, Preprocessing, decode_image
 from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
-from pta.files import read_sample
-from pta.images import CLIP_PREPROCESSING, Preprocessing, decode_image
 
 
 def reference(image, size=224):

@@ -11,7 +11,7 @@ import pytest
 from effort import repeated
 from photos import write_classes, write_photos
 
-from pta.files import load_tensors
+from pta.door.files import load_tensors
 
 KILLS = int(os.environ.get("PTA_KILLS", repeated(20)))
 COUNT = 90

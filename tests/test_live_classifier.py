@@ -12,10 +12,10 @@ from PIL import Image
 import pta
 from pta.adapters import create_adapter
 from pta.core.samples import Samples
+from pta.door.files import load_tensors
 from pta.encoders import EmbeddedEncoder
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
-from pta.files import load_tensors
 from pta.inference.answers import answers_from
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading

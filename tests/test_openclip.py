@@ -18,10 +18,10 @@ from hostile_archives import Trap
 from refusals import refusal
 from safetensors.torch import save_file
 
+from pta.door.images import Preprocessing
 from pta.encoders import load_encoder
 from pta.encoders.openclip import OpenClipEncoder
 from pta.errors import UnavailableModel
-from pta.images import Preprocessing
 
 TEXTS = ["a photo of a cat", "A Dog!", "itap of a very small origami fox in a video game"]
 VISION = {"image_size": 32, "layers": 2, "width": 64, "head_width": 32, "patch_size": 16}

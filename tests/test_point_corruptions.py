@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pta.corruptions.points import corrupt_as_published, corrupt_points
+from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, corrupted_size
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, corrupted_size
 
 EVERY = list(product(CORRUPTIONS, SEVERITIES))
 FLOAT64 = {"jitter", "rotate", "add_global"}

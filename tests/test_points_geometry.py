@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from pta.door.points.farthest import farthest_points
+from pta.door.points.neighbours import nearest_by_product, nearest_points
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.points.farthest import farthest_points
-from pta.points.neighbours import nearest_by_product, nearest_points
 
 # Few different whole numbers make duplicates and ties, and their distances are exact in every precision.
 CLOUDS = st.tuples(st.integers(1, 4), st.integers(1, 20), st.just(3)).flatmap(
@@ -20,7 +20,7 @@ CLOUDS = st.tuples(st.integers(1, 4), st.integers(1, 20), st.just(3)).flatmap(
 )
 NEAREST = [nearest_points, nearest_by_product]
 if find_spec("numba"):
-    from pta.points.numba_neighbours import nearest_by_numba
+    from pta.door.points.numba_neighbours import nearest_by_numba
 
     NEAREST.append(nearest_by_numba)
 FORMS = [("deterministic", 1e-3), ("legacy", -1.0)]

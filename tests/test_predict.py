@@ -15,9 +15,9 @@ from photos import FASHION, write_classes, write_photos
 from PIL import Image
 
 import pta
-from pta.claims import sole_writer
 from pta.cli.class_list import read_classes
-from pta.files import load_tensors
+from pta.door.claims import sole_writer
+from pta.door.files import load_tensors
 from pta.inference.sources import open_places
 
 

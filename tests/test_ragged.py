@@ -12,9 +12,9 @@ pytest.importorskip("triton")
 from kernel_margins import Watched
 from triton.runtime import interpreter
 
-from pta.images import Preprocessing, ragged, ragged_kernel
-from pta.images.preprocessing import FILTERS
-from pta.images.ragged import resize_by_kernel, resize_ragged
+from pta.door.images import Preprocessing, ragged, ragged_kernel
+from pta.door.images.preprocessing import FILTERS
+from pta.door.images.ragged import resize_by_kernel, resize_ragged
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIDES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=3)

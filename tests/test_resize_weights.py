@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pta.images.preprocessing import FILTERS
-from pta.images.resize_weights import BITS, across_first, count_taps, line_weights, needed_pixels
+from pta.door.images.preprocessing import FILTERS
+from pta.door.images.resize_weights import BITS, across_first, count_taps, line_weights, needed_pixels
 
 SIZE = 16
 

@@ -16,10 +16,10 @@ from streams import Stream, clip_like_stream, cuts, is_clear, rules, streams
 from torch.nn.functional import normalize
 
 from pta import PTA, Segment, ZeroShotClassifier, compose, load_adapter
+from pta.door.files import load_tensors, save_tensors
 from pta.engines import Touches, segment_application
 from pta.engines.affine import AffineMap
 from pta.errors import StateMismatch, UnreadableFile
-from pta.files import load_tensors, save_tensors
 
 KNOWLEDGE = {torch.float32: 3e-6, torch.float64: 1e-12}  # float32 rounds at every touch
 ANCHORED = {torch.float32: 2e-5, torch.float64: 2e-6}  # where `apply` says exact, which it does from 1e-6 on

@@ -7,7 +7,7 @@ from photos import FASHION, encoded
 from PIL import Image
 
 from pta import Classifier, ZeroShotClassifier
-from pta.limits import Limits
+from pta.door.limits import Limits
 from pta.serve import picture_encoder
 from pta.serve.refusals import Refused
 from pta.serve.requests import Request

@@ -13,12 +13,12 @@ from pta.corruptions.points import corrupt_points
 from pta.datasets.furniture import FURNITURE_CLASSES, as_stored, from_stored, load_furniture_test
 from pta.datasets.shapes import SHAPE_CLASSES, draw_clouds
 from pta.datasets.shapes.draw import draw_cloud
+from pta.door.points.corrupted_sizes import CORRUPTIONS, corrupted_size
+from pta.door.points.reading import read_cloud
+from pta.door.points.solids import ball, box, joined, leaning, moved, ring, rod, turned
 from pta.encoders.embedded_points import POINT_TEMPLATES
 from pta.inference.open_source import open_source
 from pta.inference.point_shapes import load_shapes
-from pta.points.corrupted_sizes import CORRUPTIONS, corrupted_size
-from pta.points.reading import read_cloud
-from pta.points.solids import ball, box, joined, leaning, moved, ring, rod, turned
 from pta.prompts import load_templates
 
 

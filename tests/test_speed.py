@@ -4,9 +4,9 @@ import pytest
 import torch
 from refusals import refusal
 
+from pta.door.images import decode_image
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
-from pta.images import decode_image
 from pta.inference.reading import Views
 from pta.reproduction import speed
 from pta.reproduction.cell import CANNOT

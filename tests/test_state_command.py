@@ -16,11 +16,11 @@ from pta.adapters import Adapter, adapter_class, create_adapter, list_adapters, 
 from pta.adapters.class_table import class_prototypes, class_table
 from pta.adapters.growing import add_class, anchor_from
 from pta.adapters.merging import merge
-from pta.claims import sole_writer
 from pta.cli.state import state_table
 from pta.datasets.features import load_features
+from pta.door.claims import sole_writer
+from pta.door.files import load_tensors
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch
-from pta.files import load_tensors
 from pta.inference.live_classifier import Classifier
 
 NEWT = 2  # a class of the pets

@@ -17,9 +17,9 @@ from hostile_archives import records_of, text, with_pickle, write_records
 from safetensors.torch import save_file
 from torch import nn
 
-from pta.encoders import inert_pickle
-from pta.encoders.inert_pickle import Inert, read_pickle
-from pta.encoders.weights import read_weights
+from pta.door.weights import inert_pickle
+from pta.door.weights.inert_pickle import Inert, read_pickle
+from pta.door.weights.weights import read_weights
 from pta.errors import PtaError, UnreadableFile
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TorchScript
@@ -190,7 +190,7 @@ ODD_RECORDS = [
 
 @pytest.mark.parametrize(("said", "change"), ODD_RECORDS)
 def test_records_that_do_not_fit_their_tensors_or_each_other_are_refused(tmp_path, saved, monkeypatch, said, change):
-    monkeypatch.setattr("pta.encoders.weights._LONGEST_LIST", 10_000)
+    monkeypatch.setattr("pta.door.weights.weights._LONGEST_LIST", 10_000)
     assert said in refusal(write_records(tmp_path / "odd.pt", change(records_of(saved))))
 
 

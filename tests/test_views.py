@@ -12,8 +12,8 @@ from photos import encoded, smooth
 from PIL import Image
 
 from pta import Samples, ZeroShotClassifier
+from pta.door.images import Preprocessing, decode_image
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.images import Preprocessing, decode_image
 from pta.views import augmix, confident_mean, crops, make_views
 from pta.views.augmix import OPERATIONS, random_chain, random_level, random_weights
 from pta.views.crops import central_box, random_box, random_crop

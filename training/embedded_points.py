@@ -27,9 +27,9 @@ from pta.corruptions.points import corrupt_points
 from pta.datasets.furniture import FURNITURE_CLASSES, from_stored, load_furniture_test
 from pta.datasets.shapes import SHAPE_CLASSES, Split
 from pta.datasets.shapes.draw import POINTS, draw_cloud
+from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.encoders.embedded_points import POINT_TEMPLATES, EmbeddedPointsConfig, EmbeddedPointsEncoder
 from pta.encoders.packaged import MAX_SCALE
-from pta.points.corrupted_sizes import CORRUPTIONS
 
 BATCH = 128
 FURNITURE_SHARE = 0.5  # of a batch

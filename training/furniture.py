@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.datasets.furniture import FURNITURE_CLASSES, as_stored
-from pta.points.cloud import as_cloud
-from pta.points.mesh import Mesh
-from pta.points.obj import read_obj
-from pta.points.text import lines_of
+from pta.door.points.cloud import as_cloud
+from pta.door.points.mesh import Mesh
+from pta.door.points.obj import read_obj
+from pta.door.points.text import lines_of
 
 SEED = 1
 TEST_POINTS = 1024

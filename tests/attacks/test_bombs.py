@@ -169,7 +169,7 @@ def test_a_safetensors_file_that_is_shorter_than_its_header_says_is_refused(tmp_
 
 def test_an_h5_file_with_clouds_that_were_never_written_is_refused(tmp_path, plenty):
     h5py = pytest.importorskip("h5py")
-    from pta.points.h5 import read_h5
+    from pta.door.points.h5 import read_h5
 
     with h5py.File(tmp_path / "empty.h5", "w") as file:
         file.create_dataset("data", (10**5, 2048, 3), np.float32, chunks=(64, 2048, 3), compression="gzip")

@@ -11,12 +11,12 @@ from photos import write_classes, write_photos
 from refusals import refusal
 from serving import ask, open_service
 
-from pta.claims import sole_writer
+from pta.door.claims import sole_writer
+from pta.door.files import write_atomically
+from pta.door.locks import claimed
 from pta.errors import PtaError
 from pta.evaluation.result_store import ResultStore, result_key
-from pta.files import write_atomically
 from pta.inference.shards import discard_shards, open_shards
-from pta.locks import claimed
 from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import check_folder
 from pta.serve.security import own_token

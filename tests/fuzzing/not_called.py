@@ -18,8 +18,8 @@ _REASONS = {
         "pta:Samples.unchecked pta:ZeroShotClassifier.scores pta.demo:render_report pta.engines "
         "pta.evaluation.bits:write_bits pta.evaluation.metrics pta.evaluation.number_text "
         "pta.evaluation.compare:points pta.core.towers pta:Classifier.reading pta.core.samples:longest_unit pta.core.compiled "
-        "pta.core.host_readable pta.images.baseline pta.images.decoders pta.images.ragged pta.images.ragged_kernel "
-        "pta.points.farthest pta.points.neighbours pta.points.numba_neighbours"
+        "pta.core.host_readable pta.door.images.baseline pta.door.images.decoders pta.door.images.ragged pta.door.images.ragged_kernel "
+        "pta.door.points.farthest pta.door.points.neighbours pta.door.points.numba_neighbours"
     ),
     "through create_adapter, step and save": (
         "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.core.parameters "
@@ -40,15 +40,15 @@ _REASONS = {
     "through open_samples and find_samples": (
         "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
         "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees "
-        "pta.datasets.h5_clouds pta.points.h5 pta.refused_places"
+        "pta.datasets.h5_clouds pta.door.points.h5 pta.door.refused_places"
     ),
     "through read_cloud, corrupt_points and the command": (
-        "pta.points.cloud pta.points.corrupted_sizes pta.points.mesh pta.points.obj pta.points.off pta.points.ply "
-        "pta.points.shapes pta.points.text"
+        "pta.door.points.cloud pta.door.points.corrupted_sizes pta.door.points.mesh pta.door.points.obj pta.door.points.off pta.door.points.ply "
+        "pta.door.points.shapes pta.door.points.text"
     ),
     "through draw_cloud, open_point_shapes and load_furniture_test": (
         "pta.datasets.shapes:draw_clouds pta.datasets.shapes.living pta.datasets.shapes.rooms "
-        "pta.datasets.shapes.seats pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.points.solids "
+        "pta.datasets.shapes.seats pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.door.points.solids "
         "pta.datasets.furniture:as_stored pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
     ),
     "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.corruptions",
@@ -57,10 +57,10 @@ _REASONS = {
     ),
     "through build_classifier, load_templates and load_descriptions": "pta.prompts",
     "through decode_image, make_views, compile and preprocess": (
-        "pta.images.bare pta.images.jpeg pta.images.reading:load_image pta.images.reading:open_counted "
-        "pta.images.reading:open_image "
-        "pta.images.reading:require_few_pixels pta.images.room:made_in_room pta.images.resize_weights "
-        "pta.views.augmix pta.views.crops pta.images.preprocessing:require_bytes pta.inference.recordable"
+        "pta.door.images.bare pta.door.images.jpeg pta.door.images.reading:load_image pta.door.images.reading:open_counted "
+        "pta.door.images.reading:open_image "
+        "pta.door.images.reading:require_few_pixels pta.door.images.room:made_in_room pta.door.images.resize_weights "
+        "pta.views.augmix pta.views.crops pta.door.images.preprocessing:require_bytes pta.inference.recordable"
     ),
     "through predict_stream, extract and their commands": (
         "pta.inference.extract:stored "
@@ -82,7 +82,7 @@ _REASONS = {
     ),
     "through load_experiments, place and the command": "pta.reproduction",
     "through every reader, writer and message": (
-        "pta.files pta.folders pta.claims pta.locks pta.core.plain pta.plain_files pta.safe_text pta.cli"
+        "pta.door.files pta.door.folders pta.door.claims pta.door.locks pta.core.plain pta.door.plain_files pta.door.safe_text pta.cli"
     ),
     "takes nothing of a user's": (
         "pta.evaluation.machine pta.core.memory pta.evaluation.version pta.evaluation.html_page pta.evaluation.drawing "

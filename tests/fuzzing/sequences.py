@@ -25,6 +25,7 @@ from pta.cluster import (
     summarise_block,
 )
 from pta.cluster.summary import Summary as BlockSummary
+from pta.door.images import CLIP_PREPROCESSING
 from pta.encoders import load_encoder
 from pta.evaluation.compare import Resampling, compare
 from pta.evaluation.contenders import Choice, names, pair, shared_datasets
@@ -33,7 +34,6 @@ from pta.evaluation.record_files import read_contenders
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.sweep import Grid, sweep, sweep_csv
-from pta.images import CLIP_PREPROCESSING
 from pta.inference.answers import answers_from
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading

@@ -57,21 +57,27 @@ calls("pta.adapters.merging:load_part", file("segment.safetensors"), weight=4)
 # from pictures and texts to features
 calls("pta.encoders:load_encoder", "embedded", device="cpu", dtype="float32")
 calls("pta.encoders:find_device", "cpu")
-calls("pta.images:decode_image", valid.picture(), "the image", at_least=None, weight=6)
-calls("pta.images:decode_image", valid.picture("JPEG"), "the image", at_least=4, weight=6)
-calls("pta.images:as_picture", valid.PICTURE)
-calls("pta.images:Preprocessing", 8, "shortest", "bicubic", (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+calls("pta.door.images:decode_image", valid.picture(), "the image", at_least=None, weight=6)
+calls("pta.door.images:decode_image", valid.picture("JPEG"), "the image", at_least=4, weight=6)
+calls("pta.door.images:as_picture", valid.PICTURE)
+calls("pta.door.images:Preprocessing", 8, "shortest", "bicubic", (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
 calls(
     "operator:call",
-    Call("pta.images:DevicePreprocessing", Call("pta.images:Preprocessing", 8), 9, 7),
+    Call("pta.door.images:DevicePreprocessing", Call("pta.door.images:Preprocessing", 8), 9, 7),
     torch.zeros(1, 3, 9, 7, dtype=torch.uint8),
 )
-calls("pta.images.frames:split_frames", lambda scene: io.BytesIO(scene.content("frames.bin")), weight=10)
+calls("pta.door.images.frames:split_frames", lambda scene: io.BytesIO(scene.content("frames.bin")), weight=10)
 calls("pta.views:make_views", _PICTURE, lambda scene: valid.encoder().preprocess, count=3, mode="augmix", seed=1)
 calls("pta.views:confident_mean", lambda scene: valid.samples(), lambda scene: valid.classifier(), keep=0.3)
 calls("pta.corruptions:apply_shift", np.zeros((2, 6, 6), np.uint8), "blur", 2, 1, weight=6)
 for _cloud in valid.CLOUDS:
-    calls("pta.points.reading:read_cloud", lambda scene, name=_cloud: scene.content(name), points=16, seed=1, weight=5)
+    calls(
+        "pta.door.points.reading:read_cloud",
+        lambda scene, name=_cloud: scene.content(name),
+        points=16,
+        seed=1,
+        weight=5,
+    )
 calls("pta.corruptions.points:corrupt_points", valid.CLOUD, "add_local", 2, seed=1, number=3, weight=6)
 # class names to anchors
 calls(
@@ -110,8 +116,8 @@ calls("pta.datasets.check:check", "dtd", file("datasets", Path), weight=4)
 calls("pta.datasets.fashion:load_fashion_test")
 calls("pta.datasets.furniture:load_furniture_test")
 calls("pta.datasets.shapes.draw:draw_cloud", 3, "test", seed=1)
-calls("pta.files:load_tensors", file("segment.safetensors", Path), lambda scene: "segment")
-calls("pta.files:read_json", file("records.json", Path), "record")
+calls("pta.door.files:load_tensors", file("segment.safetensors", Path), lambda scene: "segment")
+calls("pta.door.files:read_json", file("records.json", Path), "record")
 # orders
 calls("pta.streams:iid", 10, 3)
 calls("pta.streams:dirichlet", valid.LABELS, 0.1, 1, batch=4, slots=None, weight=4)

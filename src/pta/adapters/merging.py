@@ -9,9 +9,9 @@ from pta.adapters.adapter import Adapter
 from pta.adapters.pta import PTA
 from pta.adapters.registry import load_adapter
 from pta.adapters.wpta import WPTA
+from pta.door.files import load_tensors
 from pta.engines.segment import Segment, compose
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
-from pta.files import load_tensors
 
 Part = Adapter | Segment
 

@@ -8,8 +8,8 @@ from importlib import resources
 from typing import Any
 
 from pta.core.parameters import require_text
+from pta.door.files import packaged_json
 from pta.errors import InvalidParameter, nearest
-from pta.files import packaged_json
 
 _LIKE_OTHERS = ("adapt-transductive", "combined")  # their own values for single datasets are not known
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.towers import Model
+from pta.door.files import load_tensors, save_tensors
 from pta.errors import StateMismatch, naming, some_of
-from pta.files import load_tensors, save_tensors
 
 _VERSION = 4
 _WITHOUT_CLASSIFIER = 3  # the version before, whose anchors are float16: enough to recognise a classifier by

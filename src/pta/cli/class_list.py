@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pta.cli.messages import say
+from pta.door.files import exists, read_text
 from pta.errors import InvalidParameter, UnreadableFile, shown
-from pta.files import exists, read_text
 
 _OTHER_FORMATS = (".json", ".yaml", ".yml", ".toml", ".xml")
 _MARKED = re.compile(r"""[-*•]\s|["'].*["'],?$|.*[,;]$""")  # of a list with bullets, quotes, or commas at the ends

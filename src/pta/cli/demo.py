@@ -20,10 +20,10 @@ from pta.corruptions.shifts import SHIFTS
 from pta.demo import DemoResult, render_report, run_cloud_demo, run_demo
 from pta.demo.curve import first_shown
 from pta.demo.result import Curve
+from pta.door.files import write_atomically
+from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.errors import InvalidParameter
-from pta.files import write_atomically
 from pta.inference.point_shapes import SHAPE_SOURCES
-from pta.points.corrupted_sizes import CORRUPTIONS
 
 _SECONDS = 3.5  # for the animation; the measurement itself takes a fraction of that
 _FRAMES = 100

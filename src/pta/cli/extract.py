@@ -17,6 +17,7 @@ from pta.cli.messages import say, warn
 from pta.cli.output import progress, require_place, write_json
 from pta.datasets.generated import USUAL_COUNT, find_generated
 from pta.datasets.sample_set import SampleSet
+from pta.door.limits import USUAL_LIMITS, Limits
 from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter
 from pta.inference.decoding import require_decoder
@@ -24,7 +25,6 @@ from pta.inference.extract import Extraction, require_feature_file, require_moda
 from pta.inference.extract import extract as extract_features
 from pta.inference.open_source import open_source
 from pta.inference.reading import Reading, Views
-from pta.limits import USUAL_LIMITS, Limits
 from pta.views import Mode
 
 

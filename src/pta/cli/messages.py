@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pta.door.safe_text import printable
 from pta.errors import UnreadableFile, reason
-from pta.safe_text import printable
 
 _LONGEST, _END = 2000, 400
 

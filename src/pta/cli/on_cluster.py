@@ -11,7 +11,6 @@ from typing import Any
 
 from pta.adapters import Adapter, create_adapter, load_adapter, needs_model
 from pta.adapters.state_file import require_saved_for
-from pta.claims import sole_writer, sole_writers
 from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.class_list import read_classes
 from pta.cli.messages import say
@@ -28,9 +27,10 @@ from pta.cluster.scanning import require_summable
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder, is_remote
 from pta.core.classifier import ZeroShotClassifier
+from pta.door.claims import sole_writer, sole_writers
+from pta.door.files import write_atomically
+from pta.door.folders import make_folder
 from pta.errors import InvalidParameter
-from pta.files import write_atomically
-from pta.folders import make_folder
 from pta.inference.encoding import OnError
 from pta.inference.reading import Reading, Views
 

@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from pta.cli.messages import is_shown, say
+from pta.door.files import as_path, exists, require_writable, write_atomically
+from pta.door.safe_text import printable, to_json
 from pta.errors import UnreadableFile
-from pta.files import as_path, exists, require_writable, write_atomically
-from pta.safe_text import printable, to_json
 
 STDOUT = "-"
 

@@ -12,7 +12,6 @@ import typer
 
 from pta.adapters import adapter_class
 from pta.adapters.state_file import require_saved_for
-from pta.claims import sole_writers
 from pta.cli import options
 from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.class_list import read_classes
@@ -21,6 +20,8 @@ from pta.cli.method_choice import parameters_of
 from pta.cli.output import STDOUT, progress
 from pta.cli.resuming import Start, find_start, require_no_parameters, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
+from pta.door.claims import sole_writers
+from pta.door.limits import USUAL_LIMITS, Limits
 from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.inference.decoding import Decoding, open_decoding, require_decoder
@@ -29,7 +30,6 @@ from pta.inference.predict import Tally, predict_stream
 from pta.inference.reading import Reading
 from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import open_places
-from pta.limits import USUAL_LIMITS, Limits
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 

@@ -15,15 +15,15 @@ from pta.adapters.class_table import ClassRow, class_prototypes, class_table
 from pta.adapters.growing import add_class, anchor_from, require_new_class
 from pta.adapters.merging import load_part, merge
 from pta.adapters.state_file import load_state, read_stream
-from pta.claims import sole_writer
 from pta.cli import options
 from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, write_json
 from pta.datasets.features import load_features
+from pta.door.claims import sole_writer
+from pta.door.files import save_tensors, write_atomically
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.files import save_tensors, write_atomically
 
 state = typer.Typer(
     name="state",

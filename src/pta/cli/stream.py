@@ -10,8 +10,8 @@ from rich.table import Table
 
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, tables, write_json
+from pta.door.files import read_sample, write_atomically
 from pta.errors import InvalidParameter
-from pta.files import read_sample, write_atomically
 from pta.serve.client import Client
 from pta.serve.security import read_token
 

@@ -15,6 +15,7 @@ from pta.cli.fitting_table import print_table
 from pta.cli.method_choice import parse_setting
 from pta.cli.options import open_features
 from pta.cli.output import on_batch, plain, print_lines, progress, require_folder_place, require_place, write_json
+from pta.door.files import write_atomically
 from pta.errors import InvalidParameter
 from pta.evaluation.contenders import as_given
 from pta.evaluation.result_store import ResultStore
@@ -22,7 +23,6 @@ from pta.evaluation.stream import Stream
 from pta.evaluation.sweep import Grid, Point, Swept, sweep_csv
 from pta.evaluation.sweep import sweep as sweep_grid
 from pta.evaluation.sweep_figure import draw, require_figure
-from pta.files import write_atomically
 
 _WIDEST = 7  # columns of a matrix
 _WARNING = "* highest accuracy. It was chosen with these labels: report the chosen value on other data."

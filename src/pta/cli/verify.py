@@ -10,14 +10,14 @@ from pta.cli import options
 from pta.cli.before_loading import NamedModel
 from pta.cli.fitting_table import print_table
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
+from pta.door.folders import make_folder
+from pta.door.limits import USUAL_LIMITS, Limits
 from pta.encoders import find_device
 from pta.errors import InvalidParameter
-from pta.folders import make_folder
 from pta.inference.decoding import require_decoder
 from pta.inference.reading import Reading
 from pta.inference.verify import NOTHING_MEASURED, Verdict, find_reference, matching_references, require_datasets
 from pta.inference.verify import verify as verify_model
-from pta.limits import USUAL_LIMITS, Limits
 
 
 def verify(

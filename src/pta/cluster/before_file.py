@@ -6,7 +6,7 @@ from pta.adapters.wpta import Sums
 from pta.cluster.prototype_blocks import Knowledge
 from pta.cluster.scanning import Before
 from pta.cluster.sum_blocks import Totals
-from pta.files import pack_tensors, unpack_tensors
+from pta.door.files import pack_tensors, unpack_tensors
 
 _KIND = "what was learned before a block"
 

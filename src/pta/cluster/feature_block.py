@@ -17,9 +17,9 @@ from pta.cluster.listing import read_rows
 from pta.cluster.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.datasets.features import STORED_AS
+from pta.door.files import packed_in_order
 from pta.encoders import load_encoder
 from pta.errors import StateMismatch, UnreadableFile, naming
-from pta.files import packed_in_order
 from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.inference.encoding import OnError, encode_files
 from pta.inference.extract import stored

@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
+from pta.door.files import as_path, write_atomically
+from pta.door.folders import make_folder
+from pta.door.plain_files import require_no_link
 from pta.errors import MissingPackage, UnreadableFile, first_line
-from pta.files import as_path, write_atomically
-from pta.folders import make_folder
-from pta.plain_files import require_no_link
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 

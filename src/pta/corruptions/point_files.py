@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.claims import sole_writer
 from pta.core.parameters import require_count, require_seed
 from pta.corruptions.points import EVERY, Points, corrupt_as_published, corrupt_points, corruptible
+from pta.door.claims import sole_writer
+from pta.door.files import as_path, exists
+from pta.door.folders import make_folder
+from pta.door.points.cloud import Cloud
+from pta.door.points.h5 import StoredClouds, read_h5, write_h5
+from pta.door.points.shapes import FEWEST_POINTS, MOST_ROWS
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming
-from pta.files import as_path, exists
-from pta.folders import make_folder
-from pta.points.cloud import Cloud
-from pta.points.h5 import StoredClouds, read_h5, write_h5
-from pta.points.shapes import FEWEST_POINTS, MOST_ROWS
 
 
 def corrupt_files(

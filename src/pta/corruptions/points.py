@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.core.parameters import require_count, require_seed
+from pta.door.points.cloud import Cloud, as_cloud, normalised
+from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, corrupted_size, require_corruption
 from pta.errors import naming
-from pta.points.cloud import Cloud, as_cloud, normalised
-from pta.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, corrupted_size, require_corruption
 
 Random = np.random.RandomState  # whose draws are the same in every release of NumPy
 Points = NDArray[np.float32] | NDArray[np.float64]

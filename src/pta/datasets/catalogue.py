@@ -10,9 +10,9 @@ from typing import Any
 from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.parameters import require_text
 from pta.datasets.sample_set import ListedSample, SampleFile
+from pta.door.files import packaged_json
+from pta.door.points.corrupted_sizes import corrupted_size
 from pta.errors import InvalidParameter, nearest
-from pta.files import packaged_json
-from pta.points.corrupted_sizes import corrupted_size
 
 CLEAN = "clean"
 """What a set of corrupted clouds is called without a corruption."""

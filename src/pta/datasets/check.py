@@ -7,8 +7,8 @@ from typing import Any
 
 from pta.datasets.catalogue import Entry, Listing, Watch, find_entry
 from pta.datasets.layouts import list_images, missing_places
+from pta.door.files import exists
 from pta.errors import PtaError, UnreadableFile, shown
-from pta.files import exists
 
 _SHOWN = 3
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from pta.datasets.class_index import ClassIndex, whole_number
 from pta.datasets.sample_set import SampleFile, SampleSet
 from pta.datasets.trees import is_inside
+from pta.door.files import read_text
+from pta.door.safe_text import from_csv_cell
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.files import read_text
-from pta.safe_text import from_csv_cell
 
 _LARGEST = 2**30
 _MOST_ROWS = 2**24  # each takes half a kilobyte

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from pta.core.memory import require_memory
+from pta.door.files import exists, read_json, read_tensors, understanding
 from pta.errors import UnreadableFile
-from pta.files import exists, read_json, read_tensors, understanding
 
 _ABOUT = "about.json"
 

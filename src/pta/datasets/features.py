@@ -26,8 +26,8 @@ from pta.core.memory import require_unpackable
 from pta.core.plain import plain_number, plain_tensor
 from pta.core.samples import Samples
 from pta.datasets.feature_blocks import is_feature_folder, read_blocks
+from pta.door.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
 from pta.errors import InvalidClassifier, InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
-from pta.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
 
 _REQUIRED = ("image_features", "text_features", "classnames")
 _OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels", "paths")

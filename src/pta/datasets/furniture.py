@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.datasets.labelled_clouds import LabelledClouds
-from pta.points.cloud import Cloud
+from pta.door.points.cloud import Cloud
 
 FURNITURE_CLASSES = (
     "armchair",

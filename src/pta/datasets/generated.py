@@ -16,8 +16,8 @@ from posixpath import normpath, splitext
 from pta.core.parameters import require_count
 from pta.datasets.sample_set import SampleFile, SampleReference, SampleSet
 from pta.datasets.trees import sample_files
+from pta.door.files import as_path
 from pta.errors import UnreadableFile, UnreadableSample
-from pta.files import as_path
 
 USUAL_COUNT = 63  # of a sample, as DiffTPT takes them
 _MOST = 1024

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from pta.core.modality import CLOUDS
 from pta.datasets.sample_set import SampleFile, SampleSet
+from pta.door.files import read_text
+from pta.door.limits import USUAL_LIMITS
+from pta.door.points.h5 import read_h5
 from pta.errors import UnreadableFile
-from pta.files import read_text
-from pta.limits import USUAL_LIMITS
-from pta.points.h5 import read_h5
 
 _NAMES = "shape_names.txt"
 

@@ -14,8 +14,8 @@ from pta.datasets.class_index import matching_name
 from pta.datasets.h5_clouds import read_clouds
 from pta.datasets.sample_set import SampleFile
 from pta.datasets.trees import is_inside, loose_images, sample_files, sub_folders
+from pta.door.files import read_json, read_text, understanding
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.files import read_json, read_text, understanding
 
 Row = tuple[str, int, str]
 """Path relative to the image folder, label, class name."""

@@ -15,8 +15,8 @@ from pta.datasets.layouts import list_images, missing_places
 from pta.datasets.own_folder import open_folder
 from pta.datasets.sample_set import SampleSet
 from pta.datasets.webdataset import is_shards, open_shards
+from pta.door.files import as_path, exists
 from pta.errors import InvalidParameter, UnreadableFile, nearest
-from pta.files import as_path, exists
 
 
 def open_samples(

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.core.modality import IMAGES, Modality
+from pta.door.files import read_sample, require_short
+from pta.door.limits import USUAL_LIMITS
 from pta.errors import InvalidSamples, UnreadableSample, reason
-from pta.files import read_sample, require_short
-from pta.limits import USUAL_LIMITS
 
 
 class SampleReference(Protocol):

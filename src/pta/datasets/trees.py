@@ -8,8 +8,8 @@ from heapq import heappop, heappush
 from pathlib import Path
 
 from pta.core.modality import IMAGES, Modality
+from pta.door.refused_places import is_unread_photo, left_out
 from pta.errors import UnreadableFile, reason
-from pta.refused_places import is_unread_photo, left_out
 
 _MOST_ENTRIES = 2**24  # files and folders; ImageNet-21k has 13 million
 

@@ -21,8 +21,8 @@ import numpy as np
 from pta.core.modality import IMAGES, Modality
 from pta.datasets.class_index import whole_number
 from pta.datasets.sample_set import SampleSet, TarMember
+from pta.door.files import understanding
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.files import understanding
 
 _MOST_SHARDS = 100_000
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")

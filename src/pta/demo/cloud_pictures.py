@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.demo.pictures import picture
-from pta.points.cloud import Cloud
+from pta.door.points.cloud import Cloud
 
 _SIDE = 64  # pixels of a view
 _VIEWS = 24  # of a turn; the style `turn` has as many steps

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from pta.door.weights.weights import read_weights
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.encoders.clip_settings import OPEN_CLIP, TRANSFORMERS, ClipSettings, settings_beside
 from pta.encoders.clip_state import State, shape_of
 from pta.encoders.state_dict_layouts import in_openai_layout, is_huggingface
-from pta.encoders.weights import read_weights
 from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, nearest
 
 ACTIVATIONS = {"quickgelu": True, "gelu": False}

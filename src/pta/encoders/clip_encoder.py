@@ -7,12 +7,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.core.towers import ImageTower
+from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.encoders.clip_resnet import ModifiedResNet
 from pta.encoders.clip_state import State, fill
 from pta.encoders.clip_text import ClipText
 from pta.encoders.clip_vit import VisionTransformer
 from pta.encoders.image_encoder import ImageEncoder
-from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 
 class ClipEncoder(ClipText, ImageEncoder):

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pta.door.files import read_json
+from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, first_line, shown
-from pta.files import read_json
-from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 OPEN_CLIP, TRANSFORMERS = "open_clip_config.json", "config.json"
 

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from pta.core.modality import CLOUDS
 from pta.core.plain import require_plain
+from pta.door.points.cloud import as_cloud
+from pta.door.points.reading import read_cloud
 from pta.encoders.encoder import Encoder, Raw, by_shape, content_of
 from pta.errors import InvalidSamples, UnreadableSample, naming
-from pta.points.cloud import as_cloud
-from pta.points.reading import read_cloud
 
 
 class CloudEncoder(Encoder):

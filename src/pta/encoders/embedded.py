@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pta.core.towers import ImageTower, TokenBlock
+from pta.door.images import Preprocessing
 from pta.encoders.byte_text import Block, TextConfig, small_normal
 from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.packaged import PackagedEncoder, require_heads
-from pta.images import Preprocessing
 
 EMBEDDED_TEMPLATES = (
     "a catalogue shot of a {}.",

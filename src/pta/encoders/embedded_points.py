@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize
 
+from pta.door.points.neighbours import nearest_points
 from pta.encoders.byte_text import TextConfig
 from pta.encoders.cloud_encoder import CloudEncoder
 from pta.encoders.k_means import k_means
 from pta.encoders.packaged import PackagedEncoder
-from pta.points.neighbours import nearest_points
 
 POINT_TEMPLATES = (
     "a scan of one {}.",

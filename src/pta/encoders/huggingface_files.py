@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pta.door.files import read_json
+from pta.door.images import CLIP_PREPROCESSING, Preprocessing
+from pta.door.weights.weights import read_weights
 from pta.encoders.clip_state import fill
 from pta.encoders.hub import require_reachable
-from pta.encoders.weights import read_weights
 from pta.errors import (
     InvalidParameter,
     UnavailableModel,
@@ -23,8 +25,6 @@ from pta.errors import (
     naming,
     shown,
 )
-from pta.files import read_json
-from pta.images import CLIP_PREPROCESSING, Preprocessing
 
 _SMALL_FILES = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = "model.safetensors", "pytorch_model.bin"

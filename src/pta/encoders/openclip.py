@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.overrides import TorchFunctionMode
 
+from pta.door.files import read_json
+from pta.door.images import Preprocessing
+from pta.door.weights.weights import read_weights
 from pta.encoders.encoder import at_end
 from pta.encoders.hub import require_reachable
 from pta.encoders.image_encoder import ImageEncoder
 from pta.encoders.tokenizer_digest import tokenizer_digest
-from pta.encoders.weights import read_weights
 from pta.errors import PtaError, UnavailableModel, first_line, how_to_install, nearest, shown
-from pta.files import read_json
-from pta.images import Preprocessing
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file

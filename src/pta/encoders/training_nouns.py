@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from pta.files import packaged_json
+from pta.door.files import packaged_json
 
 _SHORTEST_NOUN, _SHORTEST_FRONT = 4, 3  # letters of a compound's parts: "rain" and "coat", not "commit" and "tee"
 

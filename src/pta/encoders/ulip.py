@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from pta.door.points.farthest import Sampling, farthest_points
+from pta.door.points.neighbours import nearest_points
+from pta.door.weights.weights import read_weights
 from pta.encoders.clip_state import State, fill, shape_of
 from pta.encoders.clip_text import ClipText
 from pta.encoders.cloud_encoder import CloudEncoder
 from pta.encoders.k_means import k_means
 from pta.encoders.pointbert import PointBert
-from pta.encoders.weights import read_weights
 from pta.errors import UnavailableModel, UnreadableFile
-from pta.points.farthest import Sampling, farthest_points
-from pta.points.neighbours import nearest_points
 
 GROUPS, GROUP_SIZE, LOCAL_FEATURES = 512, 32, 3
 

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pta.door.files import load_tensors, save_tensors
 from pta.engines.affine import AffineMap, AnchoredMap
 from pta.engines.rule import PARAMETERS, Rule
 from pta.engines.segment_checks import require_whole
 from pta.engines.touches import Touches
 from pta.errors import PtaError, StateMismatch, shown
-from pta.files import load_tensors, save_tensors
 
 _VERSION = 2
 _HEAD = ("classes", "log_decay", "offset", "spread")

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.datasets.features import FeatureFile
+from pta.door.files import write_atomically
+from pta.door.safe_text import csv_cell
 from pta.evaluation import metrics
 from pta.evaluation.bits import write_bits
 from pta.evaluation.stream_run import Run
-from pta.files import write_atomically
-from pta.safe_text import csv_cell
 
 Record = dict[str, Any]
 """What is written to JSON and kept in stores; accuracies are in percent."""

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pta.door.files import read_json, understanding
 from pta.errors import InvalidSamples, UnreadableFile, naming
 from pta.evaluation.bits import read_bits
 from pta.evaluation.contenders import Contender
 from pta.evaluation.record import Record
-from pta.files import read_json, understanding
 
 _LARGEST = 2**30  # bytes of a file: some tens of thousands of records
 _FIELDS = {"dataset": str, "method": str, "params": dict, "stream": dict, "seed": int, "n": int}

@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from pta.door.folders import make_own_folder
+from pta.door.locks import claimed
+from pta.door.plain_files import require_plain_database
 from pta.errors import InvalidParameter, UnreadableFile, first_line
 from pta.evaluation.record import Record
-from pta.folders import make_own_folder
-from pta.locks import claimed
-from pta.plain_files import require_plain_database
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS results (

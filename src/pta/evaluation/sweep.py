@@ -13,6 +13,7 @@ from typing import Any
 from pta.adapters import create_adapter, needs_model
 from pta.core.parameters import require_mapping, require_seeds
 from pta.datasets.features import FeatureFile
+from pta.door.safe_text import csv_cell
 from pta.errors import InvalidParameter, InvalidSamples, naming, shown
 from pta.evaluation.cached_evaluation import evaluate_once
 from pta.evaluation.contenders import as_given
@@ -20,7 +21,6 @@ from pta.evaluation.evaluate import OnBatch
 from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
-from pta.safe_text import csv_cell
 
 Setting = dict[str, Any]
 

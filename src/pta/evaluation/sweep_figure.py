@@ -6,12 +6,12 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pta.door.files import write_atomically
+from pta.door.safe_text import printable
 from pta.errors import InvalidParameter
 from pta.evaluation.contenders import as_given
 from pta.evaluation.drawing import require_matplotlib
 from pta.evaluation.sweep import Grid, Point
-from pta.files import write_atomically
-from pta.safe_text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,18 +12,18 @@ from PIL import Image
 from torch import Tensor
 
 from pta.core.modality import IMAGES, Modality
+from pta.door.images.baseline import BaselineJpeg
+from pta.door.images.batch_decoder import BatchDecoder, PrepareFile
+from pta.door.images.batch_decoder import Prepared as Picture
+from pta.door.images.decoders import available_decoder
+from pta.door.images.ragged import resize_ragged
+from pta.door.limits import Limits
 from pta.encoders import Encoder, ImageEncoder
 from pta.encoders.encoder import Prepare, Raw, content_of
 from pta.encoders.image_encoder import PicturePreparer
 from pta.errors import InvalidParameter, PtaError, naming
-from pta.images.baseline import BaselineJpeg
-from pta.images.batch_decoder import BatchDecoder, PrepareFile
-from pta.images.batch_decoder import Prepared as Picture
-from pta.images.decoders import available_decoder
-from pta.images.ragged import resize_ragged
 from pta.inference.encoder_program import ON_DEVICE
 from pta.inference.reading import Decode, Reading
-from pta.limits import Limits
 
 PILLOW = "pillow"
 _MOST_HANDED_ON = 2**20  # pixels

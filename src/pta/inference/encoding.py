@@ -13,11 +13,11 @@ from torch import Tensor
 
 from pta.core.samples import SMALLEST_NORM, Samples
 from pta.datasets.sample_set import SampleReference
+from pta.door.images.baseline import BaselineJpeg
+from pta.door.images.batch_decoder import Prepared as Picture
 from pta.encoders import Encoder, ImageEncoder
 from pta.encoders.encoder import Prepare, Raw, by_shape
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
-from pta.images.baseline import BaselineJpeg
-from pta.images.batch_decoder import Prepared as Picture
 from pta.inference.decoding import PILLOW, Decoding, open_decoding
 from pta.inference.downloads import Download
 from pta.inference.encoder_program import EncoderProgram

@@ -18,15 +18,15 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from pta.claims import sole_writer
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.modality import Modality
 from pta.core.parameters import require_choice, require_count, require_mapping
 from pta.datasets.features import STORED_AS, read_about
 from pta.datasets.sample_set import SampleSet
+from pta.door.claims import sole_writer
+from pta.door.files import as_path, join_tensors, require_writable
 from pta.encoders import Encoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
-from pta.files import as_path, join_tensors, require_writable
 from pta.inference.decoding import PILLOW, Decoding, open_decoding
 from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram, can_be_compiled
 from pta.inference.encoding import OnError, encode_files, unless_skipped

@@ -11,15 +11,15 @@ from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.core.parameters import require_count, require_number, require_switch, require_texts
 from pta.core.plain import plain_list
 from pta.core.samples import Samples
+from pta.door.files import as_path
+from pta.door.limits import USUAL_LIMITS, Limits
 from pta.encoders import Encoder, load_encoder
 from pta.errors import InvalidParameter, nearest, shown
-from pta.files import as_path
 from pta.inference.answers import Answer, Answers, answers_from
 from pta.inference.decoding import Decoding, open_decoding
 from pta.inference.encoder_program import EncoderProgram
 from pta.inference.encoding import encode_prepared, samples_of
 from pta.inference.reading import Decode, Reading, Views
-from pta.limits import USUAL_LIMITS, Limits
 from pta.prompts import build_classifier, default_cache, load_templates
 
 MOST_ANSWERS = 2**20

@@ -24,11 +24,11 @@ from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.datasets.open import open_samples
 from pta.datasets.sample_set import SampleSet
+from pta.door.files import as_path
+from pta.door.limits import USUAL_LIMITS
+from pta.door.refused_places import require_place_with_samples
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.files import as_path
 from pta.inference import point_shapes
-from pta.limits import USUAL_LIMITS
-from pta.refused_places import require_place_with_samples
 
 GROUP = "pta.sources"
 _NAME = "fashion"

@@ -19,8 +19,8 @@ from pta.datasets.h5_clouds import StoredCloud
 from pta.datasets.labelled_clouds import LabelledClouds
 from pta.datasets.sample_set import SampleSet
 from pta.datasets.shapes import draw_clouds
+from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
 from pta.errors import InvalidParameter, nearest
-from pta.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
 
 NAME = "point_shapes"
 _SHAPES = 2000  # procedural ones in the test

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from pta.adapters.adapter import Adapter
 from pta.core.parameters import require_count
 from pta.core.samples import Samples
+from pta.door.images import DevicePreprocessing
+from pta.door.images.preprocessing import require_bytes
 from pta.encoders import ImageEncoder
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
-from pta.images import DevicePreprocessing
-from pta.images.preprocessing import require_bytes
 from pta.inference.downloads import Download
 from pta.inference.recordable import is_recordable
 from pta.inference.recording import Recording

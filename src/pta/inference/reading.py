@@ -10,10 +10,10 @@ from PIL import Image
 
 from pta.core.parameters import require_choice, require_count, require_seed
 from pta.datasets.generated import GeneratedPictures
+from pta.door.images import Preprocessing
+from pta.door.images.batch_decoder import DECODE_MEMORY
+from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, shown
-from pta.images import Preprocessing
-from pta.images.batch_decoder import DECODE_MEMORY
-from pta.limits import USUAL_LIMITS, Limits
 from pta.views import MODES, MOST_VIEWS, Mode, make_views
 
 _LARGEST_BATCH, _MOST_WORKERS, _MOST_MEMORY = 2**20, 1024, 2**40

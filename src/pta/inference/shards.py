@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
+from pta.door.files import load_tensors, read_json, remove_temporary_files, save_tensors, write_atomically
+from pta.door.folders import make_own_folder
 from pta.errors import StateMismatch, UnreadableFile
-from pta.files import load_tensors, read_json, remove_temporary_files, save_tensors, write_atomically
-from pta.folders import make_own_folder
 
 _RECORD = "inputs.json"
 

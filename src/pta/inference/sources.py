@@ -12,11 +12,11 @@ from pta.core.parameters import require_switch, require_texts
 from pta.datasets.h5_clouds import read_clouds
 from pta.datasets.sample_set import ListedSample, SampleFile, SampleReference
 from pta.datasets.trees import sample_files
+from pta.door.files import as_path, exists
+from pta.door.images.frames import split_frames
+from pta.door.limits import USUAL_LIMITS, Limits
+from pta.door.refused_places import require_place_with_samples
 from pta.errors import InvalidParameter, UnreadableFile, shown
-from pta.files import as_path, exists
-from pta.images.frames import split_frames
-from pta.limits import USUAL_LIMITS, Limits
-from pta.refused_places import require_place_with_samples
 
 _STDIN = "-"
 

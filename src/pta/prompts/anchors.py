@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.files import as_path
+from pta.door.files import as_path
 from pta.prompts.cache import anchors_key, read_anchors, write_anchors
 from pta.prompts.doubts import warn_about_names
 from pta.prompts.texts import class_texts

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pta.door.files import load_tensors, save_tensors
 from pta.errors import UnreadableFile
-from pta.files import load_tensors, save_tensors
 
 _KIND = "text anchors"
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pta.core.parameters import require_text, require_texts
+from pta.door.files import packaged_json, read_json, read_text, understanding
 from pta.errors import InvalidParameter, UnreadableFile, naming, nearest
-from pta.files import packaged_json, read_json, read_text, understanding
 
 _ENSEMBLES = ("vanilla", "clip7", "clip80", "ulip64")
 _MIXTURES = {"clip": "clip7", "coop": "vanilla", "dpe": "clip7"}  # what each is for classes of no known dataset

@@ -5,10 +5,10 @@ import io
 import json
 from typing import Any
 
+from pta.door.safe_text import csv_cell
 from pta.reproduction.cell import Cell, said
 from pta.reproduction.declaration import Row
 from pta.reproduction.table import Table
-from pta.safe_text import csv_cell
 
 FIELDS = (
     *("experiment", "place", "section", "row", "method", "params", "dataset", "metric", "statistic"),

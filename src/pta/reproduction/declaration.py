@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pta.core.parameters import require_count, require_text
+from pta.door.files import read_text
 from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest
 from pta.evaluation.stream import Stream
-from pta.files import read_text
 from pta.reproduction.from_toml import make, pop_table, pop_tables
 
 TIMED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds")

@@ -11,9 +11,9 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.modality import CLOUDS
 from pta.datasets.features import FeatureFile, load_features
 from pta.datasets.sample_set import SampleSet
+from pta.door.folders import make_folder
 from pta.encoders import Encoder, find_device, load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
-from pta.folders import make_folder
 from pta.inference import point_shapes
 from pta.inference.encoding import OnError
 from pta.inference.extract import extract

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pta import __version__
+from pta.door.files import write_atomically
 from pta.errors import MissingPackage
-from pta.files import write_atomically
 from pta.reproduction.cell import said
 from pta.reproduction.data_files import to_csv
 from pta.reproduction.figures import draw

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from pta.safe_text import printable
+from pta.door.safe_text import printable
 from pta.serve.http_settings import LogFormat
 
 _LONGEST_PATH = 200

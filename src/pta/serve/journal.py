@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from pta.door.locks import claimed, holder
 from pta.errors import FileInUse, StateMismatch, UnreadableFile, shown
-from pta.locks import claimed, holder
 from pta.serve.journal_chain import add_chain, last_link, unchain
 from pta.serve.journal_check import damage
 from pta.serve.journal_reader import ITS_BATCH

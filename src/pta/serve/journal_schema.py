@@ -23,9 +23,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pta.door.folders import sync_folder
+from pta.door.plain_files import database_files, require_no_link, require_plain_database, require_plain_file
 from pta.errors import UnreadableFile, first_line
-from pta.folders import sync_folder
-from pta.plain_files import database_files, require_no_link, require_plain_database, require_plain_file
 from pta.serve.wal import log_of
 
 FILE_NAME = "journal.sqlite"

@@ -1,8 +1,8 @@
 """What a picture may be, found out from its header before anything is decoded."""
 
+from pta.door.images.reading import open_counted
+from pta.door.limits import Limits
 from pta.errors import UnreadableSample
-from pta.images.reading import open_counted
-from pta.limits import Limits
 
 _ANIMATION_IN_PNG = b"\0\0\0\x08acTL"  # a chunk in front of the pixels
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
+from pta.door.files import read_text
+from pta.door.plain_files import require_plain_file
 from pta.errors import InvalidParameter, UnreadableFile, reason
-from pta.files import read_text
-from pta.plain_files import require_plain_file
 from pta.serve.refusals import Refused
 
 COOKIE = "pta_login"

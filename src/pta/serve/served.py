@@ -6,10 +6,10 @@ from typing import Any
 
 from pta.adapters import Adapter, create_adapter
 from pta.core.classifier import ZeroShotClassifier
+from pta.door.limits import USUAL_LIMITS, Limits
 from pta.encoders import Encoder
 from pta.engines import Rule
 from pta.errors import InvalidParameter
-from pta.limits import USUAL_LIMITS, Limits
 
 LARGEST_GROUP = 256
 """Samples that are committed together."""

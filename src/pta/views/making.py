@@ -8,8 +8,8 @@ from PIL import Image
 from torch import Tensor
 
 from pta.core.parameters import require_seed, require_text
+from pta.door.images import Preprocessing
 from pta.errors import InvalidParameter, nearest, shown
-from pta.images import Preprocessing
 from pta.views.augmix import CHAINS, mix, random_chain, random_weights
 from pta.views.crops import random_crop
 

@@ -13,10 +13,10 @@ from pta.datasets.shapes.rooms import cabinet, door, lamp, shelf, table, window
 from pta.datasets.shapes.seats import armchair, bed, bench, chair, sofa, stool
 from pta.datasets.shapes.things import bottle, cup, hammer, ladder, monitor, tent, umbrella
 from pta.datasets.shapes.vehicles import bike, boat, car, plane, rocket
+from pta.door.points.cloud import Cloud, as_cloud
+from pta.door.points.mesh import Mesh
+from pta.door.points.solids import joined, moved
 from pta.errors import InvalidParameter, shown
-from pta.points.cloud import Cloud, as_cloud
-from pta.points.mesh import Mesh
-from pta.points.solids import joined, moved
 
 POINTS = 1024
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.random import Generator
 
-from pta.points.mesh import Mesh
-from pta.points.solids import ball, leaning, moved, rod, turned
+from pta.door.points.mesh import Mesh
+from pta.door.points.solids import ball, leaning, moved, rod, turned
 
 
 def plant(rng: Generator) -> list[Mesh]:

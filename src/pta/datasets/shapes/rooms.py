@@ -4,8 +4,8 @@ import numpy as np
 from numpy.random import Generator
 
 from pta.datasets.shapes.seats import legs, pedestal
-from pta.points.mesh import Mesh
-from pta.points.solids import ball, box, leaning, moved, rod, turned
+from pta.door.points.mesh import Mesh
+from pta.door.points.solids import ball, box, leaning, moved, rod, turned
 
 
 def table(rng: Generator) -> list[Mesh]:

@@ -2,8 +2,8 @@
 
 from numpy.random import Generator
 
-from pta.points.mesh import Mesh
-from pta.points.solids import ball, box, leaning, moved, rod, turned
+from pta.door.points.mesh import Mesh
+from pta.door.points.solids import ball, box, leaning, moved, rod, turned
 
 
 def legs(rng: Generator, width: float, depth: float, height: float) -> list[Mesh]:

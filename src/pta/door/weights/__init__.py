@@ -1,0 +1,1 @@
+"""Weights from files, without running code in them."""
