@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pta.adapters.registry import BUILT_IN
 from pta.cli.methods import describe
+from pta.methods.registry import BUILT_IN
 
 PAGE = Path(__file__).with_name("parameters.md")
 

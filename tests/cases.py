@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from pta.adapters import adapter_class
+from pta.methods import adapter_class
 
 ORDER = ["update-first", "predict-first"]
 TRANSDUCTIVE = {"adapt-transductive", "stata", "transclip"}  # answers depend on the whole batch

@@ -2,7 +2,6 @@
 
 from PIL import Image
 
-from pta.adapters import create_adapter
 from pta.cluster.extraction import Extraction, extract_blocks
 from pta.cluster.listing import number_samples
 from pta.cluster.pool import ThisProcess
@@ -13,6 +12,7 @@ from pta.core.modality import IMAGES
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import load_encoder
 from pta.inference.reading import Reading
+from pta.methods import create_adapter
 from pta.prompts import build_classifier, load_templates
 
 BLOCK = 16

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from pta.adapters import Adapter
 from pta.core.modality import Modality
 from pta.core.parameters import number
 from pta.datasets import SampleFile, SampleSet
 from pta.encoders import Encoder
 from pta.errors import UnreadableSample
+from pta.methods import Adapter
 
 SIGNALS = Modality("signal", frozenset({".sig"}))
 NAMES = ("hum", "click", "hiss")

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from streams import clip_like_stream, toy_stream
 
-from pta.adapters.adapt import ADAPT
+from pta.methods.adapt import ADAPT
 from pta.reference.adapt import adapt_loop
 
 

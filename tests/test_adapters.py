@@ -13,10 +13,10 @@ from refusals import refusal, unless_refused
 from safetensors.torch import load_file, save_file
 
 import pta
-from pta.adapters.checks import _Stream
-from pta.adapters.toy_model import ToyModel
 from pta.door.files import load_tensors, save_tensors
 from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
+from pta.methods.checks import _Stream
+from pta.methods.toy_model import ToyModel
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_an_adapter_moves_to_another_device_with_everything_it_keeps(name, class
     adapter = pta.create_adapter(name, classifier)
     adapter.step(features)
     # Any machine has the device "meta". An adapter refuses it, because a tensor there has no numbers.
-    monkeypatch.setattr("pta.adapters.adapter._device", torch.device)
+    monkeypatch.setattr("pta.methods.adapter._device", torch.device)
     monkeypatch.setattr(
         pta.ZeroShotClassifier, "to", lambda self, device: SimpleNamespace(anchors=self.anchors.to(device))
     )
@@ -333,7 +333,7 @@ def test_a_device_that_is_not_there_is_refused(adapter, device):
 
 @pytest.mark.parametrize("name", pta.list_adapters())
 def test_parameters_of_odd_values_are_refused_in_one_line_or_used(name):
-    method = pta.adapters.adapter_class(name)
+    method = pta.methods.adapter_class(name)
     stream = _Stream.make(method, 1)
     for parameter in method.declared:
         for value in ODD_VALUES:

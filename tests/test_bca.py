@@ -8,7 +8,7 @@ import torch
 from streams import clip_like_stream, toy_stream
 
 from pta import ZeroShotClassifier
-from pta.adapters.bca import BCA
+from pta.methods.bca import BCA
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
 

@@ -9,10 +9,10 @@ from streams import clip_like_stream, with_views
 from torch.nn.functional import normalize
 
 from pta import Samples, ZeroShotClassifier
-from pta.adapters.boostadapter import BoostAdapter
-from pta.adapters.presets import load_preset
-from pta.adapters.tda import TDA
 from pta.errors import InvalidSamples
+from pta.methods.boostadapter import BoostAdapter
+from pta.methods.presets import load_preset
+from pta.methods.tda import TDA
 from pta.reference.boostadapter import boostadapter_loop
 
 SETS = ["imagenet", "imagenet_a", "dtd"]

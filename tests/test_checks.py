@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from pta import CLIP, PTA, TDA, Adapter, ZeroShotClassifier, check_adapter, create_adapter, list_adapters
-from pta.adapters import adapter_class, registry
-from pta.adapters.checks import BrokenLaw, _Stream
-from pta.adapters.state_bounds import Bound
 from pta.core.parameters import number
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, PtaError
+from pta.methods import adapter_class, registry
+from pta.methods.checks import BrokenLaw, _Stream
+from pta.methods.state_bounds import Bound
 
 LAWS = check_adapter(CLIP)
 WHOLE_BATCH = {"batch_equals_loop": "an answer depends on the whole batch"}

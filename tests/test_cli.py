@@ -263,7 +263,7 @@ def test_every_public_name_is_found():
     namespace = {}
     exec("from pta import *", namespace)
     assert namespace["PTA"] is PTA
-    assert pta.adapters.PTA is PTA
+    assert pta.methods.PTA is PTA
     with pytest.raises(AttributeError, match="no attribute 'PTTA'"):
         _ = pta.PTTA
 

@@ -13,8 +13,6 @@ from oracle import TOLERANCES, oracle_pta
 from streams import clip_like_stream, rules, streams
 
 from pta import PTA, Samples, compose
-from pta.adapters.registry import create_adapter
-from pta.adapters.wpta import WPTA
 from pta.cluster import (
     Block,
     Summary,
@@ -35,6 +33,8 @@ from pta.cluster.replay import at_state
 from pta.datasets.features import load_features
 from pta.engines import Touches
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, StateMismatch
+from pta.methods.registry import create_adapter
+from pta.methods.wpta import WPTA
 
 FOLDER = os.environ.get("PTA_REAL_FEATURES")
 ROUNDING = {torch.float32: 1e-3, torch.float64: TOLERANCES[torch.float64]}  # of logits of size 100

@@ -14,7 +14,6 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 from cluster_runs import BLOCK, CLASSES, FASHION, Backwards, contents, extract, extraction_of, predict, write_pictures
 
-from pta.adapters import create_adapter, load_adapter
 from pta.cluster import run_blocks, scan, start_of, summarise_block
 from pta.cluster.before_file import pack_before, unpack_before
 from pta.cluster.feature_block import read_block
@@ -27,6 +26,7 @@ from pta.datasets.features import load_features
 from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.live_classifier import Classifier
+from pta.methods import create_adapter, load_adapter
 
 COUNT = 70  # four blocks and a part
 OWN_LABELS = [CLASSES[label] for label in FASHION.labels[:COUNT]]

@@ -11,10 +11,10 @@ from oracle import assert_agrees
 from streams import clip_like_stream, cuts, with_views
 
 from pta import PTA, Samples, create_adapter, load_adapter
-from pta.adapters import needs_of_samples
-from pta.adapters.combined import Combined
-from pta.adapters.toy_model import ToyModel
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, StateMismatch
+from pta.methods import needs_of_samples
+from pta.methods.combined import Combined
+from pta.methods.toy_model import ToyModel
 from pta.reference.combined import combined_loop
 
 BASES = {

@@ -13,10 +13,10 @@ from oracle import TOLERANCES, assert_agrees, oracle_pta
 from streams import PAPER_RULE, RELEASED_RULE, clip_like_stream, is_clear, rules, samples_on_either_side_of, streams
 
 from pta import PTA, Samples, ZeroShotClassifier, create_adapter
-from pta.adapters import Adapter
 from pta.engines import Rule
 from pta.engines.compiled_step import CompiledStep
 from pta.errors import InvalidSamples
+from pta.methods import Adapter
 
 numba = pytest.importorskip("numba")
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)

@@ -15,7 +15,6 @@ from PIL import Image
 from stand_in_decoder import LenientDecoder
 
 import pta
-from pta.adapters.state_file import read_stream
 from pta.datasets.features import load_features, read_about
 from pta.datasets.open import open_samples
 from pta.encoders.clip_encoder import ClipEncoder
@@ -26,6 +25,7 @@ from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading, Views
 from pta.inference.sources import find_samples
+from pta.methods.state_file import read_stream
 
 NAMES = ("boot", "bag", "coat")
 

@@ -7,8 +7,8 @@ from effort import repeated
 from hypothesis import given, settings
 from streams import clip_like_stream, streams, toy_stream
 
-from pta.adapters.dota import DOTA
 from pta.errors import InvalidParameter
+from pta.methods.dota import DOTA
 from pta.reference.dota import dota_loop
 
 

@@ -11,11 +11,11 @@ from streams import clip_like_stream, with_views
 from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier, create_adapter
-from pta.adapters import needs_of_samples
-from pta.adapters.dpe import DPE
 from pta.engines.admission import EMPTY
 from pta.engines.residuals import Directions, alignment_gradients, stepped
 from pta.errors import InvalidSamples
+from pta.methods import needs_of_samples
+from pta.methods.dpe import DPE
 from pta.reference import dpe as reference
 from pta.reference.dpe import dpe_loop
 
@@ -209,7 +209,7 @@ def test_a_sample_without_a_finite_gradient_gets_its_zero_shot_answer_and_teache
     def broken(*given):
         return tuple(math.nan * one for one in alignment_gradients(*given))
 
-    monkeypatch.setattr("pta.adapters.dpe.alignment_gradients", broken)
+    monkeypatch.setattr("pta.methods.dpe.alignment_gradients", broken)
     found = adapter.step(stream.features[3:4])
     monkeypatch.undo()
     torch.testing.assert_close(found, stream.classifier.logits(stream.features[3:4]))

@@ -71,7 +71,7 @@ def test_every_dataset_has_its_prompts_and_a_method_that_takes_views_is_given_so
 
 
 def test_nothing_is_made_to_find_out_what_methods_need(monkeypatch):
-    monkeypatch.setattr("pta.adapters.adapter.Adapter.__init__", None)
+    monkeypatch.setattr("pta.methods.adapter.Adapter.__init__", None)
     for id in ("table1", "orthogonality"):
         needs = {job.method: job.needs for job in place(load_experiment(id), OFFLINE).all_jobs}
         assert {"features", "views"} == needs["mta"] > needs.get("pta", frozenset())

@@ -5,7 +5,7 @@ import pytest
 import torch
 from streams import clip_like_stream
 
-from pta.adapters.freetta import FreeTTA
+from pta.methods.freetta import FreeTTA
 
 
 @pytest.mark.parametrize("parameters", [{}, {"covariance": "printed"}, {"inverse": "shrunk"}], ids=str)

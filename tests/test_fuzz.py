@@ -15,8 +15,8 @@ from fuzzing.not_called import NOT_CALLED
 from fuzzing.targets import TARGETS, numbered_call
 
 import pta
-from pta.adapters import METHOD_CLASSES
 from pta.cli.commands import COMMANDS
+from pta.methods import METHOD_CLASSES
 
 SEED, CALLS, PARTS = 1, 320, 8
 KEEPERS_OF_STATE = ("Adapter", "Classifier", "Samples", "Segment", "ZeroShotClassifier")

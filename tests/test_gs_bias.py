@@ -11,11 +11,11 @@ from photos import FASHION, fashion_samples, write_classes, write_photos
 from streams import clip_like_stream, with_views
 
 from pta import Classifier, Samples, ZeroShotClassifier, create_adapter
-from pta.adapters.gs_bias import GSBias
 from pta.datasets.features import FeatureFile
 from pta.engines.view_entropy import by_entropy
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import evaluate
+from pta.methods.gs_bias import GSBias
 from pta.reference.gs_bias import gradient_by_a_bias, gs_bias_loop
 from pta.reference.numerics import entropy, softmax
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pta import Samples, ZeroShotClassifier
-from pta.adapters import adapter_class
 from pta.datasets.features import FeatureFile
 from pta.door.claims import sole_writer
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
+from pta.methods import adapter_class
 from pta.reproduction.library import VIEWS, Library
 from pta.views import confident_mean
 

@@ -10,7 +10,6 @@ from photos import FASHION, write_photos
 from PIL import Image
 
 import pta
-from pta.adapters import create_adapter
 from pta.core.samples import Samples
 from pta.door.files import load_tensors
 from pta.encoders import EmbeddedEncoder
@@ -23,6 +22,7 @@ from pta.inference.row_file import RowFile
 from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import find_samples
 from pta.inference.stream_progress import Progress
+from pta.methods import create_adapter
 from pta.views import make_views
 
 NO_BLOCKS = r"image tower of .* cannot be run block by block"

@@ -140,7 +140,7 @@ def test_an_installed_package_adds_a_method_a_model_and_a_source(installed, fold
     data = load_features(extracted(samples, encoder, tmp_path / "f.safetensors").path)
     adapter = pta.create_adapter("nearest", data.classifier, rate=0.5)
     assert adapter.step(data.samples).argmax(dim=1).tolist() == data.labels.tolist()
-    assert "a_clone_is_independent" in pta.check_adapter(pta.adapters.adapter_class("nearest"))
+    assert "a_clone_is_independent" in pta.check_adapter(pta.methods.adapter_class("nearest"))
 
 
 def test_the_command_knows_what_was_installed(installed, pta, features, folder, tmp_path):
@@ -161,10 +161,10 @@ BROKEN = "broken (broken_for_pta:{}) cannot be imported: no licence"
 @pytest.mark.parametrize(
     ("call", "name", "mistake", "complaint"),
     [
-        (pta.adapters.adapter_class, "broken", UnknownAdapter, BROKEN.format("Method")),
+        (pta.methods.adapter_class, "broken", UnknownAdapter, BROKEN.format("Method")),
         (load_encoder, "broken:x", UnavailableModel, BROKEN.format("load")),
         (open_source, "broken/x", UnreadableFile, BROKEN.format("open")),
-        (pta.adapters.adapter_class, "wrong", UnknownAdapter, "must be a subclass"),
+        (pta.methods.adapter_class, "wrong", UnknownAdapter, "must be a subclass"),
         (load_encoder, "wrong", UnavailableModel, "does not return a pta.encoders.Encoder"),
         (open_source, "wrong/x", UnreadableFile, "does not return a pta.datasets.SampleSet"),
         (load_encoder, "none", UnavailableModel, "no model is called 'none'; models are embedded "),

@@ -7,8 +7,8 @@ from streams import clip_like_stream, toy_stream, with_views
 from torch.nn.functional import normalize
 
 from pta import Samples
-from pta.adapters.mta import MTA
 from pta.errors import InvalidSamples
+from pta.methods.mta import MTA
 from pta.reference.mta import mta_loop, mta_of_views
 
 PRINTED = {"atol": 1e-5, "rtol": 0}

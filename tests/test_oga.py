@@ -6,8 +6,8 @@ from streams import clip_like_stream, toy_stream
 from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier
-from pta.adapters.combined import Combined
-from pta.adapters.oga import OGA
+from pta.methods.combined import Combined
+from pta.methods.oga import OGA
 from pta.reference.oga import oga_loop
 
 

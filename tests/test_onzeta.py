@@ -5,8 +5,8 @@ import torch
 from streams import toy_stream
 
 from pta import Samples, create_adapter
-from pta.adapters.onzeta import OnZeta
 from pta.errors import InvalidParameter
+from pta.methods.onzeta import OnZeta
 
 
 def test_the_first_answer_and_the_first_steps_by_hand():

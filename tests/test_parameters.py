@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from streams import toy_stream
 
 from pta import CLIP, list_adapters
-from pta.adapters import adapter_class
 from pta.core.parameters import choice, count, learning_order, number, parameter, require_seeds, require_texts, switch
 from pta.errors import InvalidParameter
+from pta.methods import adapter_class
 
 
 class Plain(CLIP):

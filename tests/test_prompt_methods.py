@@ -14,12 +14,12 @@ from streams import cuts
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 import pta
-from pta.adapters.toy_model import ToyModel
 from pta.core.samples import Samples
 from pta.datasets.fashion import load_fashion_test
 from pta.encoders import load_encoder
 from pta.engines.prompt_gradients import PromptGradients
 from pta.errors import InvalidParameter
+from pta.methods.toy_model import ToyModel
 from pta.reference.difftpt import difftpt_augmented_loop, difftpt_loop
 from pta.reference.histpt import histpt_loop
 from pta.reference.tpt import tpt_loop
@@ -206,7 +206,7 @@ def test_a_map_that_is_made_once_gives_the_first_gradient(fashion, method):
 
 def test_the_map_is_made_once_as_many_samples_came_as_a_feature_is_long(monkeypatch):
     data, made = toy(count=40), []
-    monkeypatch.setattr("pta.adapters.tpt.PromptGradients.map_at", lambda *_: made.append("map") or 1 / 0)
+    monkeypatch.setattr("pta.methods.tpt.PromptGradients.map_at", lambda *_: made.append("map") or 1 / 0)
     adapter = pta.create_adapter("tpt", data.classifier, model=data.model)
     adapter.step(data.samples[:16])
     assert not made

@@ -17,8 +17,8 @@ from streams import clip_like_stream, cuts, streams, toy_stream, with_views
 
 import pta
 from pta import Samples
-from pta.adapters import adapter_class
 from pta.errors import InvalidSamples
+from pta.methods import adapter_class
 from pta.reference.tda import tda_loop
 
 

@@ -13,8 +13,8 @@ from refusals import unless_refused
 from torch.nn.functional import normalize
 
 from pta import Samples, create_adapter, list_adapters
-from pta.adapters.checks import _Stream
 from pta.errors import InvalidSamples
+from pta.methods.checks import _Stream
 
 
 def test_rows_become_unit_length_unless_the_caller_says_otherwise():

@@ -5,8 +5,8 @@ import pytest
 import torch
 from streams import clip_like_stream, toy_stream
 
-from pta.adapters import stata
-from pta.adapters.stata import StatA
+from pta.methods import stata
+from pta.methods.stata import StatA
 from pta.reference.stata import stata_loop
 
 

@@ -11,9 +11,9 @@ from refusals import unless_refused
 from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
-from pta.adapters.checks import _Stream
-from pta.adapters.state_bounds import covariances
 from pta.errors import InvalidParameter, StateMismatch
+from pta.methods.checks import _Stream
+from pta.methods.state_bounds import covariances
 
 SETTINGS = [
     *((name, {}) for name in list_adapters()),

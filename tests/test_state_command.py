@@ -12,16 +12,16 @@ from photos import FASHION, write_classes, write_photos
 from rich.console import Console
 
 import pta
-from pta.adapters import Adapter, adapter_class, create_adapter, list_adapters, load_adapter
-from pta.adapters.class_table import class_prototypes, class_table
-from pta.adapters.growing import add_class, anchor_from
-from pta.adapters.merging import merge
 from pta.cli.state import state_table
 from pta.datasets.features import load_features
 from pta.door.claims import sole_writer
 from pta.door.files import load_tensors
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch
 from pta.inference.live_classifier import Classifier
+from pta.methods import Adapter, adapter_class, create_adapter, list_adapters, load_adapter
+from pta.methods.class_table import class_prototypes, class_table
+from pta.methods.growing import add_class, anchor_from
+from pta.methods.merging import merge
 
 NEWT = 2  # a class of the pets
 

@@ -17,7 +17,6 @@ from processes import PATIENCE, Forked, wait_until
 from streams import feature_file
 
 from pta import Samples, ZeroShotClassifier, engines, list_adapters
-from pta.adapters import registry
 from pta.datasets.features import FeatureFile
 from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples
@@ -28,12 +27,13 @@ from pta.evaluation.evaluate import evaluate
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import method_version
+from pta.methods import registry
 from pta.prompts import build_classifier
 
 COUNTING = '''
 import os, time
 from pathlib import Path
-from pta.adapters import CLIP, register
+from pta.methods import CLIP, register
 from pta.core.parameters import number, parameter
 
 

@@ -14,14 +14,14 @@ from streams import cuts
 from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier
-from pta.adapters import create_adapter
-from pta.adapters.tca import TCA
 from pta.core.samples import Samples
 from pta.core.towers import ImageTower, TokenBlock
 from pta.encoders import EmbeddedEncoder
 from pta.encoders.clip_encoder import ClipEncoder
 from pta.engines.condensation import Cut, condense, cuts_of, merge
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.methods import create_adapter
+from pta.methods.tca import TCA
 from pta.reference.tca import NumpyViT, merged, tca_loop
 
 WIDTH, DEPTH, HEADS, SIZE, DIM = 32, 4, 2, 16, 32

@@ -8,8 +8,8 @@ import torch
 from streams import clip_like_stream, toy_stream
 
 from pta import ZeroShotClassifier
-from pta.adapters.tda import TDA
 from pta.engines.admission import EMPTY
+from pta.methods.tda import TDA
 
 PRINTED = {"atol": 1e-5, "rtol": 0}
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from streams import clip_like_stream, streams
 
 from pta import ZeroShotClassifier
-from pta.adapters.stata import StatA
-from pta.adapters.transclip import TransCLIP
 from pta.engines import transduction
 from pta.engines.transduction import Moments, Ties, as_logits, direction, log_likelihood, nearest_neighbours, settle
+from pta.methods.stata import StatA
+from pta.methods.transclip import TransCLIP
 from pta.reference.transclip import affinity, transclip_loop
 
 METHODS = pytest.mark.parametrize("method", [TransCLIP, StatA, partial(StatA, counts="soft", alpha=0.0)], ids=str)

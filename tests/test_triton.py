@@ -29,13 +29,13 @@ pytest.importorskip("triton")
 
 from kernel_margins import InMargins
 
-from pta.adapters import create_adapter
 from pta.engines import Prototypes, triton_prior, triton_touches, triton_whitened
 from pta.engines import triton as triton_engine
 from pta.engines.local_prior import LocalPrior
 from pta.engines.triton import advance_on_gpu, works_on
 from pta.engines.triton_touches import find_touches_on_gpu, table_of
 from pta.inference.recordable import is_recordable
+from pta.methods import create_adapter
 from pta.reference.local_prior import local_prior_loop
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -7,7 +7,7 @@ import torch
 from streams import clip_like_stream, with_views
 
 from pta import Samples, ZeroShotClassifier
-from pta.adapters.zero import ZERO
+from pta.methods.zero import ZERO
 
 NO_VOTES = 1e-12
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from streams import clip_like_stream, cuts, streams
 
 from pta import Samples, ZeroShotClassifier
-from pta.adapters.boostadapter import BoostAdapter
-from pta.adapters.mta import MTA
-from pta.adapters.tda import TDA
-from pta.adapters.zero import ZERO
 from pta.engines.zero_shot import ZeroShot, entropy_of
+from pta.methods.boostadapter import BoostAdapter
+from pta.methods.mta import MTA
+from pta.methods.tda import TDA
+from pta.methods.zero import ZERO
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 

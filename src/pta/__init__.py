@@ -10,31 +10,24 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Adapter": "pta.adapters",
+    "Adapter": "pta.methods",
     "Classifier": "pta.inference.live_classifier",
     "PTAClassifier": "pta.inference.estimator",
     "PtaError": "pta.errors",
     "Samples": "pta.core.samples",
     "Segment": "pta.engines.segment",
     "ZeroShotClassifier": "pta.core.classifier",
-    "check_adapter": "pta.adapters.checks",
+    "check_adapter": "pta.methods.checks",
     "compile": "pta.inference.program",
     "compose": "pta.engines.segment",
-    "create_adapter": "pta.adapters",
-    "list_adapters": "pta.adapters",
-    "load_adapter": "pta.adapters",
-    "register": "pta.adapters",
+    "create_adapter": "pta.methods",
+    "list_adapters": "pta.methods",
+    "load_adapter": "pta.methods",
+    "register": "pta.methods",
 }
 """The modules of the public names. The classes of all methods are public too."""
 
 if TYPE_CHECKING:  # for type checkers and editors
-    from pta.adapters import Adapter as Adapter
-    from pta.adapters import create_adapter as create_adapter
-    from pta.adapters import list_adapters as list_adapters
-    from pta.adapters import load_adapter as load_adapter
-    from pta.adapters import register as register
-    from pta.adapters.checks import check_adapter as check_adapter
-    from pta.adapters.pta import PTA as PTA
     from pta.core.classifier import ZeroShotClassifier as ZeroShotClassifier
     from pta.core.samples import Samples as Samples
     from pta.engines.segment import Segment as Segment
@@ -43,12 +36,19 @@ if TYPE_CHECKING:  # for type checkers and editors
     from pta.inference.estimator import PTAClassifier as PTAClassifier
     from pta.inference.live_classifier import Classifier as Classifier
     from pta.inference.program import compile as compile
+    from pta.methods import Adapter as Adapter
+    from pta.methods import create_adapter as create_adapter
+    from pta.methods import list_adapters as list_adapters
+    from pta.methods import load_adapter as load_adapter
+    from pta.methods import register as register
+    from pta.methods.checks import check_adapter as check_adapter
+    from pta.methods.pta import PTA as PTA
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         here = [one for one in _HOMES if one != "PTAClassifier" or find_spec("sklearn")]
-        return sorted([*here, *import_module("pta.adapters").METHOD_CLASSES])
+        return sorted([*here, *import_module("pta.methods").METHOD_CLASSES])
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if not name.startswith("_"):
@@ -57,8 +57,8 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name != f"pta.{name}":
                 raise
-        if name in import_module("pta.adapters").METHOD_CLASSES:
-            return getattr(import_module("pta.adapters"), name)
+        if name in import_module("pta.methods").METHOD_CLASSES:
+            return getattr(import_module("pta.methods"), name)
     raise AttributeError(f"module 'pta' has no attribute {name!r}")
 
 

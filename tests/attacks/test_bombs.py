@@ -15,8 +15,8 @@ from numpy.lib import format as npy
 from refusals import refusal
 from safetensors.torch import save_file
 
-from pta.adapters import load_adapter
 from pta.datasets.features import load_features
+from pta.methods import load_adapter
 
 GIB = 2**30
 _BLOCK = 2**24
@@ -103,7 +103,7 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused_unread(tmp_pat
 _MEASURED = """
 import resource, sys
 from pta import PtaError
-from pta.adapters import load_adapter
+from pta.methods import load_adapter
 from pta.datasets.features import load_features
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -6,12 +6,12 @@ _REASONS = {
         "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.encoders:CloudEncoder pta.prompts:TextEncoder"
     ),
     "for the author of a method, or of a model": (
-        "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.adapters:Origin "
+        "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.methods:Origin "
         "pta:Adapter.next_refresh pta:Adapter.refresh_state "
-        "pta.adapters.adapter:full pta.adapters.gradient_method "
+        "pta.methods.adapter:full pta.methods.gradient_method "
         "pta.encoders:EmbeddedConfig"
     ),
-    "runs a program of the caller's, and says what is wrong with it": "pta:check_adapter pta.adapters.checks",
+    "runs a program of the caller's, and says what is wrong with it": "pta:check_adapter pta.methods.checks",
     "given what was computed or checked": (
         "pta:Adapter.probabilities_unchecked pta:Adapter.step_unchecked pta:Adapter.step_before_refresh "
         "pta:Adapter.refreshes_within pta:Adapter.count_on_host pta:ZeroShotClassifier.logits pta:Samples.to "
@@ -23,9 +23,9 @@ _REASONS = {
     ),
     "through create_adapter, step and save": (
         "pta:Adapter.complete pta:Adapter.needs_with pta:Adapter.require_model pta:Adapter.stands_on pta.core.parameters "
-        "pta.adapters.adapter:require_classifier pta:Adapter.require pta.adapters.state_file "
-        "pta:Adapter.require_parameters pta.adapters.growing:require_new_class "
-        "pta.adapters.state_bounds"
+        "pta.methods.adapter:require_classifier pta:Adapter.require pta.methods.state_file "
+        "pta:Adapter.require_parameters pta.methods.growing:require_new_class "
+        "pta.methods.state_bounds"
     ),
     "through run_blocks": (
         "pta.cluster.bound pta.cluster.driver pta.cluster.repair pta.cluster.replay pta.cluster.scanning "

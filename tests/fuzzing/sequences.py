@@ -13,7 +13,6 @@ from fuzzing.calls import Broken, Scene
 from fuzzing.declare import target
 from fuzzing.values import TEXTS
 from pta import Classifier, Samples, Segment, ZeroShotClassifier, compose, create_adapter, list_adapters, load_adapter
-from pta.adapters import adapter_class, register, registry
 from pta.cluster import (
     Block,
     boundary,
@@ -39,6 +38,7 @@ from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading
 from pta.inference.rows import CsvRows, JsonLines
 from pta.inference.sources import find_samples
+from pta.methods import adapter_class, register, registry
 
 _PICTURE = Image.fromarray(valid.PICTURE)
 

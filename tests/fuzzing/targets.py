@@ -32,28 +32,28 @@ calls(
 )
 # methods
 calls("pta:list_adapters")
-calls("pta.adapters:adapter_class", "pta")
-calls("pta.adapters:needs_model", "tca", {"rate": 0.5})
-calls("pta.adapters:needs_of_samples", "zero", {})
-calls("pta.adapters.presets:require_preset", "paper", "dtd")
-calls("pta.adapters.presets:load_preset", "pta", "paper", "dtd")
-calls("pta.adapters.presets:depends_on_dataset", "pta")
-calls("pta.adapters.presets:preset_names")
-calls("pta.adapters:Snapshot", "pta", {}, lambda scene: valid.classifier(), {})
+calls("pta.methods:adapter_class", "pta")
+calls("pta.methods:needs_model", "tca", {"rate": 0.5})
+calls("pta.methods:needs_of_samples", "zero", {})
+calls("pta.methods.presets:require_preset", "paper", "dtd")
+calls("pta.methods.presets:load_preset", "pta", "paper", "dtd")
+calls("pta.methods.presets:depends_on_dataset", "pta")
+calls("pta.methods.presets:preset_names")
+calls("pta.methods:Snapshot", "pta", {}, lambda scene: valid.classifier(), {})
 calls(
     *("pta:PointCache.preview", lambda scene: create_adapter("point-cache", valid.classifier(), prefill=True)),
     lambda scene: valid.samples()[:6],
 )
 # what was learned
 _LEARNED, _OURS = (lambda scene: valid.learned("pta").clone()), (lambda scene: valid.classifier())
-calls("pta.adapters.class_table:class_table", _LEARNED)
-calls("pta.adapters.class_table:class_prototypes", _LEARNED)
-calls("pta.adapters.growing:add_class", _LEARNED, "a newt", valid.ANCHORS[0], weight=6)
-calls("pta.adapters.growing:anchor_from", _OURS, valid.NAMES[0], _OURS)
+calls("pta.methods.class_table:class_table", _LEARNED)
+calls("pta.methods.class_table:class_prototypes", _LEARNED)
+calls("pta.methods.growing:add_class", _LEARNED, "a newt", valid.ANCHORS[0], weight=6)
+calls("pta.methods.growing:anchor_from", _OURS, valid.NAMES[0], _OURS)
 calls(
-    "pta.adapters.merging:merge", lambda scene: scene.around([valid.learned("pta").clone(), valid.segment()]), weight=4
+    "pta.methods.merging:merge", lambda scene: scene.around([valid.learned("pta").clone(), valid.segment()]), weight=4
 )
-calls("pta.adapters.merging:load_part", file("segment.safetensors"), weight=4)
+calls("pta.methods.merging:load_part", file("segment.safetensors"), weight=4)
 # from pictures and texts to features
 calls("pta.encoders:load_encoder", "embedded", device="cpu", dtype="float32")
 calls("pta.encoders:find_device", "cpu")

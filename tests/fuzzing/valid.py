@@ -18,12 +18,12 @@ from safetensors.torch import save_file
 
 from fuzzing.files import tar_of
 from pta import Adapter, Classifier, Samples, Segment, ZeroShotClassifier, create_adapter, list_adapters
-from pta.adapters.toy_model import SIZE, ToyModel
 from pta.datasets.features import FeatureFile
 from pta.door.points.h5 import StoredClouds, write_h5
 from pta.encoders import Encoder, load_encoder
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.result_store import ResultStore
+from pta.methods.toy_model import SIZE, ToyModel
 
 NAMES = ("cat", "dog", "newt", "owl", "sea_lion")
 COUNT, VIEWS, DIM = 24, 12, 8

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.adapters import adapter_class, list_adapters
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.output import plain, require_place, write_json
 from pta.errors import UnknownAdapter
+from pta.methods import adapter_class, list_adapters
 
 
 def methods(

@@ -9,8 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pta.adapters import Adapter, create_adapter, load_adapter, needs_model
-from pta.adapters.state_file import require_saved_for
 from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.class_list import read_classes
 from pta.cli.messages import say
@@ -33,6 +31,8 @@ from pta.door.folders import make_folder
 from pta.errors import InvalidParameter
 from pta.inference.encoding import OnError
 from pta.inference.reading import Reading, Views
+from pta.methods import Adapter, create_adapter, load_adapter, needs_model
+from pta.methods.state_file import require_saved_for
 
 _SHOWN = 20  # samples that could not be read
 _FILE_ENDINGS = (".csv", ".json", ".jsonl", ".npz", ".parquet", ".safetensors", ".tsv", ".txt")

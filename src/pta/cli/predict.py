@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from pta.adapters import adapter_class
-from pta.adapters.state_file import require_saved_for
 from pta.cli import options
 from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.class_list import read_classes
@@ -30,6 +28,8 @@ from pta.inference.predict import Tally, predict_stream
 from pta.inference.reading import Reading
 from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import open_places
+from pta.methods import adapter_class
+from pta.methods.state_file import require_saved_for
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 

@@ -10,11 +10,6 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from pta.adapters import Adapter, load_adapter
-from pta.adapters.class_table import ClassRow, class_prototypes, class_table
-from pta.adapters.growing import add_class, anchor_from, require_new_class
-from pta.adapters.merging import load_part, merge
-from pta.adapters.state_file import load_state, read_stream
 from pta.cli import options
 from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.fitting_table import print_table
@@ -24,6 +19,11 @@ from pta.datasets.features import load_features
 from pta.door.claims import sole_writer
 from pta.door.files import save_tensors, write_atomically
 from pta.errors import InvalidParameter, UnreadableFile
+from pta.methods import Adapter, load_adapter
+from pta.methods.class_table import ClassRow, class_prototypes, class_table
+from pta.methods.growing import add_class, anchor_from, require_new_class
+from pta.methods.merging import load_part, merge
+from pta.methods.state_file import load_state, read_stream
 
 state = typer.Typer(
     name="state",

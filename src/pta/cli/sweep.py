@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pta.adapters import adapter_class
 from pta.cli import options
 from pta.cli.fitting_table import print_table
 from pta.cli.method_choice import parse_setting
@@ -23,6 +22,7 @@ from pta.evaluation.stream import Stream
 from pta.evaluation.sweep import Grid, Point, Swept, sweep_csv
 from pta.evaluation.sweep import sweep as sweep_grid
 from pta.evaluation.sweep_figure import draw, require_figure
+from pta.methods import adapter_class
 
 _WIDEST = 7  # columns of a matrix
 _WARNING = "* highest accuracy. It was chosen with these labels: report the chosen value on other data."

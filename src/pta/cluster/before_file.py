@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
-from pta.adapters.wpta import Sums
 from pta.cluster.prototype_blocks import Knowledge
 from pta.cluster.scanning import Before
 from pta.cluster.sum_blocks import Totals
 from pta.door.files import pack_tensors, unpack_tensors
+from pta.methods.wpta import Sums
 
 _KIND = "what was learned before a block"
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pta.adapters.pta import PTA
 from pta.cluster.block import Block
 from pta.cluster.repair import EPSILON
 from pta.cluster.replay import at_state
 from pta.cluster.summary import State, Summary
 from pta.core.samples import Samples
 from pta.engines.chunk import contraction_by_chunk
+from pta.methods.pta import PTA
 
 _AT_ONCE = 128
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from pta.adapters.adapter import Adapter
 from pta.cluster.block import Block, require_whole_stream
 from pta.cluster.prototype_blocks import Knowledge
 from pta.cluster.repair import EPSILON, mismatches, repair_block
@@ -13,6 +12,7 @@ from pta.cluster.replay import Answers, replay_block
 from pta.cluster.scanning import GROUP, Before, across, boundary, require_summable, scan, start_of, summarise_block
 from pta.cluster.summary import State, Summary
 from pta.errors import InvalidSamples
+from pta.methods.adapter import Adapter
 
 Each = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
 """Calls a function with each of several arguments, in parallel or not, and gives the results in their order."""

@@ -12,7 +12,6 @@ from itertools import accumulate
 from safetensors.torch import load, save
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
 from pta.cluster.before_file import pack_before, unpack_before
 from pta.cluster.driver import end_state
 from pta.cluster.feature_block import FeatureBlock, block_name, read_block
@@ -23,6 +22,7 @@ from pta.cluster.replay import Answers, replay_block
 from pta.cluster.scanning import GROUP, Before, across, boundary, scan, start_of, summarise_block
 from pta.cluster.storage import Folder
 from pta.cluster.summary import Group, State, Summary
+from pta.methods.adapter import Adapter
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pta.adapters.adapter import Adapter
 from pta.cluster.driver import remark_on_rounds
 from pta.cluster.extraction import KIND as FEATURE_BLOCKS
 from pta.cluster.extraction import Extraction
@@ -24,6 +23,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.door.files import unpack_tensors
 from pta.encoders import Encoder
 from pta.errors import StateMismatch, UnreadableFile, naming
+from pta.methods.adapter import Adapter
 
 KIND = "labels"
 STATE = "state.safetensors"

@@ -7,7 +7,6 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from pta.adapters.pta import PTA
 from pta.cluster.block import Block
 from pta.cluster.summary import Group, Part, State, Summary
 from pta.core.samples import Samples
@@ -17,6 +16,7 @@ from pta.engines.prototypes import Prototypes
 from pta.engines.rule import Rule
 from pta.engines.segment import Segment, compose
 from pta.engines.touches import Touches
+from pta.methods.pta import PTA
 
 AT_ONCE = 256  # what the caches hold
 _MOST_TOUCHES = 16  # per sample, that are kept for the second pass

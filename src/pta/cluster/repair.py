@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
-from pta.adapters.pta import PTA
 from pta.cluster.block import Block
 from pta.cluster.summary import State, Summary
 from pta.core.plain import plain_number
@@ -21,6 +19,8 @@ from pta.engines import advance
 from pta.engines.prototypes import Prototypes
 from pta.engines.touches import Touches
 from pta.errors import InvalidParameter, shown
+from pta.methods.adapter import Adapter
+from pta.methods.pta import PTA
 
 EPSILON = 1e-6
 _AT_ONCE = 256

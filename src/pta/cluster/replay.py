@@ -6,14 +6,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
-from pta.adapters.pta import PTA
-from pta.adapters.state_file import Snapshot
 from pta.cluster.block import Block
 from pta.cluster.prototype_blocks import AT_ONCE
 from pta.cluster.summary import State, Summary
 from pta.core.samples import Samples
 from pta.errors import StateMismatch
+from pta.methods.adapter import Adapter
+from pta.methods.pta import PTA
+from pta.methods.state_file import Snapshot
 
 AnyAdapter = TypeVar("AnyAdapter", bound=Adapter)
 

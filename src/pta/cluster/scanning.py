@@ -5,14 +5,14 @@ from typing import Any
 
 import torch
 
-from pta.adapters.adapter import Adapter
-from pta.adapters.pta import PTA
-from pta.adapters.wpta import WPTA
 from pta.cluster.block import Block
 from pta.cluster.prototype_blocks import Knowledge, PrototypeBlocks
 from pta.cluster.sum_blocks import SumBlocks, Totals
 from pta.cluster.summary import Group, Part, State, Summary
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.methods.adapter import Adapter
+from pta.methods.pta import PTA
+from pta.methods.wpta import WPTA
 
 GROUP = 256  # beyond so many blocks the scan has two levels
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pta.adapters import create_adapter, needs_model
 from pta.cluster.feature_block import Model, block_name
 from pta.cluster.label_block import Failed, Labelled, Said, labelled, write_labels
 from pta.cluster.listing import Rows, read_rows
@@ -14,6 +13,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.inference.answers import answers_from
 from pta.inference.encoding import OnError, encode_files, samples_of
 from pta.inference.reading import Reading
+from pta.methods import create_adapter, needs_model
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pta.adapters.wpta import WPTA, Sums
 from pta.cluster.block import Block
 from pta.cluster.summary import Group, Part, State, Summary
 from pta.core.samples import Samples
+from pta.methods.wpta import WPTA, Sums
 
 
 @dataclass(frozen=True)

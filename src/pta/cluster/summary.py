@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.adapters.wpta import Sums
 from pta.door.files import pack_tensors, unpack_tensors
 from pta.engines.affine import AffineMap
 from pta.engines.segment import Segment
 from pta.engines.segment_checks import require_touches
 from pta.engines.touches import Touches
 from pta.errors import StateMismatch, shown
+from pta.methods.wpta import Sums
 
 _VERSION = 1
 _KIND = "summary of a block"

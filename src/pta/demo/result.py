@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pta.adapters import PTA
 from pta.datasets.features import FeatureFile
 from pta.demo.exhibit import FASHION, Exhibit
 from pta.evaluation import metrics
 from pta.evaluation.compare import Resampling
 from pta.evaluation.stream_run import Run
+from pta.methods import PTA
 
 Curve = NDArray[np.float64]
 

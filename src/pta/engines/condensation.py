@@ -1,6 +1,6 @@
 """Token condensation: an image tower's tokens, fewer after every condensing block.
 
-The steps are 1 to 4 of TCA (`pta.adapters.tca`).
+The steps are 1 to 4 of TCA (`pta.methods.tca`).
 """
 
 import math

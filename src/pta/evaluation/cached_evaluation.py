@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pta.adapters import Origin, adapter_class, needs_model
 from pta.core.parameters import require_seed, require_seeds
 from pta.core.towers import Model
 from pta.datasets.features import FeatureFile
@@ -15,6 +14,7 @@ from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import method_version
+from pta.methods import Origin, adapter_class, needs_model
 
 Inputs = dict[str, Any]
 

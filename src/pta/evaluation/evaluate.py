@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from pta.adapters import adapter_class, create_adapter, needs_model
 from pta.core.parameters import check_given
 from pta.core.plain import plain_list
 from pta.core.towers import Model
@@ -17,6 +16,7 @@ from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Evaluation, Record
 from pta.evaluation.stream import Stream
 from pta.evaluation.stream_run import run_stream
+from pta.methods import adapter_class, create_adapter, needs_model
 from pta.streams import iid
 
 OnBatch = Callable[[str, int, int], None]

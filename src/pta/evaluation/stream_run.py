@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.adapters.adapter import Adapter
 from pta.core.samples import Samples
 from pta.errors import InvalidParameter
 from pta.evaluation.metrics import accuracy
+from pta.methods.adapter import Adapter
 from pta.streams import kept, require_order
 
 Labels = NDArray[np.int64]

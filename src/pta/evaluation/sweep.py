@@ -10,7 +10,6 @@ from math import prod
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.adapters import create_adapter, needs_model
 from pta.core.parameters import require_mapping, require_seeds
 from pta.datasets.features import FeatureFile
 from pta.door.safe_text import csv_cell
@@ -21,6 +20,7 @@ from pta.evaluation.evaluate import OnBatch
 from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
+from pta.methods import create_adapter, needs_model
 
 Setting = dict[str, Any]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import ModuleType
 
 from pta import __version__, engines, streams
-from pta.adapters import Adapter, adapter_class
-from pta.adapters import adapter as contract
 from pta.core import classifier, parameters, samples, towers
 from pta.datasets import features
 from pta.errors import InvalidParameter
 from pta.evaluation import bits, evaluate, metrics, record, stream, stream_run
+from pta.methods import Adapter, adapter_class
+from pta.methods import adapter as contract
 
 _SHARED = (
     *(contract, classifier, parameters, samples, towers),  # what methods stand on

@@ -6,11 +6,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.adapters import create_adapter
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
 from pta.errors import InvalidClassifier, InvalidParameter, MissingPackage, how_to_install
+from pta.methods import create_adapter
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin

@@ -7,7 +7,6 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from pta.adapters import Adapter, create_adapter, load_adapter
 from pta.core.parameters import require_count, require_number, require_switch, require_texts
 from pta.core.plain import plain_list
 from pta.core.samples import Samples
@@ -20,6 +19,7 @@ from pta.inference.decoding import Decoding, open_decoding
 from pta.inference.encoder_program import EncoderProgram
 from pta.inference.encoding import encode_prepared, samples_of
 from pta.inference.reading import Decode, Reading, Views
+from pta.methods import Adapter, create_adapter, load_adapter
 from pta.prompts import build_classifier, default_cache, load_templates
 
 MOST_ANSWERS = 2**20

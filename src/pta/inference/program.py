@@ -16,7 +16,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from pta.adapters.adapter import Adapter
 from pta.core.parameters import require_count
 from pta.core.samples import Samples
 from pta.door.images import DevicePreprocessing
@@ -27,6 +26,7 @@ from pta.inference.downloads import Download
 from pta.inference.recordable import is_recordable
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
+from pta.methods.adapter import Adapter
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 

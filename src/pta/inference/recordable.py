@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pta.adapters.adapter import Adapter
 from pta.core.samples import Samples
+from pta.methods.adapter import Adapter
 
 _GIVEN = {"features": 1, "views": 64, "patches": 196}  # of a sample
 

@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from pta.adapters.state_file import read_stream
 from pta.datasets.sample_set import SampleReference
 from pta.errors import StateMismatch
 from pta.inference.decoding import PILLOW
 from pta.inference.row_file import RowMark
+from pta.methods.state_file import read_stream
 
 _AND = " and "
 Reference = TypeVar("Reference", bound=SampleReference)

@@ -1,6 +1,6 @@
 """DiffTPT as a loop: Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning (ICCV 2023).
 
-Slow on purpose: the tests compare `pta.adapters.difftpt` with it.
+Slow on purpose: the tests compare `pta.methods.difftpt` with it.
 """
 
 from functools import partial

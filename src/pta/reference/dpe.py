@@ -1,7 +1,7 @@
 """DPE as a loop: Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models (NeurIPS 2024).
 
 Slow on purpose: gradients are products of explicit Jacobians, one prototype after the other, and the cache is sorted
-lists. The tests compare `pta.adapters.dpe` with it.
+lists. The tests compare `pta.methods.dpe` with it.
 """
 
 import math

@@ -1,7 +1,7 @@
 """GS-Bias as a loop: Global-Spatial Bias Learner for Single-Image Test-Time Adaptation (ICML 2025).
 
 Slow on purpose: gradients are products of explicit Jacobians, step by step from the loss to the bias. The tests compare
-`pta.adapters.gs_bias` with it.
+`pta.methods.gs_bias` with it.
 """
 
 import numpy as np

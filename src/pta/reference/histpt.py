@@ -1,6 +1,6 @@
 """HisTPT as a loop: Historical Test-time Prompt Tuning for Vision Foundation Models (NeurIPS 2024).
 
-Slow on purpose: the tests compare `pta.adapters.histpt` with it. Gradients are central differences of the loss.
+Slow on purpose: the tests compare `pta.methods.histpt` with it. Gradients are central differences of the loss.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """TPT as a loop: Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models (NeurIPS 2022).
 
-Slow on purpose: the tests compare `pta.adapters.tpt` with it. Gradients are central differences of the loss.
+Slow on purpose: the tests compare `pta.methods.tpt` with it. Gradients are central differences of the loss.
 """
 
 from collections.abc import Callable

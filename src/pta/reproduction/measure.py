@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pta import encoders
-from pta.adapters import needs_model
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import SampleSet
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableSample
@@ -15,6 +14,7 @@ from pta.evaluation.record import Record
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import code_version, files_of
+from pta.methods import needs_model
 from pta.reproduction import speed
 from pta.reproduction.cell import CANNOT, NO_DATA
 from pta.reproduction.library import Library, drawn_views

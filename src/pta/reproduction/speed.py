@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.adapters import adapter_class, create_adapter
 from pta.core.samples import Samples
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import SampleSet
@@ -27,6 +26,7 @@ from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Record
 from pta.evaluation.stream import Stream
 from pta.inference.reading import Views
+from pta.methods import adapter_class, create_adapter
 
 ROUNDS, TIMED = 5, 100  # images in all rounds together
 _BATCH = 256

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.adapters import Adapter
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.engines import Rule
 from pta.engines.touches import DOUBT, find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
+from pta.methods import Adapter
 from pta.serve.journal_rows import ANSWER
 from pta.serve.served import rule_of
 

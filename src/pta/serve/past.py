@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.adapters import Adapter, load_adapter
 from pta.door.files import write_atomically
 from pta.errors import StateMismatch
+from pta.methods import Adapter, load_adapter
 from pta.serve.answering import score
 from pta.serve.history import History
 from pta.serve.journal import Journal

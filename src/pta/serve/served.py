@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pta.adapters import Adapter, create_adapter
 from pta.core.classifier import ZeroShotClassifier
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.encoders import Encoder
 from pta.engines import Rule
 from pta.errors import InvalidParameter
+from pta.methods import Adapter, create_adapter
 
 LARGEST_GROUP = 256
 """Samples that are committed together."""

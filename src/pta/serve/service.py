@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import torch
 
-from pta.adapters.state_file import ANCHORS
 from pta.door.files import exists, load_tensors
 from pta.errors import PtaError, StateMismatch
+from pta.methods.state_file import ANCHORS
 from pta.serve.admission import Admission
 from pta.serve.journal import Journal
 from pta.serve.live_stream import LiveStream

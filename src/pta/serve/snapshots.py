@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from pta import __version__
-from pta.adapters import load_adapter
-from pta.adapters.state_file import ANCHORS, read_stream
 from pta.door.files import load_tensors, remove_temporary_files
 from pta.engines import numba_is_installed
 from pta.errors import PtaError, StateMismatch
+from pta.methods import load_adapter
+from pta.methods.state_file import ANCHORS, read_stream
 from pta.serve.history import History
 from pta.serve.private import keep_private, make_private_folder
 from pta.serve.served import Served

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.adapters import Adapter
+from pta.methods import Adapter
 from pta.serve.answering import Answered, Scored, add_touches, answer, samples_from
 from pta.serve.served import Served
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from pta.adapters import Adapter
+from pta.methods import Adapter
 from pta.serve.journal import Journal
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal

@@ -1,0 +1,223 @@
+"""PTA: Prototype-Based Test-Time Adaptation of Vision-Language Models (ICML 2026).
+
+Keeps two vectors per class: the knowledge prototype P (zero at first), a decaying mean of the features assigned to the
+class, and the anchored prototype R (the text anchor at first), which samples are scored against.
+
+For each sample with unit feature f:
+1. Zero-shot logits and probabilities: z = scale·T·f, s = softmax(z).
+2. Every class with s_c ≥ min_probability learns: β_c = 1 − e^(−s_c/h), P_c ← (1−β_c)·P_c + β_c·f.
+3. Every class refreshes: R_c ← w·R_c + (1−w)·P_c, scaled to unit length.
+4. Score: z + scale·R·f.
+
+The paper's equations and the program that was released with it differ; each difference is a switch, and `variant` sets
+them all: "released" (what produced the published numbers, the steps above) or "paper" (the printed equations: no
+probability is too small to learn from, R is not rescaled, and step 4 averages two softmaxes instead of adding two
+logits; the answer is the logarithm of that average).
+
+The update depends on zero-shot quantities alone, so it is an affine map of P: a batch is computed exactly in chunks
+(`pta.engines`), and stretches of stream can be summarised apart, composed and applied (`summarise`, `apply`).
+"""
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import partial, reduce
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
+from pta.core.samples import Samples
+from pta.core.towers import Model
+from pta.engines import Prototypes, Rule
+from pta.engines.compiled_step import CompiledStep
+from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
+from pta.engines.rule import PARAMETERS, Anchor, Weight
+from pta.engines.segment import Segment, compose
+from pta.engines.segment_application import after_segment
+from pta.engines.touches import Touches
+from pta.errors import InvalidParameter, StateMismatch
+from pta.methods.adapter import Adapter, Origin
+from pta.methods.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
+
+Fusion = Literal["logits", "probabilities"]
+Variant = Literal["released", "paper"]
+StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
+
+_DTYPES = get_args(StateDtype)
+_PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
+_AT_ONCE = 1024
+_BOUNDS = {"knowledge": UNIT_BALL, "anchored": UNIT_ROWS, "length": SHARES, "touched": FLAGS, "resting": FLAGS}
+_COARSEST_H_FOR_HALF = 400.0  # above, β at s = 0.1 is below 2⁻¹²: such steps are lost where a float16 P is long
+
+
+def _state_dtype(name: str, value: object) -> object:
+    return None if value is None else require_choice(name, value, _DTYPES)
+
+
+class PTA(Adapter):
+    """Prototype-based test-time adaptation.
+
+    `variant="paper"` changes the defaults of `min_probability`, `fusion` and `renormalise` to the printed equations.
+    A half-precision `state_dtype` rounds the prototypes after every sample and computes in float32. The released
+    program rounds every operation to float16, which is another thing. With a fixed anchor `renormalise` makes no
+    difference.
+    A class whose mixture is exactly zero (w = 0 before its first sample) keeps its anchor, where 0/0 would be NaN.
+    The rule is unstable where R and P are opposite and w > (1−w)·‖P‖: rounding, and so the batch, decides how R turns.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> adapter = PTA(classifier, h=20.0)
+    >>> adapter.step([[0.8, 0.6], [0.9, 0.1]]).argmax(dim=1)
+    tensor([0, 0])
+    """
+
+    name: ClassVar[str] = "pta"
+    may_fail = False
+    prototypes_in = "anchored"
+    fixed_classes = ""
+    at_once: int | None = _AT_ONCE
+    h: float = PARAMETERS["h"]
+    w: float = PARAMETERS["w"]
+    variant: Variant = choice("released", Variant, "the rule that sets the defaults of the other switches")
+    min_probability: float = PARAMETERS["min_probability"]
+    anchor: Anchor = PARAMETERS["anchor"]
+    fusion: Fusion = choice(
+        "logits", Fusion, "add logits, or average probabilities (paper, Eq. 7) and return their logarithm"
+    )
+    order: Order = PARAMETERS["order"]
+    weight: Weight = PARAMETERS["weight"]
+    renormalise: bool = PARAMETERS["renormalise"]
+    state_dtype: StateDtype = parameter(
+        None, _state_dtype, " or ".join(_DTYPES), "precision of the prototypes; by default that of the anchors"
+    )
+    prior: Prior = prior_in_front()
+    knowledge: Tensor  # P, and the other fields of `Prototypes`
+    anchored: Tensor
+    length: Tensor
+    touched: Tensor
+    resting: Tensor
+
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        self.rule = Rule(**{name: getattr(self, name) for name in PARAMETERS})
+        if self.state_dtype == "float16" and self.h > _COARSEST_H_FOR_HALF:
+            lost = f"prototypes kept in float16 lose small steps at h={self.h:g} once they are long"
+            warnings.warn(f'{lost}; give state_dtype="float32"', stacklevel=2)
+        computing = torch.float64 if self.state_dtype == "float64" else torch.float32
+        if classifier.anchors.dtype != computing:
+            self.classifier = classifier.to(dtype=computing)
+        for field in fields(Prototypes):
+            self.add_state(field.name, partial(_fresh, field.name), within=_BOUNDS[field.name])
+        # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
+        alone = type(self) is PTA and not (self._has_prior or self._is_matched)
+        self._can_be_compiled = alone and self.fusion == "logits"
+        self._compiled: CompiledStep | None = None
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+        """All parameters: those of the variant where they are not given, and the precision of the anchors."""
+        variant, dtype = given.get("variant"), given.get("state_dtype")
+        if dtype is None:
+            dtype = "float64" if origin.classifier.anchors.dtype == torch.float64 else "float32"
+        switches = _PAPER if isinstance(variant, str) and variant == "paper" else {}
+        return super().complete({**switches, **given, "state_dtype": dtype}, origin)
+
+    @property
+    def prototypes(self) -> Prototypes:
+        """The state as the engines see it."""
+        return Prototypes(self.knowledge, self.anchored, self.length, self.touched, self.resting)
+
+    @property
+    def logit_factor(self) -> float:
+        """1/2, because two classifiers are added; 1 where their probabilities are averaged."""
+        return 0.5 if self.fusion == "logits" else 1.0
+
+    def step(self, samples: object) -> Tensor:
+        """Learn from the samples in order and return their logits, B×C, exactly as one by one.
+
+        If it fails, nothing was learned. A single sample on a CPU uses compiled code, if available.
+        """
+        if self._can_be_compiled:
+            self._compiled = CompiledStep.on(self.classifier, self.prototypes, self.seen, self.rule, self._compiled)
+        logits = self._compiled(samples) if self._compiled else None
+        return super().step(samples) if logits is None else logits
+
+    def _step(self, samples: Samples) -> Tensor:
+        zero_shot = self.zero_shot(samples)
+        touches = touches_of_zero_shot(self.prototypes, zero_shot, self.rule)
+        return self._learn(samples.features, zero_shot.logits, touches)
+
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._score(samples.features, self.zero_shot(samples).logits)
+
+    def _learn(self, f: Tensor, z: Tensor, touches: Found) -> Tensor:
+        """Steps 2 to 4."""
+        add = self.fusion == "logits"
+        scores = learn_and_score(self.prototypes, self.classifier, f, z, touches, self.rule, add=add)
+        return scores if add else _log_mean(z, scores)
+
+    def _score(self, f: Tensor, z: Tensor) -> Tensor:
+        cosines = f @ self.anchored.to(f.dtype).T
+        if self.fusion == "logits":
+            return add_scores(z, cosines, self.classifier)
+        return _log_mean(z, self.classifier.scores(cosines))
+
+    @torch.no_grad()
+    def summarise(self, samples: object) -> Segment:
+        """Summarise what these samples teach, whatever the state; changes nothing."""
+        self._require_no_stages("summarised")
+        fingerprint = self.classifier.fingerprint
+
+        def summary(part: Samples) -> Segment:
+            moved = part.to(self.classifier.anchors)
+            touches = self.touches(moved)
+            return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
+
+        return reduce(compose, map(summary, self._checked(samples).batches(_AT_ONCE)))
+
+    def touches(self, samples: Samples) -> Touches:
+        """Which classes learn from samples that were checked and are where the classifier is."""
+        return touches_on_host(self.prototypes, self.zero_shot(samples), self.rule)
+
+    @torch.no_grad()
+    def step_with_touches(self, samples: Samples, logits: Tensor, touches: Touches) -> Tensor:
+        """Step on such samples if their touches and zero-shot logits, which may be written to, are known."""
+        answer = self._learn(samples.features, logits, touches)
+        self.seen.add_(len(samples))
+        return answer
+
+    @torch.no_grad()
+    def apply(self, segment: Segment) -> bool:
+        """Learn a summarised segment at once; returns whether the state equals that of stepping through its samples.
+
+        P is always exact, in float32 and float64. If False is returned, R may differ in classes the segment touched.
+        """
+        self._require_no_stages("applied")
+        if not isinstance(segment, Segment):
+            raise StateMismatch(f"only a Segment can be applied, not {type(segment).__name__}")
+        anchors = self.classifier.anchors
+        segment.require_for(self.rule, self.classifier.fingerprint, tuple(anchors.shape), anchors.dtype)
+        new, exact = after_segment(self.prototypes, anchors, segment)
+        self._put_checked({**vars(new), "seen": self.seen + segment.count}, "the state after the segment")
+        return exact
+
+    def _require_no_stages(self, done: str) -> None:
+        for name, plain in (("prior", "none"), ("calibration", "fixed")):
+            if getattr(self, name) != plain:
+                raise InvalidParameter(
+                    f'no segment can be {done} with {name}="{getattr(self, name)}": that depends on every sample '
+                    f'before; use {name}="{plain}"'
+                )
+
+
+def _log_mean(z: Tensor, scores: Tensor) -> Tensor:
+    """The logarithm of the mean of two softmaxes, finite even where both underflow."""
+    return torch.logaddexp(z.log_softmax(dim=1), scores.log_softmax(dim=1)).sub_(math.log(2))
+
+
+def _fresh(name: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
+    anchors = classifier.anchors.to(getattr(torch, parameters["state_dtype"]))
+    return getattr(Prototypes.fresh(anchors), name)

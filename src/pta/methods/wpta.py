@@ -1,0 +1,270 @@
+"""WPTA: prototypes in the covariance of the images. Ours, not the paper's.
+
+PTA scores an image by its cosine with prototypes that are means of images. All images of a model share a direction and
+spread more in some directions than in others; neither tells classes apart. WPTA takes the shared direction away and
+measures angles in the covariance of the images within their classes. It learns from zero-shot quantities alone, and all
+that it learns is sums, which can be learned apart and added (`summarise`, `apply`).
+
+Keeps t, the number of samples; Σx and G = Σxxᵀ over all of them; per class M_c = Σ w_c·x and n_c = Σ w_c; the centre m
+and the metric P of the last refresh; and, to save work, the squared lengths of the prototypes in P. T are the text
+anchors, t̄ is their mean.
+
+For each sample with feature x:
+1. Zero-shot logits and probabilities: z, s = softmax(z). By default a prior is in z (`pta.engines.local_prior`).
+2. Every class with s_c ≥ min_probability learns, with weight w_c = s_c: M_c ← M_c + w_c·x, n_c ← n_c + w_c.
+3. Prototypes around the centre, the text being worth a part of a sample: E_c = M_c − n_c·m + text_weight·(T_c − t̄).
+4. Score: z + image_weight·scale·cos(x − m, E_c), the cosine in the metric P; 0 if either has no length.
+5. t, Σx and G grow.
+6. Refresh after 1, 2, 4, … samples, and then after every `refresh_every`: m = (t̄ + Σx)/(1+t). From `first_metric`
+   samples on, with μ = Σx/t and U_c = M_c − n_c·μ, the covariance within classes is
+   S = G/t − μμᵀ − (1/t)·Σ_c U_c·U_cᵀ/(n_c+1), and P = (S/(tr S/d) + (ridge + early_ridge/t)·I)⁻¹. Before that, and
+   while tr S < least_spread, P = I.
+
+With depth = 2 a second layer with sums and a metric of its own repeats steps 2 to 4, with the softmax of the first
+layer's score in the place of s. The answer is the second layer's score.
+
+Between refreshes a batch is exact (`pta.engines.whitened`); it is cut where a refresh is due.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import nextafter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import threshold
+
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Prior, count, number, prior_in_front
+from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples
+from pta.engines.whitened import Kept, Layer, Texts
+from pta.engines.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
+from pta.engines.zero_shot import samples_at_once
+from pta.errors import StateMismatch
+from pta.methods.adapter import Adapter, full
+from pta.methods.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
+
+_OURS = "(ours, chosen on development sets)"
+_ROUNDING_OF_SQUARES = 1e-3  # of prototypes of one sample; products are float32
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What samples teach, independent of the rest of the stream: sums, which can be added."""
+
+    count: int
+    fingerprint: str  # of the classifier
+    rule: Mapping[str, Any]  # parameters of the adapter, without what is in front of the rule and behind it
+    tensors: Mapping[str, Tensor]  # by the names of the adapter's state
+
+    def __add__(self, other: "Sums") -> "Sums":
+        self.require_like(other)
+        both = {name: tensor + other.tensors[name].to(tensor) for name, tensor in self.tensors.items()}
+        return replace(self, count=self.count + other.count, tensors=both)
+
+    def require_like(self, other: object) -> None:
+        """Refuse what cannot be added."""
+        if not isinstance(other, Sums):
+            raise StateMismatch(f"only Sums from `summarise` can be added, not {type(other).__name__}")
+        if (other.fingerprint, other.rule) != (self.fingerprint, self.rule):
+            raise StateMismatch("the sums are of an adapter with another classifier or other parameters")
+        if _forms(other.tensors) != _forms(self.tensors):
+            raise StateMismatch("the sums have other tensors than such an adapter has; they are damaged")
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+
+
+class WPTA(Adapter):
+    """Prototypes in the metric of the images' covariance (ours, not the paper's).
+
+    With depth = 2, or a prior, what is learned depends on what was learned before. Sums of shards are then not exactly
+    those of the whole stream.
+
+    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
+    >>> WPTA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
+    tensor([0, 1])
+    """
+
+    name = "wpta"
+    may_fail = False
+    prototypes_in, counts_in = "sums", "weights"
+    fixed_classes = ""
+    min_probability: float = number(0.1, 1e-6, 1.0, f"minimum probability at which a class learns {_OURS}")
+    text_weight: float = number(0.3, 0.0, 1e6, f"weight of the text of a class, in samples {_OURS}")
+    image_weight: float = number(
+        0.4, 0.0, 100.0, f"weight of the cosine with the prototypes; that of text is 1 {_OURS}"
+    )
+    ridge: float = number(4.0, 0.1, 1e6, f"added to the covariance, whose mean eigenvalue is scaled to 1 {_OURS}")
+    early_ridge: float = number(64.0, 0.0, 1e6, f"also added, divided by the number of samples {_OURS}")
+    refresh_every: int = count(128, 1, 2**31, f"samples between two refreshes of centre and metric {_OURS}")
+    first_metric: int = count(8, 2, 2**31, f"samples after which the metric is first computed {_OURS}")
+    least_spread: float = number(1e-4, 1e-6, 1.0, f"the metric is the identity while tr S is smaller {_OURS}")
+    depth: int = count(1, 1, 2, f"layers; the second learns from the score of the first {_OURS}")
+    prior: Prior = prior_in_front("local")
+
+    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
+        super().__init__(classifier, **given)
+        self._known_texts: Texts | None = None
+        self._below_least = nextafter(self.min_probability, 0)  # what is above has at least that probability
+        self.at_once, self.longest_stretch = samples_at_once(classifier), self.refresh_every
+        (classes, dim), wide = classifier.anchors.shape, torch.float64
+        longest, largest = LARGEST_COUNT * LONGEST_MEAN, max(1.0, 1 / self.ridge)
+        shared = partial(self.add_state, per_class=False)
+        self.total = shared("total", full(0.0, dim, dtype=wide), within=rows_at_most(longest))
+        self.gram = shared("gram", full(0.0, dim, dim, dtype=wide), within=covariances(longest))
+        self.centre = shared("centre", _first_centre, within=rows_at_most(LONGEST_MEAN))
+        for layer in self._layer_names:
+            self.add_state(layer["sums"], full(0.0, classes, dim, dtype=wide), within=rows_at_most(longest))
+            self.add_state(layer["weights"], full(0.0, classes, dtype=wide), within=between(0, LARGEST_COUNT))
+            shared(layer["metric"], _first_metric, within=covariances(largest))
+            shared(layer["squares"], _first_squares, within=between(0, LARGEST_NORM))
+        self._state_replaced()
+
+    @property
+    def logit_factor(self) -> float:
+        """The prototypes add `image_weight` classifiers, as cosines times the scale, to the zero-shot one."""
+        return 1 / (1 + self.image_weight)
+
+    def _step(self, samples: Samples) -> Tensor:
+        return self._scores(samples, learn=True)
+
+    def _predict(self, samples: Samples) -> Tensor:
+        return self._scores(samples, learn=False)
+
+    def _scores(self, samples: Samples, *, learn: bool) -> Tensor:
+        """Steps 1 to 5."""
+        x, z = samples.features.double(), self.zero_shot(samples).exact_logits
+        scores = z
+        for layer in self._layers:
+            s = scores.softmax(dim=1)
+            w = threshold(s, self._below_least, 0.0)
+            cosines = layer.score(x, w, self.centre, self._texts.part, learn=learn)
+            scores = torch.add(z, cosines, alpha=self.image_weight * self.classifier.scale, out=cosines)
+        if learn:
+            self.total += x.sum(dim=0)
+            self.gram.addmm_(x.T, x)
+        return scores.to(samples.features.dtype)
+
+    def next_refresh(self, position: int) -> int:
+        """The next power of two, or multiple of `refresh_every`."""
+        if position < self.refresh_every:
+            return min(self.refresh_every, 1 << position.bit_length())
+        return (position // self.refresh_every + 1) * self.refresh_every
+
+    def refresh_state(self) -> None:
+        """Step 6."""
+        t, texts = self.seen.clamp_min(1).double(), self._texts
+        self.centre.copy_((texts.mean + self.total) / (1 + self.seen))
+        for layer in self._layers:
+            dtype = layer.metric.dtype
+            scatter = scatter_within_classes(t, self.total, self.gram, layer.sums, layer.weights)
+            enough = (t >= self.first_metric) & (scatter.trace() >= self.least_spread * t)
+            ridge = torch.where(enough, self.ridge + self.early_ridge / t, 1.0)
+            relative, largest = relative_covariance(scatter, ridge, enough, dtype), 1 + len(scatter) / self.ridge
+            layer.refresh(relative, ridge, largest, self.centre, texts.part)
+
+    @property
+    def learned(self) -> Sums:
+        """All that was learned so far."""
+        names = ["total", "gram", *(layer[name] for layer in self._layer_names for name in ("sums", "weights"))]
+        tensors = {name: getattr(self, name).clone() for name in names}
+        rule = {name: value for name, value in self.parameters.items() if name not in ("prior", "calibration")}
+        return Sums(self.position, self.classifier.fingerprint, rule, tensors)
+
+    def summarise(self, samples: object) -> Sums:
+        """Summarise what these samples would teach a new adapter; changes nothing."""
+        new = self.clone()
+        new.reset()
+        new.step(samples)
+        return new.learned
+
+    @torch.no_grad()
+    def apply(self, sums: Sums) -> None:
+        """Add the sums of other samples, and refresh centre and metric."""
+        both, after = self.learned + sums, self.clone()
+        after._put({**self.state(), **both.tensors, "seen": torch.full_like(self.seen, both.count)})
+        after.refresh_state()
+        self._put_checked(after.state(), "the state with the sums")
+
+    @torch.no_grad()
+    def take(self, sums: Sums, refreshed: Sums | None) -> None:
+        """Be where a stream is that has taught these sums, and had taught `refreshed` at its last refresh.
+
+        If that is None, centre and metric stay as they are.
+        """
+        after = self.clone()
+        for taken in (sums,) if refreshed is None else (refreshed, sums):
+            self.learned.require_like(taken)
+            after._put({**after.state(), **taken.tensors, "seen": torch.full_like(self.seen, taken.count)})
+            if taken is refreshed:
+                after.refresh_state()
+        for layer in after._layers:
+            layer.measure(after.centre, after._texts.part)
+        self._put_checked(after.state(), "the state with the sums")
+
+    def reset(self, classes: Iterable[int] | None = None) -> None:
+        """Forget everything, or only the sums of some classes; centre and metric then stay until they are refreshed.
+
+        Where a refresh has just been made, the next sample is to meet one without these classes.
+        """
+        super().reset(classes)
+        if classes is None:
+            return
+        if self.next_refresh(self.position - 1) == self.position:
+            self.refresh_state()
+            return
+        for layer in self._layers:
+            layer.measure(self.centre, self._texts.part)
+
+    @property
+    def _layers(self) -> list[Layer]:
+        pairs = zip(self._layer_names, self._kept, strict=True)
+        return [
+            Layer(kept=kept, **{field: getattr(self, name) for field, name in names.items()}) for names, kept in pairs
+        ]
+
+    @property
+    def _layer_names(self) -> list[dict[str, str]]:
+        """For each layer, the name of each of its tensors in the state."""
+        fields = ("sums", "weights", "metric", "squares")
+        return [{field: f"{field}{suffix}" for field in fields} for suffix in ("", "_2")[: self.depth]]
+
+    @property
+    def _texts(self) -> Texts:
+        # kept as long as the classifier: a recorded step reads it where it is
+        if self._known_texts is None or self._known_texts.classifier is not self.classifier:
+            self._known_texts = Texts.of(self.classifier, self.text_weight, self._layers[0].metric.dtype)
+        return self._known_texts
+
+    def _state_replaced(self) -> None:
+        self._kept = [Kept() for _ in self._layer_names]
+
+    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
+        for names in self._layer_names:
+            sums, weights, metric, squares = (state[name] for name in names.values())
+            wrong = contradiction_of_sums(float(state["seen"]), state["total"], state["gram"], sums, weights)
+            if wrong:
+                return f"{names['sums']}: {wrong}"
+            layer = Layer(sums, weights, metric, torch.empty_like(squares), Kept())
+            layer.measure(state["centre"], self._texts.part.to(squares.device))
+            slack = _ROUNDING_OF_SQUARES * (1 + self.text_weight + weights) ** 2
+            if not bool(((squares - layer.squares).abs() <= slack).all()):
+                return f"{names['squares']} are not those of the prototypes"
+        return None
+
+
+def _first_centre(classifier: ZeroShotClassifier, *_: object) -> Tensor:
+    return classifier.anchors.double().mean(dim=0)
+
+
+def _first_metric(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], _: object) -> Tensor:
+    identity = torch.eye(classifier.dim).to(classifier.anchors)
+    return identity.double() if parameters["depth"] > 1 else identity  # scores of the first layer decide
+
+
+def _first_squares(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], _: object) -> Tensor:
+    return Texts.of(classifier, parameters["text_weight"], torch.float64).part.square().sum(dim=1)
