@@ -21,12 +21,12 @@ from result_file import RESULTS, Row, write
 
 from pta import create_adapter, list_adapters
 from pta.datasets.features import FeatureFile, load_features
-from pta.encoders import EmbeddedEncoder
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.machine import hardware
 from pta.evaluation.metrics import accuracy, calibration_error
 from pta.evaluation.stream_run import Run
 from pta.methods import needs_model, needs_of_samples
+from pta.models import EmbeddedEncoder
 
 SEEDS = (1, 2, 3)
 LARGE, SLOW = 5000, ("adapt", "bca", "dota", "freetta", "oga", "stata")

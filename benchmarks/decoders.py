@@ -24,9 +24,9 @@ from pta.door.images.baseline import BaselineJpeg
 from pta.door.images.batch_decoder import BatchDecoder
 from pta.door.images.decoders import installed_decoders
 from pta.door.images.ragged import resize_ragged
-from pta.encoders import Encoder
-from pta.encoders.clip_encoder import ClipEncoder
 from pta.evaluation.machine import hardware
+from pta.models import Encoder
+from pta.models.clip.encoder import ClipEncoder
 
 DEVICE = torch.device("cuda")
 BATCH, COMPARED, ROUNDS = 256, 64, 7

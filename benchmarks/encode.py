@@ -24,14 +24,14 @@ from result_file import RESULTS, Row, write
 from pta.datasets.sample_set import SampleFile
 from pta.door.files import read_sample
 from pta.door.images import decode_image
-from pta.encoders import EmbeddedEncoder, Encoder
-from pta.encoders.clip_encoder import ClipEncoder
-from pta.encoders.image_encoder import FAST_MARGIN
-from pta.encoders.state_dict_layouts import in_openai_layout
 from pta.evaluation.machine import hardware
 from pta.inference.encoder_program import EncoderProgram
 from pta.inference.encoding import encode_files
 from pta.inference.reading import Reading
+from pta.models import EmbeddedEncoder, Encoder
+from pta.models.clip.encoder import ClipEncoder
+from pta.models.clip.layouts import in_openai_layout
+from pta.models.image_encoder import FAST_MARGIN
 
 BATCH = 64
 SIZE = (500, 375)  # of a usual photograph in ImageNet

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.prompts import build_classifier
 from pta.views import make_views
 

@@ -39,8 +39,6 @@ from torch import Tensor
 from pta import Classifier
 from pta.datasets.sample_set import SampleFile, SampleSet
 from pta.door.images import decoders
-from pta.encoders import ImageEncoder
-from pta.encoders.clip_encoder import ClipEncoder
 from pta.evaluation.machine import hardware
 from pta.inference import encoder_program
 from pta.inference.decoding import open_decoding
@@ -53,6 +51,8 @@ from pta.inference.row_file import RowFile
 from pta.inference.row_thread import RowThread
 from pta.inference.saved_stream import SavedStream
 from pta.inference.stream_progress import Progress
+from pta.models import ImageEncoder
+from pta.models.clip.encoder import ClipEncoder
 
 BATCH, CLASSES = 256, 1000
 MODELS = ("ViT-B/16", "ViT-B/32")

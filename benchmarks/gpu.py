@@ -30,9 +30,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import pta
 from pta import Samples, ZeroShotClassifier, create_adapter
-from pta.encoders import Encoder
-from pta.encoders.clip_encoder import ClipEncoder
 from pta.engines.within_class import inverse_by_products
+from pta.models import Encoder
+from pta.models.clip.encoder import ClipEncoder
 
 MODELS = {"ViT-B/16": "ViT", "RN50": "RN50"}
 BATCHES, CLASSES = (1, 32, 256), (10, 100, 1000, 21841)

@@ -24,8 +24,8 @@ from pta import Adapter, ZeroShotClassifier, create_adapter
 from pta.corruptions.points import EVERY, corrupt_points
 from pta.door.points.farthest import farthest_points
 from pta.door.points.neighbours import nearest_points, squared_distances
-from pta.encoders.ulip import GROUP_SIZE, GROUPS, UlipEncoder
 from pta.evaluation.machine import hardware
+from pta.models.clouds.ulip import GROUP_SIZE, GROUPS, UlipEncoder
 
 POINTS, BATCH, CLASSES, SET = 1024, 32, 40, 2468  # of ModelNet-C
 FEW = 100  # clouds that are corrupted, for all of the set

@@ -34,12 +34,12 @@ from torch.nn.functional import normalize, pad
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
 from pta.door.files import packaged_json
-from pta.encoders import Encoder
-from pta.encoders.clip_encoder import ClipEncoder
-from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
-from pta.encoders.tokenizer import END
 from pta.engines.admission import EMPTY
 from pta.evaluation.machine import hardware
+from pta.models import Encoder
+from pta.models.clip.encoder import ClipEncoder
+from pta.models.clip.prompt_tokens import PromptTokens, tokenize_prompts
+from pta.models.clip.tokenizer import END
 
 VIEWS, PATCHES, DIM, TOKENS, START = 64, 196, 512, 77, "a photo of a"
 GS_BIAS = {"alpha": 1.0, "beta": 1.0, "steps": 5, "keep": 0.5, "top_patches": 16}  # as for the fine-grained datasets

@@ -23,9 +23,9 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.evaluation.machine import hardware
 from pta.methods import needs_model
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.prompts import build_classifier
 
 LENGTH, BATCH = 200, 64

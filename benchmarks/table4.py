@@ -21,7 +21,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.datasets.catalogue import catalogue
 from pta.datasets.features import FeatureFile
-from pta.encoders.clip_encoder import ClipEncoder
+from pta.models.clip.encoder import ClipEncoder
 from pta.reproduction.declaration import load_experiment
 from pta.reproduction.library import VIEWS, drawn_views
 from pta.reproduction.speed import Contender

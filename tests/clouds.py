@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 from pta.core.modality import CLOUDS
 from pta.door.points.h5 import StoredClouds, write_h5
 from pta.door.points.reading import read_cloud
-from pta.encoders import Encoder
+from pta.models import Encoder
 
 SHAPES = ("rod", "disc", "ball")  # by how many axes are long
 _AXES = {"rod": (1, 0.1, 0.1), "disc": (1, 1, 0.1), "ball": (1, 1, 1)}

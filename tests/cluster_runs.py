@@ -10,9 +10,9 @@ from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder
 from pta.core.modality import IMAGES
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import load_encoder
 from pta.inference.reading import Reading
 from pta.methods import create_adapter
+from pta.models import load_encoder
 from pta.prompts import build_classifier, load_templates
 
 BLOCK = 16

@@ -103,7 +103,7 @@ def served():
     """The packaged model and its classes, as a service has them."""
     from photos import FASHION
 
-    from pta.encoders import load_encoder
+    from pta.models import load_encoder
     from pta.prompts import build_classifier, load_templates
     from pta.serve.served import Served
 
@@ -118,9 +118,9 @@ def encoders(tmp_path_factory):
     from hf_models import write_hf_clip, write_hf_siglip, write_hf_siglip2
     from openai_checkpoints import random_state
 
-    from pta.encoders import EmbeddedEncoder
-    from pta.encoders.clip_encoder import ClipEncoder
-    from pta.encoders.huggingface import HuggingFaceEncoder
+    from pta.models import EmbeddedEncoder
+    from pta.models.clip.encoder import ClipEncoder
+    from pta.models.huggingface import HuggingFaceEncoder
 
     folder = tmp_path_factory.mktemp("models")
     written = {"clip of transformers": write_hf_clip, "siglip": write_hf_siglip, "siglip2": write_hf_siglip2}

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pta import Samples
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import EmbeddedEncoder
+from pta.models import EmbeddedEncoder
 from pta.prompts import build_classifier
 from pta.views import make_views
 

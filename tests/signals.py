@@ -11,9 +11,9 @@ from torch.nn.functional import normalize
 from pta.core.modality import Modality
 from pta.core.parameters import number
 from pta.datasets import SampleFile, SampleSet
-from pta.encoders import Encoder
 from pta.errors import UnreadableSample
 from pta.methods import Adapter
+from pta.models import Encoder
 
 SIGNALS = Modality("signal", frozenset({".sig"}))
 NAMES = ("hum", "click", "hiss")

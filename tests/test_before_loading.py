@@ -24,8 +24,8 @@ def unloadable(monkeypatch):
     def load(*name):
         pytest.fail(f"a model is loaded: {name}")
 
-    monkeypatch.setattr("pta.encoders.load._load", load)
-    monkeypatch.setattr("pta.encoders.packaged.PackagedEncoder.read", load)
+    monkeypatch.setattr("pta.models.load._load", load)
+    monkeypatch.setattr("pta.models.packaged.packaged_encoder.PackagedEncoder.read", load)
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +223,8 @@ def test_a_good_command_line_comes_to_the_model(pta, place, monkeypatch, line):
     def load(*name):
         raise Loading
 
-    monkeypatch.setattr("pta.encoders.load._load", load)
-    monkeypatch.setattr("pta.encoders.packaged.PackagedEncoder.read", load)
+    monkeypatch.setattr("pta.models.load._load", load)
+    monkeypatch.setattr("pta.models.packaged.packaged_encoder.PackagedEncoder.read", load)
     done = pta(*line.split(), cwd=place)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "pta: a model is loaded")
 

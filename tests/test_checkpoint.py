@@ -10,11 +10,11 @@ from openai_checkpoints import random_state, random_transformers_clip, write_ope
 from safetensors.torch import save_file
 
 from pta.door.images import Preprocessing
-from pta.encoders import load_encoder
-from pta.encoders.checkpoint import load_checkpoint
-from pta.encoders.clip_encoder import ClipEncoder
-from pta.encoders.clip_settings import settings_beside
 from pta.errors import InvalidParameter, PtaError, UnavailableModel, UnreadableFile
+from pta.models import load_encoder
+from pta.models.clip.checkpoint import load_checkpoint
+from pta.models.clip.encoder import ClipEncoder
+from pta.models.clip.settings import settings_beside
 
 TEXT_TOWER = ("text_projection", "positional_embedding", "token_embedding", "transformer", "ln_final")
 OPEN_CLIP = {"model_cfg": {"embed_dim": 32, "vision_cfg": {"layers": 2}, "text_cfg": {"width": 64, "heads": 1}}}

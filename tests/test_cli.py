@@ -18,7 +18,7 @@ from pta import PTA, ZeroShotClassifier, list_adapters
 from pta.cli.commands import COMMANDS, load_command, module_of
 from pta.cli.output import ProgressLines
 from pta.datasets.features import load_features
-from pta.encoders import EmbeddedEncoder
+from pta.models import EmbeddedEncoder
 from pta.streams import dirichlet
 from pta.views import confident_mean
 

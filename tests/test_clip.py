@@ -10,11 +10,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import conv2d, normalize
 
 from pta.door.images import CLIP_PREPROCESSING
-from pta.encoders.checkpoint import load_checkpoint
-from pta.encoders.clip_encoder import ClipEncoder
-from pta.encoders.clip_resnet import ModifiedResNet
-from pta.encoders.clip_vit import VisionTransformer
 from pta.errors import InvalidParameter, UnavailableModel
+from pta.models.clip.checkpoint import load_checkpoint
+from pta.models.clip.encoder import ClipEncoder
+from pta.models.clip.resnet import ModifiedResNet
+from pta.models.clip.vit import VisionTransformer
 
 TEXTS = ["a photo of a cat.", "dog", "itap of the large, very old Golden Gate Bridge in San Francisco."]
 TOLERANCE = 1e-5

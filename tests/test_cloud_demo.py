@@ -13,9 +13,9 @@ import pta
 from pta.datasets.furniture import load_furniture_test
 from pta.demo import render_report, run_cloud_demo
 from pta.demo.cloud_pictures import still_cloud, turning_cloud
-from pta.encoders import load_encoder
-from pta.encoders.embedded_points import POINT_TEMPLATES
 from pta.inference.point_shapes import corrupted
+from pta.models import load_encoder
+from pta.models.packaged.embedded_points import POINT_TEMPLATES
 from pta.prompts import build_classifier
 
 LIMIT = 40

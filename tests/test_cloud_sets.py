@@ -20,12 +20,12 @@ from pta.datasets.check import check
 from pta.datasets.features import load_features
 from pta.door.points.h5 import StoredClouds, write_h5
 from pta.door.points.reading import read_cloud
-from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, UnreadableSample
 from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading
 from pta.inference.sources import find_samples
+from pta.models import EmbeddedEncoder
 from pta.prompts import build_classifier, load_templates
 
 TEMPLATES = ("a cloud of a {}.",)

@@ -23,10 +23,10 @@ from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder
 from pta.core.modality import IMAGES
 from pta.datasets.features import load_features
-from pta.encoders import load_encoder
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.live_classifier import Classifier
 from pta.methods import create_adapter, load_adapter
+from pta.models import load_encoder
 
 COUNT = 70  # four blocks and a part
 OWN_LABELS = [CLASSES[label] for label in FASHION.labels[:COUNT]]

@@ -17,7 +17,6 @@ from stand_in_decoder import LenientDecoder
 import pta
 from pta.datasets.features import load_features, read_about
 from pta.datasets.open import open_samples
-from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
 from pta.inference import decoding, encoding, feed
 from pta.inference.decoding import open_decoding
@@ -26,6 +25,7 @@ from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading, Views
 from pta.inference.sources import find_samples
 from pta.methods.state_file import read_stream
+from pta.models.clip.encoder import ClipEncoder
 
 NAMES = ("boot", "bag", "coat")
 

@@ -22,7 +22,7 @@ from pta.demo import render_report, run_cloud_demo, run_demo
 from pta.demo.curve import first_shown, ticks
 from pta.demo.pictures import nearest
 from pta.demo.result import chance_of_split
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 
 LIMIT = 250
 

@@ -20,9 +20,9 @@ from torch.nn.functional import normalize
 import pta
 from pta.datasets.fashion import load_fashion_test
 from pta.door.files import save_tensors
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder, load_encoder
-from pta.encoders.training_nouns import training_nouns, unread_names
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableFile
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder, load_encoder
+from pta.models.packaged.training_nouns import training_nouns, unread_names
 from pta.prompts import DoubtfulClassNames, build_classifier
 
 TEXTS = ["a photo of a coat.", "bag", "the ankle boot that she wanted, seen from above"]
@@ -127,7 +127,7 @@ def test_the_recipe_and_the_shapes_of_weights_are_part_of_the_fingerprint(encode
     reshaped.load_state_dict(encoder.state_dict())
     before = encoder.fingerprint
     assert reshaped.fingerprint != before
-    monkeypatch.setattr("pta.encoders.encoder.RECIPE", 2)
+    monkeypatch.setattr("pta.models.encoder.RECIPE", 2)
     assert encoder.fingerprint != before
 
 
@@ -142,7 +142,7 @@ def test_the_packaged_model_is_small():
 
 
 def test_the_packaged_models_are_loaded_without_torchs_compiler():
-    code = "from pta.encoders import load_encoder; load_encoder('embedded'); load_encoder('embedded-points')"
+    code = "from pta.models import load_encoder; load_encoder('embedded'); load_encoder('embedded-points')"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; import sys; print('torch._dynamo' in sys.modules)"],
         capture_output=True,

@@ -11,10 +11,10 @@ import torch
 from processes import PATIENCE
 
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter
 from pta.inference import encoder_program
 from pta.inference.encoder_program import EncoderProgram, can_be_compiled
+from pta.models import EmbeddedEncoder
 
 HAS_GPU = torch.cuda.is_available()
 PIXELS = torch.from_numpy(load_fashion_test().images[:22, None].copy())

@@ -16,10 +16,10 @@ from safetensors import safe_open
 from pta.datasets.features import load_features, read_about
 from pta.datasets.open import open_samples
 from pta.door.images import decode_image
-from pta.encoders import EmbeddedEncoder
 from pta.errors import FileInUse, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.extract import extract
 from pta.inference.reading import Reading, Views
+from pta.models import EmbeddedEncoder
 from pta.prompts import build_classifier
 from pta.views import make_views
 

@@ -14,10 +14,10 @@ from pta.datasets.features import load_features
 from pta.datasets.open import open_samples
 from pta.demo.run_demo import run_demo
 from pta.door.images import decode_image
-from pta.encoders import EMBEDDED_TEMPLATES
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.inference import open_source as packaged
 from pta.inference.open_source import open_fashion, open_source
+from pta.models import EMBEDDED_TEMPLATES
 from pta.prompts import load_templates
 
 

@@ -14,10 +14,10 @@ from pta.datasets.generated import find_generated
 from pta.datasets.open import open_samples
 from pta.door.images import decode_image
 from pta.door.limits import Limits
-from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.extract import extract
 from pta.inference.reading import Reading, Views
+from pta.models import EmbeddedEncoder
 from pta.prompts import build_classifier
 
 COUNT = 3

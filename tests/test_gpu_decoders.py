@@ -10,7 +10,7 @@ from test_batch_decoder import decode, verdict
 from pta.door.images import Preprocessing, decode_image
 from pta.door.images.batch_decoder import BatchDecoder
 from pta.door.images.decoders import available_decoder
-from pta.encoders.clip_encoder import ClipEncoder
+from pta.models.clip.encoder import ClipEncoder
 
 DEVICE = torch.device("cuda")
 DECODER = available_decoder(DEVICE) if torch.cuda.is_available() else None

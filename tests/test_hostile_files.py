@@ -26,13 +26,13 @@ from pta.cli.output import _Description, plain
 from pta.datasets.open import open_samples
 from pta.door.files import read_json, understanding
 from pta.door.safe_text import csv_cell, from_csv_cell, printable, to_json
-from pta.encoders import EmbeddedEncoder
 from pta.errors import PtaError, UnreadableFile, naming
 from pta.evaluation.record_files import read_contenders
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.inference.answers import Answers
 from pta.inference.row_file import RowFile
 from pta.inference.rows import CsvRows, JsonLines, path_as_written
+from pta.models import EmbeddedEncoder
 from pta.prompts import build_classifier, load_descriptions, load_templates
 from pta.reproduction.declaration import load_experiment, parse_experiment
 

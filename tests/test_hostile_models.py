@@ -10,8 +10,8 @@ from hostile_archives import CALLS, EXTENSION, before, harm_of, records_of, text
 from openai_checkpoints import random_state, write_openai_archive
 
 from pta.door.weights.weights import read_weights
-from pta.encoders.checkpoint import load_checkpoint
 from pta.errors import PtaError
+from pta.models.clip.checkpoint import load_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from pta.door.images import decode_image
 from pta.door.images.bare import bare_image
 from pta.door.images.room import Room
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, UnreadableSample
 from pta.inference.reading import Reading
+from pta.models import EmbeddedEncoder
 
 
 def jpeg_with(segments, image=None, **how):

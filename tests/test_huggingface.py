@@ -28,9 +28,9 @@ from hf_models import SIGLIP_LENGTH, write_hf_clip, write_hf_siglip, write_hf_si
 from transformers import AutoModel, AutoTokenizer, CLIPImageProcessorPil, CLIPModel, SiglipImageProcessorPil
 
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
-from pta.encoders.huggingface import HuggingFaceEncoder, _architecture, canonical_text
-from pta.encoders.huggingface_files import preprocessing_from
 from pta.errors import InvalidParameter, UnavailableModel
+from pta.models.huggingface import HuggingFaceEncoder, _architecture, canonical_text
+from pta.models.huggingface_files import preprocessing_from
 
 TEXTS = ["a photo of a cat", "the dog", "itap of a very small origami fox in a video game"]
 KINDS = ["clip", "siglip", "siglip2"]

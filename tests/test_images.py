@@ -13,8 +13,8 @@ from PIL import Image
 
 from pta.door.files import read_sample
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing, decode_image
-from pta.encoders import EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample
+from pta.models import EmbeddedEncoder
 
 
 def reference(image, size=224):

@@ -12,8 +12,6 @@ from PIL import Image
 import pta
 from pta.core.samples import Samples
 from pta.door.files import load_tensors
-from pta.encoders import EmbeddedEncoder
-from pta.encoders.clip_encoder import ClipEncoder
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.answers import answers_from
 from pta.inference.predict import predict_stream
@@ -23,6 +21,8 @@ from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import find_samples
 from pta.inference.stream_progress import Progress
 from pta.methods import create_adapter
+from pta.models import EmbeddedEncoder
+from pta.models.clip.encoder import ClipEncoder
 from pta.views import make_views
 
 NO_BLOCKS = r"image tower of .* cannot be run block by block"

@@ -19,9 +19,9 @@ from refusals import refusal
 from safetensors.torch import save_file
 
 from pta.door.images import Preprocessing
-from pta.encoders import load_encoder
-from pta.encoders.openclip import OpenClipEncoder
 from pta.errors import UnavailableModel
+from pta.models import load_encoder
+from pta.models.openclip import OpenClipEncoder
 
 TEXTS = ["a photo of a cat", "A Dog!", "itap of a very small origami fox in a video game"]
 VISION = {"image_size": 32, "layers": 2, "width": 64, "head_width": 32, "patch_size": 16}
@@ -300,7 +300,7 @@ BROKEN = RuntimeError("operator torchvision::nms does not exist\nand more")
     ],
 )
 def test_what_is_missing_or_broken_is_named_with_the_way_to_get_it(monkeypatch, missing, words):
-    monkeypatch.setattr("pta.encoders.openclip.find_spec", lambda name: None if name == missing else object())
-    monkeypatch.setattr("pta.encoders.openclip.import_module", Mock(side_effect=BROKEN))
+    monkeypatch.setattr("pta.models.openclip.find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setattr("pta.models.openclip.import_module", Mock(side_effect=BROKEN))
     with pytest.raises(UnavailableModel, match=words):
         OpenClipEncoder.load("ViT-B-16/openai")

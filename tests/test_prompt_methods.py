@@ -16,10 +16,10 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 import pta
 from pta.core.samples import Samples
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import load_encoder
 from pta.engines.prompt_gradients import PromptGradients
 from pta.errors import InvalidParameter
 from pta.methods.toy_model import ToyModel
+from pta.models import load_encoder
 from pta.reference.difftpt import difftpt_augmented_loop, difftpt_loop
 from pta.reference.histpt import histpt_loop
 from pta.reference.tpt import tpt_loop

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai_checkpoints import random_state
 
-from pta.encoders import causal_prompts
-from pta.encoders.clip_encoder import ClipEncoder
-from pta.encoders.encoder import Encoder
-from pta.encoders.prompt_tokens import tokenize_prompts
 from pta.errors import InvalidParameter, InvalidSamples
+from pta.models.clip import causal_prompts
+from pta.models.clip.encoder import ClipEncoder
+from pta.models.clip.prompt_tokens import tokenize_prompts
+from pta.models.encoder import Encoder
 
 START = "a photo of a"
 NAMES = ["cat", "sea_lion", "great grey owl, seen from afar", "dog", "fox"]

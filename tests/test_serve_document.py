@@ -10,7 +10,7 @@ from photos import FASHION, write_photos
 from serve_load import TOKEN, Server
 from snippets import ROOT, commands, python_blocks
 
-from pta.encoders import EmbeddedEncoder
+from pta.models import EmbeddedEncoder
 
 PAGE = ROOT / "docs" / "serve.md"
 

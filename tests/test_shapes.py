@@ -16,9 +16,9 @@ from pta.datasets.shapes.draw import draw_cloud
 from pta.door.points.corrupted_sizes import CORRUPTIONS, corrupted_size
 from pta.door.points.reading import read_cloud
 from pta.door.points.solids import ball, box, joined, leaning, moved, ring, rod, turned
-from pta.encoders.embedded_points import POINT_TEMPLATES
 from pta.inference.open_source import open_source
 from pta.inference.point_shapes import load_shapes
+from pta.models.packaged.embedded_points import POINT_TEMPLATES
 from pta.prompts import load_templates
 
 

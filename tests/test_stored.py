@@ -18,7 +18,6 @@ from streams import feature_file
 
 from pta import Samples, ZeroShotClassifier, engines, list_adapters
 from pta.datasets.features import FeatureFile
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation import bits, metrics, stream_run, version
 from pta.evaluation import record as records
@@ -28,6 +27,7 @@ from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.version import method_version
 from pta.methods import registry
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.prompts import build_classifier
 
 COUNTING = '''

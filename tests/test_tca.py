@@ -16,12 +16,12 @@ from torch.nn.functional import normalize
 from pta import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.core.towers import ImageTower, TokenBlock
-from pta.encoders import EmbeddedEncoder
-from pta.encoders.clip_encoder import ClipEncoder
 from pta.engines.condensation import Cut, condense, cuts_of, merge
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods import create_adapter
 from pta.methods.tca import TCA
+from pta.models import EmbeddedEncoder
+from pta.models.clip.encoder import ClipEncoder
 from pta.reference.tca import NumpyViT, merged, tca_loop
 
 WIDTH, DEPTH, HEADS, SIZE, DIM = 32, 4, 2, 16, 32

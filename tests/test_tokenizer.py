@@ -9,8 +9,8 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pta.encoders.tokenizer import END, START, VOCABULARY, byte_letters, clean, clip_ids, read_merges
 from pta.errors import UnavailableModel
+from pta.models.clip.tokenizer import END, START, VOCABULARY, byte_letters, clean, clip_ids, read_merges
 
 KNOWN = {  # given by the tokenizer of open_clip, which is OpenAI's
     "": [],
@@ -107,7 +107,7 @@ def test_half_a_character_from_a_file_name_does_no_harm():
 
 
 def test_without_tokenizers_the_message_says_what_to_install(monkeypatch):
-    from pta.encoders import tokenizer
+    from pta.models.clip import tokenizer
 
     tokenizer._byte_pairs.cache_clear()
     monkeypatch.setitem(sys.modules, "tokenizers", None)

@@ -11,13 +11,13 @@ from random_ulip import random_ulip, write_ulip
 
 from pta.datasets import open_samples
 from pta.datasets.features import load_features
-from pta.encoders import load_encoder
-from pta.encoders.k_means import k_means
-from pta.encoders.ulip import load_ulip
 from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.evaluation.evaluate import evaluate
 from pta.inference.extract import extract
 from pta.inference.reading import Reading
+from pta.models import load_encoder
+from pta.models.clouds.k_means import k_means
+from pta.models.clouds.ulip import load_ulip
 from pta.prompts import build_classifier, load_templates
 
 

@@ -8,10 +8,10 @@ import torch
 
 import pta
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import EmbeddedEncoder
 from pta.inference import program, recording
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
+from pta.models import EmbeddedEncoder
 from pta.prompts import build_classifier
 
 if torch.cuda.is_available():

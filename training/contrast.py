@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pta.encoders import Encoder
+from pta.models import Encoder
 
 WARM_UP = 0.05  # of all steps
 WEIGHT_DECAY = 0.05

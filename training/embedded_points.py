@@ -28,8 +28,8 @@ from pta.datasets.furniture import FURNITURE_CLASSES, from_stored, load_furnitur
 from pta.datasets.shapes import SHAPE_CLASSES, Split
 from pta.datasets.shapes.draw import POINTS, draw_cloud
 from pta.door.points.corrupted_sizes import CORRUPTIONS
-from pta.encoders.embedded_points import POINT_TEMPLATES, EmbeddedPointsConfig, EmbeddedPointsEncoder
-from pta.encoders.packaged import MAX_SCALE
+from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsConfig, EmbeddedPointsEncoder
+from pta.models.packaged.packaged_encoder import MAX_SCALE
 
 BATCH = 128
 FURNITURE_SHARE = 0.5  # of a batch

@@ -22,7 +22,7 @@ from finding.table import feature_files, mean
 from pta import WPTA, Adapter, ZeroShotClassifier, create_adapter
 from pta.corruptions.shifts import SHIFTS, apply_shift
 from pta.datasets.fashion import load_fashion_test
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.prompts import build_classifier
 from pta.streams import iid, separate
 

@@ -17,8 +17,8 @@ from pta import PTA, Samples
 from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.datasets.features import FeatureFile
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.evaluation.stream_run import run_stream
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.prompts import build_classifier
 from pta.streams import iid
 from pta.views import confident_mean, make_views

@@ -3,13 +3,13 @@
 _REASONS = {
     "says what is wrong": "pta:PtaError pta.prompts:DoubtfulClassNames pta.prompts:DuplicateClassNames pta.errors",
     "abstract": (
-        "pta:Adapter pta.encoders:Encoder pta.encoders:ImageEncoder pta.encoders:CloudEncoder pta.prompts:TextEncoder"
+        "pta:Adapter pta.models:Encoder pta.models:ImageEncoder pta.models:CloudEncoder pta.prompts:TextEncoder"
     ),
     "for the author of a method, or of a model": (
         "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.methods:Origin "
         "pta:Adapter.next_refresh pta:Adapter.refresh_state "
         "pta.methods.adapter:full pta.methods.gradient_method "
-        "pta.encoders:EmbeddedConfig"
+        "pta.models:EmbeddedConfig"
     ),
     "runs a program of the caller's, and says what is wrong with it": "pta:check_adapter pta.methods.checks",
     "given what was computed or checked": (
@@ -53,7 +53,7 @@ _REASONS = {
     ),
     "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.corruptions",
     "through load_encoder, with mutated files, and the methods of the encoder": (
-        "pta.encoders pta.encoders:EmbeddedEncoder"
+        "pta.models pta.models:EmbeddedEncoder"
     ),
     "through build_classifier, load_templates and load_descriptions": "pta.prompts",
     "through decode_image, make_views, compile and preprocess": (

@@ -25,7 +25,6 @@ from pta.cluster import (
 )
 from pta.cluster.summary import Summary as BlockSummary
 from pta.door.images import CLIP_PREPROCESSING
-from pta.encoders import load_encoder
 from pta.evaluation.compare import Resampling, compare
 from pta.evaluation.contenders import Choice, names, pair, shared_datasets
 from pta.evaluation.evaluate import Summary
@@ -39,6 +38,7 @@ from pta.inference.reading import Reading
 from pta.inference.rows import CsvRows, JsonLines
 from pta.inference.sources import find_samples
 from pta.methods import adapter_class, register, registry
+from pta.models import load_encoder
 
 _PICTURE = Image.fromarray(valid.PICTURE)
 

@@ -55,8 +55,8 @@ calls(
 )
 calls("pta.methods.merging:load_part", file("segment.safetensors"), weight=4)
 # from pictures and texts to features
-calls("pta.encoders:load_encoder", "embedded", device="cpu", dtype="float32")
-calls("pta.encoders:find_device", "cpu")
+calls("pta.models:load_encoder", "embedded", device="cpu", dtype="float32")
+calls("pta.models:find_device", "cpu")
 calls("pta.door.images:decode_image", valid.picture(), "the image", at_least=None, weight=6)
 calls("pta.door.images:decode_image", valid.picture("JPEG"), "the image", at_least=4, weight=6)
 calls("pta.door.images:as_picture", valid.PICTURE)

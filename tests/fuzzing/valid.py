@@ -20,10 +20,10 @@ from fuzzing.files import tar_of
 from pta import Adapter, Classifier, Samples, Segment, ZeroShotClassifier, create_adapter, list_adapters
 from pta.datasets.features import FeatureFile
 from pta.door.points.h5 import StoredClouds, write_h5
-from pta.encoders import Encoder, load_encoder
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.result_store import ResultStore
 from pta.methods.toy_model import SIZE, ToyModel
+from pta.models import Encoder, load_encoder
 
 NAMES = ("cat", "dog", "newt", "owl", "sea_lion")
 COUNT, VIEWS, DIM = 24, 12, 8

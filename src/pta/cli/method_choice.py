@@ -9,11 +9,11 @@ from typing import Any
 from pta.cli.messages import say
 from pta.core.towers import Model
 from pta.datasets.features import FeatureFile
-from pta.encoders import check_model, load_encoder
 from pta.errors import InvalidParameter, PtaError
 from pta.evaluation.evaluate import require_same_model
 from pta.methods import adapter_class, create_adapter, list_adapters, needs_model
 from pta.methods.presets import depends_on_dataset, load_preset, require_preset
+from pta.models import check_model, load_encoder
 
 Methods = dict[str, dict[str, Any]]  # name → parameters
 ALL = "all"

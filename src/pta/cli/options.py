@@ -13,12 +13,12 @@ import typer
 from pta.datasets.feature_blocks import is_feature_folder
 from pta.datasets.features import FeatureFile, load_features
 from pta.door.images.batch_decoder import DECODE_MEMORY
-from pta.encoders import Encoder, find_device
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
 from pta.evaluation.stream import KINDS
 from pta.inference import encoding
 from pta.inference import reading as reading_samples
 from pta.inference.encoder_program import COMPILED_FROM
+from pta.models import Encoder, find_device
 
 MODEL_VARIABLE = "PTA_MODEL"  # the default of --model
 Model = Annotated[

@@ -20,7 +20,6 @@ from pta.cli.resuming import Start, find_start, require_no_parameters, require_r
 from pta.cli.row_files import open_rows, require_row_file
 from pta.door.claims import sole_writers
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.inference.decoding import Decoding, open_decoding, require_decoder
 from pta.inference.live_classifier import Classifier, crops, require_probabilities
@@ -30,6 +29,7 @@ from pta.inference.saved_stream import SavedStream
 from pta.inference.sources import open_places
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
+from pta.models import DEFAULT_MODEL, find_device
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 

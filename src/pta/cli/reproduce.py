@@ -15,10 +15,10 @@ from pta.cli.options import open_features
 from pta.cli.output import progress, require_folder_place, require_place, write_json
 from pta.core.modality import IMAGES
 from pta.door.folders import make_folder
-from pta.encoders import DEFAULT_MODEL, find_device
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
 from pta.inference.decoding import require_decoder
+from pta.models import DEFAULT_MODEL, find_device
 from pta.reproduction.data_files import to_json
 from pta.reproduction.declaration import load_experiments
 from pta.reproduction.library import Library

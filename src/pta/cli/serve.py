@@ -16,8 +16,8 @@ from pta.cli.output import require_folder_place
 from pta.cli.quantities import parse_duration, parse_size
 from pta.datasets.features import load_features
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.encoders import DEFAULT_MODEL
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
+from pta.models import DEFAULT_MODEL
 from pta.serve.http_settings import HttpSettings, LogFormat
 from pta.serve.open_files import affordable_connections
 from pta.serve.requests import ITS_LETTERS, NAME

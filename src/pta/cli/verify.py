@@ -12,12 +12,12 @@ from pta.cli.fitting_table import print_table
 from pta.cli.output import plain, progress, require_folder_place, require_place, write_json
 from pta.door.folders import make_folder
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.encoders import find_device
 from pta.errors import InvalidParameter
 from pta.inference.decoding import require_decoder
 from pta.inference.reading import Reading
 from pta.inference.verify import NOTHING_MEASURED, Verdict, find_reference, matching_references, require_datasets
 from pta.inference.verify import verify as verify_model
+from pta.models import find_device
 
 
 def verify(

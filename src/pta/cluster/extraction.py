@@ -11,10 +11,10 @@ from pta.cluster.pool import Pool, Told
 from pta.cluster.run_folder import RunFolder
 from pta.cluster.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
-from pta.encoders import Encoder
 from pta.errors import UnreadableSample
 from pta.inference.encoding import OnError, unless_skipped
 from pta.inference.reading import Reading
+from pta.models import Encoder
 
 KIND = "feature blocks"
 

@@ -18,12 +18,12 @@ from pta.cluster.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.datasets.features import STORED_AS
 from pta.door.files import packed_in_order
-from pta.encoders import load_encoder
 from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram
 from pta.inference.encoding import OnError, encode_files
 from pta.inference.extract import stored
 from pta.inference.reading import Reading
+from pta.models import load_encoder
 
 
 def block_name(rows: range, ending: str = "safetensors") -> str:

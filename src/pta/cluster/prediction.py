@@ -21,9 +21,9 @@ from pta.cluster.storage import Folder
 from pta.cluster.streams import AnswerStreams, Streams
 from pta.core.classifier import ZeroShotClassifier
 from pta.door.files import unpack_tensors
-from pta.encoders import Encoder
 from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.methods.adapter import Adapter
+from pta.models import Encoder
 
 KIND = "labels"
 STATE = "state.safetensors"

@@ -12,8 +12,8 @@ from pta.demo.exhibit import Exhibit
 from pta.demo.result import DemoResult
 from pta.demo.run_demo import encode_all, on_one_thread, run_methods
 from pta.door.points.corrupted_sizes import require_corruption
-from pta.encoders.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
 from pta.inference.point_shapes import corrupted, load_shapes
+from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
 from pta.prompts import build_classifier
 
 PTA_H = 50.0  # as the paper's program has it for clouds

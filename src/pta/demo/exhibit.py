@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pta.demo.pictures import picture
-from pta.encoders import EMBEDDED_TEMPLATES
+from pta.models import EMBEDDED_TEMPLATES
 
 Draw = Callable[[Any, str, str], str]
 """A sample, what it is, and a CSS class to the HTML of a picture."""

@@ -15,9 +15,9 @@ from pta.corruptions.shifts import apply_shift
 from pta.datasets.fashion import load_fashion_test
 from pta.datasets.features import FeatureFile
 from pta.demo.result import DemoResult
-from pta.encoders import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.stream_run import Run
+from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.prompts import build_classifier
 
 Encoded = TypeVar("Encoded")

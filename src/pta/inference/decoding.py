@@ -18,12 +18,12 @@ from pta.door.images.batch_decoder import Prepared as Picture
 from pta.door.images.decoders import available_decoder
 from pta.door.images.ragged import resize_ragged
 from pta.door.limits import Limits
-from pta.encoders import Encoder, ImageEncoder
-from pta.encoders.encoder import Prepare, Raw, content_of
-from pta.encoders.image_encoder import PicturePreparer
 from pta.errors import InvalidParameter, PtaError, naming
 from pta.inference.encoder_program import ON_DEVICE
 from pta.inference.reading import Decode, Reading
+from pta.models import Encoder, ImageEncoder
+from pta.models.encoder import Prepare, Raw, content_of
+from pta.models.image_encoder import PicturePreparer
 
 PILLOW = "pillow"
 _MOST_HANDED_ON = 2**20  # pixels

@@ -15,10 +15,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from pta.encoders import Encoder, ImageEncoder
 from pta.errors import InvalidParameter, first_line
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
+from pta.models import Encoder, ImageEncoder
 
 COMPILED_FROM = 2_000
 """A model is compiled for at least this many samples."""

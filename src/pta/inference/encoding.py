@@ -15,8 +15,6 @@ from pta.core.samples import SMALLEST_NORM, Samples
 from pta.datasets.sample_set import SampleReference
 from pta.door.images.baseline import BaselineJpeg
 from pta.door.images.batch_decoder import Prepared as Picture
-from pta.encoders import Encoder, ImageEncoder
-from pta.encoders.encoder import Prepare, Raw, by_shape
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
 from pta.inference.decoding import PILLOW, Decoding, open_decoding
 from pta.inference.downloads import Download
@@ -24,6 +22,8 @@ from pta.inference.encoder_program import EncoderProgram
 from pta.inference.feed import Prepared, default_workers, prepare_in_batches
 from pta.inference.reading import Reading
 from pta.inference.stages import in_stages
+from pta.models import Encoder, ImageEncoder
+from pta.models.encoder import Prepare, Raw, by_shape
 
 OnError = Literal["stop", "skip"]
 

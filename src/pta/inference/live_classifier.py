@@ -12,7 +12,6 @@ from pta.core.plain import plain_list
 from pta.core.samples import Samples
 from pta.door.files import as_path
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.encoders import Encoder, load_encoder
 from pta.errors import InvalidParameter, nearest, shown
 from pta.inference.answers import Answer, Answers, answers_from
 from pta.inference.decoding import Decoding, open_decoding
@@ -20,6 +19,7 @@ from pta.inference.encoder_program import EncoderProgram
 from pta.inference.encoding import encode_prepared, samples_of
 from pta.inference.reading import Decode, Reading, Views
 from pta.methods import Adapter, create_adapter, load_adapter
+from pta.models import Encoder, load_encoder
 from pta.prompts import build_classifier, default_cache, load_templates
 
 MOST_ANSWERS = 2**20

@@ -20,13 +20,13 @@ from pta.core.parameters import require_count
 from pta.core.samples import Samples
 from pta.door.images import DevicePreprocessing
 from pta.door.images.preprocessing import require_bytes
-from pta.encoders import ImageEncoder
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.inference.downloads import Download
 from pta.inference.recordable import is_recordable
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
 from pta.methods.adapter import Adapter
+from pta.models import ImageEncoder
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 

@@ -52,7 +52,7 @@ class Reading:
 
     batch: int = 64  # samples, or views, encoded at once
     workers: int | None = None  # threads that prepare them; see `pta.inference.feed.default_workers`
-    fast_decode: bool = False  # large JPEG files at a fraction of their size (`pta.encoders.image_encoder.FAST_MARGIN`)
+    fast_decode: bool = False  # large JPEG files at a fraction of their size (`pta.models.image_encoder.FAST_MARGIN`)
     views: Views | None = None  # augmented views of every sample, instead of the sample alone
     raw: bool = False  # give out raw samples beside the features, for methods that look inside a tower
     limits: Limits = USUAL_LIMITS  # what is larger cannot be read

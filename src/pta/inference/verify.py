@@ -11,10 +11,10 @@ from pta.datasets.features import load_features
 from pta.datasets.layouts import missing_places
 from pta.datasets.open import open_samples
 from pta.door.files import packaged_json
-from pta.encoders import Encoder
 from pta.errors import InvalidParameter, PtaError, nearest
 from pta.inference.extract import extract
 from pta.inference.reading import Reading
+from pta.models import Encoder
 from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 
 NOTHING_MEASURED = "no dataset could be measured in {}; check them with pta datasets check"

@@ -53,7 +53,9 @@ def build_classifier(
     """
     texts = class_texts(class_names, templates, descriptions)
     cache = None if cache is None else as_path(cache)
-    remark_on = getattr(encoder, "remark_on_names", None)  # not of every model: see `pta.encoders.packaged`
+    remark_on = getattr(
+        encoder, "remark_on_names", None
+    )  # not of every model: see `pta.models.packaged.packaged_encoder`
     warn_about_names(class_names, texts, None if remark_on is None else remark_on(class_names))
     key = anchors_key(encoder.fingerprint, encoder.dtype, texts)
     anchors = None if cache is None else read_anchors(cache, key, len(texts))

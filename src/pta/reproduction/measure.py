@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pta import encoders
+from pta import models as encoders
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import SampleSet
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableSample

@@ -21,12 +21,12 @@ from torch import Tensor
 from pta.core.samples import Samples
 from pta.datasets.features import FeatureFile
 from pta.datasets.sample_set import SampleSet
-from pta.encoders import Encoder
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Record
 from pta.evaluation.stream import Stream
 from pta.inference.reading import Views
 from pta.methods import adapter_class, create_adapter
+from pta.models import Encoder
 
 ROUNDS, TIMED = 5, 100  # images in all rounds together
 _BATCH = 256

@@ -6,10 +6,10 @@ from typing import Any
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.encoders import Encoder
 from pta.engines import Rule
 from pta.errors import InvalidParameter
 from pta.methods import Adapter, create_adapter
+from pta.models import Encoder
 
 LARGEST_GROUP = 256
 """Samples that are committed together."""

@@ -21,9 +21,9 @@ from pta.core.towers import ImageTower, Model, PromptTower
 from pta.door.files import read_sample, require_short
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.door.refused_places import require_place_with_samples
-from pta.encoders.causal_prompts import CausalPrompts
-from pta.encoders.prompt_tokens import PromptTokens, tokenize_prompts
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableSample
+from pta.models.clip.causal_prompts import CausalPrompts
+from pta.models.clip.prompt_tokens import PromptTokens, tokenize_prompts
 
 RECIPE = 1
 """Raised when the same weights begin to give other features: it is part of every fingerprint, so of every cache key."""

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize
 
 from pta.door.points.neighbours import nearest_points
-from pta.encoders.byte_text import TextConfig
-from pta.encoders.cloud_encoder import CloudEncoder
-from pta.encoders.k_means import k_means
-from pta.encoders.packaged import PackagedEncoder
+from pta.models.clouds.cloud_encoder import CloudEncoder
+from pta.models.clouds.k_means import k_means
+from pta.models.packaged.byte_text import TextConfig
+from pta.models.packaged.packaged_encoder import PackagedEncoder
 
 POINT_TEMPLATES = (
     "a scan of one {}.",

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
 from pta.core.towers import attention
-from pta.encoders.clip_state import State, count_in, heads_of, shape_of
+from pta.models.clip.state_dict import State, count_in, heads_of, shape_of
 
 
 class Attention(nn.Module):

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
-from pta.encoders.causal_prompts import CausalBlock, CausalPrompts, CausalTower
-from pta.encoders.clip_state import State, shape_of
-from pta.encoders.clip_transformer import Transformer
-from pta.encoders.encoder import Encoder, at_end
-from pta.encoders.prompt_tokens import PromptTokens
-from pta.encoders.tokenizer import END, VOCABULARY, clip_ids
 from pta.errors import InvalidParameter, UnavailableModel
+from pta.models.clip.causal_prompts import CausalBlock, CausalPrompts, CausalTower
+from pta.models.clip.prompt_tokens import PromptTokens
+from pta.models.clip.state_dict import State, shape_of
+from pta.models.clip.tokenizer import END, VOCABULARY, clip_ids
+from pta.models.clip.transformer import Transformer
+from pta.models.encoder import Encoder, at_end
 
 
 class ClipText(Encoder):

@@ -16,12 +16,12 @@ from torch.nn.functional import normalize
 from pta.door.points.farthest import Sampling, farthest_points
 from pta.door.points.neighbours import nearest_points
 from pta.door.weights.weights import read_weights
-from pta.encoders.clip_state import State, fill, shape_of
-from pta.encoders.clip_text import ClipText
-from pta.encoders.cloud_encoder import CloudEncoder
-from pta.encoders.k_means import k_means
-from pta.encoders.pointbert import PointBert
 from pta.errors import UnavailableModel, UnreadableFile
+from pta.models.clip.state_dict import State, fill, shape_of
+from pta.models.clip.text import ClipText
+from pta.models.clouds.cloud_encoder import CloudEncoder
+from pta.models.clouds.k_means import k_means
+from pta.models.clouds.pointbert import PointBert
 
 GROUPS, GROUP_SIZE, LOCAL_FEATURES = 512, 32, 3
 

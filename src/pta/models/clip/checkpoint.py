@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pta.door.weights.weights import read_weights
-from pta.encoders.clip_encoder import ClipEncoder
-from pta.encoders.clip_settings import OPEN_CLIP, TRANSFORMERS, ClipSettings, settings_beside
-from pta.encoders.clip_state import State, shape_of
-from pta.encoders.state_dict_layouts import in_openai_layout, is_huggingface
 from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, nearest
+from pta.models.clip.encoder import ClipEncoder
+from pta.models.clip.layouts import in_openai_layout, is_huggingface
+from pta.models.clip.settings import OPEN_CLIP, TRANSFORMERS, ClipSettings, settings_beside
+from pta.models.clip.state_dict import State, shape_of
 
 ACTIVATIONS = {"quickgelu": True, "gelu": False}
 _WIDEST_WITH_USUAL_HEADS = 1024  # up to ViT-L every head has 64 channels; larger models all differ

@@ -8,11 +8,11 @@ from torch.nn.functional import normalize
 
 from pta.core.towers import ImageTower
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
-from pta.encoders.clip_resnet import ModifiedResNet
-from pta.encoders.clip_state import State, fill
-from pta.encoders.clip_text import ClipText
-from pta.encoders.clip_vit import VisionTransformer
-from pta.encoders.image_encoder import ImageEncoder
+from pta.models.clip.resnet import ModifiedResNet
+from pta.models.clip.state_dict import State, fill
+from pta.models.clip.text import ClipText
+from pta.models.clip.vit import VisionTransformer
+from pta.models.image_encoder import ImageEncoder
 
 
 class ClipEncoder(ClipText, ImageEncoder):

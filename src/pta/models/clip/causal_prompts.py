@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta.encoders.prompt_tokens import PromptTokens
+from pta.models.clip.prompt_tokens import PromptTokens
 
 Layer = Callable[[Tensor], Tensor]
 KeysValues = tuple[Tensor, Tensor]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, normalize, scaled_dot_product_attention
 
 from pta.core.towers import attention
-from pta.encoders.encoder import Encoder
+from pta.models.encoder import Encoder
 
 START, END, PAD = 256, 257, 258  # the ids after the 256 byte values
 _VOCABULARY = 259

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, relu, scaled_dot_product_attention
 
-from pta.encoders.clip_state import State, count_in, heads_of, shape_of
 from pta.errors import UnavailableModel
+from pta.models.clip.state_dict import State, count_in, heads_of, shape_of
 
 _EXPANSION = 4  # of channels, in each block
 _STRIDE = 32  # of the whole tower

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
-from pta.encoders.clip_state import State, count_in, heads_of, shape_of
+from pta.models.clip.state_dict import State, count_in, heads_of, shape_of
 
 _HEAD_WIDTH = 64
 _GROUPS_AT_ONCE = 4096  # bounds memory, changes no result

@@ -5,8 +5,8 @@ import re
 import torch
 from torch import Tensor
 
-from pta.encoders.clip_state import State, shape_of
 from pta.errors import UnavailableModel
+from pta.models.clip.state_dict import State, shape_of
 
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")
 _WRAPPERS = re.compile(r"^(module\.)?(text\.)?")  # training on several devices; open_clip's separate text tower

@@ -9,8 +9,8 @@ from pta.core.modality import CLOUDS
 from pta.core.plain import require_plain
 from pta.door.points.cloud import as_cloud
 from pta.door.points.reading import read_cloud
-from pta.encoders.encoder import Encoder, Raw, by_shape, content_of
 from pta.errors import InvalidSamples, UnreadableSample, naming
+from pta.models.encoder import Encoder, Raw, by_shape, content_of
 
 
 class CloudEncoder(Encoder):

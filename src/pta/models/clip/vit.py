@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from pta.core.towers import TokenBlock
-from pta.encoders.clip_state import State, shape_of
-from pta.encoders.clip_transformer import Transformer
 from pta.errors import UnavailableModel
+from pta.models.clip.state_dict import State, shape_of
+from pta.models.clip.transformer import Transformer
 
 _LETTERS = {(384, 12): "S", (512, 12): "M", (768, 12): "B", (1024, 24): "L", (1280, 32): "H", (1664, 48): "bigG"}
 

@@ -16,11 +16,11 @@ import torch
 from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.parameters import require_text
 from pta.core.plugins import load_plugin, plugin_names
-from pta.encoders.embedded import EmbeddedEncoder
-from pta.encoders.embedded_points import EmbeddedPointsEncoder
-from pta.encoders.encoder import Encoder
-from pta.encoders.packaged import PackagedEncoder
 from pta.errors import InvalidParameter, UnavailableModel, nearest
+from pta.models.encoder import Encoder
+from pta.models.packaged.embedded import EmbeddedEncoder
+from pta.models.packaged.embedded_points import EmbeddedPointsEncoder
+from pta.models.packaged.packaged_encoder import PackagedEncoder
 
 DEFAULT_MODEL = "hf:openai/clip-vit-base-patch16"
 
@@ -29,10 +29,10 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 GROUP = "pta.encoders"
 _PACKAGED: dict[str, type[PackagedEncoder]] = {"embedded": EmbeddedEncoder, "embedded-points": EmbeddedPointsEncoder}
 _LOADERS = {  # imported when they are used; and what their models read
-    "hf": ("pta.encoders.huggingface:HuggingFaceEncoder.load", IMAGES),
-    "openclip": ("pta.encoders.openclip:OpenClipEncoder.load", IMAGES),
-    "file": ("pta.encoders.checkpoint:load_checkpoint", IMAGES),
-    "ulip": ("pta.encoders.ulip:load_ulip", CLOUDS),
+    "hf": ("pta.models.huggingface:HuggingFaceEncoder.load", IMAGES),
+    "openclip": ("pta.models.openclip:OpenClipEncoder.load", IMAGES),
+    "file": ("pta.models.clip.checkpoint:load_checkpoint", IMAGES),
+    "ulip": ("pta.models.clouds.ulip:load_ulip", CLOUDS),
 }
 _KINDS = (
     "embedded (small, knows clothing only), embedded-points (small, knows point clouds of furniture and the like), "
@@ -82,7 +82,7 @@ def _load(name: str) -> Encoder:
     declared: Callable[[str], object] = load_plugin(GROUP, kind, UnavailableModel)
     encoder = declared(rest)
     if not isinstance(encoder, Encoder):
-        raise UnavailableModel(f"{kind} is declared by a plugin, but does not return a pta.encoders.Encoder")
+        raise UnavailableModel(f"{kind} is declared by a plugin, but does not return a pta.models.Encoder")
     return encoder
 
 

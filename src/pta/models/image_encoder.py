@@ -12,8 +12,8 @@ from pta.core.modality import IMAGES
 from pta.door.images import Preprocessing, as_picture, open_image
 from pta.door.images.room import made_in_room
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.encoders.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
 from pta.errors import InvalidSamples, naming
+from pta.models.encoder import Encoder, Prepare, Raw, ViewMaker, content_of
 
 FAST_MARGIN = 2
 """Fast decoding leaves both sides of a JPEG at least so many times as long as the model's."""

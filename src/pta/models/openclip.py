@@ -18,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 from pta.door.files import read_json
 from pta.door.images import Preprocessing
 from pta.door.weights.weights import read_weights
-from pta.encoders.encoder import at_end
-from pta.encoders.hub import require_reachable
-from pta.encoders.image_encoder import ImageEncoder
-from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import PtaError, UnavailableModel, first_line, how_to_install, nearest, shown
+from pta.models.encoder import at_end
+from pta.models.hub import require_reachable
+from pta.models.image_encoder import ImageEncoder
+from pta.models.tokenizer_digest import tokenizer_digest
 
 _PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 _WEIGHTS, _SAFE_WEIGHTS = "open_clip_pytorch_model.bin", "open_clip_model.safetensors"  # where a tag names no file

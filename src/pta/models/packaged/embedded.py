@@ -13,9 +13,9 @@ from torch.nn.functional import normalize
 
 from pta.core.towers import ImageTower, TokenBlock
 from pta.door.images import Preprocessing
-from pta.encoders.byte_text import Block, TextConfig, small_normal
-from pta.encoders.image_encoder import ImageEncoder
-from pta.encoders.packaged import PackagedEncoder, require_heads
+from pta.models.image_encoder import ImageEncoder
+from pta.models.packaged.byte_text import Block, TextConfig, small_normal
+from pta.models.packaged.packaged_encoder import PackagedEncoder, require_heads
 
 EMBEDDED_TEMPLATES = (
     "a catalogue shot of a {}.",

@@ -14,8 +14,6 @@ from torch import Tensor
 from pta.door.files import read_json
 from pta.door.images import CLIP_PREPROCESSING, Preprocessing
 from pta.door.weights.weights import read_weights
-from pta.encoders.clip_state import fill
-from pta.encoders.hub import require_reachable
 from pta.errors import (
     InvalidParameter,
     UnavailableModel,
@@ -25,6 +23,8 @@ from pta.errors import (
     naming,
     shown,
 )
+from pta.models.clip.state_dict import fill
+from pta.models.hub import require_reachable
 
 _SMALL_FILES = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = "model.safetensors", "pytorch_model.bin"

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from pta.door.files import load_tensors, save_tensors
-from pta.encoders.byte_text import ByteText, TextConfig
-from pta.encoders.training_nouns import unread_names
 from pta.errors import UnreadableFile, first_line, some_of
+from pta.models.packaged.byte_text import ByteText, TextConfig
+from pta.models.packaged.training_nouns import unread_names
 
 MAX_SCALE = 100.0  # as in CLIP: beyond it the contrastive loss becomes unstable
 

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.core.towers import ImageTower, TokenBlock, attention
-from pta.encoders.causal_prompts import CausalBlock, CausalPrompts, CausalTower
-from pta.encoders.encoder import at_end
-from pta.encoders.huggingface_files import HuggingFaceFiles
-from pta.encoders.image_encoder import ImageEncoder
-from pta.encoders.prompt_tokens import PromptTokens
-from pta.encoders.tokenizer_digest import tokenizer_digest
 from pta.errors import InvalidParameter, UnavailableModel, first_line
+from pta.models.clip.causal_prompts import CausalBlock, CausalPrompts, CausalTower
+from pta.models.clip.prompt_tokens import PromptTokens
+from pta.models.encoder import at_end
+from pta.models.huggingface_files import HuggingFaceFiles
+from pta.models.image_encoder import ImageEncoder
+from pta.models.tokenizer_digest import tokenizer_digest
 
 _SIZES = {(768, 12): "B", (1024, 24): "L", (1152, 27): "So400m", (1280, 32): "H", (1536, 40): "g"}  # width, depth
 _WITHOUT_PUNCTUATION = str.maketrans("_", " ", string.punctuation.replace("_", ""))

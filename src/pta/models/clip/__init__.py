@@ -1,0 +1,1 @@
+"""CLIP in OpenAI's layout, from any of its checkpoints."""
