@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from result_file import RESULTS, Row, write
 
 from pta import create_adapter, list_adapters
-from pta.datasets.features import FeatureFile, load_features
+from pta.data.features import FeatureFile, load_features
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.machine import hardware
 from pta.evaluation.metrics import accuracy, calibration_error

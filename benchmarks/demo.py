@@ -8,7 +8,7 @@ from itertools import product
 
 from result_file import RESULTS, Row, write
 
-from pta.corruptions.shifts import SHIFTS
+from pta.data.shifts.images import SHIFTS
 from pta.demo import run_demo
 
 SEEDS = (1, 2, 3)

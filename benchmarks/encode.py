@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 from result_file import RESULTS, Row, write
 
-from pta.datasets.sample_set import SampleFile
+from pta.data.sample_set import SampleFile
 from pta.door.files import read_sample
 from pta.door.images import decode_image
 from pta.evaluation.machine import hardware

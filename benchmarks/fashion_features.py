@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pta.corruptions.shifts import SHIFTS, apply_shift
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.prompts import build_classifier
+from pta.data.shifts.images import SHIFTS, apply_shift
+from pta.data.views import make_views
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.prompts import build_classifier
-from pta.views import make_views
 
 SEVERITY, SEED = 3, 1
 

@@ -37,7 +37,7 @@ from result_file import RESULTS, Row, write
 from torch import Tensor
 
 from pta import Classifier
-from pta.datasets.sample_set import SampleFile, SampleSet
+from pta.data.sample_set import SampleFile, SampleSet
 from pta.door.images import decoders
 from pta.evaluation.machine import hardware
 from pta.inference import encoder_program

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta import Adapter, ZeroShotClassifier, create_adapter
-from pta.corruptions.points import EVERY, corrupt_points
+from pta.data.shifts.points import EVERY, corrupt_points
 from pta.door.points.farthest import farthest_points
 from pta.door.points.neighbours import nearest_points, squared_distances
 from pta.evaluation.machine import hardware

@@ -22,10 +22,10 @@ import torch
 from result_file import RESULTS, Row, write
 
 from pta import create_adapter
-from pta.datasets.features import FeatureFile, load_features
+from pta.data.features import FeatureFile, load_features
+from pta.data.orders import Order, dirichlet, iid, separate
 from pta.evaluation.machine import hardware
 from pta.evaluation.metrics import accuracy, calibration_error
-from pta.streams import Order, dirichlet, iid, separate
 
 SEEDS = (1, 2)
 LARGE = 5000

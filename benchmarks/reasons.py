@@ -17,9 +17,9 @@ import torch
 from result_file import RESULTS, Row, write
 
 from pta import create_adapter
-from pta.datasets.features import FeatureFile, load_features
+from pta.data.features import FeatureFile, load_features
+from pta.data.orders import iid
 from pta.evaluation.stream_run import run_stream
-from pta.streams import iid
 
 SEEDS = (1, 2, 3)
 FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")

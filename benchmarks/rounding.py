@@ -21,12 +21,12 @@ from torch import Tensor
 from pta import create_adapter
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
-from pta.corruptions.shifts import apply_shift
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.prompts import build_classifier
+from pta.data.shifts.images import apply_shift
 from pta.evaluation.machine import hardware
 from pta.methods import needs_model
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.prompts import build_classifier
 
 LENGTH, BATCH = 200, 64
 METHODS: list[tuple[str, dict[str, Any]]] = [

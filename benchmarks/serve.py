@@ -27,8 +27,8 @@ from serve_load import Load, Server, drive, infer
 from synthetic import clip_like
 
 from pta import PTA
-from pta.datasets.fashion import load_fashion_test
-from pta.datasets.features import load_features
+from pta.data.fashion import load_fashion_test
+from pta.data.features import load_features
 from pta.evaluation.machine import hardware
 from pta.serve.answering import answer, rounded, score
 from pta.serve.journal import Journal

@@ -19,8 +19,8 @@ from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
-from pta.datasets.catalogue import catalogue
-from pta.datasets.features import FeatureFile
+from pta.data.catalogue import catalogue
+from pta.data.features import FeatureFile
 from pta.models.clip.encoder import ClipEncoder
 from pta.reproduction.declaration import load_experiment
 from pta.reproduction.library import VIEWS, drawn_views

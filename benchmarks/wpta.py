@@ -22,13 +22,13 @@ from synthetic import clip_like
 from torch import Tensor
 
 from pta import PTA, WPTA, Adapter, Samples, ZeroShotClassifier
-from pta.datasets.features import FeatureFile, load_features
+from pta.data.features import FeatureFile, load_features
+from pta.data.orders import iid
 from pta.engines.chunk import advance_by_chunk
 from pta.engines.numba_chunk import advance_by_numba
 from pta.engines.whitened import Texts
 from pta.evaluation.machine import hardware
 from pta.evaluation.stream import Stream
-from pta.streams import iid
 
 FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")
 SEEDS = (1, 2)

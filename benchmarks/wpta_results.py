@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from result_file import RESULTS, Row, write
 
 from pta import create_adapter
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.evaluation.compare import Resampling, bootstrap_means
 from pta.evaluation.machine import hardware
 from pta.evaluation.stream import Stream

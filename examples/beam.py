@@ -6,7 +6,7 @@ import apache_beam as beam
 
 import pta
 from pta.cluster import boundary, cut, mismatches, repair_block, replay_block, scan, start_of, summarise_block
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 
 
 def before_each(summaries, adapter):  # in any order

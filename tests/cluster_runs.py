@@ -9,11 +9,11 @@ from pta.cluster.prediction import FeatureFolder, predict_blocks
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder
 from pta.core.modality import IMAGES
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.prompts import build_classifier, load_templates
 from pta.inference.reading import Reading
 from pta.methods import create_adapter
 from pta.models import load_encoder
-from pta.prompts import build_classifier, load_templates
 
 BLOCK = 16
 FASHION = load_fashion_test()

@@ -103,8 +103,8 @@ def served():
     """The packaged model and its classes, as a service has them."""
     from photos import FASHION
 
+    from pta.data.prompts import build_classifier, load_templates
     from pta.models import load_encoder
-    from pta.prompts import build_classifier, load_templates
     from pta.serve.served import Served
 
     encoder = load_encoder("embedded", device="cpu")

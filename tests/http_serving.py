@@ -15,7 +15,7 @@ import numpy as np
 import uvicorn
 from processes import PATIENCE, wait_until
 
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.serve.app import create_app
 from pta.serve.bytes_tensor import join_elements
 from pta.serve.http_settings import HttpSettings

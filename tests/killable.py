@@ -13,7 +13,7 @@ _SERVER = """
 import json, os, socket, sys
 import pta, pta.cli.extract, pta.cli.predict, pta.cli.serve, pta.serve.app, pta.serve.server
 from pta.cli import main
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
 
 classify = pta.Classifier("embedded", ["bag", "shirt"], cache=None)  # loads what is slow
 for given in (load_fashion_test().images[0], list(load_fashion_test().images[:3])):

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 from pta import Samples
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.prompts import build_classifier
+from pta.data.views import make_views
 from pta.models import EmbeddedEncoder
-from pta.prompts import build_classifier
-from pta.views import make_views
 
 FASHION = load_fashion_test()
 

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from pta.core.modality import Modality
 from pta.core.parameters import number
-from pta.datasets import SampleFile, SampleSet
+from pta.data import SampleFile, SampleSet
 from pta.errors import UnreadableSample
 from pta.methods import Adapter
 from pta.models import Encoder

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta import Samples, ZeroShotClassifier
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.engines import Rule
 
 WIDEST_CONE = 0.7  # sine of its half angle; below 1/√2 all cosines are positive

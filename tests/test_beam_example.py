@@ -10,7 +10,7 @@ import pytest
 from synthetic import clip_like
 
 import pta
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "beam.py"
 

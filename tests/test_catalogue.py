@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from pta.cli.datasets import datasets as app
 from pta.core.modality import IMAGES
-from pta.datasets import open_samples
-from pta.datasets.catalogue import catalogue, find_entry
-from pta.datasets.check import check
+from pta.data import open_samples
+from pta.data.catalogue import catalogue, find_entry
+from pta.data.check import check
+from pta.data.prompts import load_templates
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.prompts import load_templates
 
 IMAGE_SETS = {id: entry for id, entry in catalogue().items() if entry.modality == IMAGES}  # clouds: test_cloud_sets.py
 

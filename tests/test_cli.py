@@ -17,10 +17,10 @@ import pta
 from pta import PTA, ZeroShotClassifier, list_adapters
 from pta.cli.commands import COMMANDS, load_command, module_of
 from pta.cli.output import ProgressLines
-from pta.datasets.features import load_features
+from pta.data.features import load_features
+from pta.data.orders import dirichlet
+from pta.data.views import confident_mean
 from pta.models import EmbeddedEncoder
-from pta.streams import dirichlet
-from pta.views import confident_mean
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(pta, pets, arguments, compl
 
 
 def test_anything_else_is_exit_code_1(commands, tmp_path):
-    defect = "from pta.datasets import catalogue; catalogue.catalogue = None"
+    defect = "from pta.data import catalogue; catalogue.catalogue = None"
     commands.start("datasets", folder=tmp_path, first=defect, to_the_end=True)
     assert commands.wait() == 1
     assert "Traceback" in commands.stderr.read()

@@ -10,13 +10,13 @@ from pages import Balance, assert_loads_nothing, looking, needs_browser
 from refusals import refusal
 
 import pta
-from pta.datasets.furniture import load_furniture_test
+from pta.data.furniture import load_furniture_test
+from pta.data.point_shapes import corrupted
+from pta.data.prompts import build_classifier
 from pta.demo import render_report, run_cloud_demo
 from pta.demo.cloud_pictures import still_cloud, turning_cloud
-from pta.inference.point_shapes import corrupted
 from pta.models import load_encoder
 from pta.models.packaged.embedded_points import POINT_TEMPLATES
-from pta.prompts import build_classifier
 
 LIMIT = 40
 

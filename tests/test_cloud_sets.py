@@ -14,19 +14,19 @@ from refusals import refusal
 
 import pta
 from pta.core.modality import CLOUDS
-from pta.datasets import open_samples
-from pta.datasets.catalogue import catalogue, find_entry
-from pta.datasets.check import check
-from pta.datasets.features import load_features
+from pta.data import open_samples
+from pta.data.catalogue import catalogue, find_entry
+from pta.data.check import check
+from pta.data.features import load_features
+from pta.data.prompts import build_classifier, load_templates
+from pta.data.sources import find_samples
 from pta.door.points.h5 import StoredClouds, write_h5
 from pta.door.points.reading import read_cloud
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, UnreadableSample
 from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading
-from pta.inference.sources import find_samples
 from pta.models import EmbeddedEncoder
-from pta.prompts import build_classifier, load_templates
 
 TEMPLATES = ("a cloud of a {}.",)
 

@@ -30,7 +30,7 @@ from pta.cluster import (
     summarise_block,
 )
 from pta.cluster.replay import at_state
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.engines import Touches
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, StateMismatch
 from pta.methods.registry import create_adapter

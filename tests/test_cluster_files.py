@@ -22,7 +22,7 @@ from pta.cluster.prediction import FeatureFolder, predict_blocks, predict_stream
 from pta.cluster.sources import list_samples
 from pta.cluster.storage import Folder
 from pta.core.modality import IMAGES
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.live_classifier import Classifier
 from pta.methods import create_adapter, load_adapter

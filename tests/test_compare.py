@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shown.results import rows
 
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.evaluation.bits import write_bits
 from pta.evaluation.compare import Resampling, bootstrap_means, compare

@@ -8,9 +8,9 @@ import pytest
 from clouds import write_clouds
 from refusals import refusal
 
-from pta.corruptions.point_files import corrupt_files
-from pta.corruptions.points import EVERY, corrupt_as_published, corrupt_points
-from pta.datasets import open_samples
+from pta.data import open_samples
+from pta.data.shifts.point_files import corrupt_files
+from pta.data.shifts.points import EVERY, corrupt_as_published, corrupt_points
 from pta.door.points.h5 import StoredClouds, read_h5, write_h5
 from pta.errors import FileInUse
 

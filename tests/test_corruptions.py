@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pta.corruptions import SHIFTS, apply_shift
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.shifts import SHIFTS, apply_shift
 from pta.errors import InvalidParameter
 
 

@@ -15,15 +15,15 @@ from PIL import Image
 from stand_in_decoder import LenientDecoder
 
 import pta
-from pta.datasets.features import load_features, read_about
-from pta.datasets.open import open_samples
+from pta.data.features import load_features, read_about
+from pta.data.open import open_samples
+from pta.data.sources import find_samples
 from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
 from pta.inference import decoding, encoding, feed
 from pta.inference.decoding import open_decoding
 from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading, Views
-from pta.inference.sources import find_samples
 from pta.methods.state_file import read_stream
 from pta.models.clip.encoder import ClipEncoder
 

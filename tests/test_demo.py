@@ -16,8 +16,8 @@ from refusals import refusal
 
 import pta
 from pta.cli import demo as command
-from pta.corruptions.shifts import apply_shift
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.shifts.images import apply_shift
 from pta.demo import render_report, run_cloud_demo, run_demo
 from pta.demo.curve import first_shown, ticks
 from pta.demo.pictures import nearest

@@ -18,12 +18,12 @@ from result_file import RESULTS
 from torch.nn.functional import normalize
 
 import pta
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.prompts import DoubtfulClassNames, build_classifier
 from pta.door.files import save_tensors
 from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableFile
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedConfig, EmbeddedEncoder, load_encoder
 from pta.models.packaged.training_nouns import training_nouns, unread_names
-from pta.prompts import DoubtfulClassNames, build_classifier
 
 TEXTS = ["a photo of a coat.", "bag", "the ankle boot that she wanted, seen from above"]
 

@@ -14,13 +14,13 @@ import torch
 from refusals import refusal
 from torch.nn.functional import normalize
 
-from pta.datasets.furniture import FURNITURE_CLASSES, load_furniture_test
-from pta.datasets.shapes import SHAPE_CLASSES, draw_clouds
+from pta.data.furniture import FURNITURE_CLASSES, load_furniture_test
+from pta.data.prompts import build_classifier
+from pta.data.shapes import SHAPE_CLASSES, draw_clouds
 from pta.door.files import save_tensors
 from pta.models import load_encoder
 from pta.models.clouds.k_means import k_means
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsConfig, EmbeddedPointsEncoder
-from pta.prompts import build_classifier
 
 TRAINING = Path(__file__).parents[1] / "training"
 

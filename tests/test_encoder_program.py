@@ -10,7 +10,7 @@ import pytest
 import torch
 from processes import PATIENCE
 
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
 from pta.errors import InvalidParameter
 from pta.inference import encoder_program
 from pta.inference.encoder_program import EncoderProgram, can_be_compiled

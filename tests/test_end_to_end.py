@@ -10,7 +10,7 @@ from openai_checkpoints import random_state, write_openai_archive
 from photos import write_classes, write_photos
 
 from pta import PTA
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 
 MODELS = {
     "embedded": lambda folder: "embedded",

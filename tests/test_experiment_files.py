@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from pta.datasets.catalogue import find_entry
-from pta.datasets.furniture import load_furniture_test
-from pta.prompts import load_templates
+from pta.data.catalogue import find_entry
+from pta.data.furniture import load_furniture_test
+from pta.data.prompts import load_templates
 from pta.reproduction.declaration import PACKAGED, load_experiment
 from pta.reproduction.plan import place
 from pta.reproduction.profile import kind_of, load_profile

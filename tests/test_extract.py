@@ -13,15 +13,15 @@ from photos import write_photos
 from PIL import Image
 from safetensors import safe_open
 
-from pta.datasets.features import load_features, read_about
-from pta.datasets.open import open_samples
+from pta.data.features import load_features, read_about
+from pta.data.open import open_samples
+from pta.data.prompts import build_classifier
+from pta.data.views import make_views
 from pta.door.images import decode_image
 from pta.errors import FileInUse, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.extract import extract
 from pta.inference.reading import Reading, Views
 from pta.models import EmbeddedEncoder
-from pta.prompts import build_classifier
-from pta.views import make_views
 
 TEMPLATES = ("a photo of a {}.",)
 

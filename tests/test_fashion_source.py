@@ -8,17 +8,17 @@ import pytest
 import torch
 from refusals import refusal
 
-from pta.corruptions.shifts import SHIFTS, apply_shift
-from pta.datasets.fashion import load_fashion_test
-from pta.datasets.features import load_features
-from pta.datasets.open import open_samples
+from pta.data import open_source as packaged
+from pta.data.fashion import load_fashion_test
+from pta.data.features import load_features
+from pta.data.open import open_samples
+from pta.data.open_source import open_fashion, open_source
+from pta.data.prompts import load_templates
+from pta.data.shifts.images import SHIFTS, apply_shift
 from pta.demo.run_demo import run_demo
 from pta.door.images import decode_image
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.inference import open_source as packaged
-from pta.inference.open_source import open_fashion, open_source
 from pta.models import EMBEDDED_TEMPLATES
-from pta.prompts import load_templates
 
 
 def test_there_are_2000_small_grey_images_of_ten_named_classes_in_the_published_order():

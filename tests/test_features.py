@@ -19,7 +19,7 @@ from refusals import unless_refused
 from safetensors.torch import load_file, save_file
 
 from pta import PTA, TDA, PtaError, Segment, load_adapter
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.door.files import join_tensors, load_tensors, read_text
 from pta.errors import InvalidClassifier, InvalidSamples, UnreadableFile
 

@@ -6,13 +6,13 @@ from openai_checkpoints import random_state
 from photos import write_photos
 
 import pta
-from pta.datasets.open import open_samples
+from pta.data.open import open_samples
+from pta.data.sources import find_samples
 from pta.door.images.decoders import available_decoder
 from pta.inference import encoder_program
 from pta.inference.extract import extract
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading
-from pta.inference.sources import find_samples
 from pta.models.clip.encoder import ClipEncoder
 
 if not torch.cuda.is_available():

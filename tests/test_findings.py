@@ -8,7 +8,7 @@ from finding.unguarded import Unguarded, stream
 from streams import clip_like_stream
 
 from pta import PTA, Samples, ZeroShotClassifier
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.engines.learning import touches_of_probabilities
 
 

@@ -9,16 +9,16 @@ import pytest
 import torch
 from photos import noise, write_photos
 
-from pta.datasets.features import load_features, read_about
-from pta.datasets.generated import find_generated
-from pta.datasets.open import open_samples
+from pta.data.features import load_features, read_about
+from pta.data.generated import find_generated
+from pta.data.open import open_samples
+from pta.data.prompts import build_classifier
 from pta.door.images import decode_image
 from pta.door.limits import Limits
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.extract import extract
 from pta.inference.reading import Reading, Views
 from pta.models import EmbeddedEncoder
-from pta.prompts import build_classifier
 
 COUNT = 3
 

@@ -21,7 +21,7 @@ from golden_files import (
 from http_serving import TOKEN, serving
 
 import pta
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.evaluation.result_store import ResultStore
 from pta.serve import Client
 

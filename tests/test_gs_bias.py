@@ -11,7 +11,7 @@ from photos import FASHION, fashion_samples, write_classes, write_photos
 from streams import clip_like_stream, with_views
 
 from pta import Classifier, Samples, ZeroShotClassifier, create_adapter
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.engines.view_entropy import by_entropy
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import evaluate

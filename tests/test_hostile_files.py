@@ -23,7 +23,8 @@ from rich.progress import Progress
 from pta.cli.class_list import read_classes
 from pta.cli.messages import say
 from pta.cli.output import _Description, plain
-from pta.datasets.open import open_samples
+from pta.data.open import open_samples
+from pta.data.prompts import build_classifier, load_descriptions, load_templates
 from pta.door.files import read_json, understanding
 from pta.door.safe_text import csv_cell, from_csv_cell, printable, to_json
 from pta.errors import PtaError, UnreadableFile, naming
@@ -33,7 +34,6 @@ from pta.inference.answers import Answers
 from pta.inference.row_file import RowFile
 from pta.inference.rows import CsvRows, JsonLines, path_as_written
 from pta.models import EmbeddedEncoder
-from pta.prompts import build_classifier, load_descriptions, load_templates
 from pta.reproduction.declaration import load_experiment, parse_experiment
 
 ENCODER, PETS = EmbeddedEncoder.load(), ["cat", "dog"]

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from pta import Samples, ZeroShotClassifier
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
+from pta.data.views import confident_mean
 from pta.door.claims import sole_writer
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
 from pta.methods import adapter_class
 from pta.reproduction.library import VIEWS, Library
-from pta.views import confident_mean
 
 SIX = "fashion/gaussian_noise/3/6"
 

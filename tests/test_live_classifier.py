@@ -11,6 +11,8 @@ from PIL import Image
 
 import pta
 from pta.core.samples import Samples
+from pta.data.sources import find_samples
+from pta.data.views import make_views
 from pta.door.files import load_tensors
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.inference.answers import answers_from
@@ -18,12 +20,10 @@ from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading
 from pta.inference.row_file import RowFile
 from pta.inference.saved_stream import SavedStream
-from pta.inference.sources import find_samples
 from pta.inference.stream_progress import Progress
 from pta.methods import create_adapter
 from pta.models import EmbeddedEncoder
 from pta.models.clip.encoder import ClipEncoder
-from pta.views import make_views
 
 NO_BLOCKS = r"image tower of .* cannot be run block by block"
 

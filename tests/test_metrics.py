@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from refusals import refusal
 from streams import feature_file
 
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.evaluation import metrics
 from pta.evaluation.bits import read_bits, write_bits
 from pta.evaluation.evaluate import evaluate

@@ -12,16 +12,16 @@ from photos import write_photos
 from signals import NAMES, SIGNALS, SignalEncoder, write_signals
 
 import pta
-from pta.datasets import open_samples
-from pta.datasets.features import load_features
+from pta.data import open_samples
+from pta.data.features import load_features
+from pta.data.open_source import open_source
+from pta.data.prompts import build_classifier
+from pta.data.sources import find_samples
 from pta.errors import InvalidParameter, UnavailableModel, UnknownAdapter, UnreadableFile, UnreadableSample
 from pta.inference.extract import extract
-from pta.inference.open_source import open_source
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading, Views
-from pta.inference.sources import find_samples
 from pta.models import EmbeddedEncoder, load_encoder
-from pta.prompts import build_classifier
 
 TEMPLATES = ("the sound of a {}.",)
 
@@ -166,7 +166,7 @@ BROKEN = "broken (broken_for_pta:{}) cannot be imported: no licence"
         (open_source, "broken/x", UnreadableFile, BROKEN.format("open")),
         (pta.methods.adapter_class, "wrong", UnknownAdapter, "must be a subclass"),
         (load_encoder, "wrong", UnavailableModel, "does not return a pta.models.Encoder"),
-        (open_source, "wrong/x", UnreadableFile, "does not return a pta.datasets.SampleSet"),
+        (open_source, "wrong/x", UnreadableFile, "does not return a pta.data.SampleSet"),
         (load_encoder, "none", UnavailableModel, "no model is called 'none'; models are embedded "),
         (load_encoder, "none", UnavailableModel, ", signals:…"),
     ],

@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
-from pta.datasets.catalogue import catalogue
+from pta.data.catalogue import catalogue
 from pta.methods import adapter_class
 from pta.methods.presets import depends_on_dataset, load_preset, preset_names
 

@@ -7,11 +7,11 @@ from PIL import Image
 
 import pta
 from pta.core.classifier import ZeroShotClassifier
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.prompts import build_classifier
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods import create_adapter
 from pta.models import EmbeddedEncoder
-from pta.prompts import build_classifier
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 AROUND = {"prior": "local", "calibration": "matched"}

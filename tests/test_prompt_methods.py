@@ -15,7 +15,8 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 import pta
 from pta.core.samples import Samples
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.views import make_views
 from pta.engines.prompt_gradients import PromptGradients
 from pta.errors import InvalidParameter
 from pta.methods.toy_model import ToyModel
@@ -23,7 +24,6 @@ from pta.models import load_encoder
 from pta.reference.difftpt import difftpt_augmented_loop, difftpt_loop
 from pta.reference.histpt import histpt_loop
 from pta.reference.tpt import tpt_loop
-from pta.views import make_views
 
 NAMES = [f"class {number}" for number in range(12)]
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pta.errors import InvalidClassifier, InvalidParameter
-from pta.prompts import (
+from pta.data.prompts import (
     DoubtfulClassNames,
     DuplicateClassNames,
     build_classifier,
@@ -20,6 +19,7 @@ from pta.prompts import (
     load_descriptions,
     load_templates,
 )
+from pta.errors import InvalidClassifier, InvalidParameter
 
 NAMES = ["t-shirt", "ankle_boot", "bag"]
 SEVEN = (

@@ -11,7 +11,7 @@ import pytest
 from http_serving import TOKEN, serving
 
 import pta
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.errors import InvalidParameter, UnreadableFile
 from pta.serve import Client, Refused
 

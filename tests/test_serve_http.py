@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from http_serving import INFER, TOKEN, binary, features, serving
 from processes import PATIENCE
 
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.errors import FileInUse
 from pta.serve.gate import as_refused
 from pta.serve.security import PAGE

@@ -13,7 +13,7 @@ import pytest
 from http_serving import features, journal_rows, process
 from processes import PATIENCE
 
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.errors import PtaError
 from pta.serve.security import own_token, read_token
 

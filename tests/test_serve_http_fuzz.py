@@ -15,7 +15,7 @@ from http_serving import INFER, TOKEN, binary, features, serving
 from hypothesis import HealthCheck, Phase, given, settings
 from processes import PATIENCE
 
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 
 CASES = int(os.environ.get("PTA_HTTP_FUZZ", repeated(120)))
 BODIES = int(os.environ.get("PTA_BODY_FUZZ", repeated(600)))

@@ -9,8 +9,8 @@ from http_serving import binary, pictures, process
 from photos import encoded
 from PIL import Image
 
-from pta.datasets.fashion import load_fashion_test
-from pta.datasets.features import load_features
+from pta.data.fashion import load_fashion_test
+from pta.data.features import load_features
 
 http = pytest.importorskip("tritonclient.http")
 utils = pytest.importorskip("tritonclient.utils")

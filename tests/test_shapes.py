@@ -9,17 +9,17 @@ import pytest
 from refusals import refusal
 
 from pta.core.modality import CLOUDS
-from pta.corruptions.points import corrupt_points
-from pta.datasets.furniture import FURNITURE_CLASSES, as_stored, from_stored, load_furniture_test
-from pta.datasets.shapes import SHAPE_CLASSES, draw_clouds
-from pta.datasets.shapes.draw import draw_cloud
+from pta.data.furniture import FURNITURE_CLASSES, as_stored, from_stored, load_furniture_test
+from pta.data.open_source import open_source
+from pta.data.point_shapes import load_shapes
+from pta.data.prompts import load_templates
+from pta.data.shapes import SHAPE_CLASSES, draw_clouds
+from pta.data.shapes.draw import draw_cloud
+from pta.data.shifts.points import corrupt_points
 from pta.door.points.corrupted_sizes import CORRUPTIONS, corrupted_size
 from pta.door.points.reading import read_cloud
 from pta.door.points.solids import ball, box, joined, leaning, moved, ring, rod, turned
-from pta.inference.open_source import open_source
-from pta.inference.point_shapes import load_shapes
 from pta.models.packaged.embedded_points import POINT_TEMPLATES
-from pta.prompts import load_templates
 
 
 @pytest.fixture(scope="module")

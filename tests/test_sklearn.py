@@ -18,7 +18,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pta
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.errors import InvalidClassifier, InvalidParameter, InvalidSamples, MissingPackage, UnknownAdapter
 
 EXPECTED_FAILURES = {

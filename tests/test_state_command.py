@@ -13,7 +13,7 @@ from rich.console import Console
 
 import pta
 from pta.cli.state import state_table
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.door.claims import sole_writer
 from pta.door.files import load_tensors
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch

@@ -17,7 +17,8 @@ from processes import PATIENCE, Forked, wait_until
 from streams import feature_file
 
 from pta import Samples, ZeroShotClassifier, engines, list_adapters
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
+from pta.data.prompts import build_classifier
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation import bits, metrics, stream_run, version
 from pta.evaluation import record as records
@@ -28,7 +29,6 @@ from pta.evaluation.stream import Stream
 from pta.evaluation.version import method_version
 from pta.methods import registry
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.prompts import build_classifier
 
 COUNTING = '''
 import os, time

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pta.cli.sweep import read_grid, split_values
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.errors import InvalidParameter
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.result_store import ResultStore

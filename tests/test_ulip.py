@@ -9,8 +9,9 @@ from clouds import write_clouds
 from hostile_archives import CALLS, before, with_pickle
 from random_ulip import random_ulip, write_ulip
 
-from pta.datasets import open_samples
-from pta.datasets.features import load_features
+from pta.data import open_samples
+from pta.data.features import load_features
+from pta.data.prompts import build_classifier, load_templates
 from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.evaluation.evaluate import evaluate
 from pta.inference.extract import extract
@@ -18,7 +19,6 @@ from pta.inference.reading import Reading
 from pta.models import load_encoder
 from pta.models.clouds.k_means import k_means
 from pta.models.clouds.ulip import load_ulip
-from pta.prompts import build_classifier, load_templates
 
 
 @pytest.fixture(scope="module")

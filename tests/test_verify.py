@@ -9,13 +9,13 @@ from clouds import write_clouds
 from miniatures import build
 from random_ulip import random_ulip, write_ulip
 
-from pta.datasets import open_samples
-from pta.datasets.catalogue import find_entry
-from pta.datasets.features import load_features
+from pta.data import open_samples
+from pta.data.catalogue import find_entry
+from pta.data.features import load_features
+from pta.data.prompts import build_classifier, load_templates
 from pta.errors import InvalidParameter
 from pta.inference.verify import find_reference, verify
 from pta.models import EmbeddedEncoder, load_encoder
-from pta.prompts import build_classifier, load_templates
 from pta.reproduction.declaration import load_experiment
 from pta.reproduction.plan import place
 from pta.reproduction.profile import load_profile

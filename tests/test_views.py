@@ -12,11 +12,11 @@ from photos import encoded, smooth
 from PIL import Image
 
 from pta import Samples, ZeroShotClassifier
+from pta.data.views import augmix, confident_mean, crops, make_views
+from pta.data.views.augmix import OPERATIONS, random_chain, random_level, random_weights
+from pta.data.views.crops import central_box, random_box, random_crop
 from pta.door.images import Preprocessing, decode_image
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.views import augmix, confident_mean, crops, make_views
-from pta.views.augmix import OPERATIONS, random_chain, random_level, random_weights
-from pta.views.crops import central_box, random_box, random_crop
 
 SMALL = Preprocessing(32)
 GREY = Preprocessing(28, resize="square", mean=(0.286,), std=(0.353,))
@@ -348,7 +348,7 @@ def test_samples_are_taken_part_by_part_without_changing_anything(monkeypatch):
     classifier = ZeroShotClassifier(rng.standard_normal((4, 6)), list("abcd"))
     views = torch.tensor(rng.standard_normal((9, 7, 6)))
     whole = mean_of(views, classifier, keep=0.5).features
-    monkeypatch.setattr("pta.views.selection._LOGITS_AT_ONCE", 2 * 7 * 4)
+    monkeypatch.setattr("pta.data.views.selection._LOGITS_AT_ONCE", 2 * 7 * 4)
     torch.testing.assert_close(mean_of(views, classifier, keep=0.5).features, whole)
 
 

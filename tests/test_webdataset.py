@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from miniatures import jpeg, write_images
 from refusals import refusal
 
-from pta.datasets import open_samples
-from pta.datasets.webdataset import expand_range
+from pta.data import open_samples
+from pta.data.webdataset import expand_range
 from pta.errors import UnreadableFile
 
 NAMES = ["cat", "dog"]

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import pta
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.prompts import build_classifier
 from pta.inference import program, recording
 from pta.inference.recording import Recording
 from pta.inference.uploads import Uploads
 from pta.models import EmbeddedEncoder
-from pta.prompts import build_classifier
 
 if torch.cuda.is_available():
     pytest.skip("has a GPU", allow_module_level=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, normalize, pad
 
-from pta.datasets.fashion import CLASS_NAMES
+from pta.data.fashion import CLASS_NAMES
 from pta.models.packaged.embedded import EMBEDDED_TEMPLATES, EmbeddedEncoder
 from pta.models.packaged.packaged_encoder import MAX_SCALE
 

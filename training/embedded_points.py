@@ -23,10 +23,10 @@ from shape_captions import ENDINGS, NOUNS, OPENINGS, VALIDATION_TEMPLATES
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.corruptions.points import corrupt_points
-from pta.datasets.furniture import FURNITURE_CLASSES, from_stored, load_furniture_test
-from pta.datasets.shapes import SHAPE_CLASSES, Split
-from pta.datasets.shapes.draw import POINTS, draw_cloud
+from pta.data.furniture import FURNITURE_CLASSES, from_stored, load_furniture_test
+from pta.data.shapes import SHAPE_CLASSES, Split
+from pta.data.shapes.draw import POINTS, draw_cloud
+from pta.data.shifts.points import corrupt_points
 from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsConfig, EmbeddedPointsEncoder
 from pta.models.packaged.packaged_encoder import MAX_SCALE

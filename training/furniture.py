@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.datasets.furniture import FURNITURE_CLASSES, as_stored
+from pta.data.furniture import FURNITURE_CLASSES, as_stored
 from pta.door.points.cloud import as_cloud
 from pta.door.points.mesh import Mesh
 from pta.door.points.obj import read_obj

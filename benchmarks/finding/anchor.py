@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from result_file import Row
 
 from finding.table import feature_files
-from pta.datasets.features import FeatureFile
-from pta.streams import iid
+from pta.data.features import FeatureFile
+from pta.data.orders import iid
 
 Matrix = NDArray[np.float64]
 REFRESHES = 6

@@ -10,7 +10,7 @@ from result_file import Row
 
 from finding.table import feature_files, percent
 from finding.unguarded import Unguarded, stream
-from pta.streams import iid
+from pta.data.orders import iid
 
 DTYPES = (torch.float64, torch.float32, torch.float16)
 LARGE = 500  # classes; float64 is left out there, it takes minutes

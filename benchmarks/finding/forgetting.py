@@ -20,11 +20,11 @@ from torch import Tensor
 
 from finding.table import feature_files, mean
 from pta import WPTA, Adapter, ZeroShotClassifier, create_adapter
-from pta.corruptions.shifts import SHIFTS, apply_shift
-from pta.datasets.fashion import load_fashion_test
+from pta.data.fashion import load_fashion_test
+from pta.data.orders import iid, separate
+from pta.data.prompts import build_classifier
+from pta.data.shifts.images import SHIFTS, apply_shift
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.prompts import build_classifier
-from pta.streams import iid, separate
 
 SEEDS, LARGE, BATCH = (1, 2, 3), 5000, 128  # a file of more samples has the first seed alone
 SEVERITY, SHIFT_SEED = 3, 1

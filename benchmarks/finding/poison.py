@@ -10,9 +10,9 @@ from result_file import Row
 
 from finding.table import feature_files, percent
 from pta import Adapter, create_adapter
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
+from pta.data.orders import iid, poisoned
 from pta.evaluation.stream_run import run_stream
-from pta.streams import iid, poisoned
 
 SEEDS, PREFIXES = (1, 2, 3), (0, 1, 5, 10, None)
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pta.datasets.features import FeatureFile, load_features
+from pta.data.features import FeatureFile, load_features
 
 
 def feature_files(folder: Path) -> Iterator[FeatureFile]:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 
 Form = Literal["released", "printed"]
 Weight = Literal["saturating", "raw"]

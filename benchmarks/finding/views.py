@@ -14,14 +14,14 @@ from result_file import Row
 
 from finding.table import mean
 from pta import PTA, Samples
-from pta.corruptions.shifts import apply_shift
-from pta.datasets.fashion import load_fashion_test
-from pta.datasets.features import FeatureFile
+from pta.data.fashion import load_fashion_test
+from pta.data.features import FeatureFile
+from pta.data.orders import iid
+from pta.data.prompts import build_classifier
+from pta.data.shifts.images import apply_shift
+from pta.data.views import confident_mean, make_views
 from pta.evaluation.stream_run import run_stream
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.prompts import build_classifier
-from pta.streams import iid
-from pta.views import confident_mean, make_views
 
 SHIFTS, SEVERITY, SHIFT_SEED = ("gaussian_noise", "blur", "rotate"), 3, 1
 IMAGES, VIEWS, SEEDS = 500, 64, (1, 2, 3)

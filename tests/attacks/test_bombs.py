@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from refusals import refusal
 from safetensors.torch import save_file
 
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.methods import load_adapter
 
 GIB = 2**30
@@ -104,7 +104,7 @@ _MEASURED = """
 import resource, sys
 from pta import PtaError
 from pta.methods import load_adapter
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     load_features(sys.argv[1])

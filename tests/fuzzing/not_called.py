@@ -1,9 +1,9 @@
 """Public names, modules and packages that are no targets by themselves, by the reason."""
 
 _REASONS = {
-    "says what is wrong": "pta:PtaError pta.prompts:DoubtfulClassNames pta.prompts:DuplicateClassNames pta.errors",
+    "says what is wrong": "pta:PtaError pta.data.prompts:DoubtfulClassNames pta.data.prompts:DuplicateClassNames pta.errors",
     "abstract": (
-        "pta:Adapter pta.models:Encoder pta.models:ImageEncoder pta.models:CloudEncoder pta.prompts:TextEncoder"
+        "pta:Adapter pta.models:Encoder pta.models:ImageEncoder pta.models:CloudEncoder pta.data.prompts:TextEncoder"
     ),
     "for the author of a method, or of a model": (
         "pta:Adapter.add_state pta:Adapter.refined pta:Adapter.zero_shot pta.methods:Origin "
@@ -34,33 +34,33 @@ _REASONS = {
     "tested with a real Ray and with damaged blocks, sources and folders (test_cluster_ray, test_cluster_files)": (
         "pta.cluster.before_file pta.cluster.extraction pta.cluster.feature_block pta.cluster.label_block "
         "pta.cluster.listing pta.cluster.passes pta.cluster.pool pta.cluster.prediction pta.cluster.ray_pool "
-        "pta.cluster.run_folder pta.cluster.sources pta.cluster.storage pta.cluster.streams pta.datasets.feature_blocks"
+        "pta.cluster.run_folder pta.cluster.sources pta.cluster.storage pta.cluster.streams pta.data.feature_blocks"
     ),
     "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (
-        "pta.datasets.class_index pta.datasets.csv_list pta.datasets.layouts pta.datasets.own_folder "
-        "pta.datasets.webdataset pta.datasets:SampleSet pta.datasets:TarMember pta.datasets.trees "
-        "pta.datasets.h5_clouds pta.door.points.h5 pta.door.refused_places"
+        "pta.data.class_index pta.data.csv_list pta.data.layouts pta.data.own_folder "
+        "pta.data.webdataset pta.data:SampleSet pta.data:TarMember pta.data.trees "
+        "pta.data.h5_clouds pta.door.points.h5 pta.door.refused_places"
     ),
     "through read_cloud, corrupt_points and the command": (
         "pta.door.points.cloud pta.door.points.corrupted_sizes pta.door.points.mesh pta.door.points.obj pta.door.points.off pta.door.points.ply "
         "pta.door.points.shapes pta.door.points.text"
     ),
     "through draw_cloud, open_point_shapes and load_furniture_test": (
-        "pta.datasets.shapes:draw_clouds pta.datasets.shapes.living pta.datasets.shapes.rooms "
-        "pta.datasets.shapes.seats pta.datasets.shapes.things pta.datasets.shapes.vehicles pta.door.points.solids "
-        "pta.datasets.furniture:as_stored pta.datasets.furniture:from_stored pta.inference.point_shapes:corrupted"
+        "pta.data.shapes:draw_clouds pta.data.shapes.living pta.data.shapes.rooms "
+        "pta.data.shapes.seats pta.data.shapes.things pta.data.shapes.vehicles pta.door.points.solids "
+        "pta.data.furniture:as_stored pta.data.furniture:from_stored pta.data.point_shapes:corrupted"
     ),
-    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.corruptions",
+    "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.data.shifts",
     "through load_encoder, with mutated files, and the methods of the encoder": (
         "pta.models pta.models:EmbeddedEncoder"
     ),
-    "through build_classifier, load_templates and load_descriptions": "pta.prompts",
+    "through build_classifier, load_templates and load_descriptions": "pta.data.prompts",
     "through decode_image, make_views, compile and preprocess": (
         "pta.door.images.bare pta.door.images.jpeg pta.door.images.reading:load_image pta.door.images.reading:open_counted "
         "pta.door.images.reading:open_image "
         "pta.door.images.reading:require_few_pixels pta.door.images.room:made_in_room pta.door.images.resize_weights "
-        "pta.views.augmix pta.views.crops pta.door.images.preprocessing:require_bytes pta.inference.recordable"
+        "pta.data.views.augmix pta.data.views.crops pta.door.images.preprocessing:require_bytes pta.inference.recordable"
     ),
     "through predict_stream, extract and their commands": (
         "pta.inference.extract:stored "
@@ -73,7 +73,7 @@ _REASONS = {
         "pta.inference.extract:require_modality"
     ),
     "through dirichlet, poisoned and batches": (
-        "pta.streams:require_gamma pta.streams:require_order pta.streams:require_size"
+        "pta.data.orders:require_gamma pta.data.orders:require_order pta.data.orders:require_size"
     ),
     "through evaluate, sweep, compare and their commands": (
         "pta.evaluation.evaluate:require_same_model pta.evaluation.stream_run pta.evaluation.cached_evaluation "

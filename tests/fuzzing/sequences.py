@@ -24,6 +24,7 @@ from pta.cluster import (
     summarise_block,
 )
 from pta.cluster.summary import Summary as BlockSummary
+from pta.data.sources import find_samples
 from pta.door.images import CLIP_PREPROCESSING
 from pta.evaluation.compare import Resampling, compare
 from pta.evaluation.contenders import Choice, names, pair, shared_datasets
@@ -36,7 +37,6 @@ from pta.inference.answers import answers_from
 from pta.inference.predict import predict_stream
 from pta.inference.reading import Reading
 from pta.inference.rows import CsvRows, JsonLines
-from pta.inference.sources import find_samples
 from pta.methods import adapter_class, register, registry
 from pta.models import load_encoder
 

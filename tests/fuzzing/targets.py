@@ -67,9 +67,9 @@ calls(
     torch.zeros(1, 3, 9, 7, dtype=torch.uint8),
 )
 calls("pta.door.images.frames:split_frames", lambda scene: io.BytesIO(scene.content("frames.bin")), weight=10)
-calls("pta.views:make_views", _PICTURE, lambda scene: valid.encoder().preprocess, count=3, mode="augmix", seed=1)
-calls("pta.views:confident_mean", lambda scene: valid.samples(), lambda scene: valid.classifier(), keep=0.3)
-calls("pta.corruptions:apply_shift", np.zeros((2, 6, 6), np.uint8), "blur", 2, 1, weight=6)
+calls("pta.data.views:make_views", _PICTURE, lambda scene: valid.encoder().preprocess, count=3, mode="augmix", seed=1)
+calls("pta.data.views:confident_mean", lambda scene: valid.samples(), lambda scene: valid.classifier(), keep=0.3)
+calls("pta.data.shifts:apply_shift", np.zeros((2, 6, 6), np.uint8), "blur", 2, 1, weight=6)
 for _cloud in valid.CLOUDS:
     calls(
         "pta.door.points.reading:read_cloud",
@@ -78,55 +78,55 @@ for _cloud in valid.CLOUDS:
         seed=1,
         weight=5,
     )
-calls("pta.corruptions.points:corrupt_points", valid.CLOUD, "add_local", 2, seed=1, number=3, weight=6)
+calls("pta.data.shifts.points:corrupt_points", valid.CLOUD, "add_local", 2, seed=1, number=3, weight=6)
 # class names to anchors
 calls(
-    *("pta.prompts:build_classifier", lambda scene: valid.encoder(), _NAMES, [_PATTERN]),
+    *("pta.data.prompts:build_classifier", lambda scene: valid.encoder(), _NAMES, [_PATTERN]),
     descriptions=valid.DESCRIPTIONS,
     cache=lambda scene: scene.around(scene.folder / "anchors"),
     weight=6,
 )
-calls("pta.prompts:class_texts", _NAMES, [_PATTERN], valid.DESCRIPTIONS, weight=4)
-calls("pta.prompts:load_templates", "clip", "dtd")
-calls("pta.prompts:load_templates", file("templates.txt"), weight=5)
-calls("pta.prompts:load_templates", file("templates.json"), weight=5)
-calls("pta.prompts:load_descriptions", file("descriptions.json"), weight=8)
-calls("pta.prompts:default_cache")
+calls("pta.data.prompts:class_texts", _NAMES, [_PATTERN], valid.DESCRIPTIONS, weight=4)
+calls("pta.data.prompts:load_templates", "clip", "dtd")
+calls("pta.data.prompts:load_templates", file("templates.txt"), weight=5)
+calls("pta.data.prompts:load_templates", file("templates.json"), weight=5)
+calls("pta.data.prompts:load_descriptions", file("descriptions.json"), weight=8)
+calls("pta.data.prompts:default_cache")
 # data
 for _kind in ("npz", "safetensors"):
-    calls("pta.datasets.features:load_features", file(f"features.{_kind}"), then=lambda one: one.fingerprint, weight=40)
-calls("pta.datasets.features:load_features", lambda scene: scene.around(scene.file("features.npz")))
-calls("pta.datasets.features:read_about", file("features.safetensors", Path), weight=6)
-_OPEN, _READ = "pta.datasets:open_samples", sequences.read_all
+    calls("pta.data.features:load_features", file(f"features.{_kind}"), then=lambda one: one.fingerprint, weight=40)
+calls("pta.data.features:load_features", lambda scene: scene.around(scene.file("features.npz")))
+calls("pta.data.features:read_about", file("features.safetensors", Path), weight=6)
+_OPEN, _READ = "pta.data:open_samples", sequences.read_all
 calls(_OPEN, file("classes"), class_names=None, then=_READ, weight=8)
 calls(_OPEN, file("classes", Path), class_names=valid.NAMES, then=_READ, weight=4)
 _FOUND = {"then": lambda found: (found.count, found.fingerprint), "weight": 4}
-calls("pta.datasets.generated:find_generated", Call(_OPEN, file("classes")), file("generated"), 2, **_FOUND)
+calls("pta.data.generated:find_generated", Call(_OPEN, file("classes")), file("generated"), 2, **_FOUND)
 calls(_OPEN, file("shard.tar"), class_names=valid.NAMES, then=_READ, weight=12)
 calls(_OPEN, file("clouds.h5"), class_names=valid.NAMES, then=_READ, weight=8)
 calls(_OPEN, file("listed", lambda path: path / "list.csv"), then=_READ, weight=12)
 for _source in valid.SOURCES:
     calls(_OPEN, _source, root=file("datasets", Path), class_names=None, then=_READ, weight=4)
-calls("pta.datasets:SampleFile", file("picture.png", Path), "key", then=lambda sample: sample.read())
-calls("pta.datasets:SampleFile", lambda scene: scene.around(scene.folder / "picture.png"), "key")
-calls("pta.datasets.catalogue:find_entry", "imagenet_c/fog/5")
-calls("pta.datasets.catalogue:is_catalogued", "dtd")
-calls("pta.datasets.catalogue:catalogue", then=lambda sets: [entry.record() for entry in sets.values()])
-calls("pta.datasets.check:check", "dtd", file("datasets", Path), weight=4)
-calls("pta.datasets.fashion:load_fashion_test")
-calls("pta.datasets.furniture:load_furniture_test")
-calls("pta.datasets.shapes.draw:draw_cloud", 3, "test", seed=1)
+calls("pta.data:SampleFile", file("picture.png", Path), "key", then=lambda sample: sample.read())
+calls("pta.data:SampleFile", lambda scene: scene.around(scene.folder / "picture.png"), "key")
+calls("pta.data.catalogue:find_entry", "imagenet_c/fog/5")
+calls("pta.data.catalogue:is_catalogued", "dtd")
+calls("pta.data.catalogue:catalogue", then=lambda sets: [entry.record() for entry in sets.values()])
+calls("pta.data.check:check", "dtd", file("datasets", Path), weight=4)
+calls("pta.data.fashion:load_fashion_test")
+calls("pta.data.furniture:load_furniture_test")
+calls("pta.data.shapes.draw:draw_cloud", 3, "test", seed=1)
 calls("pta.door.files:load_tensors", file("segment.safetensors", Path), lambda scene: "segment")
 calls("pta.door.files:read_json", file("records.json", Path), "record")
 # orders
-calls("pta.streams:iid", 10, 3)
-calls("pta.streams:dirichlet", valid.LABELS, 0.1, 1, batch=4, slots=None, weight=4)
-calls("pta.streams:slot_count", 100, 10, 8)
-calls("pta.streams:separate", valid.LABELS, 1)
-calls("pta.streams:drifting", valid.LABELS, 1)
-calls("pta.streams:poisoned", np.arange(4), np.array([0, 1, 0, 1]), np.full((4, 2), 0.5), prefix=2, confidence=0.4)
-calls("pta.streams:batches", np.arange(10), 3, drop_last=True)
-calls("pta.streams:kept", 10, 3, drop_last=True)
+calls("pta.data.orders:iid", 10, 3)
+calls("pta.data.orders:dirichlet", valid.LABELS, 0.1, 1, batch=4, slots=None, weight=4)
+calls("pta.data.orders:slot_count", 100, 10, 8)
+calls("pta.data.orders:separate", valid.LABELS, 1)
+calls("pta.data.orders:drifting", valid.LABELS, 1)
+calls("pta.data.orders:poisoned", np.arange(4), np.array([0, 1, 0, 1]), np.full((4, 2), 0.5), prefix=2, confidence=0.4)
+calls("pta.data.orders:batches", np.arange(10), 3, drop_last=True)
+calls("pta.data.orders:kept", 10, 3, drop_last=True)
 # evaluation, and encoders, data and methods together
 calls(
     *("pta.evaluation.evaluate:evaluate", lambda scene: valid.data(), {"clip": {}, "pta": {"h": 5.0}}, [1, 2]),
@@ -155,11 +155,11 @@ _OPTIONS = {"templates": "clip", "descriptions": None, "method": "pta", "device"
 _OPTIONS |= {"cache": None, "views": 4, "expected": 10, "reject_below": 0.5}
 calls("pta:Classifier", lambda scene: valid.encoder(), list(valid.CLOTHES), **_OPTIONS, weight=16)
 calls("pta.inference.extract:require_feature_file", lambda scene: scene.around(scene.folder / "x.safetensors"))
-calls("pta.inference.open_source:open_source", "fashion/blur/2/5", root=None, class_names=_FASHION, weight=1)
-calls("pta.inference.open_source:open_fashion", "fashion/blur/2/5", _FASHION, weight=1)
-calls("pta.inference.point_shapes:open_point_shapes", "point_shapes/furniture/jitter/2/5", None, weight=1)
-calls("pta.inference.point_shapes:load_shapes", "furniture", weight=1)
-calls("pta.inference.sources:open_places", lambda scene: scene.around([str(scene.file("classes"))]), frames=False)
+calls("pta.data.open_source:open_source", "fashion/blur/2/5", root=None, class_names=_FASHION, weight=1)
+calls("pta.data.open_source:open_fashion", "fashion/blur/2/5", _FASHION, weight=1)
+calls("pta.data.point_shapes:open_point_shapes", "point_shapes/furniture/jitter/2/5", None, weight=1)
+calls("pta.data.point_shapes:load_shapes", "furniture", weight=1)
+calls("pta.data.sources:open_places", lambda scene: scene.around([str(scene.file("classes"))]), frames=False)
 calls("pta.inference.verify:find_reference", "ViT-B/16", "clip", then=lambda found: found.choose(["dtd"]))
 calls("pta.demo:run_demo", "blur", 2, 1, limit=5, weight=1)
 calls("pta.demo:run_cloud_demo", "furniture", "jitter", 2, 1, limit=5, weight=1)

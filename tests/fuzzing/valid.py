@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from fuzzing.files import tar_of
 from pta import Adapter, Classifier, Samples, Segment, ZeroShotClassifier, create_adapter, list_adapters
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.door.points.h5 import StoredClouds, write_h5
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.result_store import ResultStore

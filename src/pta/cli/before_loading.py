@@ -11,8 +11,8 @@ import torch
 from pta.cli.messages import detail, say
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.modality import Modality
+from pta.data.prompts import build_classifier, class_texts, default_cache, load_descriptions, load_templates
 from pta.models import Encoder, check_model, load_encoder
-from pta.prompts import build_classifier, class_texts, default_cache, load_descriptions, load_templates
 
 
 @dataclass(frozen=True)

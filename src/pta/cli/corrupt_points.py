@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pta.cli.output import progress, require_place, write_json
-from pta.corruptions.point_files import corrupt_files
+from pta.data.shifts.point_files import corrupt_files
 
 
 def corrupt_points(

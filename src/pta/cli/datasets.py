@@ -8,9 +8,9 @@ from rich.table import Table
 
 from pta.cli.fitting_table import print_table
 from pta.cli.output import print_lines, progress, require_place, write_json
-from pta.datasets.catalogue import catalogue
-from pta.datasets.check import Report
-from pta.datasets.check import check as check_dataset
+from pta.data.catalogue import catalogue
+from pta.data.check import Report
+from pta.data.check import check as check_dataset
 
 datasets = typer.Typer(
     name="datasets", help="List the datasets that are known by name, or check your copy of one.", add_completion=False

@@ -16,14 +16,14 @@ from pta.cli.messages import say
 from pta.cli.method_choice import MethodChoice, Methods, around
 from pta.cli.options import open_features
 from pta.cli.output import on_batch, plain, progress, require_folder_place, require_new, require_place, write_json
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
+from pta.data.views import confident_mean
 from pta.door.folders import make_folder
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import Summary
 from pta.evaluation.evaluate import evaluate as evaluate_methods
 from pta.evaluation.record import Evaluation, predictions_file
 from pta.evaluation.stream import Stream
-from pta.views import confident_mean
 
 _WITHOUT_LABELS = (
     "--predictions DIR writes the answers; for labels, give pta extract a folder with one sub-folder per class, or a "

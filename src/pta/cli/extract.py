@@ -15,17 +15,17 @@ from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.class_list import read_classes
 from pta.cli.messages import say, warn
 from pta.cli.output import progress, require_place, write_json
-from pta.datasets.generated import USUAL_COUNT, find_generated
-from pta.datasets.sample_set import SampleSet
+from pta.data.generated import USUAL_COUNT, find_generated
+from pta.data.open_source import open_source
+from pta.data.sample_set import SampleSet
+from pta.data.views import Mode
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter
 from pta.inference.decoding import require_decoder
 from pta.inference.extract import Extraction, require_feature_file, require_modality
 from pta.inference.extract import extract as extract_features
-from pta.inference.open_source import open_source
 from pta.inference.reading import Reading, Views
 from pta.models import DEFAULT_MODEL, find_device
-from pta.views import Mode
 
 
 def extract(

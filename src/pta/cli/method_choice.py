@@ -8,7 +8,7 @@ from typing import Any
 
 from pta.cli.messages import say
 from pta.core.towers import Model
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.errors import InvalidParameter, PtaError
 from pta.evaluation.evaluate import require_same_model
 from pta.methods import adapter_class, create_adapter, list_adapters, needs_model

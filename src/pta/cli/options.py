@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pta.datasets.feature_blocks import is_feature_folder
-from pta.datasets.features import FeatureFile, load_features
+from pta.data.feature_blocks import is_feature_folder
+from pta.data.features import FeatureFile, load_features
 from pta.door.images.batch_decoder import DECODE_MEMORY
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
 from pta.evaluation.stream import KINDS

@@ -18,6 +18,7 @@ from pta.cli.method_choice import parameters_of
 from pta.cli.output import STDOUT, progress
 from pta.cli.resuming import Start, find_start, require_no_parameters, require_resumable, require_same_decoder
 from pta.cli.row_files import open_rows, require_row_file
+from pta.data.sources import open_places
 from pta.door.claims import sole_writers
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, UnreadableFile
@@ -26,7 +27,6 @@ from pta.inference.live_classifier import Classifier, crops, require_probabiliti
 from pta.inference.predict import Tally, predict_stream
 from pta.inference.reading import Reading
 from pta.inference.saved_stream import SavedStream
-from pta.inference.sources import open_places
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
 from pta.models import DEFAULT_MODEL, find_device

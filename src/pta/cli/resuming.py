@@ -7,7 +7,7 @@ from typing import Any
 
 from pta.cli.messages import say
 from pta.cli.output import STDOUT
-from pta.datasets.sample_set import SampleReference
+from pta.data.sample_set import SampleReference
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.inference.row_file import RowMark
 from pta.inference.rows import path_as_written

@@ -15,7 +15,7 @@ from pta.cli.before_loading import NamedModel, Texts
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.output import plain, print_lines, require_place, write_json
-from pta.datasets.features import load_features
+from pta.data.features import load_features
 from pta.door.claims import sole_writer
 from pta.door.files import save_tensors, write_atomically
 from pta.errors import InvalidParameter, UnreadableFile

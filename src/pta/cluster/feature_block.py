@@ -16,7 +16,7 @@ from pta.cluster.label_block import Failed
 from pta.cluster.listing import read_rows
 from pta.cluster.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
-from pta.datasets.features import STORED_AS
+from pta.data.features import STORED_AS
 from pta.door.files import packed_in_order
 from pta.errors import StateMismatch, UnreadableFile, naming
 from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram

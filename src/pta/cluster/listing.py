@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from pta.cluster.sources import is_sample_column
 from pta.cluster.storage import Folder, filesystem, is_remote
-from pta.datasets.class_index import ClassIndex, whole_number
-from pta.datasets.sample_set import SampleFile, SampleReference, TarMember
+from pta.data.class_index import ClassIndex, whole_number
+from pta.data.sample_set import SampleFile, SampleReference, TarMember
 from pta.door.files import require_short
 from pta.door.limits import USUAL_LIMITS
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, first_line

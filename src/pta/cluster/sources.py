@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from pta.cluster.storage import filesystem, is_remote
 from pta.core.modality import Modality
-from pta.datasets.trees import is_inside, sample_files
-from pta.datasets.webdataset import expand_range, is_shards, labels_and_samples, members
+from pta.data.trees import is_inside, sample_files
+from pta.data.webdataset import expand_range, is_shards, labels_and_samples, members
 from pta.door.files import as_path, understanding
 from pta.door.safe_text import from_csv_cell
 from pta.errors import InvalidParameter, UnreadableFile

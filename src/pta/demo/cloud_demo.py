@@ -6,15 +6,15 @@ import torch
 
 from pta.core.parameters import require_count, require_seed
 from pta.core.samples import Samples
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
+from pta.data.point_shapes import corrupted, load_shapes
+from pta.data.prompts import build_classifier
 from pta.demo.cloud_pictures import still_cloud, turning_cloud
 from pta.demo.exhibit import Exhibit
 from pta.demo.result import DemoResult
 from pta.demo.run_demo import encode_all, on_one_thread, run_methods
 from pta.door.points.corrupted_sizes import require_corruption
-from pta.inference.point_shapes import corrupted, load_shapes
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsEncoder
-from pta.prompts import build_classifier
 
 PTA_H = 50.0  # as the paper's program has it for clouds
 MOST_SHOWN = 520  # clouds: all furniture, and 20 procedural shapes of each class

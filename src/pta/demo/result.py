@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.demo.exhibit import FASHION, Exhibit
 from pta.evaluation import metrics
 from pta.evaluation.compare import Resampling

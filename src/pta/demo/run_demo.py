@@ -11,14 +11,14 @@ import torch
 
 from pta.core.parameters import require_count, require_seed
 from pta.core.samples import Samples
-from pta.corruptions.shifts import apply_shift
-from pta.datasets.fashion import load_fashion_test
-from pta.datasets.features import FeatureFile
+from pta.data.fashion import load_fashion_test
+from pta.data.features import FeatureFile
+from pta.data.prompts import build_classifier
+from pta.data.shifts.images import apply_shift
 from pta.demo.result import DemoResult
 from pta.evaluation.evaluate import evaluate
 from pta.evaluation.stream_run import Run
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
-from pta.prompts import build_classifier
 
 Encoded = TypeVar("Encoded")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pta.core.parameters import require_seed, require_seeds
 from pta.core.towers import Model
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.evaluation.evaluate import OnBatch, evaluate
 from pta.evaluation.machine import hardware
 from pta.evaluation.record import Record

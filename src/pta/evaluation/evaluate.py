@@ -11,13 +11,13 @@ import torch
 from pta.core.parameters import check_given
 from pta.core.plain import plain_list
 from pta.core.towers import Model
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
+from pta.data.orders import iid
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Evaluation, Record
 from pta.evaluation.stream import Stream
 from pta.evaluation.stream_run import run_stream
 from pta.methods import adapter_class, create_adapter, needs_model
-from pta.streams import iid
 
 OnBatch = Callable[[str, int, int], None]
 """Called with method, seed and number of samples after each batch."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.door.files import write_atomically
 from pta.door.safe_text import csv_cell
 from pta.evaluation import metrics

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pta import streams
 from pta.core.parameters import require_count, require_switch
-from pta.datasets.features import FeatureFile
+from pta.data import orders as streams
+from pta.data.features import FeatureFile
 from pta.errors import InvalidParameter, InvalidSamples, nearest, shown
 
 KINDS = ("iid", "dirichlet", "separate", "poisoned")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.samples import Samples
+from pta.data.orders import kept, require_order
 from pta.errors import InvalidParameter
 from pta.evaluation.metrics import accuracy
 from pta.methods.adapter import Adapter
-from pta.streams import kept, require_order
 
 Labels = NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from pta.core.parameters import require_mapping, require_seeds
-from pta.datasets.features import FeatureFile
+from pta.data.features import FeatureFile
 from pta.door.safe_text import csv_cell
 from pta.errors import InvalidParameter, InvalidSamples, naming, shown
 from pta.evaluation.cached_evaluation import evaluate_once

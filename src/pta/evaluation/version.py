@@ -7,9 +7,10 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from pta import __version__, engines, streams
+from pta import __version__, engines
 from pta.core import classifier, parameters, samples, towers
-from pta.datasets import features
+from pta.data import features
+from pta.data import orders as streams
 from pta.errors import InvalidParameter
 from pta.evaluation import bits, evaluate, metrics, record, stream, stream_run
 from pta.methods import Adapter, adapter_class

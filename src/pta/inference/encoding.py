@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pta.core.samples import SMALLEST_NORM, Samples
-from pta.datasets.sample_set import SampleReference
+from pta.data.sample_set import SampleReference
 from pta.door.images.baseline import BaselineJpeg
 from pta.door.images.batch_decoder import Prepared as Picture
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming

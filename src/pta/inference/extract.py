@@ -21,8 +21,8 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.modality import Modality
 from pta.core.parameters import require_choice, require_count, require_mapping
-from pta.datasets.features import STORED_AS, read_about
-from pta.datasets.sample_set import SampleSet
+from pta.data.features import STORED_AS, read_about
+from pta.data.sample_set import SampleSet
 from pta.door.claims import sole_writer
 from pta.door.files import as_path, join_tensors, require_writable
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample

@@ -10,6 +10,7 @@ from torch import Tensor
 from pta.core.parameters import require_count, require_number, require_switch, require_texts
 from pta.core.plain import plain_list
 from pta.core.samples import Samples
+from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, nearest, shown
@@ -20,7 +21,6 @@ from pta.inference.encoding import encode_prepared, samples_of
 from pta.inference.reading import Decode, Reading, Views
 from pta.methods import Adapter, create_adapter, load_adapter
 from pta.models import Encoder, load_encoder
-from pta.prompts import build_classifier, default_cache, load_templates
 
 MOST_ANSWERS = 2**20
 
@@ -32,7 +32,7 @@ class Classifier:
 
     Args:
         model: an encoder, or the name of a model to load on `device` in the precision `dtype`.
-        templates: a preset of `pta.prompts`, a file, one template, or several; `descriptions` are added to them.
+        templates: a preset of `pta.data.prompts`, a file, one template, or several; `descriptions` are added to them.
         method: the adaptation method, with its parameters; `clip` is zero-shot.
         cache: the folder for text features; None to keep none.
         views: augmented views per sample, for methods that need them.
@@ -44,7 +44,7 @@ class Classifier:
         compiled: on a GPU, compile the model in the background after 2,000 samples.
 
     >>> from PIL import Image
-    >>> from pta.datasets.fashion import load_fashion_test
+    >>> from pta.data.fashion import load_fashion_test
     >>> fashion = load_fashion_test()
     >>> clf = Classifier("embedded", classes=fashion.class_names, cache=None)
     >>> answer = clf(fashion.images[0])
@@ -211,7 +211,7 @@ class Classifier:
         What was learned belongs to the classes of the classifier, so other `candidate_labels` are refused.
 
         >>> from PIL import Image
-        >>> from pta.datasets.fashion import load_fashion_test
+        >>> from pta.data.fashion import load_fashion_test
         >>> fashion = load_fashion_test()
         >>> classify = Classifier("embedded", classes=fashion.class_names, cache=None).pipeline(top_k=2)
         >>> [one["label"] for one in classify(Image.fromarray(fashion.images[0]))]

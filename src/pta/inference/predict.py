@@ -9,7 +9,7 @@ from typing import get_args
 import torch
 
 from pta.core.parameters import require_choice, require_count
-from pta.datasets.sample_set import SampleReference
+from pta.data.sample_set import SampleReference
 from pta.errors import PtaError
 from pta.inference.answers import Answers
 from pta.inference.decoding import Decoding

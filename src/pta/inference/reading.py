@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pta.core.parameters import require_choice, require_count, require_seed
-from pta.datasets.generated import GeneratedPictures
+from pta.data.generated import GeneratedPictures
+from pta.data.views import MODES, MOST_VIEWS, Mode, make_views
 from pta.door.images import Preprocessing
 from pta.door.images.batch_decoder import DECODE_MEMORY
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, shown
-from pta.views import MODES, MOST_VIEWS, Mode, make_views
 
 _LARGEST_BATCH, _MOST_WORKERS, _MOST_MEMORY = 2**20, 1024, 2**40
 

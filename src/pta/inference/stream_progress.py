@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from pta.datasets.sample_set import SampleReference
+from pta.data.sample_set import SampleReference
 from pta.errors import StateMismatch
 from pta.inference.decoding import PILLOW
 from pta.inference.row_file import RowMark

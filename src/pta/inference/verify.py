@@ -6,16 +6,16 @@ from functools import partial
 from pathlib import Path
 
 from pta.core.parameters import require_text
-from pta.datasets.catalogue import find_entry
-from pta.datasets.features import load_features
-from pta.datasets.layouts import missing_places
-from pta.datasets.open import open_samples
+from pta.data.catalogue import find_entry
+from pta.data.features import load_features
+from pta.data.layouts import missing_places
+from pta.data.open import open_samples
+from pta.data.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.door.files import packaged_json
 from pta.errors import InvalidParameter, PtaError, nearest
 from pta.inference.extract import extract
 from pta.inference.reading import Reading
 from pta.models import Encoder
-from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 
 NOTHING_MEASURED = "no dataset could be measured in {}; check them with pta datasets check"
 

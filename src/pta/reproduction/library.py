@@ -9,19 +9,19 @@ import torch
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.modality import CLOUDS
-from pta.datasets.features import FeatureFile, load_features
-from pta.datasets.sample_set import SampleSet
+from pta.data import point_shapes
+from pta.data.features import FeatureFile, load_features
+from pta.data.open_source import open_source
+from pta.data.prompts import build_classifier, default_cache, load_descriptions, load_templates
+from pta.data.sample_set import SampleSet
+from pta.data.views import Mode, confident_mean
 from pta.door.folders import make_folder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
-from pta.inference import point_shapes
 from pta.inference.encoding import OnError
 from pta.inference.extract import extract
-from pta.inference.open_source import open_source
 from pta.inference.reading import Decode, Reading, Views
 from pta.models import Encoder, find_device, load_encoder
-from pta.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.reproduction.profile import kind_of
-from pta.views import Mode, confident_mean
 
 VIEWS = 64  # of an image, as in the paper
 _STORED = {"raw": "pixels", "generated": "generated pictures"}  # what a file calls them, if not as methods do

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pta import models as encoders
-from pta.datasets.features import FeatureFile
-from pta.datasets.sample_set import SampleSet
+from pta.data.features import FeatureFile
+from pta.data.sample_set import SampleSet
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.evaluation.cached_evaluation import evaluate_once, inputs_of, made_from
 from pta.evaluation.machine import hardware

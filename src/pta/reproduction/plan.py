@@ -8,11 +8,11 @@ from itertools import product
 from typing import Any
 
 from pta.core.parameters import check_given
+from pta.data.prompts import load_templates
 from pta.errors import InvalidParameter, naming
 from pta.evaluation.stream import Stream
 from pta.methods import adapter_class, needs_of_samples
 from pta.methods.presets import load_preset, require_preset
-from pta.prompts import load_templates
 from pta.reproduction.declaration import SPEED_METRICS, Column, Experiment, Row, require_different, require_known
 from pta.reproduction.profile import Profile, kind_of, load_profile
 

@@ -7,8 +7,8 @@ from functools import cache
 from importlib import resources
 
 from pta.core.parameters import require_count
-from pta.datasets.catalogue import is_catalogued
-from pta.datasets.features import FeatureFile
+from pta.data.catalogue import is_catalogued
+from pta.data.features import FeatureFile
 from pta.errors import InvalidParameter
 from pta.reproduction.declaration import MOST_SEEDS, require_known
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pta.datasets.catalogue import find_entry
-from pta.datasets.features import FeatureFile
+from pta.data.catalogue import find_entry
+from pta.data.features import FeatureFile
 from pta.evaluation.result_store import ResultStore
 from pta.reproduction.declaration import PACKAGED, Experiment, load_experiment
 from pta.reproduction.fill import fill

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.samples import Samples
-from pta.datasets.features import FeatureFile
-from pta.datasets.sample_set import SampleSet
+from pta.data.features import FeatureFile
+from pta.data.sample_set import SampleSet
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Record
 from pta.evaluation.stream import Stream

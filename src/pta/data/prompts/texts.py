@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pta.core.parameters import require_mapping, require_texts
+from pta.data.prompts.templates import require_templates
 from pta.door.files import read_json, understanding
 from pta.errors import InvalidClassifier, InvalidParameter, UnreadableFile, nearest, shown
-from pta.prompts.templates import require_templates
 
 
 def class_texts(

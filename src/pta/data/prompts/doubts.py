@@ -5,8 +5,8 @@ import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 
+from pta.data.prompts.texts import clean_name
 from pta.errors import some_of
-from pta.prompts.texts import clean_name
 
 _HEADINGS = re.compile(r"(class|category|label)( ?(id|names?))?|classes|categories|labels|names?|id|idx|index|number")
 

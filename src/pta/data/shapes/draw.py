@@ -7,12 +7,12 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 
 from pta.core.parameters import require_count, require_seed
-from pta.datasets.labelled_clouds import LabelledClouds
-from pta.datasets.shapes.living import person, plant
-from pta.datasets.shapes.rooms import cabinet, door, lamp, shelf, table, window
-from pta.datasets.shapes.seats import armchair, bed, bench, chair, sofa, stool
-from pta.datasets.shapes.things import bottle, cup, hammer, ladder, monitor, tent, umbrella
-from pta.datasets.shapes.vehicles import bike, boat, car, plane, rocket
+from pta.data.labelled_clouds import LabelledClouds
+from pta.data.shapes.living import person, plant
+from pta.data.shapes.rooms import cabinet, door, lamp, shelf, table, window
+from pta.data.shapes.seats import armchair, bed, bench, chair, sofa, stool
+from pta.data.shapes.things import bottle, cup, hammer, ladder, monitor, tent, umbrella
+from pta.data.shapes.vehicles import bike, boat, car, plane, rocket
 from pta.door.points.cloud import Cloud, as_cloud
 from pta.door.points.mesh import Mesh
 from pta.door.points.solids import joined, moved

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.random import Generator
 
-from pta.datasets.shapes.seats import legs, pedestal
+from pta.data.shapes.seats import legs, pedestal
 from pta.door.points.mesh import Mesh
 from pta.door.points.solids import ball, box, leaning, moved, rod, turned
 

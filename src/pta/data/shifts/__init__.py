@@ -1,5 +1,5 @@
 """Shifted data, made from clean data."""
 
-from pta.corruptions.shifts import SHIFTS, apply_shift
+from pta.data.shifts.images import SHIFTS, apply_shift
 
 __all__ = ["SHIFTS", "apply_shift"]

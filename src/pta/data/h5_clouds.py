@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pta.core.modality import CLOUDS
-from pta.datasets.sample_set import SampleFile, SampleSet
+from pta.data.sample_set import SampleFile, SampleSet
 from pta.door.files import read_text
 from pta.door.limits import USUAL_LIMITS
 from pta.door.points.h5 import read_h5

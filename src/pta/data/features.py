@@ -25,7 +25,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.memory import require_unpackable
 from pta.core.plain import plain_number, plain_tensor
 from pta.core.samples import Samples
-from pta.datasets.feature_blocks import is_feature_folder, read_blocks
+from pta.data.feature_blocks import is_feature_folder, read_blocks
 from pta.door.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
 from pta.errors import InvalidClassifier, InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
 

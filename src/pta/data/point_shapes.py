@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from pta.core.modality import CLOUDS
 from pta.core.parameters import require_text, require_texts
-from pta.corruptions.points import Points, corrupt_points
-from pta.datasets.furniture import load_furniture_test
-from pta.datasets.h5_clouds import StoredCloud
-from pta.datasets.labelled_clouds import LabelledClouds
-from pta.datasets.sample_set import SampleSet
-from pta.datasets.shapes import draw_clouds
+from pta.data.furniture import load_furniture_test
+from pta.data.h5_clouds import StoredCloud
+from pta.data.labelled_clouds import LabelledClouds
+from pta.data.sample_set import SampleSet
+from pta.data.shapes import draw_clouds
+from pta.data.shifts.points import Points, corrupt_points
 from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
 from pta.errors import InvalidParameter, nearest
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from posixpath import normpath, splitext
 
 from pta.core.parameters import require_count
-from pta.datasets.sample_set import SampleFile, SampleReference, SampleSet
-from pta.datasets.trees import sample_files
+from pta.data.sample_set import SampleFile, SampleReference, SampleSet
+from pta.data.trees import sample_files
 from pta.door.files import as_path
 from pta.errors import UnreadableFile, UnreadableSample
 

@@ -20,15 +20,15 @@ from PIL import Image
 from pta.core.modality import IMAGES, Modality
 from pta.core.parameters import require_text, require_texts
 from pta.core.plugins import load_plugin
-from pta.corruptions.shifts import SHIFTS, apply_shift
-from pta.datasets.fashion import load_fashion_test
-from pta.datasets.open import open_samples
-from pta.datasets.sample_set import SampleSet
+from pta.data import point_shapes
+from pta.data.fashion import load_fashion_test
+from pta.data.open import open_samples
+from pta.data.sample_set import SampleSet
+from pta.data.shifts.images import SHIFTS, apply_shift
 from pta.door.files import as_path
 from pta.door.limits import USUAL_LIMITS
 from pta.door.refused_places import require_place_with_samples
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.inference import point_shapes
 
 GROUP = "pta.sources"
 _NAME = "fashion"
@@ -57,7 +57,7 @@ class PackagedImage:
 def open_source(
     source: str, *, root: Path | None = None, class_names: Sequence[str] | None = None, modality: Modality = IMAGES
 ) -> SampleSet:
-    """The samples of a source: packaged, of a plugin, or any that `pta.datasets.open_samples` takes."""
+    """The samples of a source: packaged, of a plugin, or any that `pta.data.open_samples` takes."""
     as_path(source)
     require_place_with_samples(str(source))
     name = str(source).partition("/")[0]
@@ -70,7 +70,7 @@ def open_source(
         return open_samples(source, root=root, class_names=class_names, modality=modality)
     found = declared(source, root=root, class_names=class_names)
     if not isinstance(found, SampleSet):
-        raise UnreadableFile(f"{name} is declared by a plugin, but does not return a pta.datasets.SampleSet")
+        raise UnreadableFile(f"{name} is declared by a plugin, but does not return a pta.data.SampleSet")
     return found
 
 

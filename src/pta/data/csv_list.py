@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.datasets.class_index import ClassIndex, whole_number
-from pta.datasets.sample_set import SampleFile, SampleSet
-from pta.datasets.trees import is_inside
+from pta.data.class_index import ClassIndex, whole_number
+from pta.data.sample_set import SampleFile, SampleSet
+from pta.data.trees import is_inside
 from pta.door.files import read_text
 from pta.door.safe_text import from_csv_cell
 from pta.errors import InvalidParameter, UnreadableFile

@@ -1,6 +1,6 @@
 """Labelled datasets, for adaptation and evaluation."""
 
-from pta.datasets.open import open_samples
-from pta.datasets.sample_set import SampleFile, SampleSet, TarMember
+from pta.data.open import open_samples
+from pta.data.sample_set import SampleFile, SampleSet, TarMember
 
 __all__ = ["SampleFile", "SampleSet", "TarMember", "open_samples"]

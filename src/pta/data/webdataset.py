@@ -19,8 +19,8 @@ from typing import BinaryIO
 import numpy as np
 
 from pta.core.modality import IMAGES, Modality
-from pta.datasets.class_index import whole_number
-from pta.datasets.sample_set import SampleSet, TarMember
+from pta.data.class_index import whole_number
+from pta.data.sample_set import SampleSet, TarMember
 from pta.door.files import understanding
 from pta.errors import InvalidParameter, UnreadableFile
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pta.core.modality import CLOUDS, IMAGES, Modality
 from pta.core.parameters import require_switch, require_texts
-from pta.datasets.h5_clouds import read_clouds
-from pta.datasets.sample_set import ListedSample, SampleFile, SampleReference
-from pta.datasets.trees import sample_files
+from pta.data.h5_clouds import read_clouds
+from pta.data.sample_set import ListedSample, SampleFile, SampleReference
+from pta.data.trees import sample_files
 from pta.door.files import as_path, exists
 from pta.door.images.frames import split_frames
 from pta.door.limits import USUAL_LIMITS, Limits

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pta.core.parameters import require_count, require_seed
-from pta.corruptions.points import EVERY, Points, corrupt_as_published, corrupt_points, corruptible
+from pta.data.shifts.points import EVERY, Points, corrupt_as_published, corrupt_points, corruptible
 from pta.door.claims import sole_writer
 from pta.door.files import as_path, exists
 from pta.door.folders import make_folder

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from pta.core.modality import IMAGES, Modality
-from pta.datasets.class_index import ClassIndex
-from pta.datasets.sample_set import SampleFile, SampleSet
-from pta.datasets.trees import sample_files, sub_folders
+from pta.data.class_index import ClassIndex
+from pta.data.sample_set import SampleFile, SampleSet
+from pta.data.trees import sample_files, sub_folders
 from pta.errors import UnreadableFile
 
 

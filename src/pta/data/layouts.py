@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path, PurePosixPath
 
-from pta.datasets.catalogue import Entry, Listing, Watch
-from pta.datasets.class_index import matching_name
-from pta.datasets.h5_clouds import read_clouds
-from pta.datasets.sample_set import SampleFile
-from pta.datasets.trees import is_inside, loose_images, sample_files, sub_folders
+from pta.data.catalogue import Entry, Listing, Watch
+from pta.data.class_index import matching_name
+from pta.data.h5_clouds import read_clouds
+from pta.data.sample_set import SampleFile
+from pta.data.trees import is_inside, loose_images, sample_files, sub_folders
 from pta.door.files import read_json, read_text, understanding
 from pta.errors import InvalidParameter, UnreadableFile
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from pta.core.modality import IMAGES, Modality
 from pta.core.parameters import require_texts
-from pta.datasets.catalogue import Entry, Listing, catalogue, find_entry, is_catalogued
-from pta.datasets.csv_list import open_csv
-from pta.datasets.h5_clouds import open_h5
-from pta.datasets.layouts import list_images, missing_places
-from pta.datasets.own_folder import open_folder
-from pta.datasets.sample_set import SampleSet
-from pta.datasets.webdataset import is_shards, open_shards
+from pta.data.catalogue import Entry, Listing, catalogue, find_entry, is_catalogued
+from pta.data.csv_list import open_csv
+from pta.data.h5_clouds import open_h5
+from pta.data.layouts import list_images, missing_places
+from pta.data.own_folder import open_folder
+from pta.data.sample_set import SampleSet
+from pta.data.webdataset import is_shards, open_shards
 from pta.door.files import as_path, exists
 from pta.errors import InvalidParameter, UnreadableFile, nearest
 

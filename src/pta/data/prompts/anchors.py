@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
+from pta.data.prompts.cache import anchors_key, read_anchors, write_anchors
+from pta.data.prompts.doubts import warn_about_names
+from pta.data.prompts.texts import class_texts
 from pta.door.files import as_path
-from pta.prompts.cache import anchors_key, read_anchors, write_anchors
-from pta.prompts.doubts import warn_about_names
-from pta.prompts.texts import class_texts
 
 _TEXTS_AT_ONCE = 1024  # so that progress can be told; the encoder divides further as it likes
 

@@ -8,10 +8,10 @@ from PIL import Image
 from torch import Tensor
 
 from pta.core.parameters import require_seed, require_text
+from pta.data.views.augmix import CHAINS, mix, random_chain, random_weights
+from pta.data.views.crops import random_crop
 from pta.door.images import Preprocessing
 from pta.errors import InvalidParameter, nearest, shown
-from pta.views.augmix import CHAINS, mix, random_chain, random_weights
-from pta.views.crops import random_crop
 
 Mode = Literal["augmix", "crops"]
 MODES: tuple[str, ...] = get_args(Mode)

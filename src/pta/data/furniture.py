@@ -8,7 +8,7 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.datasets.labelled_clouds import LabelledClouds
+from pta.data.labelled_clouds import LabelledClouds
 from pta.door.points.cloud import Cloud
 
 FURNITURE_CLASSES = (

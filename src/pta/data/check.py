@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pta.datasets.catalogue import Entry, Listing, Watch, find_entry
-from pta.datasets.layouts import list_images, missing_places
+from pta.data.catalogue import Entry, Listing, Watch, find_entry
+from pta.data.layouts import list_images, missing_places
 from pta.door.files import exists
 from pta.errors import PtaError, UnreadableFile, shown
 
