@@ -27,7 +27,7 @@ from pta import PTA
 from pta.cluster import Block, boundary, cut, mismatches, replay_block, run_blocks, scan, start_of, summarise_block
 from pta.cluster.replay import at_state
 from pta.core.samples import Samples
-from pta.engines.rule import Rule
+from pta.engines.pta.rule import Rule
 from pta.evaluation.machine import hardware
 
 CLASSES, DIM, BLOCKS, BATCH = 1000, 512, 16, 256

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.engines import Engine, advance_in_chunks, find_touches
-from pta.engines.chunk import advance_by_chunk
-from pta.engines.numba_chunk import advance_by_numba
-from pta.engines.step import advance_by_step
+from pta.engines.pta.chunk import advance_by_chunk
+from pta.engines.pta.numba_chunk import advance_by_numba
+from pta.engines.pta.step import advance_by_step
 from pta.engines.zero_shot import ZeroShot
 from pta.evaluation.machine import hardware
 

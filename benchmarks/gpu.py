@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import pta
 from pta import Samples, ZeroShotClassifier, create_adapter
-from pta.engines.within_class import inverse_by_products
+from pta.engines.whitened.within_class import inverse_by_products
 from pta.models import Encoder
 from pta.models.clip.encoder import ClipEncoder
 
@@ -304,7 +304,7 @@ def forms(dim: int) -> Iterator[Row]:
         classifier, touches = classes_around(features, count)
         times = {}
         for form, most in (("steps", batch), ("batch", 0)):
-            with patch("pta.engines.triton.MOST_STEPS", most):
+            with patch("pta.engines.gpu.triton.MOST_STEPS", most):
                 times[form] = step_alone(create_adapter("pta", classifier), features, batch)
         yield {"dim": dim, "classes": count, "batch": batch, "touches": round(touches, 2)} | {
             f"{form}_us": round(time, 1) for form, time in times.items()

@@ -34,7 +34,7 @@ from torch.nn.functional import normalize, pad
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
 from pta.door.files import packaged_json
-from pta.engines.admission import EMPTY
+from pta.engines.caches.admission import EMPTY
 from pta.evaluation.machine import hardware
 from pta.models import Encoder
 from pta.models.clip.encoder import ClipEncoder

@@ -22,8 +22,8 @@ from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.engines import Prototypes, Rule
-from pta.engines.triton import advance_on_gpu
-from pta.engines.triton_touches import table_of
+from pta.engines.gpu.triton import advance_on_gpu
+from pta.engines.gpu.triton_touches import table_of
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 SIZES = ((5, 20, 41), (13, 130, 9), (2500, 20, 6))  # classes, dim, samples; the last has several blocks of classes

@@ -24,9 +24,9 @@ from torch import Tensor
 from pta import PTA, WPTA, Adapter, Samples, ZeroShotClassifier
 from pta.data.features import FeatureFile, load_features
 from pta.data.orders import iid
-from pta.engines.chunk import advance_by_chunk
-from pta.engines.numba_chunk import advance_by_numba
-from pta.engines.whitened import Texts
+from pta.engines.pta.chunk import advance_by_chunk
+from pta.engines.pta.numba_chunk import advance_by_numba
+from pta.engines.whitened.layer import Texts
 from pta.evaluation.machine import hardware
 from pta.evaluation.stream import Stream
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pta.core.host_readable import is_host_readable
-from pta.engines import admission as admissions
-from pta.engines.admission import EMPTY, admit, admit_nothing, rows_worth_picking
+from pta.engines.caches import admission as admissions
+from pta.engines.caches.admission import EMPTY, admit, admit_nothing, rows_worth_picking
 
 NOTHING = -1
 

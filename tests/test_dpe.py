@@ -11,8 +11,8 @@ from streams import clip_like_stream, with_views
 from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier, create_adapter
-from pta.engines.admission import EMPTY
-from pta.engines.residuals import Directions, alignment_gradients, stepped
+from pta.engines.caches.admission import EMPTY
+from pta.engines.prompts.residuals import Directions, alignment_gradients, stepped
 from pta.errors import InvalidSamples
 from pta.methods import needs_of_samples
 from pta.methods.dpe import DPE

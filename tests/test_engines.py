@@ -26,9 +26,9 @@ from streams import (
 from pta import engines as chosen
 from pta.core.samples import Samples
 from pta.engines import Prototypes, Rule, Touches, advance, find_touches
-from pta.engines.chunk import advance_by_chunk
-from pta.engines.loop import advance_by_loop
-from pta.engines.step import advance_by_step
+from pta.engines.pta.chunk import advance_by_chunk
+from pta.engines.pta.loop import advance_by_loop
+from pta.engines.pta.step import advance_by_step
 from pta.engines.zero_shot import ZeroShot
 
 
@@ -42,7 +42,7 @@ def advance_by_single_steps(prototypes, anchors, features, touches, rule):
 
 ENGINES = {"loop": advance_by_loop, "step": advance_by_single_steps, "chunk": advance_by_chunk, "picked": advance}
 if find_spec("numba"):
-    from pta.engines.numba_chunk import advance_by_numba
+    from pta.engines.pta.numba_chunk import advance_by_numba
 
     ENGINES["numba"] = advance_by_numba
 
@@ -260,7 +260,7 @@ def test_touches_are_those_of_float64_for_any_stream(stream, rule):
 @pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
 def test_without_numba_batches_take_the_chunk_engine(monkeypatch, rule):
     monkeypatch.setattr("pta.engines.numba_is_installed", lambda: False)
-    monkeypatch.setitem(sys.modules, "pta.engines.numba_chunk", None)  # importing it would fail
+    monkeypatch.setitem(sys.modules, "pta.engines.pta.numba_chunk", None)  # importing it would fail
     stream = clip_like_stream(5, classes=20, dim=24, count=300).to(torch.float32)
     assert_like_the_oracle(stream, rule, stream.probabilities, [slice(None)], [advance])
 

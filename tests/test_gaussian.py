@@ -10,10 +10,10 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.engines import gaussian
-from pta.engines.eigenspace import eigenspace_above
-from pta.engines.entropy_bank import Entry, admissions, renew_moments
-from pta.engines.gaussian import Estimate, Gaussians, add_moments, shrunk_covariance
+from pta.engines.caches.entropy_bank import Entry, admissions, renew_moments
+from pta.engines.gaussian import gaussians as gaussian
+from pta.engines.gaussian.eigenspace import eigenspace_above
+from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, shrunk_covariance
 
 SHAPES = {"classes": st.integers(1, 6), "slots": st.integers(1, 5), "dim": st.integers(2, 12)}
 

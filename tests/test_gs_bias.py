@@ -12,7 +12,7 @@ from streams import clip_like_stream, with_views
 
 from pta import Classifier, Samples, ZeroShotClassifier, create_adapter
 from pta.data.features import FeatureFile
-from pta.engines.view_entropy import by_entropy
+from pta.engines.prompts.view_entropy import by_entropy
 from pta.errors import InvalidSamples
 from pta.evaluation.evaluate import evaluate
 from pta.methods.gs_bias import GSBias

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier
-from pta.engines import patch_choice
-from pta.engines.patch_choice import highest_scores
+from pta.engines.prompts import patch_choice
+from pta.engines.prompts.patch_choice import highest_scores
 from pta.reference.numerics import softmax
 
 

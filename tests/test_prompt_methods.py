@@ -17,7 +17,7 @@ import pta
 from pta.core.samples import Samples
 from pta.data.fashion import load_fashion_test
 from pta.data.views import make_views
-from pta.engines.prompt_gradients import PromptGradients
+from pta.engines.prompts.prompt_gradients import PromptGradients
 from pta.errors import InvalidParameter
 from pta.methods.toy_model import ToyModel
 from pta.models import load_encoder

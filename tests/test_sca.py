@@ -5,7 +5,7 @@ import pytest
 import torch
 from streams import clip_like_stream, toy_stream
 
-from pta.engines.recursive_least_squares import learn_least_squares
+from pta.engines.gaussian.recursive_least_squares import learn_least_squares
 from pta.errors import InvalidParameter
 from pta.methods.sca import SCA
 from pta.reference.sca import pseudo_label

@@ -17,8 +17,9 @@ from torch.nn.functional import normalize
 
 from pta import PTA, Segment, ZeroShotClassifier, compose, load_adapter
 from pta.door.files import load_tensors, save_tensors
-from pta.engines import Touches, segment_application
-from pta.engines.affine import AffineMap
+from pta.engines import Touches
+from pta.engines.segments import application as segment_application
+from pta.engines.segments.affine import AffineMap
 from pta.errors import StateMismatch, UnreadableFile
 
 KNOWLEDGE = {torch.float32: 3e-6, torch.float64: 1e-12}  # float32 rounds at every touch

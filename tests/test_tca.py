@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from pta import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.core.towers import ImageTower, TokenBlock
-from pta.engines.condensation import Cut, condense, cuts_of, merge
+from pta.engines.prompts.condensation import Cut, condense, cuts_of, merge
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods import create_adapter
 from pta.methods.tca import TCA

@@ -8,7 +8,7 @@ import torch
 from streams import clip_like_stream, toy_stream
 
 from pta import ZeroShotClassifier
-from pta.engines.admission import EMPTY
+from pta.engines.caches.admission import EMPTY
 from pta.methods.tda import TDA
 
 PRINTED = {"atol": 1e-5, "rtol": 0}

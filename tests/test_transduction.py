@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from streams import clip_like_stream, streams
 
 from pta import ZeroShotClassifier
-from pta.engines import transduction
-from pta.engines.transduction import Moments, Ties, as_logits, direction, log_likelihood, nearest_neighbours, settle
+from pta.engines.gaussian import transduction
+from pta.engines.gaussian.transduction import (
+    Moments,
+    Ties,
+    as_logits,
+    direction,
+    log_likelihood,
+    nearest_neighbours,
+    settle,
+)
 from pta.methods.stata import StatA
 from pta.methods.transclip import TransCLIP
 from pta.reference.transclip import affinity, transclip_loop

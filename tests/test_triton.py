@@ -29,11 +29,12 @@ pytest.importorskip("triton")
 
 from kernel_margins import InMargins
 
-from pta.engines import Prototypes, triton_prior, triton_touches, triton_whitened
-from pta.engines import triton as triton_engine
+from pta.engines import Prototypes
+from pta.engines.gpu import triton as triton_engine
+from pta.engines.gpu import triton_prior, triton_touches, triton_whitened
+from pta.engines.gpu.triton import advance_on_gpu, works_on
+from pta.engines.gpu.triton_touches import find_touches_on_gpu, table_of
 from pta.engines.local_prior import LocalPrior
-from pta.engines.triton import advance_on_gpu, works_on
-from pta.engines.triton_touches import find_touches_on_gpu, table_of
 from pta.inference.recordable import is_recordable
 from pta.methods import create_adapter
 from pta.reference.local_prior import local_prior_loop
@@ -199,14 +200,14 @@ def test_a_batch_that_is_too_large_for_the_table_is_cut(monkeypatch, given):
     stream = clip_like_stream(9, classes=4, dim=12, count=20).to(torch.float32)
     probabilities = stream.probabilities if given else None
     whole, _ = run(stream, RELEASED_RULE, [slice(None)], probabilities)
-    monkeypatch.setattr("pta.engines.triton._NUMBERS_AT_ONCE", 28)
+    monkeypatch.setattr("pta.engines.gpu.triton._NUMBERS_AT_ONCE", 28)
     cut, _ = run(stream, RELEASED_RULE, [slice(None)], probabilities)
     torch.testing.assert_close(cut, whole, atol=1e-4, rtol=0)
 
 
 def test_programs_share_the_classes(monkeypatch):
     stream = clip_like_stream(11, classes=7, dim=12, count=14).to(torch.float32)
-    monkeypatch.setattr("pta.engines.triton._PROGRAMS", 2)
+    monkeypatch.setattr("pta.engines.gpu.triton._PROGRAMS", 2)
     assert_like_the_oracle(stream, RELEASED_RULE, [slice(0, 6), slice(6, 14)])
 
 
@@ -258,7 +259,7 @@ def test_kernels_that_cannot_run_are_done_without(monkeypatch):
     def broken(*args, **options):
         raise RuntimeError("Failed to find C compiler.\nPlease specify one")
 
-    monkeypatch.setattr("pta.engines.triton.advance_on_gpu", broken)
+    monkeypatch.setattr("pta.engines.gpu.triton.advance_on_gpu", broken)
     with pytest.warns(UserWarning, match=r"does without its GPU kernels: Failed to find C compiler\.$"):
         assert not works_on(torch.device(DEVICE))
 
@@ -282,7 +283,7 @@ def touches_in_float64(stream):
 @pytest.mark.parametrize(("bias", "at_once"), [(0.0, 1024), (0.0, 4), (-2000.0, 4)])
 def test_touches_next_to_the_threshold_are_decided_as_float64_would(monkeypatch, near_the_threshold, bias, at_once):
     """In one block of classes or several, of which the last is not full."""
-    monkeypatch.setattr("pta.engines.triton_touches._CLASSES_AT_ONCE", at_once)
+    monkeypatch.setattr("pta.engines.gpu.triton_touches._CLASSES_AT_ONCE", at_once)
     classifier = near_the_threshold.classifier.to(device=torch.device(DEVICE))
     object.__setattr__(classifier, "bias", bias)
     features = near_the_threshold.features.to(DEVICE)
@@ -306,7 +307,7 @@ def test_probabilities_of_several_blocks_of_classes_are_those_of_one(monkeypatch
     classifier, features = stream.classifier.to(device=torch.device(DEVICE)), stream.features.to(DEVICE)
     inputs = classifier, features, classifier.logits(features), RELEASED_RULE
     whole = find_touches_on_gpu(*inputs)
-    monkeypatch.setattr("pta.engines.triton_touches._CLASSES_AT_ONCE", 4)
+    monkeypatch.setattr("pta.engines.gpu.triton_touches._CLASSES_AT_ONCE", 4)
     torch.testing.assert_close(find_touches_on_gpu(*inputs), whole)
     assert (whole > 0).any()
 
@@ -380,7 +381,7 @@ def test_wpta_answers_and_learns_through_the_kernels_as_without_them(monkeypatch
     expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
 
     monkeypatch.setattr("pta.engines.triton_runs_on", lambda device: True)
-    monkeypatch.setattr("pta.engines.whitened.is_host_readable", lambda tensor: False)
+    monkeypatch.setattr("pta.engines.whitened.layer.is_host_readable", lambda tensor: False)
     through_kernels = create_adapter("wpta", stream.classifier, prior=prior, depth=depth).to(DEVICE)
     assert all(is_recordable(through_kernels, batch) for batch in (1, 16))
     given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces]).cpu()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pta.engines.view_entropy import by_entropy, entropy_by_bias, entropy_of_mean, most_confident, number_kept
+from pta.engines.prompts.view_entropy import by_entropy, entropy_by_bias, entropy_of_mean, most_confident, number_kept
 
 
 def test_a_tenth_of_64_views_are_the_six_of_the_lowest_entropy():

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 import pta
 from pta import WPTA, Samples, ZeroShotClassifier
-from pta.engines.within_class import inverse_by_products
+from pta.engines.whitened.within_class import inverse_by_products
 from pta.errors import StateMismatch
 from pta.reference.wpta import wpta_loop
 

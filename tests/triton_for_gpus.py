@@ -11,10 +11,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from pta.door.images.ragged_kernel import resize_lines
-from pta.engines import triton_kernels as kernels
-from pta.engines import triton_prior as prior
-from pta.engines import triton_touches as touches
-from pta.engines import triton_whitened as whitened
+from pta.engines.gpu import triton_kernels as kernels
+from pta.engines.gpu import triton_prior as prior
+from pta.engines.gpu import triton_touches as touches
+from pta.engines.gpu import triton_whitened as whitened
 
 TYPES = {
     "rests": "*i32",

@@ -15,11 +15,11 @@ _HOMES = {
     "PTAClassifier": "pta.inference.estimator",
     "PtaError": "pta.errors",
     "Samples": "pta.core.samples",
-    "Segment": "pta.engines.segment",
+    "Segment": "pta.engines.segments.segment",
     "ZeroShotClassifier": "pta.core.classifier",
     "check_adapter": "pta.methods.checks",
     "compile": "pta.inference.program",
-    "compose": "pta.engines.segment",
+    "compose": "pta.engines.segments.segment",
     "create_adapter": "pta.methods",
     "list_adapters": "pta.methods",
     "load_adapter": "pta.methods",
@@ -30,8 +30,8 @@ _HOMES = {
 if TYPE_CHECKING:  # for type checkers and editors
     from pta.core.classifier import ZeroShotClassifier as ZeroShotClassifier
     from pta.core.samples import Samples as Samples
-    from pta.engines.segment import Segment as Segment
-    from pta.engines.segment import compose as compose
+    from pta.engines.segments.segment import Segment as Segment
+    from pta.engines.segments.segment import compose as compose
     from pta.errors import PtaError as PtaError
     from pta.inference.estimator import PTAClassifier as PTAClassifier
     from pta.inference.live_classifier import Classifier as Classifier

@@ -10,7 +10,7 @@ from pta.cluster.repair import EPSILON
 from pta.cluster.replay import at_state
 from pta.cluster.summary import State, Summary
 from pta.core.samples import Samples
-from pta.engines.chunk import contraction_by_chunk
+from pta.engines.pta.chunk import contraction_by_chunk
 from pta.methods.pta import PTA
 
 _AT_ONCE = 128

@@ -11,11 +11,11 @@ from pta.cluster.block import Block
 from pta.cluster.summary import Group, Part, State, Summary
 from pta.core.samples import Samples
 from pta.engines import advance
-from pta.engines.affine import AffineMap, AnchoredMap, unit
-from pta.engines.prototypes import Prototypes
-from pta.engines.rule import Rule
-from pta.engines.segment import Segment, compose
-from pta.engines.touches import Touches
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.touches import Touches
+from pta.engines.segments.affine import AffineMap, AnchoredMap, unit
+from pta.engines.segments.segment import Segment, compose
 from pta.methods.pta import PTA
 
 AT_ONCE = 256  # what the caches hold

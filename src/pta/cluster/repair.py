@@ -16,8 +16,8 @@ from pta.cluster.summary import State, Summary
 from pta.core.plain import plain_number
 from pta.core.samples import Samples
 from pta.engines import advance
-from pta.engines.prototypes import Prototypes
-from pta.engines.touches import Touches
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.touches import Touches
 from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from pta.door.files import pack_tensors, unpack_tensors
-from pta.engines.affine import AffineMap
-from pta.engines.segment import Segment
-from pta.engines.segment_checks import require_touches
-from pta.engines.touches import Touches
+from pta.engines.pta.touches import Touches
+from pta.engines.segments.affine import AffineMap
+from pta.engines.segments.checks import require_touches
+from pta.engines.segments.segment import Segment
 from pta.errors import StateMismatch, shown
 from pta.methods.wpta import Sums
 

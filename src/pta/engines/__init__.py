@@ -1,4 +1,4 @@
-"""PTA's recurrence: `advance` picks the fastest of engines with equal answers; on a GPU it is `pta.engines.triton`."""
+"""PTA's recurrence: `advance` picks the fastest of engines with equal answers; on a GPU it is `pta.engines.gpu.triton`."""
 
 from collections.abc import Callable
 from functools import cache
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pta.engines.chunk import advance_by_chunk
-from pta.engines.loop import advance_by_loop
-from pta.engines.prototypes import Prototypes
-from pta.engines.rule import Rule
-from pta.engines.step import advance_by_step
-from pta.engines.touches import Touches, find_touches, find_touches_exactly
+from pta.engines.pta.chunk import advance_by_chunk
+from pta.engines.pta.loop import advance_by_loop
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.step import advance_by_step
+from pta.engines.pta.touches import Touches, find_touches, find_touches_exactly
 
 __all__ = ["Prototypes", "Rule", "Touches", "advance", "find_touches", "find_touches_exactly", "runs_on_gpu"]
 
@@ -40,7 +40,7 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
     if on_cpu and len(features) == 1:
         return advance_by_step(*batch)
     if on_cpu and numba_is_installed():
-        from pta.engines.numba_chunk import advance_by_numba
+        from pta.engines.pta.numba_chunk import advance_by_numba
 
         return advance_in_chunks(advance_by_numba, _NUMBA_CHUNK, *batch)
     many = len(touches.samples) > _MANY_TOUCHES_PER_SAMPLE * len(features)
@@ -48,7 +48,7 @@ def advance(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: 
 
 
 def runs_on_gpu(prototypes: Prototypes) -> bool:
-    """Whether `pta.engines.triton` can follow these prototypes."""
+    """Whether `pta.engines.gpu.triton` can follow these prototypes."""
     return prototypes.knowledge.dtype == torch.float32 and triton_runs_on(prototypes.knowledge.device)
 
 
@@ -59,7 +59,7 @@ def triton_runs_on(device: torch.device) -> bool:
         return False
     if torch.cuda.get_device_capability(device) < _OLDEST_FOR_TRITON:
         return False
-    from pta.engines.triton import works_on
+    from pta.engines.gpu.triton import works_on
 
     with _disable_current_modes():  # kernels need numbers, even if the question is asked for tensors that have none
         return works_on(device)

@@ -12,7 +12,7 @@ For each sample, with t samples before it, u = (7/8)ᵗ, the running means e_f a
 4. The sample is counted in e_f, e_s and m.
 
 The rule and its constants are ours, chosen on development sets. All of it is linear in s but for step 3, so that a
-batch is a few products with triangular matrices. A GPU has two kernels for it (`pta.engines.triton_prior`).
+batch is a few products with triangular matrices. A GPU has two kernels for it (`pta.engines.gpu.triton_prior`).
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class LocalPrior:
         """ℓ of B samples in order, each at its turn, B×C, which are then counted."""
         if not engines.triton_runs_on(s.device):
             return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
-        from pta.engines.triton_prior import MOST_SAMPLES, learn_on_gpu
+        from pta.engines.gpu.triton_prior import MOST_SAMPLES, learn_on_gpu
 
         parts = [learn_on_gpu(self, block) for block in torch.split(s, MOST_SAMPLES)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)

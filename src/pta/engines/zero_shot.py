@@ -89,7 +89,7 @@ class ZeroShot:
 def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
     """z of …×d features in float64, whose rounding a batch does not show."""
     if features.ndim == 2 and len(features) == 1 and engines.triton_runs_on(features.device):
-        from pta.engines.triton_touches import exact_logits_of_one
+        from pta.engines.gpu.triton_touches import exact_logits_of_one
 
         return exact_logits_of_one(classifier, features)
     return classifier.scores(features.double() @ classifier.anchors.double().T)

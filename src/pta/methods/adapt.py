@@ -39,9 +39,9 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
-from pta.engines.admission import EMPTY
-from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
-from pta.engines.gaussian import Estimate, Gaussians, add_moments, are_moments_of
+from pta.engines.caches.admission import EMPTY
+from pta.engines.caches.entropy_bank import Entry, renew_moments, score_between_updates
+from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter, full
 from pta.methods.state_bounds import SHARES, UNIT_BALL, entropies, or_empty, rows_at_most

@@ -32,8 +32,8 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, count, number
 from pta.core.samples import Samples
-from pta.engines.admission import EMPTY, Admission
-from pta.engines.affinity import affinity, best, best_of_classes
+from pta.engines.caches.admission import EMPTY, Admission
+from pta.engines.caches.affinity import affinity, best, best_of_classes
 from pta.engines.zero_shot import entropy_of, samples_at_once
 from pta.errors import InvalidSamples
 from pta.methods.state_bounds import LARGEST_COUNT, Bound, between

@@ -20,8 +20,8 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import parameter
 from pta.core.samples import Samples
-from pta.engines.learning import touches_of_probabilities
-from pta.engines.segment import Segment
+from pta.engines.pta.learning import touches_of_probabilities
+from pta.engines.segments.segment import Segment
 from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Origin, Piece
 from pta.methods.pta import PTA

@@ -20,7 +20,7 @@ The steps are those of the released program. Where it and the paper differ:
 * ε, η and ρ differ from one released configuration to the next (`pta.presets`). The defaults are those of the worked
   example, the most common ones: ε = 10⁻⁴, η = 0.3, ρ = 0.02. ImageNet has η = 0.2, ρ = 0.005.
 
-All that is learned is zero-shot, so a batch is exact: `pta.engines.class_covariances`. Nearly every class has a share
+All that is learned is zero-shot, so a batch is exact: `pta.engines.gaussian.class_covariances`. Nearly every class has a share
 in nearly every sample, so samples that come one at a time cost passes over all C·d² numbers each.
 """
 
@@ -33,8 +33,8 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, learning_order, number, prior_in_front
 from pta.core.samples import Samples
-from pta.engines.class_covariances import learn_per_class, learn_shared, mean_covariance
-from pta.engines.gaussian import Gaussians
+from pta.engines.gaussian.class_covariances import learn_per_class, learn_shared, mean_covariance
+from pta.engines.gaussian.gaussians import Gaussians
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
 from pta.methods.adapter import Adapter, Origin, full

@@ -44,9 +44,9 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.host_readable import is_host_readable
 from pta.core.parameters import choice, count, number
 from pta.core.samples import Samples
-from pta.engines.admission import EMPTY, rows_worth_picking
-from pta.engines.residuals import Directions, alignment_gradients, stepped
-from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
+from pta.engines.caches.admission import EMPTY, rows_worth_picking
+from pta.engines.prompts.residuals import Directions, alignment_gradients, stepped
+from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.methods.adapter import full
 from pta.methods.gradient_method import GradientMethod, require_views

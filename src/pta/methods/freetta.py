@@ -39,7 +39,7 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, learning_order, number, prior_in_front, switch
 from pta.core.samples import Samples
-from pta.engines.gaussian import Gaussians, add_scatter
+from pta.engines.gaussian.gaussians import Gaussians, add_scatter
 from pta.engines.zero_shot import ZeroShot
 from pta.methods.adapter import Adapter, full
 from pta.methods.state_bounds import LARGEST_COUNT, UNIT_BALL, between, covariances

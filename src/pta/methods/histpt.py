@@ -36,8 +36,8 @@ from torch.nn.functional import one_hot
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, count, number, parameter, require_text
 from pta.core.samples import Samples
-from pta.engines.prompt_gradients import PromptGradients
-from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
+from pta.engines.prompts.prompt_gradients import PromptGradients
+from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter
 from pta.methods.adapter import full

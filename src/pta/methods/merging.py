@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pta.door.files import load_tensors
-from pta.engines.segment import Segment, compose
+from pta.engines.segments.segment import Segment, compose
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA

@@ -37,8 +37,8 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front, switch
 from pta.core.samples import Samples
-from pta.engines.entropy_bank import Entry, renew_moments, score_between_updates
-from pta.engines.gaussian import Estimate, Gaussians, are_moments_of
+from pta.engines.caches.entropy_bank import Entry, renew_moments, score_between_updates
+from pta.engines.gaussian.gaussians import Estimate, Gaussians, are_moments_of
 from pta.engines.zero_shot import ZeroShot
 from pta.methods.adapter import Adapter, full
 from pta.methods.state_bounds import UNIT_BALL, entropies

@@ -29,8 +29,8 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import count, number, switch
 from pta.core.samples import Samples
-from pta.engines.admission import EMPTY, Admission, admit, rows_worth_picking
-from pta.engines.affinity import affinity_per_class
+from pta.engines.caches.admission import EMPTY, Admission, admit, rows_worth_picking
+from pta.engines.caches.affinity import affinity_per_class
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods.adapter import full

@@ -33,12 +33,12 @@ from pta.core.parameters import Order, Prior, choice, parameter, prior_in_front,
 from pta.core.samples import Samples
 from pta.core.towers import Model
 from pta.engines import Prototypes, Rule
-from pta.engines.compiled_step import CompiledStep
-from pta.engines.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
-from pta.engines.rule import PARAMETERS, Anchor, Weight
-from pta.engines.segment import Segment, compose
-from pta.engines.segment_application import after_segment
-from pta.engines.touches import Touches
+from pta.engines.pta.compiled_step import CompiledStep
+from pta.engines.pta.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
+from pta.engines.pta.rule import PARAMETERS, Anchor, Weight
+from pta.engines.pta.touches import Touches
+from pta.engines.segments.application import after_segment
+from pta.engines.segments.segment import Segment, compose
 from pta.errors import InvalidParameter, StateMismatch
 from pta.methods.adapter import Adapter, Origin
 from pta.methods.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS

@@ -13,7 +13,7 @@ For each sample with feature f:
 4. Cache logits: u_c = scale·cos(f, W_c); 0 for a class that was never a label.
 5. Answer: a₁·u + a₂·z with (a₁, a₂) = softmax(−β_f·[H(softmax u), H(p)]): the more certain branch counts more.
 
-Everything that the state depends on is zero-shot, so a batch is exact: `pta.engines.recursive_least_squares`.
+Everything that the state depends on is zero-shot, so a batch is exact: `pta.engines.gaussian.recursive_least_squares`.
 
 Uncertain, because neither the program nor the full paper could be read: only a summary of the paper and a port to
 another task. Each item is a parameter; published numbers could not be checked.
@@ -35,7 +35,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, learning_order, number, parameter, prior_in_front, require_number
 from pta.core.samples import Samples
-from pta.engines.recursive_least_squares import Scores, learn_least_squares
+from pta.engines.gaussian.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter, full
 from pta.methods.state_bounds import LARGEST_COUNT, covariances, rows_at_most

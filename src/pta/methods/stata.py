@@ -27,7 +27,15 @@ from torch import Tensor
 
 from pta.core.parameters import choice, count, number, switch
 from pta.core.samples import Samples
-from pta.engines.transduction import SMALLEST_VARIANCE, Moments, Ties, as_logits, direction, log_likelihood, settle
+from pta.engines.gaussian.transduction import (
+    SMALLEST_VARIANCE,
+    Moments,
+    Ties,
+    as_logits,
+    direction,
+    log_likelihood,
+    settle,
+)
 from pta.methods.adapter import Adapter
 
 Counts = Literal["hard", "soft"]

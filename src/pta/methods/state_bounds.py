@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, longest_unit
-from pta.engines.admission import EMPTY
+from pta.engines.caches.admission import EMPTY
 
 LARGEST_COUNT = 2**53
 """Float64 tells whole numbers up to here from the next."""

@@ -52,7 +52,7 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, count, learning_order, number, parameter
 from pta.core.samples import Samples
-from pta.engines.condensation import condense, cuts_of
+from pta.engines.prompts.condensation import condense, cuts_of
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Adapter, Origin, full

@@ -21,7 +21,7 @@ The authors choose α₊ and β₊ for each dataset on its test set; the default
 On the variants of ImageNet the released program takes means of views, which the paper does not mention.
 The paper's gain is over its own row for CLIP, which is below what the program gives without caches.
 
-What enters a cache depends on zero-shot quantities alone, so a batch is computed exactly (`pta.engines.affinity`).
+What enters a cache depends on zero-shot quantities alone, so a batch is computed exactly (`pta.engines.caches.affinity`).
 Of q only m(q) is ever needed, and of that only the numbers of the few classes where it is 1: at most 33, as many as
 can have more than 0.03.
 """
@@ -35,8 +35,8 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
-from pta.engines.admission import EMPTY, Admission, admit, admit_nothing
-from pta.engines.affinity import affinity_per_class, affinity_per_listed_class
+from pta.engines.caches.admission import EMPTY, Admission, admit, admit_nothing
+from pta.engines.caches.affinity import affinity_per_class, affinity_per_listed_class
 from pta.engines.zero_shot import samples_at_once
 from pta.methods.adapter import Adapter, full
 from pta.methods.state_bounds import UNIT_BALL, Bound, between, entropies, slots_of

@@ -33,8 +33,8 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, count, number, parameter, require_text
 from pta.core.samples import Samples
-from pta.engines.prompt_gradients import JacobianMap, PromptGradients
-from pta.engines.view_entropy import by_entropy, entropy_of_mean, number_kept
+from pta.engines.prompts.prompt_gradients import JacobianMap, PromptGradients
+from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidParameter
 from pta.methods.gradient_method import GradientMethod

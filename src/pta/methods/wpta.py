@@ -23,7 +23,7 @@ For each sample with feature x:
 With depth = 2 a second layer with sums and a metric of its own repeats steps 2 to 4, with the softmax of the first
 layer's score in the place of s. The answer is the second layer's score.
 
-Between refreshes a batch is exact (`pta.engines.whitened`); it is cut where a refresh is due.
+Between refreshes a batch is exact (`pta.engines.whitened.layer`); it is cut where a refresh is due.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,8 +39,8 @@ from torch.nn.functional import threshold
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Prior, count, number, prior_in_front
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples
-from pta.engines.whitened import Kept, Layer, Texts
-from pta.engines.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
+from pta.engines.whitened.layer import Kept, Layer, Texts
+from pta.engines.whitened.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter, full

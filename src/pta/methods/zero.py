@@ -27,7 +27,7 @@ from torch.nn.functional import one_hot
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, number
 from pta.core.samples import Samples
-from pta.engines.view_entropy import by_entropy, number_kept
+from pta.engines.prompts.view_entropy import by_entropy, number_kept
 from pta.engines.zero_shot import samples_at_once
 from pta.methods.adapter import Adapter
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.engines import Rule
-from pta.engines.touches import DOUBT, find_touches
+from pta.engines.pta.touches import DOUBT, find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods import Adapter
 from pta.serve.journal_rows import ANSWER

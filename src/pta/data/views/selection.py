@@ -8,7 +8,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.plain import plain_number
 from pta.core.samples import Samples
-from pta.engines.view_entropy import by_entropy, number_kept
+from pta.engines.prompts.view_entropy import by_entropy, number_kept
 from pta.errors import InvalidParameter, InvalidSamples, shown
 
 _LOGITS_AT_ONCE = 2**24  # bounds memory, changes no result

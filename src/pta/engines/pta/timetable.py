@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.engines.touches import Touches
+from pta.engines.pta.touches import Touches
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.engines import advance, runs_on_gpu
-from pta.engines.prototypes import Prototypes
-from pta.engines.rule import Rule
-from pta.engines.touches import Touches, find_touches, find_touches_exactly
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.touches import Touches, find_touches, find_touches_exactly
 from pta.engines.zero_shot import ZeroShot
 
 Found = Touches | Tensor | None
@@ -32,7 +32,7 @@ def touches_on_host(prototypes: Prototypes, zero_shot: ZeroShot, rule: Rule) -> 
 def touches_of_probabilities(prototypes: Prototypes, probabilities: Tensor, rule: Rule) -> Found:
     """The touches of samples by given probabilities, B×C."""
     if runs_on_gpu(prototypes):
-        from pta.engines.triton_touches import table_of
+        from pta.engines.gpu.triton_touches import table_of
 
         return table_of(probabilities, rule)
     return Touches.of(probabilities, rule)
@@ -54,7 +54,7 @@ def learn_and_score(
     written into the logits.
     """
     if not isinstance(touches, Touches):
-        from pta.engines.triton import advance_on_gpu
+        from pta.engines.gpu.triton import advance_on_gpu
 
         onto = logits if add else None
         return advance_on_gpu(prototypes, classifier, features, logits, rule, onto=onto, table=touches)

@@ -19,7 +19,7 @@ from torch import Tensor
 from pta import engines
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.host_readable import is_host_readable
-from pta.engines.within_class import inverse_by_products
+from pta.engines.whitened.within_class import inverse_by_products
 
 SHORTEST = 1e-20  # squared; what is shorter is mostly rounding, and counts as so long
 
@@ -81,7 +81,7 @@ class Layer:
         `learn` samples are learned in order, and each meets those before it. Otherwise each is on its own.
         """
         if learn and len(x) == 1 and engines.triton_runs_on(x.device):
-            from pta.engines.triton_whitened import learn_one_on_gpu
+            from pta.engines.gpu.triton_whitened import learn_one_on_gpu
 
             return learn_one_on_gpu(self, x, w, centre, texts)
         y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)

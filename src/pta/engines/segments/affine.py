@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.engines.rule import Rule
-from pta.engines.touches import Touches
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.touches import Touches
 
 Matrix = NDArray[np.float64]
 Scalars = NDArray[np.float64]

@@ -12,8 +12,8 @@ from pta.core.host_readable import is_host_readable
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
 from pta.engines import numba_is_installed
-from pta.engines.prototypes import Prototypes
-from pta.engines.rule import Rule
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.rule import Rule
 from pta.errors import InvalidSamples
 
 
@@ -21,7 +21,7 @@ class CompiledStep:
     """The step on a state that stays where it is in memory, on a CPU with numba."""
 
     def __init__(self, classifier: ZeroShotClassifier, prototypes: Prototypes, seen: Tensor, rule: Rule) -> None:
-        from pta.engines.numba_step import step
+        from pta.engines.pta.numba_step import step
 
         self._step = step
         self._tensors = classifier.anchors, *vars(prototypes).values(), seen

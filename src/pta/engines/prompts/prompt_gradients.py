@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pta.core.towers import PromptTower
-from pta.engines.recorded import recorded
+from pta.engines.prompts.recorded import recorded
 
 PartGradient = Callable[[Tensor, Tensor], Tensor]
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.engines.rule import Rule
+from pta.engines.pta.rule import Rule
 from pta.engines.zero_shot import ZeroShot
 
 # float32 logits of size 100 are off by up to 5e-5, and so, relatively, are their probabilities. Closer to

@@ -1,6 +1,6 @@
 """Affinities of a batch to what is in a class-keyed cache, each sample at its own time, summed per class.
 
-What enters a cache is known for a whole batch before anything is scored (`pta.engines.admission`). So the sums are
+What enters a cache is known for a whole batch before anything is scored (`pta.engines.caches.admission`). So the sums are
 matrix products with what was in the cache and with the batch itself, masked by the times at which an item is in it.
 """
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from pta.engines.admission import EMPTY, Admission, rows_worth_picking
+from pta.engines.caches.admission import EMPTY, Admission, rows_worth_picking
 
 
 def affinity(cosines: Tensor, beta: float) -> Tensor:

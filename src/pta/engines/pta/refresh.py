@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.engines.rule import Rule
+from pta.engines.pta.rule import Rule
 
 Scalars = NDArray[np.float64]
 

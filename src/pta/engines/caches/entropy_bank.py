@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pta.core.host_readable import is_host_readable
 from pta.core.parameters import Order
-from pta.engines.gaussian import add_moments
+from pta.engines.gaussian.gaussians import add_moments
 from pta.engines.zero_shot import ZeroShot
 
 # Entropies closer than this are equal: the same sample's differ by some 1e-13 between one batch and another, which must

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from triton.language import constexpr
 
-from pta.engines.triton_touches import probability, whole
+from pta.engines.gpu.triton_touches import probability, whole
 
 
 @triton.jit

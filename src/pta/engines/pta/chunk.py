@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.engines.prototypes import Prototypes
-from pta.engines.refresh import refresh
-from pta.engines.rule import SMALLEST_DECAY, Rule
-from pta.engines.timetable import Timetable
-from pta.engines.touches import Touches
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.refresh import refresh
+from pta.engines.pta.rule import SMALLEST_DECAY, Rule
+from pta.engines.pta.timetable import Timetable
+from pta.engines.pta.touches import Touches
 
 Shadows = NDArray[Any]
 

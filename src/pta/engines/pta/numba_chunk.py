@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from pta.core.compiled import compiled
-from pta.engines.prototypes import Prototypes
-from pta.engines.rule import Rule
-from pta.engines.touches import Touches
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.touches import Touches
 
 
 def advance_by_numba(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:

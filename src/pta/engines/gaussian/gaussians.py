@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pta.core.host_readable import is_host_readable
-from pta.engines.eigenspace import eigenspace_above
+from pta.engines.gaussian.eigenspace import eigenspace_above
 
 _ROUNDING_OF_MOMENTS = 1e-8  # per item; millions of updates in float64 stay below
 _NO_SPREAD = 1e-12  # squared residuals of unit features below this are rounding, not spread

@@ -7,8 +7,8 @@ import numpy as np
 
 from pta.core.compiled import compiled
 from pta.core.samples import LARGEST_NORM, SMALLEST_NORM
-from pta.engines.rule import SMALLEST_DECAY
-from pta.engines.touches import DOUBT
+from pta.engines.pta.rule import SMALLEST_DECAY
+from pta.engines.pta.touches import DOUBT
 
 _LOWEST_LOG_DECAY = np.log(SMALLEST_DECAY)
 _SHORTEST, _LONGEST = 2 * SMALLEST_NORM, LARGEST_NORM / 2  # nearer to the bounds, `Samples.of` decides

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.engines import advance
-from pta.engines.affine import AffineMap, angle, unit
-from pta.engines.prototypes import Prototypes
-from pta.engines.refresh import refresh
-from pta.engines.rule import FORGOTTEN, Rule
-from pta.engines.segment import Segment
-from pta.engines.touches import Touches
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.refresh import refresh
+from pta.engines.pta.rule import FORGOTTEN, Rule
+from pta.engines.pta.touches import Touches
+from pta.engines.segments.affine import AffineMap, angle, unit
+from pta.engines.segments.segment import Segment
 
 _REFRESHES_AT_ONCE = 64
 _MOST_REFRESHES = 2**20

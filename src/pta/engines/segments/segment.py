@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from pta.door.files import load_tensors, save_tensors
-from pta.engines.affine import AffineMap, AnchoredMap
-from pta.engines.rule import PARAMETERS, Rule
-from pta.engines.segment_checks import require_whole
-from pta.engines.touches import Touches
+from pta.engines.pta.rule import PARAMETERS, Rule
+from pta.engines.pta.touches import Touches
+from pta.engines.segments.affine import AffineMap, AnchoredMap
+from pta.engines.segments.checks import require_whole
 from pta.errors import PtaError, StateMismatch, shown
 
 _VERSION = 2

@@ -1,4 +1,4 @@
-"""A single sample of `pta.engines.whitened` on a GPU, in two kernels: P·y, and then a program for each class."""
+"""A single sample of `pta.engines.whitened.layer` on a GPU, in two kernels: P·y, and then a program for each class."""
 
 import torch
 import triton
@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pta.engines.whitened import SHORTEST, Layer
+from pta.engines.whitened.layer import SHORTEST, Layer
 
 _SHORTEST = tl.constexpr(SHORTEST)
 

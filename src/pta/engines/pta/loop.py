@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from pta.engines.prototypes import Prototypes
-from pta.engines.rule import Rule
-from pta.engines.touches import Touches
+from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.touches import Touches
 
 
 def advance_by_loop(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from pta.core.plain import require_plain
 from pta.core.samples import LONGEST_MEAN, SMALLEST_NORM
-from pta.engines.affine import AffineMap, AnchoredMap
-from pta.engines.rule import Rule
-from pta.engines.touches import Touches
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.touches import Touches
+from pta.engines.segments.affine import AffineMap, AnchoredMap
 from pta.errors import StateMismatch, shown
 
 _MOST_SAMPLES = 2**53

@@ -1,0 +1,1 @@
+"""Class-keyed caches of samples."""

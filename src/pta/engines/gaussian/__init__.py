@@ -1,0 +1,1 @@
+"""Gaussians, least squares and transduction."""

@@ -1,0 +1,1 @@
+"""Gradients of prompts, choices among views, patches and tokens."""

@@ -1,0 +1,1 @@
+"""Prototypes in a metric that whitens samples within their classes."""
