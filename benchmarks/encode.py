@@ -25,13 +25,13 @@ from pta.data.sample_set import SampleFile
 from pta.door.files import read_sample
 from pta.door.images import decode_image
 from pta.evaluation.machine import hardware
-from pta.inference.encoder_program import EncoderProgram
-from pta.inference.encoding import encode_files
-from pta.inference.reading import Reading
 from pta.models import EmbeddedEncoder, Encoder
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.clip.layouts import in_openai_layout
 from pta.models.image_encoder import FAST_MARGIN
+from pta.run.encoding import encode_files
+from pta.run.gpu.encoder_program import EncoderProgram
+from pta.run.reading import Reading
 
 BATCH = 64
 SIZE = (500, 375)  # of a usual photograph in ImageNet

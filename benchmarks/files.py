@@ -40,19 +40,19 @@ from pta import Classifier
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.door.images import decoders
 from pta.evaluation.machine import hardware
-from pta.inference import encoder_program
-from pta.inference.decoding import open_decoding
-from pta.inference.encoder_program import EncoderProgram
-from pta.inference.encoding import encode_files
-from pta.inference.extract import extract
-from pta.inference.predict import predict_stream
-from pta.inference.reading import Reading
-from pta.inference.row_file import RowFile
-from pta.inference.row_thread import RowThread
-from pta.inference.saved_stream import SavedStream
-from pta.inference.stream_progress import Progress
 from pta.models import ImageEncoder
 from pta.models.clip.encoder import ClipEncoder
+from pta.run.decoding import open_decoding
+from pta.run.encoding import encode_files
+from pta.run.extract import extract
+from pta.run.gpu import encoder_program
+from pta.run.gpu.encoder_program import EncoderProgram
+from pta.run.predict import predict_stream
+from pta.run.reading import Reading
+from pta.run.rows.row_file import RowFile
+from pta.run.rows.row_thread import RowThread
+from pta.run.rows.saved_stream import SavedStream
+from pta.run.rows.stream_progress import Progress
 
 BATCH, CLASSES = 256, 1000
 MODELS = ("ViT-B/16", "ViT-B/32")

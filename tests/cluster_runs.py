@@ -11,9 +11,9 @@ from pta.cluster.storage import Folder
 from pta.core.modality import IMAGES
 from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier, load_templates
-from pta.inference.reading import Reading
 from pta.methods import create_adapter
 from pta.models import load_encoder
+from pta.run.reading import Reading
 
 BLOCK = 16
 FASHION = load_fashion_test()

@@ -16,8 +16,8 @@ import pta
 from pta.engines.calibration import GRID, temperatures
 from pta.errors import InvalidParameter, StateMismatch
 from pta.evaluation.metrics import calibration_error
-from pta.inference.recordable import is_recordable
 from pta.reference.calibration import temperatures_loop, zero_of
+from pta.run.gpu.recordable import is_recordable
 
 
 def matched(method, stream, **parameters):

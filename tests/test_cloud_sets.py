@@ -23,10 +23,10 @@ from pta.data.sources import find_samples
 from pta.door.points.h5 import StoredClouds, write_h5
 from pta.door.points.reading import read_cloud
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, UnreadableSample
-from pta.inference.extract import extract
-from pta.inference.predict import predict_stream
-from pta.inference.reading import Reading
 from pta.models import EmbeddedEncoder
+from pta.run.extract import extract
+from pta.run.predict import predict_stream
+from pta.run.reading import Reading
 
 TEMPLATES = ("a cloud of a {}.",)
 

@@ -24,9 +24,9 @@ from pta.cluster.storage import Folder
 from pta.core.modality import IMAGES
 from pta.data.features import load_features
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnreadableFile, UnreadableSample
-from pta.inference.live_classifier import Classifier
 from pta.methods import create_adapter, load_adapter
 from pta.models import load_encoder
+from pta.run.classifier import Classifier
 
 COUNT = 70  # four blocks and a part
 OWN_LABELS = [CLASSES[label] for label in FASHION.labels[:COUNT]]

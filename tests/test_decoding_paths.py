@@ -19,13 +19,14 @@ from pta.data.features import load_features, read_about
 from pta.data.open import open_samples
 from pta.data.sources import find_samples
 from pta.errors import InvalidParameter, StateMismatch, UnreadableSample
-from pta.inference import decoding, encoding, feed
-from pta.inference.decoding import open_decoding
-from pta.inference.extract import extract
-from pta.inference.predict import predict_stream
-from pta.inference.reading import Reading, Views
 from pta.methods.state_file import read_stream
 from pta.models.clip.encoder import ClipEncoder
+from pta.run import decoding, encoding
+from pta.run.decoding import open_decoding
+from pta.run.extract import extract
+from pta.run.feed import batches as feed
+from pta.run.predict import predict_stream
+from pta.run.reading import Reading, Views
 
 NAMES = ("boot", "bag", "coat")
 

@@ -12,9 +12,9 @@ from processes import PATIENCE
 
 from pta.data.fashion import load_fashion_test
 from pta.errors import InvalidParameter
-from pta.inference import encoder_program
-from pta.inference.encoder_program import EncoderProgram, can_be_compiled
 from pta.models import EmbeddedEncoder
+from pta.run.gpu import encoder_program
+from pta.run.gpu.encoder_program import EncoderProgram, can_be_compiled
 
 HAS_GPU = torch.cuda.is_available()
 PIXELS = torch.from_numpy(load_fashion_test().images[:22, None].copy())

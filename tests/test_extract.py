@@ -19,9 +19,9 @@ from pta.data.prompts import build_classifier
 from pta.data.views import make_views
 from pta.door.images import decode_image
 from pta.errors import FileInUse, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
-from pta.inference.extract import extract
-from pta.inference.reading import Reading, Views
 from pta.models import EmbeddedEncoder
+from pta.run.extract import extract
+from pta.run.reading import Reading, Views
 
 TEMPLATES = ("a photo of a {}.",)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from processes import PATIENCE
 
 from pta.errors import InvalidSamples, PtaError
-from pta.inference.feed import prepare_in_batches
+from pta.run.feed.batches import prepare_in_batches
 
 
 def itself(number):

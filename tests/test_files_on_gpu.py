@@ -9,11 +9,11 @@ import pta
 from pta.data.open import open_samples
 from pta.data.sources import find_samples
 from pta.door.images.decoders import available_decoder
-from pta.inference import encoder_program
-from pta.inference.extract import extract
-from pta.inference.predict import predict_stream
-from pta.inference.reading import Reading
 from pta.models.clip.encoder import ClipEncoder
+from pta.run.extract import extract
+from pta.run.gpu import encoder_program
+from pta.run.predict import predict_stream
+from pta.run.reading import Reading
 
 if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)

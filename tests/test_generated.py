@@ -16,9 +16,9 @@ from pta.data.prompts import build_classifier
 from pta.door.images import decode_image
 from pta.door.limits import Limits
 from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
-from pta.inference.extract import extract
-from pta.inference.reading import Reading, Views
 from pta.models import EmbeddedEncoder
+from pta.run.extract import extract
+from pta.run.reading import Reading, Views
 
 COUNT = 3
 

@@ -30,11 +30,11 @@ from pta.door.safe_text import csv_cell, from_csv_cell, printable, to_json
 from pta.errors import PtaError, UnreadableFile, naming
 from pta.evaluation.record_files import read_contenders
 from pta.evaluation.result_store import ResultStore, result_key
-from pta.inference.answers import Answers
-from pta.inference.row_file import RowFile
-from pta.inference.rows import CsvRows, JsonLines, path_as_written
 from pta.models import EmbeddedEncoder
 from pta.reproduction.declaration import load_experiment, parse_experiment
+from pta.run.answers import Answers
+from pta.run.rows.row_file import RowFile
+from pta.run.rows.rows import CsvRows, JsonLines, path_as_written
 
 ENCODER, PETS = EmbeddedEncoder.load(), ["cat", "dog"]
 

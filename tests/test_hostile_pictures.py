@@ -21,8 +21,8 @@ from pta.door.images.bare import bare_image
 from pta.door.images.room import Room
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, UnreadableSample
-from pta.inference.reading import Reading
 from pta.models import EmbeddedEncoder
+from pta.run.reading import Reading
 
 
 def jpeg_with(segments, image=None, **how):

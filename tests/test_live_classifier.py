@@ -15,15 +15,15 @@ from pta.data.sources import find_samples
 from pta.data.views import make_views
 from pta.door.files import load_tensors
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
-from pta.inference.answers import answers_from
-from pta.inference.predict import predict_stream
-from pta.inference.reading import Reading
-from pta.inference.row_file import RowFile
-from pta.inference.saved_stream import SavedStream
-from pta.inference.stream_progress import Progress
 from pta.methods import create_adapter
 from pta.models import EmbeddedEncoder
 from pta.models.clip.encoder import ClipEncoder
+from pta.run.answers import answers_from
+from pta.run.predict import predict_stream
+from pta.run.reading import Reading
+from pta.run.rows.row_file import RowFile
+from pta.run.rows.saved_stream import SavedStream
+from pta.run.rows.stream_progress import Progress
 
 NO_BLOCKS = r"image tower of .* cannot be run block by block"
 

@@ -17,12 +17,12 @@ from streams import clip_like_stream, cuts, streams, with_views
 import pta
 from pta import Samples, ZeroShotClassifier
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch
-from pta.inference.recordable import is_recordable
 from pta.methods import adapter_class
 from pta.reference.combined import combined_loop
 from pta.reference.local_prior import local_prior_loop
 from pta.reference.pta import pta_loop
 from pta.reference.tda import tda_loop
+from pta.run.gpu.recordable import is_recordable
 
 METHODS = ["adapt", "bca", "boostadapter", "clip", "combined", "dota", "freetta", "oga", "onzeta", "pta", "sca", "tda"]
 

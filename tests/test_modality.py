@@ -18,10 +18,10 @@ from pta.data.open_source import open_source
 from pta.data.prompts import build_classifier
 from pta.data.sources import find_samples
 from pta.errors import InvalidParameter, UnavailableModel, UnknownAdapter, UnreadableFile, UnreadableSample
-from pta.inference.extract import extract
-from pta.inference.predict import predict_stream
-from pta.inference.reading import Reading, Views
 from pta.models import EmbeddedEncoder, load_encoder
+from pta.run.extract import extract
+from pta.run.predict import predict_stream
+from pta.run.reading import Reading, Views
 
 TEMPLATES = ("the sound of a {}.",)
 

@@ -17,9 +17,9 @@ import pta
 from pta import Classifier, ZeroShotClassifier, create_adapter
 from pta.demo import run_demo
 from pta.evaluation.metrics import calibration_error
-from pta.inference.answers import answers_from
-from pta.inference.program import Program
 from pta.models import EmbeddedEncoder
+from pta.run.answers import answers_from
+from pta.run.gpu.program import Program
 
 
 def test_logits_closer_than_probabilities_can_tell_still_decide_the_label():

@@ -7,8 +7,8 @@ import torch
 from cases import CACHES, other_values
 from streams import clip_like_stream, with_views
 
-from pta.inference.recordable import is_recordable
 from pta.methods import Adapter, create_adapter
+from pta.run.gpu.recordable import is_recordable
 
 CLASSES, DIM, SAMPLES, VIEWS = 7, 8, 2, 12
 LEARNING = [

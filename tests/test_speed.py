@@ -7,7 +7,6 @@ from refusals import refusal
 from pta.door.images import decode_image
 from pta.evaluation.result_store import ResultStore
 from pta.evaluation.stream import Stream
-from pta.inference.reading import Views
 from pta.reproduction import speed
 from pta.reproduction.cell import CANNOT
 from pta.reproduction.declaration import parse_experiment
@@ -17,6 +16,7 @@ from pta.reproduction.measure import measure
 from pta.reproduction.plan import place
 from pta.reproduction.profile import Profile
 from pta.reproduction.speed import Contender, measure_speeds
+from pta.run.reading import Views
 
 MANY, FEW = "fashion/gaussian_noise/3/14", "fashion/gaussian_noise/3/4"
 TABLE = """

@@ -17,11 +17,11 @@ from pta.data.features import load_features
 from pta.door.claims import sole_writer
 from pta.door.files import load_tensors
 from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch
-from pta.inference.live_classifier import Classifier
 from pta.methods import Adapter, adapter_class, create_adapter, list_adapters, load_adapter
 from pta.methods.class_table import class_prototypes, class_table
 from pta.methods.growing import add_class, anchor_from
 from pta.methods.merging import merge
+from pta.run.classifier import Classifier
 
 NEWT = 2  # a class of the pets
 

@@ -35,9 +35,9 @@ from pta.engines.gpu import triton_prior, triton_touches, triton_whitened
 from pta.engines.gpu.triton import advance_on_gpu, works_on
 from pta.engines.gpu.triton_touches import find_touches_on_gpu, table_of
 from pta.engines.local_prior import LocalPrior
-from pta.inference.recordable import is_recordable
 from pta.methods import create_adapter
 from pta.reference.local_prior import local_prior_loop
+from pta.run.gpu.recordable import is_recordable
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = TOLERANCES[torch.float32]

@@ -14,11 +14,11 @@ from pta.data.features import load_features
 from pta.data.prompts import build_classifier, load_templates
 from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.evaluation.evaluate import evaluate
-from pta.inference.extract import extract
-from pta.inference.reading import Reading
 from pta.models import load_encoder
 from pta.models.clouds.k_means import k_means
 from pta.models.clouds.ulip import load_ulip
+from pta.run.extract import extract
+from pta.run.reading import Reading
 
 
 @pytest.fixture(scope="module")

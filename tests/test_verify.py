@@ -14,11 +14,11 @@ from pta.data.catalogue import find_entry
 from pta.data.features import load_features
 from pta.data.prompts import build_classifier, load_templates
 from pta.errors import InvalidParameter
-from pta.inference.verify import find_reference, verify
 from pta.models import EmbeddedEncoder, load_encoder
 from pta.reproduction.declaration import load_experiment
 from pta.reproduction.plan import place
 from pta.reproduction.profile import load_profile
+from pta.run.verify import find_reference, verify
 
 TEN = (
     *("oxford_flowers", "dtd", "oxford_pets", "stanford_cars", "ucf101"),
@@ -62,7 +62,7 @@ def test_the_published_values_of_ulip_are_those_of_the_paper_s_table():
 
 def test_clouds_are_measured_as_images_are(tmp_path, monkeypatch):
     clouds = replace(open_samples(write_clouds(tmp_path / "shapes.h5")), prompts="point_clouds")
-    monkeypatch.setattr("pta.inference.verify.open_samples", lambda dataset, root: clouds)
+    monkeypatch.setattr("pta.run.verify.open_samples", lambda dataset, root: clouds)
     encoder = load_encoder(f"ulip:{write_ulip(tmp_path, random_ulip())}")
     reference = find_reference(encoder.architecture, "clip")
     (found,) = verify(encoder, reference, tmp_path, tmp_path, ["modelnet_c/rotate/2"])

@@ -9,10 +9,10 @@ import torch
 import pta
 from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier
-from pta.inference import program, recording
-from pta.inference.recording import Recording
-from pta.inference.uploads import Uploads
 from pta.models import EmbeddedEncoder
+from pta.run.gpu import program, recording
+from pta.run.gpu.recording import Recording
+from pta.run.gpu.uploads import Uploads
 
 if torch.cuda.is_available():
     pytest.skip("has a GPU", allow_module_level=True)

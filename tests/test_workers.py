@@ -11,9 +11,9 @@ import pytest
 from processes import PATIENCE
 
 from pta.errors import InvalidParameter, UnreadableSample
-from pta.inference import workers
-from pta.inference.feed import prepare_in_batches
-from pta.inference.workers import Workers
+from pta.run.feed import workers
+from pta.run.feed.batches import prepare_in_batches
+from pta.run.feed.workers import Workers
 
 if sys.platform != "linux":
     pytest.skip("processes are used on Linux", allow_module_level=True)

@@ -11,14 +11,14 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Adapter": "pta.methods",
-    "Classifier": "pta.inference.live_classifier",
-    "PTAClassifier": "pta.inference.estimator",
+    "Classifier": "pta.run.classifier",
+    "PTAClassifier": "pta.run.estimator",
     "PtaError": "pta.errors",
     "Samples": "pta.core.samples",
     "Segment": "pta.engines.segments.segment",
     "ZeroShotClassifier": "pta.core.classifier",
     "check_adapter": "pta.methods.checks",
-    "compile": "pta.inference.program",
+    "compile": "pta.run.gpu.program",
     "compose": "pta.engines.segments.segment",
     "create_adapter": "pta.methods",
     "list_adapters": "pta.methods",
@@ -33,9 +33,6 @@ if TYPE_CHECKING:  # for type checkers and editors
     from pta.engines.segments.segment import Segment as Segment
     from pta.engines.segments.segment import compose as compose
     from pta.errors import PtaError as PtaError
-    from pta.inference.estimator import PTAClassifier as PTAClassifier
-    from pta.inference.live_classifier import Classifier as Classifier
-    from pta.inference.program import compile as compile
     from pta.methods import Adapter as Adapter
     from pta.methods import create_adapter as create_adapter
     from pta.methods import list_adapters as list_adapters
@@ -43,6 +40,9 @@ if TYPE_CHECKING:  # for type checkers and editors
     from pta.methods import register as register
     from pta.methods.checks import check_adapter as check_adapter
     from pta.methods.pta import PTA as PTA
+    from pta.run.classifier import Classifier as Classifier
+    from pta.run.estimator import PTAClassifier as PTAClassifier
+    from pta.run.gpu.program import compile as compile
 
 
 def __getattr__(name: str) -> Any:

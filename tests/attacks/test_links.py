@@ -16,7 +16,7 @@ from pta.door.files import write_atomically
 from pta.door.locks import claimed
 from pta.errors import PtaError
 from pta.evaluation.result_store import ResultStore, result_key
-from pta.inference.shards import discard_shards, open_shards
+from pta.run.shards import discard_shards, open_shards
 from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import check_folder
 from pta.serve.security import own_token

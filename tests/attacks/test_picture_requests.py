@@ -9,7 +9,7 @@ from PIL import Image
 from processes import PATIENCE
 from serving import same_bits, state_of
 
-from pta.inference.feed import default_workers
+from pta.run.feed.batches import default_workers
 from pta.serve.refusals import Refused
 from pta.serve.requests import Request
 from pta.serve.served import ServiceSettings

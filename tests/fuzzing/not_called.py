@@ -60,17 +60,17 @@ _REASONS = {
         "pta.door.images.bare pta.door.images.jpeg pta.door.images.reading:load_image pta.door.images.reading:open_counted "
         "pta.door.images.reading:open_image "
         "pta.door.images.reading:require_few_pixels pta.door.images.room:made_in_room pta.door.images.resize_weights "
-        "pta.data.views.augmix pta.data.views.crops pta.door.images.preprocessing:require_bytes pta.inference.recordable"
+        "pta.data.views.augmix pta.data.views.crops pta.door.images.preprocessing:require_bytes pta.run.gpu.recordable"
     ),
     "through predict_stream, extract and their commands": (
-        "pta.inference.extract:stored "
-        "pta.inference.encoding pta.inference.feed pta.inference.shards pta.inference.stream_progress "
-        "pta.inference.decoding pta.inference.stages pta.inference.encoder_program pta.inference.workers "
-        "pta.inference.live_classifier:Classifier.answers pta.inference.live_classifier:crops "
-        "pta.inference.live_classifier:require_probabilities "
-        "pta.inference.verify:matching_references pta.inference.verify:require_datasets "
-        "pta.inference.verify:verify pta.inference.rows:path_as_written pta.inference.rows:columns "
-        "pta.inference.extract:require_modality"
+        "pta.run.extract:stored "
+        "pta.run.encoding pta.run.feed.batches pta.run.shards pta.run.rows.stream_progress "
+        "pta.run.decoding pta.run.feed.stages pta.run.gpu.encoder_program pta.run.feed.workers "
+        "pta.run.classifier:Classifier.answers pta.run.classifier:crops "
+        "pta.run.classifier:require_probabilities "
+        "pta.run.verify:matching_references pta.run.verify:require_datasets "
+        "pta.run.verify:verify pta.run.rows.rows:path_as_written pta.run.rows.rows:columns "
+        "pta.run.extract:require_modality"
     ),
     "through dirichlet, poisoned and batches": (
         "pta.data.orders:require_gamma pta.data.orders:require_order pta.data.orders:require_size"

@@ -33,12 +33,12 @@ from pta.evaluation.record_files import read_contenders
 from pta.evaluation.result_store import ResultStore, result_key
 from pta.evaluation.stream import Stream
 from pta.evaluation.sweep import Grid, sweep, sweep_csv
-from pta.inference.answers import answers_from
-from pta.inference.predict import predict_stream
-from pta.inference.reading import Reading
-from pta.inference.rows import CsvRows, JsonLines
 from pta.methods import adapter_class, register, registry
 from pta.models import load_encoder
+from pta.run.answers import answers_from
+from pta.run.predict import predict_stream
+from pta.run.reading import Reading
+from pta.run.rows.rows import CsvRows, JsonLines
 
 _PICTURE = Image.fromarray(valid.PICTURE)
 

@@ -134,10 +134,10 @@ calls(
     **{"batch": 8, "weight": 8, "then": sequences.summarise},
 )
 calls(
-    "pta.inference.extract:extract",
+    "pta.run.extract:extract",
     *(Call(_OPEN, file("classes")), lambda scene: valid.encoder(), lambda scene: valid.live().classifier),
     lambda scene: scene.around(scene.folder / "out.safetensors"),
-    Call("pta.inference.reading:Reading", 2, 2, views=Call("pta.inference.reading:Views", 2, "crops")),
+    Call("pta.run.reading:Reading", 2, 2, views=Call("pta.run.reading:Views", 2, "crops")),
     **{"about": {"model": "x"}, "shard": 2, "replace": False, "on_error": "skip", "weight": 6},
 )
 calls(
@@ -154,13 +154,13 @@ calls("pta.reproduction.declaration:parse_experiment", "mine", valid.EXPERIMENT,
 _OPTIONS = {"templates": "clip", "descriptions": None, "method": "pta", "device": "cpu", "dtype": "float32"}
 _OPTIONS |= {"cache": None, "views": 4, "expected": 10, "reject_below": 0.5}
 calls("pta:Classifier", lambda scene: valid.encoder(), list(valid.CLOTHES), **_OPTIONS, weight=16)
-calls("pta.inference.extract:require_feature_file", lambda scene: scene.around(scene.folder / "x.safetensors"))
+calls("pta.run.extract:require_feature_file", lambda scene: scene.around(scene.folder / "x.safetensors"))
 calls("pta.data.open_source:open_source", "fashion/blur/2/5", root=None, class_names=_FASHION, weight=1)
 calls("pta.data.open_source:open_fashion", "fashion/blur/2/5", _FASHION, weight=1)
 calls("pta.data.point_shapes:open_point_shapes", "point_shapes/furniture/jitter/2/5", None, weight=1)
 calls("pta.data.point_shapes:load_shapes", "furniture", weight=1)
 calls("pta.data.sources:open_places", lambda scene: scene.around([str(scene.file("classes"))]), frames=False)
-calls("pta.inference.verify:find_reference", "ViT-B/16", "clip", then=lambda found: found.choose(["dtd"]))
+calls("pta.run.verify:find_reference", "ViT-B/16", "clip", then=lambda found: found.choose(["dtd"]))
 calls("pta.demo:run_demo", "blur", 2, 1, limit=5, weight=1)
 calls("pta.demo:run_cloud_demo", "furniture", "jitter", 2, 1, limit=5, weight=1)
 # the command: its weight, its arguments, and what it reads from standard input

@@ -21,11 +21,11 @@ from pta.data.sample_set import SampleSet
 from pta.data.views import Mode
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter
-from pta.inference.decoding import require_decoder
-from pta.inference.extract import Extraction, require_feature_file, require_modality
-from pta.inference.extract import extract as extract_features
-from pta.inference.reading import Reading, Views
 from pta.models import DEFAULT_MODEL, find_device
+from pta.run.decoding import require_decoder
+from pta.run.extract import Extraction, require_feature_file, require_modality
+from pta.run.extract import extract as extract_features
+from pta.run.reading import Reading, Views
 
 
 def extract(

@@ -29,10 +29,10 @@ from pta.door.claims import sole_writer, sole_writers
 from pta.door.files import write_atomically
 from pta.door.folders import make_folder
 from pta.errors import InvalidParameter
-from pta.inference.encoding import OnError
-from pta.inference.reading import Reading, Views
 from pta.methods import Adapter, create_adapter, load_adapter, needs_model
 from pta.methods.state_file import require_saved_for
+from pta.run.encoding import OnError
+from pta.run.reading import Reading, Views
 
 _SHOWN = 20  # samples that could not be read
 _FILE_ENDINGS = (".csv", ".json", ".jsonl", ".npz", ".parquet", ".safetensors", ".tsv", ".txt")

@@ -15,10 +15,10 @@ from pta.data.features import FeatureFile, load_features
 from pta.door.images.batch_decoder import DECODE_MEMORY
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
 from pta.evaluation.stream import KINDS
-from pta.inference import encoding
-from pta.inference import reading as reading_samples
-from pta.inference.encoder_program import COMPILED_FROM
 from pta.models import Encoder, find_device
+from pta.run import encoding
+from pta.run import reading as reading_samples
+from pta.run.gpu.encoder_program import COMPILED_FROM
 
 MODEL_VARIABLE = "PTA_MODEL"  # the default of --model
 Model = Annotated[

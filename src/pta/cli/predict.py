@@ -22,14 +22,14 @@ from pta.data.sources import open_places
 from pta.door.claims import sole_writers
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.inference.decoding import Decoding, open_decoding, require_decoder
-from pta.inference.live_classifier import Classifier, crops, require_probabilities
-from pta.inference.predict import Tally, predict_stream
-from pta.inference.reading import Reading
-from pta.inference.saved_stream import SavedStream
 from pta.methods import adapter_class
 from pta.methods.state_file import require_saved_for
 from pta.models import DEFAULT_MODEL, find_device
+from pta.run.classifier import Classifier, crops, require_probabilities
+from pta.run.decoding import Decoding, open_decoding, require_decoder
+from pta.run.predict import Tally, predict_stream
+from pta.run.reading import Reading
+from pta.run.rows.saved_stream import SavedStream
 
 _ENDING = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")]
 

@@ -17,7 +17,6 @@ from pta.core.modality import IMAGES
 from pta.door.folders import make_folder
 from pta.errors import InvalidParameter
 from pta.evaluation.result_store import ResultStore
-from pta.inference.decoding import require_decoder
 from pta.models import DEFAULT_MODEL, find_device
 from pta.reproduction.data_files import to_json
 from pta.reproduction.declaration import load_experiments
@@ -27,6 +26,7 @@ from pta.reproduction.profile import profile_with
 from pta.reproduction.reproduce import list_experiments
 from pta.reproduction.reproduce import reproduce as reproduce_plans
 from pta.reproduction.table_files import write_results
+from pta.run.decoding import require_decoder
 
 
 def reproduce(

@@ -9,9 +9,9 @@ from pta.cli.messages import say
 from pta.cli.output import STDOUT
 from pta.data.sample_set import SampleReference
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
-from pta.inference.row_file import RowMark
-from pta.inference.rows import path_as_written
-from pta.inference.stream_progress import Progress, StreamRecord, read_record, skip_taken
+from pta.run.rows.row_file import RowMark
+from pta.run.rows.rows import path_as_written
+from pta.run.rows.stream_progress import Progress, StreamRecord, read_record, skip_taken
 
 
 @dataclass(frozen=True)

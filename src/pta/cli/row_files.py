@@ -9,10 +9,10 @@ from pathlib import Path
 from pta.cli.messages import writing_stdout
 from pta.cli.output import STDOUT
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.inference.answers import Answers
-from pta.inference.row_file import RowFile, RowMark
-from pta.inference.row_thread import RowSink, RowThread
-from pta.inference.rows import CsvRows, JsonLines, columns
+from pta.run.answers import Answers
+from pta.run.rows.row_file import RowFile, RowMark
+from pta.run.rows.row_thread import RowSink, RowThread
+from pta.run.rows.rows import CsvRows, JsonLines, columns
 
 _REJECTS = ('"rejected": true}', '"rejected": false}')  # how a row ends
 

@@ -13,11 +13,11 @@ from pta.cli.output import plain, progress, require_folder_place, require_place,
 from pta.door.folders import make_folder
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter
-from pta.inference.decoding import require_decoder
-from pta.inference.reading import Reading
-from pta.inference.verify import NOTHING_MEASURED, Verdict, find_reference, matching_references, require_datasets
-from pta.inference.verify import verify as verify_model
 from pta.models import find_device
+from pta.run.decoding import require_decoder
+from pta.run.reading import Reading
+from pta.run.verify import NOTHING_MEASURED, Verdict, find_reference, matching_references, require_datasets
+from pta.run.verify import verify as verify_model
 
 
 def verify(

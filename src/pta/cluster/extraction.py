@@ -12,9 +12,9 @@ from pta.cluster.run_folder import RunFolder
 from pta.cluster.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.errors import UnreadableSample
-from pta.inference.encoding import OnError, unless_skipped
-from pta.inference.reading import Reading
 from pta.models import Encoder
+from pta.run.encoding import OnError, unless_skipped
+from pta.run.reading import Reading
 
 KIND = "feature blocks"
 

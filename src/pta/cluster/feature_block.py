@@ -19,11 +19,11 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
 from pta.door.files import packed_in_order
 from pta.errors import StateMismatch, UnreadableFile, naming
-from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram
-from pta.inference.encoding import OnError, encode_files
-from pta.inference.extract import stored
-from pta.inference.reading import Reading
 from pta.models import load_encoder
+from pta.run.encoding import OnError, encode_files
+from pta.run.extract import stored
+from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram
+from pta.run.reading import Reading
 
 
 def block_name(rows: range, ending: str = "safetensors") -> str:

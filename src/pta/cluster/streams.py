@@ -10,10 +10,10 @@ from pta.cluster.label_block import Failed, Labelled, Said, labelled, write_labe
 from pta.cluster.listing import Rows, read_rows
 from pta.cluster.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
-from pta.inference.answers import answers_from
-from pta.inference.encoding import OnError, encode_files, samples_of
-from pta.inference.reading import Reading
 from pta.methods import create_adapter, needs_model
+from pta.run.answers import answers_from
+from pta.run.encoding import OnError, encode_files, samples_of
+from pta.run.reading import Reading
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from pta.data.sample_set import SampleSet
 from pta.data.views import Mode, confident_mean
 from pta.door.folders import make_folder
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
-from pta.inference.encoding import OnError
-from pta.inference.extract import extract
-from pta.inference.reading import Decode, Reading, Views
 from pta.models import Encoder, find_device, load_encoder
 from pta.reproduction.profile import kind_of
+from pta.run.encoding import OnError
+from pta.run.extract import extract
+from pta.run.reading import Decode, Reading, Views
 
 VIEWS = 64  # of an image, as in the paper
 _STORED = {"raw": "pixels", "generated": "generated pictures"}  # what a file calls them, if not as methods do

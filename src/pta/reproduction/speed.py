@@ -24,9 +24,9 @@ from pta.data.sample_set import SampleSet
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.evaluation.record import Record
 from pta.evaluation.stream import Stream
-from pta.inference.reading import Views
 from pta.methods import adapter_class, create_adapter
 from pta.models import Encoder
+from pta.run.reading import Views
 
 ROUNDS, TIMED = 5, 100  # images in all rounds together
 _BATCH = 256

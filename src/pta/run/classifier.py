@@ -14,13 +14,13 @@ from pta.data.prompts import build_classifier, default_cache, load_templates
 from pta.door.files import as_path
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, nearest, shown
-from pta.inference.answers import Answer, Answers, answers_from
-from pta.inference.decoding import Decoding, open_decoding
-from pta.inference.encoder_program import EncoderProgram
-from pta.inference.encoding import encode_prepared, samples_of
-from pta.inference.reading import Decode, Reading, Views
 from pta.methods import Adapter, create_adapter, load_adapter
 from pta.models import Encoder, load_encoder
+from pta.run.answers import Answer, Answers, answers_from
+from pta.run.decoding import Decoding, open_decoding
+from pta.run.encoding import encode_prepared, samples_of
+from pta.run.gpu.encoder_program import EncoderProgram
+from pta.run.reading import Decode, Reading, Views
 
 MOST_ANSWERS = 2**20
 

@@ -51,7 +51,7 @@ class Reading:
     """How samples are read."""
 
     batch: int = 64  # samples, or views, encoded at once
-    workers: int | None = None  # threads that prepare them; see `pta.inference.feed.default_workers`
+    workers: int | None = None  # threads that prepare them; see `pta.run.feed.batches.default_workers`
     fast_decode: bool = False  # large JPEG files at a fraction of their size (`pta.models.image_encoder.FAST_MARGIN`)
     views: Views | None = None  # augmented views of every sample, instead of the sample alone
     raw: bool = False  # give out raw samples beside the features, for methods that look inside a tower
@@ -61,7 +61,7 @@ class Reading:
     decode: Decode = "auto"  # what decodes images: Pillow, or a GPU where there is one with a decoder
     decode_memory: int = DECODE_MEMORY  # bytes of decoded pixels on the GPU at once
     processes: bool = False  # the workers are processes, not threads; only for images
-    compiled: bool = True  # compile the model on a GPU; see `pta.inference.encoder_program`
+    compiled: bool = True  # compile the model on a GPU; see `pta.run.gpu.encoder_program`
 
     def __post_init__(self) -> None:
         require_count("batch", self.batch, 1, _LARGEST_BATCH)

@@ -26,12 +26,12 @@ from pta.data.sample_set import SampleSet
 from pta.door.claims import sole_writer
 from pta.door.files import as_path, join_tensors, require_writable
 from pta.errors import InvalidParameter, StateMismatch, UnreadableFile, UnreadableSample
-from pta.inference.decoding import PILLOW, Decoding, open_decoding
-from pta.inference.encoder_program import COMPILED_FROM, EncoderProgram, can_be_compiled
-from pta.inference.encoding import OnError, encode_files, unless_skipped
-from pta.inference.reading import Reading
-from pta.inference.shards import Shards, discard_shards, open_shards
 from pta.models import Encoder
+from pta.run.decoding import PILLOW, Decoding, open_decoding
+from pta.run.encoding import OnError, encode_files, unless_skipped
+from pta.run.gpu.encoder_program import COMPILED_FROM, EncoderProgram, can_be_compiled
+from pta.run.reading import Reading
+from pta.run.shards import Shards, discard_shards, open_shards
 
 _MEANS = ("decoder", "compiled")  # inputs that the user can change with an option
 _IN_HALF = ("views", "patches", "generated")  # of which only directions count

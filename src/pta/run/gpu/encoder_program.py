@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from pta.errors import InvalidParameter, first_line
-from pta.inference.recording import Recording
-from pta.inference.uploads import Uploads
 from pta.models import Encoder, ImageEncoder
+from pta.run.gpu.recording import Recording
+from pta.run.gpu.uploads import Uploads
 
 COMPILED_FROM = 2_000
 """A model is compiled for at least this many samples."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, TextIO
 
 from pta.door.safe_text import csv_cell, to_json
-from pta.inference.answers import Answers
+from pta.run.answers import Answers
 
 _COLUMNS = ("path", "label", "probability", "zero_shot_label", "zero_shot_probability", "entropy")
 _JSON_ROW = "{" + ", ".join(f'"{name}": %s' for name in _COLUMNS) + "%s}\n"

@@ -13,9 +13,9 @@ from pta.data.open import open_samples
 from pta.data.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.door.files import packaged_json
 from pta.errors import InvalidParameter, PtaError, nearest
-from pta.inference.extract import extract
-from pta.inference.reading import Reading
 from pta.models import Encoder
+from pta.run.extract import extract
+from pta.run.reading import Reading
 
 NOTHING_MEASURED = "no dataset could be measured in {}; check them with pta datasets check"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pta.errors import PtaError
-from pta.inference.answers import Answers
-from pta.inference.row_file import RowMark
+from pta.run.answers import Answers
+from pta.run.rows.row_file import RowMark
 
 _BATCHES_AHEAD = 2  # a state keeps their rows if the disk is full
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pta.errors import UnreadableFile, reason
-from pta.inference.answers import Answers
-from pta.inference.rows import CsvRows, JsonLines
+from pta.run.answers import Answers
+from pta.run.rows.rows import CsvRows, JsonLines
 
 _TAIL = 4096  # bytes before a mark that are compared
 

@@ -34,7 +34,7 @@ _NICENESS = 19
 _SHARED = 2**32  # bytes of memory in which results lie; what was never used is not taken from the system
 _SLOTS = 256  # pieces of it, one for each call of which the results are still in use
 # Imported once, by a server from which all processes of this one and of later workers are forked.
-_PRELOADED = ["pta.inference.encoding"]
+_PRELOADED = ["pta.run.encoding"]
 _ENDED = "a worker process has died, perhaps out of memory"
 _THREADS = 4  # that work until processes have started
 # Left to the process that the user has started; a terminal and a service manager send them to all.

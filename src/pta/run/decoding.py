@@ -19,11 +19,11 @@ from pta.door.images.decoders import available_decoder
 from pta.door.images.ragged import resize_ragged
 from pta.door.limits import Limits
 from pta.errors import InvalidParameter, PtaError, naming
-from pta.inference.encoder_program import ON_DEVICE
-from pta.inference.reading import Decode, Reading
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import Prepare, Raw, content_of
 from pta.models.image_encoder import PicturePreparer
+from pta.run.gpu.encoder_program import ON_DEVICE
+from pta.run.reading import Decode, Reading
 
 PILLOW = "pillow"
 _MOST_HANDED_ON = 2**20  # pixels

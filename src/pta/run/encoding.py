@@ -16,14 +16,14 @@ from pta.data.sample_set import SampleReference
 from pta.door.images.baseline import BaselineJpeg
 from pta.door.images.batch_decoder import Prepared as Picture
 from pta.errors import InvalidSamples, PtaError, UnreadableSample, naming
-from pta.inference.decoding import PILLOW, Decoding, open_decoding
-from pta.inference.downloads import Download
-from pta.inference.encoder_program import EncoderProgram
-from pta.inference.feed import Prepared, default_workers, prepare_in_batches
-from pta.inference.reading import Reading
-from pta.inference.stages import in_stages
 from pta.models import Encoder, ImageEncoder
 from pta.models.encoder import Prepare, Raw, by_shape
+from pta.run.decoding import PILLOW, Decoding, open_decoding
+from pta.run.feed.batches import Prepared, default_workers, prepare_in_batches
+from pta.run.feed.stages import in_stages
+from pta.run.gpu.downloads import Download
+from pta.run.gpu.encoder_program import EncoderProgram
+from pta.run.reading import Reading
 
 OnError = Literal["stop", "skip"]
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from pta.errors import PtaError
-from pta.inference.workers import Workers
+from pta.run.feed.workers import Workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

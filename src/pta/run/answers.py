@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pta.engines.zero_shot import entropy_of
-from pta.inference.downloads import Download
+from pta.run.gpu.downloads import Download
 
 
 @dataclass(frozen=True)

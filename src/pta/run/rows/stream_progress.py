@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from pta.data.sample_set import SampleReference
 from pta.errors import StateMismatch
-from pta.inference.decoding import PILLOW
-from pta.inference.row_file import RowMark
 from pta.methods.state_file import read_stream
+from pta.run.decoding import PILLOW
+from pta.run.rows.row_file import RowMark
 
 _AND = " and "
 Reference = TypeVar("Reference", bound=SampleReference)

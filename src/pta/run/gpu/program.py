@@ -2,7 +2,7 @@
 
 For pixels that are ready, whatever they come from. Batches have one size, so that all the work of one, from bytes to
 labels, is a single CUDA graph, in which the host has no part. A method whose step cannot be recorded
-(`pta.inference.recordable`) takes it outside of the graph.
+(`pta.run.gpu.recordable`) takes it outside of the graph.
 """
 
 import warnings
@@ -21,12 +21,12 @@ from pta.core.samples import Samples
 from pta.door.images import DevicePreprocessing
 from pta.door.images.preprocessing import require_bytes
 from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
-from pta.inference.downloads import Download
-from pta.inference.recordable import is_recordable
-from pta.inference.recording import Recording
-from pta.inference.uploads import Uploads
 from pta.methods.adapter import Adapter
 from pta.models import ImageEncoder
+from pta.run.gpu.downloads import Download
+from pta.run.gpu.recordable import is_recordable
+from pta.run.gpu.recording import Recording
+from pta.run.gpu.uploads import Uploads
 
 Pixels = Tensor | npt.NDArray[np.uint8]
 

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Self
 
 from pta.errors import PtaError, UnreadableFile
-from pta.inference.live_classifier import Classifier
-from pta.inference.predict import Predicted
-from pta.inference.row_thread import RowSink
-from pta.inference.stream_progress import Progress
+from pta.run.classifier import Classifier
+from pta.run.predict import Predicted
+from pta.run.rows.row_thread import RowSink
+from pta.run.rows.stream_progress import Progress
 
 _TIMES_AS_LONG = 20  # as a save took, the next one waits at least
 

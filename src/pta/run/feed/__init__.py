@@ -1,0 +1,1 @@
+"""Decoding in parallel with encoding."""

@@ -1,0 +1,1 @@
+"""Recorded programs, and copies to and from a GPU."""

@@ -1,0 +1,1 @@
+"""Answers as rows, and a stream that can be resumed."""
