@@ -25,7 +25,7 @@ from torch import Tensor
 
 from pta import PTA
 from pta.cluster import Block, boundary, cut, mismatches, replay_block, run_blocks, scan, start_of, summarise_block
-from pta.cluster.replay import at_state
+from pta.cluster.blocks.replay import at_state
 from pta.core.samples import Samples
 from pta.engines.pta.rule import Rule
 from pta.evaluation.machine import hardware

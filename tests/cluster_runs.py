@@ -2,12 +2,12 @@
 
 from PIL import Image
 
-from pta.cluster.extraction import Extraction, extract_blocks
-from pta.cluster.listing import number_samples
-from pta.cluster.pool import ThisProcess
-from pta.cluster.prediction import FeatureFolder, predict_blocks
-from pta.cluster.sources import list_samples
-from pta.cluster.storage import Folder
+from pta.cluster.ray.extraction import Extraction, extract_blocks
+from pta.cluster.ray.listing import number_samples
+from pta.cluster.ray.pool import ThisProcess
+from pta.cluster.ray.prediction import FeatureFolder, predict_blocks
+from pta.cluster.ray.sources import list_samples
+from pta.cluster.ray.storage import Folder
 from pta.core.modality import IMAGES
 from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier, load_templates

@@ -19,7 +19,6 @@ from pta.cluster import (
     boundary,
     contraction,
     cut,
-    driver,
     error_bounds,
     mismatches,
     repair_block,
@@ -29,7 +28,8 @@ from pta.cluster import (
     start_of,
     summarise_block,
 )
-from pta.cluster.replay import at_state
+from pta.cluster.blocks import driver
+from pta.cluster.blocks.replay import at_state
 from pta.data.features import load_features
 from pta.engines import Touches
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, StateMismatch

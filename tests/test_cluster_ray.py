@@ -22,10 +22,10 @@ from effort import repeated
 from processes import wait_until
 
 from pta.cli import on_cluster
-from pta.cluster.pool import ThisProcess
-from pta.cluster.prediction import predict_streams
-from pta.cluster.ray_pool import RayPool, connected
-from pta.cluster.storage import Folder
+from pta.cluster.ray.pool import ThisProcess
+from pta.cluster.ray.prediction import predict_streams
+from pta.cluster.ray.ray_pool import RayPool, connected
+from pta.cluster.ray.storage import Folder
 from pta.errors import ClusterFailed, InvalidParameter, UnreadableSample
 
 COUNT = 90
@@ -187,7 +187,7 @@ def test_fewer_workers_than_asked_for_are_enough(ray, pictures, plain, tmp_path)
 
 @pytest.mark.extensive
 def test_a_block_that_kills_every_worker_is_named(ray, monkeypatch):
-    monkeypatch.setattr("pta.cluster.ray_pool._ATTEMPTS", 1)
+    monkeypatch.setattr("pta.cluster.ray.ray_pool._ATTEMPTS", 1)
 
     class Fatal:
         def __call__(self, shared):

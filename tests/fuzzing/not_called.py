@@ -28,13 +28,13 @@ _REASONS = {
         "pta.methods.state_bounds"
     ),
     "through run_blocks": (
-        "pta.cluster.bound pta.cluster.driver pta.cluster.repair pta.cluster.replay pta.cluster.scanning "
-        "pta.cluster.block:require_whole_stream pta.cluster:Group"
+        "pta.cluster.blocks.bound pta.cluster.blocks.driver pta.cluster.blocks.repair pta.cluster.blocks.replay pta.cluster.blocks.scanning "
+        "pta.cluster.blocks.block:require_whole_stream pta.cluster:Group"
     ),
     "tested with a real Ray and with damaged blocks, sources and folders (test_cluster_ray, test_cluster_files)": (
-        "pta.cluster.before_file pta.cluster.extraction pta.cluster.feature_block pta.cluster.label_block "
-        "pta.cluster.listing pta.cluster.passes pta.cluster.pool pta.cluster.prediction pta.cluster.ray_pool "
-        "pta.cluster.run_folder pta.cluster.sources pta.cluster.storage pta.cluster.streams pta.data.feature_blocks"
+        "pta.cluster.blocks.before_file pta.cluster.ray.extraction pta.cluster.ray.feature_block pta.cluster.ray.label_block "
+        "pta.cluster.ray.listing pta.cluster.ray.passes pta.cluster.ray.pool pta.cluster.ray.prediction pta.cluster.ray.ray_pool "
+        "pta.cluster.ray.run_folder pta.cluster.ray.sources pta.cluster.ray.storage pta.cluster.ray.streams pta.data.feature_blocks"
     ),
     "through summarise, apply and compose": "pta:Segment.of pta:Segment.require_for pta:Segment.parts",
     "through open_samples and find_samples": (

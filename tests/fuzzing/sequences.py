@@ -23,7 +23,7 @@ from pta.cluster import (
     start_of,
     summarise_block,
 )
-from pta.cluster.summary import Summary as BlockSummary
+from pta.cluster.blocks.summary import Summary as BlockSummary
 from pta.data.sources import find_samples
 from pta.door.images import CLIP_PREPROCESSING
 from pta.evaluation.compare import Resampling, compare

@@ -14,16 +14,16 @@ from pta.cli.class_list import read_classes
 from pta.cli.messages import say
 from pta.cli.output import progress, require_folder_place, write_json
 from pta.cli.resuming import require_no_parameters
-from pta.cluster.extraction import Extraction, extract_blocks
-from pta.cluster.label_block import Failed
-from pta.cluster.listing import Listing, number_samples
-from pta.cluster.pool import Phases, Told
-from pta.cluster.prediction import STATE, FeatureFolder, predict_blocks, predict_streams
-from pta.cluster.ray_pool import RayPool, connected
-from pta.cluster.run_folder import ABOUT
-from pta.cluster.scanning import require_summable
-from pta.cluster.sources import list_samples
-from pta.cluster.storage import Folder, is_remote
+from pta.cluster.blocks.scanning import require_summable
+from pta.cluster.ray.extraction import Extraction, extract_blocks
+from pta.cluster.ray.label_block import Failed
+from pta.cluster.ray.listing import Listing, number_samples
+from pta.cluster.ray.pool import Phases, Told
+from pta.cluster.ray.prediction import STATE, FeatureFolder, predict_blocks, predict_streams
+from pta.cluster.ray.ray_pool import RayPool, connected
+from pta.cluster.ray.run_folder import ABOUT
+from pta.cluster.ray.sources import list_samples
+from pta.cluster.ray.storage import Folder, is_remote
 from pta.core.classifier import ZeroShotClassifier
 from pta.door.claims import sole_writer, sole_writers
 from pta.door.files import write_atomically

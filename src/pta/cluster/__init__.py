@@ -1,12 +1,21 @@
 """One stream on many machines: cut into blocks by sample number, computed in parallel, equal to a single process."""
 
-from pta.cluster.block import USUAL_SIZE, Block, cut, require_whole_stream
-from pta.cluster.bound import contraction, error_bounds
-from pta.cluster.driver import Run, end_state, run_blocks, scan_in_groups
-from pta.cluster.repair import EPSILON, Repaired, mismatches, repair_block
-from pta.cluster.replay import Answers, replay_block
-from pta.cluster.scanning import GROUP, Before, across, boundary, require_summable, scan, start_of, summarise_block
-from pta.cluster.summary import Group, State, Summary
+from pta.cluster.blocks.block import USUAL_SIZE, Block, cut, require_whole_stream
+from pta.cluster.blocks.bound import contraction, error_bounds
+from pta.cluster.blocks.driver import Run, end_state, run_blocks, scan_in_groups
+from pta.cluster.blocks.repair import EPSILON, Repaired, mismatches, repair_block
+from pta.cluster.blocks.replay import Answers, replay_block
+from pta.cluster.blocks.scanning import (
+    GROUP,
+    Before,
+    across,
+    boundary,
+    require_summable,
+    scan,
+    start_of,
+    summarise_block,
+)
+from pta.cluster.blocks.summary import Group, State, Summary
 
 __all__ = [
     "EPSILON",

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from pta.cluster.prototype_blocks import Knowledge
-from pta.cluster.scanning import Before
-from pta.cluster.sum_blocks import Totals
+from pta.cluster.blocks.prototype_blocks import Knowledge
+from pta.cluster.blocks.scanning import Before
+from pta.cluster.blocks.sum_blocks import Totals
 from pta.door.files import pack_tensors, unpack_tensors
 from pta.methods.wpta import Sums
 

@@ -5,12 +5,21 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from pta.cluster.block import Block, require_whole_stream
-from pta.cluster.prototype_blocks import Knowledge
-from pta.cluster.repair import EPSILON, mismatches, repair_block
-from pta.cluster.replay import Answers, replay_block
-from pta.cluster.scanning import GROUP, Before, across, boundary, require_summable, scan, start_of, summarise_block
-from pta.cluster.summary import State, Summary
+from pta.cluster.blocks.block import Block, require_whole_stream
+from pta.cluster.blocks.prototype_blocks import Knowledge
+from pta.cluster.blocks.repair import EPSILON, mismatches, repair_block
+from pta.cluster.blocks.replay import Answers, replay_block
+from pta.cluster.blocks.scanning import (
+    GROUP,
+    Before,
+    across,
+    boundary,
+    require_summable,
+    scan,
+    start_of,
+    summarise_block,
+)
+from pta.cluster.blocks.summary import State, Summary
 from pta.errors import InvalidSamples
 from pta.methods.adapter import Adapter
 

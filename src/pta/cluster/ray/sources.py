@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pta.cluster.storage import filesystem, is_remote
+from pta.cluster.ray.storage import filesystem, is_remote
 from pta.core.modality import Modality
 from pta.data.trees import is_inside, sample_files
 from pta.data.webdataset import expand_range, is_shards, labels_and_samples, members

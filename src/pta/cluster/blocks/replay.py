@@ -6,9 +6,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pta.cluster.block import Block
-from pta.cluster.prototype_blocks import AT_ONCE
-from pta.cluster.summary import State, Summary
+from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.prototype_blocks import AT_ONCE
+from pta.cluster.blocks.summary import State, Summary
 from pta.core.samples import Samples
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter

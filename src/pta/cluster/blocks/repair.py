@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.cluster.block import Block
-from pta.cluster.summary import State, Summary
+from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.summary import State, Summary
 from pta.core.plain import plain_number
 from pta.core.samples import Samples
 from pta.engines import advance

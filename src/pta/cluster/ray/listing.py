@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pta.cluster.sources import is_sample_column
-from pta.cluster.storage import Folder, filesystem, is_remote
+from pta.cluster.ray.sources import is_sample_column
+from pta.cluster.ray.storage import Folder, filesystem, is_remote
 from pta.data.class_index import ClassIndex, whole_number
 from pta.data.sample_set import SampleFile, SampleReference, TarMember
 from pta.door.files import require_short

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from pta.cluster.block import Block
-from pta.cluster.label_block import Failed
-from pta.cluster.listing import read_rows
-from pta.cluster.storage import Folder
+from pta.cluster.blocks.block import Block
+from pta.cluster.ray.label_block import Failed
+from pta.cluster.ray.listing import read_rows
+from pta.cluster.ray.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.data.features import STORED_AS
 from pta.door.files import packed_in_order

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from pta.cluster.block import Block
-from pta.cluster.prototype_blocks import Knowledge, PrototypeBlocks
-from pta.cluster.sum_blocks import SumBlocks, Totals
-from pta.cluster.summary import Group, Part, State, Summary
+from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.prototype_blocks import Knowledge, PrototypeBlocks
+from pta.cluster.blocks.sum_blocks import SumBlocks, Totals
+from pta.cluster.blocks.summary import Group, Part, State, Summary
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA

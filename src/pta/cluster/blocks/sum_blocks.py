@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pta.cluster.block import Block
-from pta.cluster.summary import Group, Part, State, Summary
+from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.summary import Group, Part, State, Summary
 from pta.core.samples import Samples
 from pta.methods.wpta import WPTA, Sums
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pta.cluster.driver import remark_on_rounds
-from pta.cluster.extraction import KIND as FEATURE_BLOCKS
-from pta.cluster.extraction import Extraction
-from pta.cluster.feature_block import block_name
-from pta.cluster.label_block import Failed, Labelled, labelled
-from pta.cluster.passes import Passes, run_passes
-from pta.cluster.pool import Phases, Pool
-from pta.cluster.replay import at_state
-from pta.cluster.run_folder import ABOUT, RunFolder, read_run, run_id
-from pta.cluster.scanning import require_summable
-from pta.cluster.storage import Folder
-from pta.cluster.streams import AnswerStreams, Streams
+from pta.cluster.blocks.driver import remark_on_rounds
+from pta.cluster.blocks.replay import at_state
+from pta.cluster.blocks.scanning import require_summable
+from pta.cluster.ray.extraction import KIND as FEATURE_BLOCKS
+from pta.cluster.ray.extraction import Extraction
+from pta.cluster.ray.feature_block import block_name
+from pta.cluster.ray.label_block import Failed, Labelled, labelled
+from pta.cluster.ray.passes import Passes, run_passes
+from pta.cluster.ray.pool import Phases, Pool
+from pta.cluster.ray.run_folder import ABOUT, RunFolder, read_run, run_id
+from pta.cluster.ray.storage import Folder
+from pta.cluster.ray.streams import AnswerStreams, Streams
 from pta.core.classifier import ZeroShotClassifier
 from pta.door.files import unpack_tensors
 from pta.errors import StateMismatch, UnreadableFile, naming

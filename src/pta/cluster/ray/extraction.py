@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pta.cluster.feature_block import EncodeBlock, EncodedBlock, Encoding, Model
-from pta.cluster.label_block import Failed
-from pta.cluster.listing import Listing
-from pta.cluster.pool import Pool, Told
-from pta.cluster.run_folder import RunFolder
-from pta.cluster.storage import Folder
+from pta.cluster.ray.feature_block import EncodeBlock, EncodedBlock, Encoding, Model
+from pta.cluster.ray.label_block import Failed
+from pta.cluster.ray.listing import Listing
+from pta.cluster.ray.pool import Pool, Told
+from pta.cluster.ray.run_folder import RunFolder
+from pta.cluster.ray.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.errors import UnreadableSample
 from pta.models import Encoder

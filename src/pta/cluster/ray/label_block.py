@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pta.cluster.storage import Folder
+from pta.cluster.ray.storage import Folder
 from pta.errors import PtaError
 
 _COLUMNS = (

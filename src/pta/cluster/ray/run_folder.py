@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pta.cluster.storage import Folder
+from pta.cluster.ray.storage import Folder
 from pta.errors import StateMismatch, UnreadableFile
 
 ABOUT = "about.json"

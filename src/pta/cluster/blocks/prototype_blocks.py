@@ -7,8 +7,8 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from pta.cluster.block import Block
-from pta.cluster.summary import Group, Part, State, Summary
+from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.summary import Group, Part, State, Summary
 from pta.core.samples import Samples
 from pta.engines import advance
 from pta.engines.pta.prototypes import Prototypes

@@ -12,16 +12,16 @@ from itertools import accumulate
 from safetensors.torch import load, save
 from torch import Tensor
 
-from pta.cluster.before_file import pack_before, unpack_before
-from pta.cluster.driver import end_state
-from pta.cluster.feature_block import FeatureBlock, block_name, read_block
-from pta.cluster.label_block import Labelled, Said, labelled, write_labels
-from pta.cluster.pool import Phases, Pool
-from pta.cluster.repair import mismatches, repair_block
-from pta.cluster.replay import Answers, replay_block
-from pta.cluster.scanning import GROUP, Before, across, boundary, scan, start_of, summarise_block
-from pta.cluster.storage import Folder
-from pta.cluster.summary import Group, State, Summary
+from pta.cluster.blocks.before_file import pack_before, unpack_before
+from pta.cluster.blocks.driver import end_state
+from pta.cluster.blocks.repair import mismatches, repair_block
+from pta.cluster.blocks.replay import Answers, replay_block
+from pta.cluster.blocks.scanning import GROUP, Before, across, boundary, scan, start_of, summarise_block
+from pta.cluster.blocks.summary import Group, State, Summary
+from pta.cluster.ray.feature_block import FeatureBlock, block_name, read_block
+from pta.cluster.ray.label_block import Labelled, Said, labelled, write_labels
+from pta.cluster.ray.pool import Phases, Pool
+from pta.cluster.ray.storage import Folder
 from pta.methods.adapter import Adapter
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pta.cluster.feature_block import Model, block_name
-from pta.cluster.label_block import Failed, Labelled, Said, labelled, write_labels
-from pta.cluster.listing import Rows, read_rows
-from pta.cluster.storage import Folder
+from pta.cluster.ray.feature_block import Model, block_name
+from pta.cluster.ray.label_block import Failed, Labelled, Said, labelled, write_labels
+from pta.cluster.ray.listing import Rows, read_rows
+from pta.cluster.ray.storage import Folder
 from pta.core.classifier import ZeroShotClassifier
 from pta.methods import create_adapter, needs_model
 from pta.run.answers import answers_from

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import pta
-from pta.cluster.pool import Result, Shared, Told
+from pta.cluster.ray.pool import Result, Shared, Told
 from pta.errors import ClusterFailed, InvalidParameter, StateMismatch, first_line
 from pta.evaluation.version import code_version
 

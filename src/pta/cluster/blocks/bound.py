@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pta.cluster.block import Block
-from pta.cluster.repair import EPSILON
-from pta.cluster.replay import at_state
-from pta.cluster.summary import State, Summary
+from pta.cluster.blocks.block import Block
+from pta.cluster.blocks.repair import EPSILON
+from pta.cluster.blocks.replay import at_state
+from pta.cluster.blocks.summary import State, Summary
 from pta.core.samples import Samples
 from pta.engines.pta.chunk import contraction_by_chunk
 from pta.methods.pta import PTA
