@@ -1,4 +1,4 @@
-"""PTA's recurrence: `advance` picks the fastest of engines with equal answers; on a GPU it is `pta.engines.gpu.triton`."""
+"""PTA's recurrence: `advance` picks the fastest of engines with equal answers; on a GPU `pta.engines.gpu.triton`."""
 
 from collections.abc import Callable
 from functools import cache

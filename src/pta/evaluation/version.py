@@ -38,8 +38,8 @@ def code_version(files: Iterable[Path]) -> str:
 
 
 def files_of(package: ModuleType) -> set[Path]:
-    """The files of a package."""
-    return {path for folder in package.__path__ for path in Path(folder).glob("*.py")}
+    """The files of a package and of those in it."""
+    return {path for folder in package.__path__ for path in Path(folder).rglob("*.py")}
 
 
 @cache

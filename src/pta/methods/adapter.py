@@ -1,7 +1,8 @@
 """Adapter: the interface of every method.
 
-A method declares its parameters (`pta.core.parameters`), each piece of its state (`add_state`) and what it needs (`needs`)
-once. Checking, saving, loading, resetting, copying, moving, pickling, counting bytes and comparing follow from that.
+A method declares its parameters (`pta.core.parameters`), each piece of its state (`add_state`) and what it needs
+(`needs`) once. Checking, saving, loading, resetting, copying, moving, pickling, counting bytes and comparing follow
+from that.
 """
 
 from abc import ABC, abstractmethod

@@ -20,8 +20,8 @@ The steps are those of the released program. Where it and the paper differ:
 * ε, η and ρ differ from one released configuration to the next (`pta.presets`). The defaults are those of the worked
   example, the most common ones: ε = 10⁻⁴, η = 0.3, ρ = 0.02. ImageNet has η = 0.2, ρ = 0.005.
 
-All that is learned is zero-shot, so a batch is exact: `pta.engines.gaussian.class_covariances`. Nearly every class has a share
-in nearly every sample, so samples that come one at a time cost passes over all C·d² numbers each.
+All that is learned is zero-shot, so a batch is exact: `pta.engines.gaussian.class_covariances`. Nearly every class has
+a share in nearly every sample, so samples that come one at a time cost passes over all C·d² numbers each.
 """
 
 from collections.abc import Iterator, Mapping

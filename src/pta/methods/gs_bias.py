@@ -19,8 +19,8 @@ For each sample with views f_1 … f_V, the plain image first, and patches g_1 �
        step, where history and bias are the same variable, and r_g later.
 5. Score: z of the plain image + r_g·b_g + (1−r_g)·h_g + r_s·b_s + (1−r_s)·h_s.
 
-The gradients are closed forms (`pta.engines.prompts.view_entropy`), and a batch is computed at once: a sample that has ended
-keeps its biases while others go on. What decides is float64: the views with their bias, and the scores of patches
+The gradients are closed forms (`pta.engines.prompts.view_entropy`), and a batch is computed at once: a sample that has
+ended keeps its biases while others go on. What decides is float64: the views with their bias, and the scores of patches
 (`pta.engines.prompts.patch_choice`). The released program computes in float16.
 The authors take 8 views and half of them, on ImageNet and its variants 64 and a tenth. α, β, K and `steps` are known
 for seven datasets (preset `paper`); the defaults elsewhere are our choice.

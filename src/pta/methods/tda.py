@@ -21,9 +21,9 @@ The authors choose α₊ and β₊ for each dataset on its test set; the default
 On the variants of ImageNet the released program takes means of views, which the paper does not mention.
 The paper's gain is over its own row for CLIP, which is below what the program gives without caches.
 
-What enters a cache depends on zero-shot quantities alone, so a batch is computed exactly (`pta.engines.caches.affinity`).
-Of q only m(q) is ever needed, and of that only the numbers of the few classes where it is 1: at most 33, as many as
-can have more than 0.03.
+What enters a cache depends on zero-shot quantities alone, so a batch is computed exactly
+(`pta.engines.caches.affinity`). Of q only m(q) is ever needed, and of that only the numbers of the few classes where
+it is 1: at most 33, as many as can have more than 0.03.
 """
 
 import math

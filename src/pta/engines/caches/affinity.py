@@ -1,7 +1,7 @@
 """Affinities of a batch to what is in a class-keyed cache, each sample at its own time, summed per class.
 
-What enters a cache is known for a whole batch before anything is scored (`pta.engines.caches.admission`). So the sums are
-matrix products with what was in the cache and with the batch itself, masked by the times at which an item is in it.
+What enters a cache is known for a whole batch before anything is scored (`pta.engines.caches.admission`). So the sums
+are matrix products with what was in the cache and with the batch itself, masked by the times at which an item is in it.
 """
 
 import torch
