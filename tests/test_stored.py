@@ -306,7 +306,8 @@ def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeyp
     monkeypatch.setattr(version, "engines", SimpleNamespace(__path__=[str(copied)]))
     version._version.cache_clear()
     assert method_version("pta") == before
-    (copied / "refresh.py").write_text((copied / "refresh.py").read_text() + "# changed\n")
+    changed = copied / "pta" / "refresh.py"
+    changed.write_text(changed.read_text() + "# changed\n")
     version._version.cache_clear()
     assert method_version("pta") != before
     version._version.cache_clear()

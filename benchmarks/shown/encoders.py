@@ -66,7 +66,7 @@ def speed() -> Table:
 
 
 def acceptance() -> Table:
-    text = (ROOT / "src" / "pta" / "data" / "acceptance.json").read_text(encoding="utf-8")
+    text = (ROOT / "src" / "pta" / "assets" / "acceptance.json").read_text(encoding="utf-8")
 
     def line(row: dict[str, dict[str, float]]) -> list[str]:
         accuracies = [row["accuracies"][name] for name in SETS.values()]
