@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import pta
 from pta.door.files import load_tensors, save_tensors
-from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods.checks import _Stream
 from pta.methods.toy_model import ToyModel
 
@@ -49,7 +49,7 @@ def assert_unchanged(adapter, before):
 
 
 def test_an_unknown_method_is_answered_with_the_nearest(classifier):
-    with pytest.raises(UnknownAdapter, match="did you mean 'clip'"):
+    with pytest.raises(InvalidParameter, match="did you mean 'clip'"):
         pta.create_adapter("clipp", classifier)
 
 
@@ -89,7 +89,7 @@ def rewrite(path, change_about=None, change_tensors=None):
         (StateMismatch, {"bias": None}, "another model or other templates"),
         (StateMismatch, {"method": "clip", "parameters": {}}, "clip keeps"),
         (StateMismatch, {"parameters": None}, "does not say"),
-        (UnknownAdapter, {"method": "future"}, "future"),
+        (InvalidParameter, {"method": "future"}, "future"),
         (StateMismatch, {"class_names": 7}, "other classes: it does not name them"),
         (InvalidParameter, {"parameters": {"model": None}}, "no parameter 'model'"),
         (InvalidParameter, {"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
@@ -246,7 +246,7 @@ def test_flags_of_other_bytes_than_0_and_1_are_1(classifier, saved):
 
 def test_a_description_that_is_too_deep_is_one_line(classifier, saved):
     save_file(load_file(saved), saved, metadata={"about": "[" * 10**5})
-    with pytest.raises(UnreadableFile, match="its description is no JSON"):
+    with pytest.raises(UnreadableFile, match="its description is not JSON"):
         pta.load_adapter(saved, classifier)
 
 

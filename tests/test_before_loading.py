@@ -135,7 +135,7 @@ REPRODUCE = "reproduce table1 --data ."
         ("demo --json none/x.json", "the folder none does not exist"),
         ("sweep --features labelled.npz --set pta.h=1,2 --results rows.csv", "cannot make the folder rows.csv"),
         # states
-        (f"{PREDICT} --state rows.csv", "not a readable state file"),
+        (f"{PREDICT} --state rows.csv", "cannot be read as a state file"),
         (f"{PREDICT} --state none/new.safetensors", "the folder none does not exist"),
         (f"{PREDICT} --state old.safetensors --method tda", "was learned by pta, not by tda"),
         (f"{PREDICT} --state old.safetensors --set pta.h=3", "has parameters of its own"),
@@ -147,7 +147,7 @@ REPRODUCE = "reproduce table1 --data ."
         (f"{CLUSTER} --state old.safetensors --classes other.txt", "other classes: "),
         ("state add-class old.safetensors bag --model hf:x", "there is a class 'bag' already"),
         ("state add-class none.safetensors hat --model hf:x", "no such state file"),
-        ("state add-class rows.csv hat --model hf:x", "not a readable state file"),
+        ("state add-class rows.csv hat --model hf:x", "cannot be read as a state file"),
         ("state show none.safetensors --model hf:x", "no such state file"),
         # the rest of each command
         (f"{PREDICT} --method mta --views 1", "2 to"),

@@ -130,7 +130,7 @@ def test_the_name_says_the_activation_where_the_file_cannot_and_overrides_its_js
 REFUSED = {
     "no such checkpoint": ("nothing.pt", lambda path: None),
     "is a folder": ("folder", lambda path: path.mkdir()),
-    "not a readable checkpoint": ("half.safetensors", lambda path: path.write_bytes(b"\x10" + bytes(30))),
+    "cannot be read as a checkpoint": ("half.safetensors", lambda path: path.write_bytes(b"\x10" + bytes(30))),
     r"is a pickle, as torch.save wrote before version 1\.6; save the model's state_dict\(\) as safetensors": (
         "old.pt",
         lambda path: torch.save(Trap(path.with_name("harm")), path, _use_new_zipfile_serialization=False),

@@ -14,7 +14,7 @@ import pytest
 from pta.door.claims import sole_writer
 from pta.door.files import write_atomically
 from pta.door.locks import claimed
-from pta.errors import FileInUse, PtaError
+from pta.errors import FileInUse, MachineFailure, PtaError
 
 HOLD = """
 import sys
@@ -89,7 +89,7 @@ def test_a_full_disk_is_one_clear_line_and_leaves_what_was_there(tmp_path, monke
         raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(PtaError, match=re.escape(f"cannot write {tmp_path}/file: no space left on device")):
+    with pytest.raises(MachineFailure, match=re.escape(f"cannot write {tmp_path}/file: no space left on device")):
         write_atomically(tmp_path / "file", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"

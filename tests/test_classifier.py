@@ -7,7 +7,7 @@ from odd_tensors import ODD_TENSORS
 from refusals import unless_refused
 
 from pta import ZeroShotClassifier
-from pta.errors import InvalidClassifier
+from pta.errors import InvalidParameter
 
 
 def test_logits_are_scaled_cosines_plus_bias():
@@ -31,7 +31,7 @@ def test_prompts_stay_with_the_classifier_and_are_no_part_of_what_it_is():
     known = ZeroShotClassifier(torch.eye(2), ["a", "b"], prompts=[["an a."], ["a b.", "the b."]])
     assert known.to(dtype=torch.float64).prompts == (("an a.",), ("a b.", "the b."))
     assert known.fingerprint == ZeroShotClassifier(torch.eye(2), ["a", "b"]).fingerprint
-    with pytest.raises(InvalidClassifier, match="2 anchors but prompts of 1 classes"):
+    with pytest.raises(InvalidParameter, match="2 anchors but prompts of 1 classes"):
         ZeroShotClassifier(torch.eye(2), ["a", "b"], prompts=[["an a."]])
 
 
@@ -64,14 +64,14 @@ NO_NAMES = (5, None, "ab", [1, 2], [None, "b"], [["a"], "b"], np.array([1, 2]), 
     ],
 )
 def test_what_makes_no_classifier_is_refused(arguments, complaint):
-    with pytest.raises(InvalidClassifier, match=complaint) as refused:
+    with pytest.raises(InvalidParameter, match=complaint) as refused:
         ZeroShotClassifier(*arguments)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("prompts", [5, "ab", ["an a.", "a b."], [[1], [2]], [None, None]], ids=str)
 def test_prompts_that_are_not_texts_of_each_class_are_refused(prompts):
-    with pytest.raises(InvalidClassifier, match="prompts"):
+    with pytest.raises(InvalidParameter, match="prompts"):
         ZeroShotClassifier(torch.eye(2), ["a", "b"], prompts=prompts)
 
 

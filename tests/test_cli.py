@@ -217,7 +217,7 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(pta, pets, arguments, compl
     assert complaint in done.stderr
 
 
-def test_anything_else_is_exit_code_1(commands, tmp_path):
+def test_a_defect_is_exit_code_1(commands, tmp_path):
     defect = "from pta.data import catalogue; catalogue.catalogue = None"
     commands.start("datasets", folder=tmp_path, first=defect, to_the_end=True)
     assert commands.wait() == 1
@@ -239,7 +239,7 @@ def test_a_process_that_needs_no_torch_loads_none(options, printed):
 def test_what_cannot_be_printed_is_one_line(commands, tmp_path, call):
     with Path("/dev/full").open("w") as full:
         commands.start(call, folder=tmp_path, stdout=full, to_the_end=True)
-    assert commands.wait() == 2
+    assert commands.wait() == 1
     said = commands.stderr.read()
     assert said.endswith("cannot be written: no space left on device\n")
     assert said.count("\n") == 1

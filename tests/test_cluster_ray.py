@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +27,7 @@ from pta.cluster.ray.pool import ThisProcess
 from pta.cluster.ray.prediction import predict_streams
 from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.storage import Folder
-from pta.errors import ClusterFailed, InvalidParameter, UnreadableSample
+from pta.errors import InvalidParameter, MachineFailure, UnreadableSample
 
 COUNT = 90
 BLOCKS = 6
@@ -193,7 +194,7 @@ def test_a_block_that_kills_every_worker_is_named(ray, monkeypatch):
         def __call__(self, shared):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with RayPool(ray, 1, cpus=0.25) as pool, pytest.raises(ClusterFailed, match="died"):
+    with RayPool(ray, 1, cpus=0.25) as pool, pytest.raises(MachineFailure, match="died"):
         pool.each([Fatal()], None)
 
 
@@ -206,8 +207,18 @@ def test_a_ray_without_tokens_is_not_used(monkeypatch):
 def test_where_no_ray_answers_one_line_says_what_to_start():
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
-    with pytest.raises(ClusterFailed, match=f"no Ray can be reached at {address}.*ray start --head"):
+    with pytest.raises(MachineFailure, match=f"no Ray can be reached at {address}.*ray start --head"):
         connected(address, trust_network=True).__enter__()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ConnectionResetError])
+def test_a_cluster_that_is_lost_is_not_the_user_s_mistake(monkeypatch, error):
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    ray = SimpleNamespace(init=lambda *_, **__: None, shutdown=lambda: None)
+    ray.exceptions = SimpleNamespace(RayError=RuntimeError)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(MachineFailure, match="the cluster at local was lost: the head is gone"), connected("local"):
+        raise error("the head is gone")
 
 
 def test_without_ray_one_line_says_what_to_install(pta, pictures, monkeypatch):

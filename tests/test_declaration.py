@@ -5,7 +5,7 @@ import re
 import pytest
 from refusals import refusal
 
-from pta.errors import InvalidParameter, UnknownAdapter, UnreadableFile
+from pta.errors import InvalidParameter, UnreadableFile
 from pta.evaluation.stream import Stream
 from pta.reproduction.declaration import load_experiment, parse_experiment
 from pta.reproduction.plan import place
@@ -148,7 +148,7 @@ def test_a_mistake_is_named_with_what_it_should_be(old, new, complaint):
 
 @pytest.mark.parametrize(
     ("old", "new", "kind"),
-    [(WHOLE, "=", UnreadableFile), ("h = 3", "hh = 3", InvalidParameter), ('"pta"', '"ptaa"', UnknownAdapter)],
+    [(WHOLE, "=", UnreadableFile), ("h = 3", "hh = 3", InvalidParameter), ('"pta"', '"ptaa"', InvalidParameter)],
 )
 def test_a_mistake_is_of_its_kind(old, new, kind):
     with pytest.raises(kind):

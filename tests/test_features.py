@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from pta import PTA, TDA, PtaError, Segment, load_adapter
 from pta.data.features import load_features
 from pta.door.files import join_tensors, load_tensors, read_text
-from pta.errors import InvalidClassifier, InvalidSamples, UnreadableFile
+from pta.errors import InvalidParameter, InvalidSamples, MachineFailure, UnreadableFile
 
 OPTIONAL = {name: np.ones((6, 2, 4), np.float32) for name in ("view_features", "patch_features", "generated_features")}
 OPTIONAL["pixels"] = np.ones((6, 1, 2, 2), np.uint8)
@@ -85,8 +85,8 @@ def test_labels_are_optional_and_the_scale_is_100_unless_the_file_says_otherwise
         ({"labels": np.array([0, 1, 2, 0, 1, -1])}, InvalidSamples, "label -1 is out of range"),
         ({"labels": np.array([0, 1])}, InvalidSamples, "one for each of the 6"),
         ({"labels": np.ones(6)}, InvalidSamples, "whole numbers"),
-        ({"classnames": np.array(["cat", "dog"])}, InvalidClassifier, "3 anchors but 2"),
-        ({"text_features": np.ones((1, 4)), "classnames": np.array(["cat"])}, InvalidClassifier, "at least two"),
+        ({"classnames": np.array(["cat", "dog"])}, InvalidParameter, "3 anchors but 2"),
+        ({"text_features": np.ones((1, 4)), "classnames": np.array(["cat"])}, InvalidParameter, "at least two"),
         ({"labels": np.array(["0"] * 6)}, InvalidSamples, "labels cannot be read as numbers"),
         ({"labels": np.ones(6, bool)}, InvalidSamples, "whole numbers"),
         ({"labels": np.full(6, 2**64 - 1, np.uint64)}, InvalidSamples, "out of range"),
@@ -94,12 +94,12 @@ def test_labels_are_optional_and_the_scale_is_100_unless_the_file_says_otherwise
         ({"scale": np.ones(2)}, InvalidSamples, "scale must be a single number"),
         ({"scale": np.array("5")}, InvalidSamples, "scale must be a single number"),
         ({"scale": np.array(1j)}, InvalidSamples, "scale must be a single number"),
-        ({"scale": np.array(1e39)}, InvalidClassifier, "scale must be a number above 0"),
+        ({"scale": np.array(1e39)}, InvalidParameter, "scale must be a number above 0"),
         ({"bias": np.array(np.nan)}, InvalidSamples, "bias must be a single number"),
-        ({"classnames": np.array("cat")}, InvalidClassifier, "list of texts"),
-        ({"classnames": np.array([1, 2, 3])}, InvalidClassifier, "list of texts"),
-        ({"classnames": np.array([["cat"], ["dog"], ["newt"]])}, InvalidClassifier, "list of texts"),
-        ({"classnames": np.array([b"cat", b"dog", b"newt"])}, InvalidClassifier, "list of texts"),
+        ({"classnames": np.array("cat")}, InvalidParameter, "list of texts"),
+        ({"classnames": np.array([1, 2, 3])}, InvalidParameter, "list of texts"),
+        ({"classnames": np.array([["cat"], ["dog"], ["newt"]])}, InvalidParameter, "list of texts"),
+        ({"classnames": np.array([b"cat", b"dog", b"newt"])}, InvalidParameter, "list of texts"),
         ({"image_features": np.zeros((6, 4), "V8")}, InvalidSamples, "cannot be read as numbers"),
         ({"image_features": np.full((6, 4), 1e30)}, InvalidSamples, "too large"),
         ({"image_features": np.ones((6, 4), complex)}, InvalidSamples, "real numbers"),
@@ -307,5 +307,5 @@ def test_a_text_that_the_disk_does_not_give_is_one_clear_line(tmp_path, monkeypa
 
     (tmp_path / "text").touch()
     monkeypatch.setattr(Path, "read_bytes", broken)
-    with pytest.raises(UnreadableFile, match=re.escape(f"{tmp_path}/text cannot be read: input/output error")):
+    with pytest.raises(MachineFailure, match=re.escape(f"{tmp_path}/text cannot be read: input/output error")):
         read_text(tmp_path / "text", "template")

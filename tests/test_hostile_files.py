@@ -328,10 +328,11 @@ def test_a_feature_file_of_any_name_can_be_evaluated_swept_and_compared(pta, pet
     assert (tmp_path / "a.csv").read_text().splitlines()[1].startswith("'=[bold]\\x1b[2J\\xe9,pta,5,1,")
 
 
-def test_running_out_of_memory_is_one_line(pta, monkeypatch, pets):
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory.\nAnd a page of advice")])
+def test_running_out_of_memory_is_one_line(pta, monkeypatch, pets, error):
     def exhausted(*given):
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr("pta.cli.options.load_features", exhausted)
     done = pta("eval", "--features", pets)
-    assert (done.returncode, done.stderr) == (2, "pta: there is not enough memory for this\n")
+    assert (done.returncode, done.stderr) == (1, "pta: there is not enough memory for this\n")

@@ -14,7 +14,7 @@ from pta.core.samples import Samples
 from pta.data.sources import find_samples
 from pta.data.views import make_views
 from pta.door.files import load_tensors
-from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
+from pta.errors import InvalidParameter, PtaError, StateMismatch, UnreadableFile, UnreadableSample
 from pta.methods import create_adapter
 from pta.models import EmbeddedEncoder
 from pta.models.clip.encoder import ClipEncoder
@@ -162,8 +162,8 @@ def test_classes_are_known_and_forgotten_by_name(classifier):
 @pytest.mark.parametrize(
     ("wrong", "mistake", "complaint"),
     [
-        ({"classes": ["cat"]}, InvalidClassifier, "at least two"),
-        ({"classes": "cat"}, InvalidClassifier, "list of strings"),
+        ({"classes": ["cat"]}, InvalidParameter, "at least two"),
+        ({"classes": "cat"}, InvalidParameter, "list of strings"),
         ({"templates": "no place for a name"}, PtaError, "no place for a name"),
         ({"method": "none"}, PtaError, "no method is called 'none'"),
         ({"hh": 3}, InvalidParameter, "pta has no parameter 'hh'"),

@@ -17,7 +17,7 @@ from pta.data.features import load_features
 from pta.data.open_source import open_source
 from pta.data.prompts import build_classifier
 from pta.data.sources import find_samples
-from pta.errors import InvalidParameter, UnavailableModel, UnknownAdapter, UnreadableFile, UnreadableSample
+from pta.errors import InvalidParameter, UnavailableModel, UnreadableFile, UnreadableSample
 from pta.models import EmbeddedEncoder, load_encoder
 from pta.run.extract import extract
 from pta.run.predict import predict_stream
@@ -161,10 +161,10 @@ BROKEN = "broken (broken_for_pta:{}) cannot be imported: no licence"
 @pytest.mark.parametrize(
     ("call", "name", "mistake", "complaint"),
     [
-        (pta.methods.adapter_class, "broken", UnknownAdapter, BROKEN.format("Method")),
+        (pta.methods.adapter_class, "broken", InvalidParameter, BROKEN.format("Method")),
         (load_encoder, "broken:x", UnavailableModel, BROKEN.format("load")),
         (open_source, "broken/x", UnreadableFile, BROKEN.format("open")),
-        (pta.methods.adapter_class, "wrong", UnknownAdapter, "must be a subclass"),
+        (pta.methods.adapter_class, "wrong", InvalidParameter, "must be a subclass"),
         (load_encoder, "wrong", UnavailableModel, "does not return a pta.models.Encoder"),
         (open_source, "wrong/x", UnreadableFile, "does not return a pta.data.SampleSet"),
         (load_encoder, "none", UnavailableModel, "no model is called 'none'; models are embedded "),

@@ -257,7 +257,7 @@ def test_rows_that_cannot_be_printed_end_the_work_with_one_line_and_a_saved_stat
         process = start(
             "photos", "--batch", 16, "--state", tmp_path / "state.safetensors", stdout=full, to_the_end=True
         )
-    assert process.wait() == 2
+    assert process.wait() == 1
     assert process.stderr.read().splitlines()[1:] == ["pta: standard output cannot be written: no space left on device"]
     assert about(tmp_path / "state.safetensors")["position"] == 2  # the first batch has been learned
 
@@ -274,7 +274,7 @@ def test_rows_that_do_not_fit_on_the_disk_are_kept_in_the_state_and_written_by_t
     process = start(
         *stream("cut"), first=f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     )
-    assert process.wait() == 2
+    assert process.wait() == 1
     said = process.stderr.read().splitlines()
     assert said[-1] == "pta: rows cannot be written: file too large"
     assert len(said) == 2  # the other says what was done until then
@@ -415,7 +415,7 @@ def test_one_process_writes_a_state_and_one_a_file_of_rows(run, refused, tmp_pat
         (["photos", "--out", "rows.txt"], "must end in .jsonl or .csv"),
         (["photos", "--method", "ptaa"], "did you mean 'pta'"),
         (["photos", "--state", "none/x.safetensors"], "the folder none does not exist"),
-        (["photos", "--state", "classes.txt"], "not a readable state file"),
+        (["photos", "--state", "classes.txt"], "cannot be read as a state file"),
         (["photos", "--state", "none.safetensors", "--freeze"], "needs a state, but there is no such file"),
         (["photos", "--classes", "cat"], "no such file of class names: cat"),
         (["photos", "--classes", "x" * 5000], "no such file of class names"),

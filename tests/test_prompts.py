@@ -19,7 +19,7 @@ from pta.data.prompts import (
     load_descriptions,
     load_templates,
 )
-from pta.errors import InvalidClassifier, InvalidParameter
+from pta.errors import InvalidParameter
 
 NAMES = ["t-shirt", "ankle_boot", "bag"]
 SEVEN = (
@@ -196,7 +196,7 @@ def test_descriptions_follow_the_templates_and_are_found_by_the_cleaned_name(tmp
     ],
 )
 def test_names_that_make_no_classifier_are_one_clear_line(names, complaint):
-    with pytest.raises(InvalidClassifier, match=complaint):
+    with pytest.raises(InvalidParameter, match=complaint):
         build_classifier(CountingEncoder(), names, SEVEN)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pta.door.safe_text import csv_cell, to_json
-from pta.errors import UnreadableFile
+from pta.errors import MachineFailure
 from pta.run.answers import Answers, answers_from
 from pta.run.rows.row_file import RowFile
 from pta.run.rows.row_thread import RowThread
@@ -119,14 +119,14 @@ def test_rows_are_written_in_order_and_all_of_them_before_a_mark():
 
 
 def test_rows_that_cannot_be_written_stop_the_stream_and_are_in_the_mark():
-    sink = Sink("b", UnreadableFile("the disk is full"))
+    sink = Sink("b", MachineFailure("the disk is full"))
     thread = RowThread(sink)
     for path in "abc":
         thread.write([path], NOTHING)
     sink.may_go_on.set()
     assert thread.mark() == ["a", "b", "c"]
     for call in (thread.finish, lambda: thread.write(["d"], NOTHING)):
-        with pytest.raises(UnreadableFile, match="the disk is full"):
+        with pytest.raises(MachineFailure, match="the disk is full"):
             call()
     assert thread.mark() == ["a", "b", "c", "d"]
     thread.close()
@@ -152,7 +152,7 @@ def test_after_a_failure_rows_wait_for_their_turn(tmp_path, ending, monkeypatch)
     broken.write(["a"], answers)
     with monkeypatch.context() as patched:
         patched.setattr(broken, "_append", lambda text: (_ for _ in ()).throw(OSError(28, "no space left on device")))
-        with pytest.raises(UnreadableFile, match="rows cannot be written"):
+        with pytest.raises(MachineFailure, match="rows cannot be written"):
             broken.write(["b"], answers)
     broken.write(["c"], answers)  # although the disk has room again
     mark = broken.mark()

@@ -12,7 +12,7 @@ from http_serving import TOKEN, serving
 
 import pta
 from pta.data.features import load_features
-from pta.errors import InvalidParameter, UnreadableFile
+from pta.errors import InvalidParameter, MachineFailure
 from pta.serve import Client, Refused
 
 
@@ -125,7 +125,7 @@ def test_a_lost_answer_is_asked_for_again_and_learned_once(client, samples, monk
 def test_an_operation_whose_answer_is_lost_is_not_done_twice(client, samples):
     client.infer(samples[:1])
     client._connection = Broken(client._connection, losses=1)
-    with pytest.raises(UnreadableFile, match="reset by peer"):
+    with pytest.raises(MachineFailure, match="reset by peer"):
         client.operate("default", "reset")
     assert [row["kind"] for row in client.show()["timeline"]].count("reset") == 1
     client.operate("default", "undo")
@@ -161,7 +161,7 @@ def test_what_is_refused_for_good_is_told_at_once(client, server, samples):
         client.infer()
     with (
         Client("http://127.0.0.1:1", TOKEN, retries=0) as other,
-        pytest.raises(UnreadableFile, match="does not answer"),
+        pytest.raises(MachineFailure, match="does not answer"),
     ):
         other.streams()
 
@@ -179,7 +179,7 @@ def test_a_server_that_hangs_up_in_the_handshake_is_named_with_the_reason():
         thread.start()
         with (
             Client(f"https://127.0.0.1:{listening.getsockname()[1]}", TOKEN, retries=0) as other,
-            pytest.raises(UnreadableFile, match=r"does not answer: .*reset by peer"),
+            pytest.raises(MachineFailure, match=r"does not answer: .*reset by peer"),
         ):
             other.streams()
         thread.join()

@@ -16,7 +16,7 @@ from http_serving import INFER, TOKEN, binary, features, serving
 from processes import PATIENCE
 
 from pta.data.features import load_features
-from pta.errors import FileInUse
+from pta.errors import FileInUse, MachineFailure
 from pta.serve.gate import as_refused
 from pta.serve.security import PAGE
 
@@ -250,7 +250,8 @@ def test_a_disk_that_fails_is_no_mistake_of_the_client(server, monkeypatch):
         assert "disk full" in error_of(answer)
     assert server.state() == before
     assert not list(server.folder.glob("streams/*/imports/*"))
-    assert as_refused(FileInUse("another process reads the journal")).status == 503
+    for error in (FileInUse("another process reads the journal"), MachineFailure("no space left on device")):
+        assert as_refused(error).status == 503
 
 
 def test_streams_come_on_first_use_up_to_a_number(server):

@@ -16,7 +16,7 @@ from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, Unreadab
 from pta.serve.journal import Journal
 from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import check_folder
-from pta.serve.journal_rows import RepeatedId, StoredAnswers
+from pta.serve.journal_rows import StoredAnswers
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_the_last_answers_are_stored_without_a_group(journal, stream):
 def test_an_id_is_written_once_and_a_refused_group_leaves_nothing(journal, stream, numbers):
     journal.commit([request(stream, 1, "door")])
     before = contents(journal, stream), journal.last(stream), journal.sources(stream)
-    with pytest.raises(RepeatedId):
+    with pytest.raises(InvalidParameter):
         journal.commit([request(stream, number, "new") for number in numbers])
     assert (contents(journal, stream), journal.last(stream), journal.sources(stream)) == before
     assert journal.find(stream, id_hash(2)) is None

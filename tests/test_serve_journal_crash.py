@@ -18,8 +18,8 @@ from effort import repeated
 from journals import id_hash, open_journal, request
 from processes import Forked
 
+from pta.errors import MachineFailure
 from pta.serve.journal_check import check_folder
-from pta.serve.journal_rows import JournalFailed
 
 CRASHES = int(os.environ.get("PTA_CRASHES", repeated(100)))
 
@@ -110,19 +110,19 @@ WRITE = """
 import os, sys
 from pathlib import Path
 from journals import *
-from pta.serve.journal_rows import JournalFailed
+from pta.errors import MachineFailure
 journal = open_journal(Path(sys.argv[1]))
 stream = journal.streams()["default"]
 for number in range(20):
     try:
         journal.commit([request(stream, number, samples=3)])
-    except JournalFailed as error:
+    except MachineFailure as error:
         assert journal.read_only and journal.last(stream)[0] == 3 * number == journal.count(stream)
         assert journal.find(stream, id_hash(number)) is None
         for refused in (lambda: journal.commit([request(stream, 50)]), lambda: journal.operate(stream, "reset", {})):
             try:
                 refused()
-            except JournalFailed:
+            except MachineFailure:
                 continue
             raise AssertionError("it is not read-only")
         os.write(1, f"failed {number}\\n".encode())
@@ -191,7 +191,7 @@ def fill_the_disk(folder, say, room):
         try:
             journal.commit([request(stream, number, "door", samples=9, d=512)])
             number += 1
-        except JournalFailed:
+        except MachineFailure:
             assert (journal.last(stream), journal.find(stream, id_hash(number))) == (before, None)
     assert len(list(journal.groups(stream))) == number
     os.write(say, str(number).encode())

@@ -10,9 +10,8 @@ import torch
 from serving import CLASSIFIER, ask, features, in_threads, open_service, replayed, request, same_bits, state_of
 
 from pta import create_adapter, list_adapters
-from pta.errors import InvalidParameter
+from pta.errors import InvalidParameter, MachineFailure
 from pta.serve.answering import rounded, score
-from pta.serve.journal_rows import JournalFailed
 from pta.serve.past import Past
 from pta.serve.refusals import Refused
 from pta.serve.served import Served
@@ -133,7 +132,7 @@ def test_a_commit_that_fails_changes_nothing_and_ends_learning_until_a_restart(t
 
         def fail(*_):
             service._journal.read_only = "disk full"
-            raise JournalFailed("disk full")
+            raise MachineFailure("disk full")
 
         monkeypatch.setattr(service._journal, "commit", fail)
         assert "disk full" in str(refused(503, ask, service, 2))

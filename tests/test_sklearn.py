@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pta
 from pta.data.features import load_features
-from pta.errors import InvalidClassifier, InvalidParameter, InvalidSamples, MissingPackage, UnknownAdapter
+from pta.errors import InvalidParameter, InvalidSamples, MissingPackage
 
 EXPECTED_FAILURES = {
     "check_estimators_dtypes": "its integer data has rows of zeros, which have no direction and are refused",
@@ -119,13 +119,13 @@ def test_mistakes_are_named(animals, estimator):
     X, anchors, names, y = animals
     with pytest.raises(NotFittedError):
         estimator.predict(X)
-    with pytest.raises(InvalidClassifier, match="must be 4 different labels, one per anchor; got 3"):
+    with pytest.raises(InvalidParameter, match="must be 4 different labels, one per anchor; got 3"):
         pta.PTAClassifier(anchors, names[:3]).fit(X)
-    with pytest.raises(InvalidClassifier, match="got 1 different ones"):
+    with pytest.raises(InvalidParameter, match="got 1 different ones"):
         pta.PTAClassifier(anchors, ["cat"] * 4).fit(X)
-    with pytest.raises(InvalidClassifier, match="all text or all numbers"):
+    with pytest.raises(InvalidParameter, match="all text or all numbers"):
         pta.PTAClassifier(anchors, [1, "cat", None, 3]).fit(X)
-    with pytest.raises(InvalidClassifier, match="labels of anchors, which are missing"):
+    with pytest.raises(InvalidParameter, match="labels of anchors, which are missing"):
         pta.PTAClassifier(class_names=names).fit(X, y)
     with pytest.raises(InvalidParameter, match="parameters must be a dict of names and values, got list"):
         pta.PTAClassifier(anchors, parameters=["h"]).fit(X)
@@ -133,7 +133,7 @@ def test_mistakes_are_named(animals, estimator):
         estimator.fit(0 * X)
     with pytest.raises(InvalidParameter, match="tda has no parameter 'h'"):
         estimator.set_params(method="tda").fit(X)
-    with pytest.raises(UnknownAdapter, match="did you mean 'pta'"):
+    with pytest.raises(InvalidParameter, match="did you mean 'pta'"):
         pta.PTAClassifier(anchors, method="ptaa").fit(X)
     with pytest.raises(InvalidParameter, match="class newt has no row in the first call"):
         pta.PTAClassifier().partial_fit(X[y != "newt"], y[y != "newt"], classes=names)

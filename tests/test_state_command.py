@@ -16,7 +16,7 @@ from pta.cli.state import state_table
 from pta.data.features import load_features
 from pta.door.claims import sole_writer
 from pta.door.files import load_tensors
-from pta.errors import InvalidClassifier, InvalidParameter, PtaError, StateMismatch
+from pta.errors import InvalidParameter, PtaError, StateMismatch
 from pta.methods import Adapter, adapter_class, create_adapter, list_adapters, load_adapter
 from pta.methods.class_table import class_prototypes, class_table
 from pta.methods.growing import add_class, anchor_from
@@ -107,8 +107,8 @@ def test_a_class_is_not_added_where_it_makes_no_sense(animals):
     for name, given, mistake, complaint in (
         ("cat", anchor, InvalidParameter, "there is a class 'cat' already"),
         (7, anchor, InvalidParameter, "must be a text"),
-        ("newt", anchor[:5], InvalidClassifier, "must have 16 numbers"),
-        ("newt", 0 * anchor, InvalidClassifier, "anchor 3"),
+        ("newt", anchor[:5], InvalidParameter, "must have 16 numbers"),
+        ("newt", 0 * anchor, InvalidParameter, "anchor 3"),
     ):
         with pytest.raises(mistake, match=complaint):
             add_class(adapter, name, given)
@@ -314,7 +314,7 @@ def test_mistakes_are_refused_in_one_line_and_change_nothing(refused, pets):
     add = ("add-class", "three.safetensors")
     for arguments, complaint in (
         (["show", "nowhere.safetensors"], "no such state file"),
-        (["show", pets], "not a readable state file"),
+        (["show", pets], "cannot be read as a state file"),
         ([*add, "newt"], "give --features FILE or --model MODEL"),
         ([*add, "newt", "--features", pets, "--out", "pta.safetensors"], "pta.safetensors exists"),
         ([*add, "toad", "--features", pets], "no text feature for 'toad'"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from processes import PATIENCE
 
-from pta.errors import InvalidParameter, UnreadableSample
+from pta.errors import MachineFailure, UnreadableSample
 from pta.run.feed import workers
 from pta.run.feed.batches import prepare_in_batches
 from pta.run.feed.workers import Workers
@@ -94,7 +94,7 @@ def test_a_process_that_is_ended_is_noticed():
     made = Workers(1, processes=True, low_priority=True)
     assert made.started.wait(PATIENCE)
     for call in (end, square):  # when the process ends, and afterwards
-        with pytest.raises(InvalidParameter, match="a worker process has died"):
+        with pytest.raises(MachineFailure, match="a worker process has died"):
             made.submit(call, 1).result(PATIENCE)
     made.close()
 

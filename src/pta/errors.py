@@ -1,68 +1,103 @@
-"""Errors in a user's input: one exception per kind, each with a one-line message that says what to do.
+"""Errors in two families: the user's mistake, and what the machine cannot do.
 
-The command line prints this line for every `PtaError` and exits with code 2.
+Each has a one-line message that says what to do. The command line prints it and exits with the family's `exit_code`.
 """
 
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
 
-class PtaError(ValueError):
-    """The base class of all exceptions that `pta` raises on purpose: an error in the user's input.
+class PtaError(Exception):
+    """The base class of all exceptions that `pta` raises on purpose; each is of one of the two families below.
 
     Its message is one line, whatever it quotes.
 
-    >>> str(PtaError("no such file: a\\nb"))
+    >>> str(UserMistake("no such file: a\\nb"))
     'no such file: a b'
     """
+
+    exit_code: int
 
     def __str__(self) -> str:
         return " ".join(super().__str__().splitlines())
 
 
-class InvalidClassifier(PtaError):
-    """Anchors, class names or scale do not make a classifier."""
+class UserMistake(PtaError, ValueError):
+    """What was given cannot be used: a parameter, a file, a model, a place to write to."""
+
+    exit_code = 2
 
 
-class InvalidSamples(PtaError):
+class MachineFailure(PtaError):
+    """The machine cannot do it: the disk is full, a worker died, a cluster, a connection or a database was lost."""
+
+    exit_code = 1
+
+
+class InvalidSamples(UserMistake):
     """A batch cannot be used; no state was changed."""
 
 
-class InvalidParameter(PtaError):
-    """A parameter does not exist or has an invalid value."""
+class InvalidParameter(UserMistake):
+    """An argument, a parameter or a classifier does not exist or has an invalid value."""
 
 
-class UnknownAdapter(PtaError):
-    """No method of that name is registered."""
-
-
-class StateMismatch(PtaError):
+class StateMismatch(UserMistake):
     """A state or segment was made by another method, for other classes or with other parameters."""
 
 
-class UnreadableFile(PtaError):
-    """A file is missing, truncated or of the wrong kind."""
+class UnreadableFile(UserMistake):
+    """A file is missing, truncated or of the wrong kind, or its place cannot be written to."""
 
 
-class FileInUse(PtaError):
+class FileInUse(UserMistake):
     """Another process is writing the file."""
 
 
-class UnreadableSample(PtaError):
+class UnreadableSample(UserMistake):
     """A sample, such as an image, cannot be read or decoded, or is too large to try."""
 
 
-class UnavailableModel(PtaError):
+class UnavailableModel(UserMistake):
     """A model cannot be loaded: its weights are missing, or a package is not installed."""
 
 
-class MissingPackage(PtaError, ImportError):
+class MissingPackage(UserMistake, ImportError):
     """An optional package is not installed; the message says how to install it."""
 
 
-class ClusterFailed(PtaError):
-    """A cluster cannot be reached, or its workers die."""
+# A disk that is full, broken or read-only, too little memory, too many open files, a network folder that is gone.
+_NAMES = ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ENOMEM", "EMFILE", "ENFILE", "ESTALE")
+_OF_THE_MACHINE = {getattr(errno, name) for name in _NAMES if hasattr(errno, name)}
+_OF_SQLITE = {7, 10, 13}  # its codes for too little memory, failed input or output, and a full disk
+
+
+def family(error: Exception, mistake: type[UserMistake] = UnreadableFile) -> type[PtaError]:
+    """What an error of the system or of SQLite is reported as: `MachineFailure`, or a `mistake` of the user.
+
+    >>> family(OSError(errno.ENOSPC, "No space left on device")), family(FileNotFoundError(errno.ENOENT, ""))
+    (<class 'pta.errors.MachineFailure'>, <class 'pta.errors.UnreadableFile'>)
+    """
+    code, code_of_sqlite = getattr(error, "errno", None), getattr(error, "sqlite_errorcode", 0) & 0xFF
+    is_lost = isinstance(error, ConnectionError | TimeoutError)
+    return MachineFailure if is_lost or code in _OF_THE_MACHINE or code_of_sqlite in _OF_SQLITE else mistake
+
+
+@contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Turn an error of the system in the block into one line that begins with what cannot be done.
+
+    >>> with explaining("cannot write a.csv"):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    pta.errors.MachineFailure: cannot write a.csv: no space left on device
+    """
+    try:
+        yield
+    except OSError as error:
+        raise family(error)(f"{what}: {reason(error)}") from None
 
 
 @contextmanager
@@ -138,7 +173,7 @@ def shown(value: object, most: int = 80) -> str:
     """
     try:
         text = "" if hasattr(type(value), "untyped_storage") else " ".join(repr(value).split())
-    except Exception:  # of an int with too many digits to print, or of a caller's own class
+    except ValueError:  # of an int with too many digits to print
         text = ""
     text = text or f"<{type(value).__name__}>"
     return text if len(text) <= most else f"{text[: most - 1]}…"

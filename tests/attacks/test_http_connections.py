@@ -11,8 +11,7 @@ from http_serving import features, journal_rows, process, serving, until_closed
 from processes import PATIENCE, wait_for
 from serving import ask, open_service
 
-from pta.errors import InvalidParameter
-from pta.serve.journal_rows import JournalFailed
+from pta.errors import InvalidParameter, MachineFailure
 from pta.serve.open_files import affordable_connections
 
 SAMPLE = features([[1.0] * 16])
@@ -256,7 +255,7 @@ def test_an_erasure_for_which_there_is_no_file_changes_nothing(pets, tmp_path):
 def test_an_erasure_that_ends_for_want_of_a_file_does_not_end_writing(tmp_path):
     with open_service(tmp_path) as service:
         assert ask(service, 0, count=2, source="left").learned
-        with no_file_left(0), pytest.raises(JournalFailed, match="the rows are deleted, but their bytes may still be"):
+        with no_file_left(0), pytest.raises(MachineFailure, match="the rows are deleted, but their bytes may still be"):
             service._journal.erase(1, "left", 2)
         assert service._journal.read_only is None
         assert ask(service, 1, learn="true").learned

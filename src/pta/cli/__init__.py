@@ -1,6 +1,8 @@
-"""The command `pta`: one file per subcommand. Exit codes: 0 done, 2 the user's mistake, 1 anything else."""
+"""The command `pta`: one file per subcommand.
 
-import errno
+Exit codes: 0 done, 1 what the machine cannot do, a failed check or a defect, 2 the user's mistake.
+"""
+
 import logging
 import sys
 import traceback
@@ -12,7 +14,7 @@ import typer
 from pta import __version__
 from pta.cli.commands import LazyGroup, register
 from pta.cli.messages import ReaderLeft, detail, say, talking, warn, writing_stdout
-from pta.errors import PtaError, reason
+from pta.errors import MachineFailure, PtaError, UserMistake, family, reason
 
 app = typer.Typer(
     name="pta",
@@ -23,8 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 register(app)
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _show_version(wanted: bool) -> None:
@@ -43,7 +43,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command; a user's mistake becomes one line on stderr and exit code 2."""
+    """Run the command; an error of either family becomes one line on stderr and the exit code of the family."""
     logging.getLogger("PIL").addHandler(logging.NullHandler())  # its exceptions say the same
     warnings.showwarning = lambda message, *where, **more: warn(f"warning: {message}")
     with talking():
@@ -59,25 +59,30 @@ def _run() -> None:
                 pass
     except ReaderLeft:
         sys.exit(0)
-    except PtaError as error:
-        _complain(str(error))
-    except MemoryError:
-        _complain("there is not enough memory for this")
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            _complain(f"standard output cannot be written: {reason(error)}")
-        # errors of the parser, whose class depends on the release of typer
-        if not hasattr(error, "format_message"):
-            detail(traceback.format_exc())  # for the log file
-            raise
-        _complain(error.format_message())
+        _complain(error)
     else:
         sys.exit(code or 0)
 
 
-def _complain(message: str) -> None:
+def _complain(error: Exception) -> None:
+    """Exit with one line for an error of one of the two families, of the parser, or of too little room."""
+    if isinstance(error, PtaError):
+        message, code = str(error), error.exit_code
+    elif hasattr(error, "format_message"):  # of the parser, whose class depends on the release of typer
+        message, code = error.format_message(), UserMistake.exit_code
+    elif (
+        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    ):  # the latter is torch's, of a GPU
+        message, code = "there is not enough memory for this", MachineFailure.exit_code
+    elif isinstance(error, OSError) and family(error) is MachineFailure:
+        message = f"{error.filename or 'standard output'} cannot be written: {reason(error)}"
+        code = MachineFailure.exit_code
+    else:
+        detail(traceback.format_exc())  # for the log file
+        raise error
     if message:  # empty where the help was just shown
         say(message, logging.ERROR)
-    sys.exit(2)
+    sys.exit(code)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pta.door.safe_text import printable
-from pta.errors import UnreadableFile, reason
+from pta.errors import MachineFailure, explaining, reason
 
 _LONGEST, _END = 2000, 400
 
@@ -71,10 +71,8 @@ def is_shown(level: int) -> bool:
 
 def keep_log(path: Path) -> None:
     """Append all later messages to a file, with timestamps."""
-    try:
+    with explaining(f"--log-file {path} cannot be written"):
         file = _LogFile(path, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise UnreadableFile(f"--log-file {path} cannot be written: {reason(error)}") from None
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     _LOG.addHandler(file)
 
@@ -102,4 +100,4 @@ def writing_stdout() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
         if isinstance(error, BrokenPipeError):
             raise ReaderLeft from None
-        raise UnreadableFile(f"standard output cannot be written: {reason(error)}") from None
+        raise MachineFailure(f"standard output cannot be written: {reason(error)}") from None

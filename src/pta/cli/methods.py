@@ -11,7 +11,7 @@ from rich.table import Table
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.output import plain, require_place, write_json
-from pta.errors import UnknownAdapter
+from pta.errors import InvalidParameter
 from pta.methods import adapter_class, list_adapters
 
 
@@ -47,7 +47,7 @@ def _all() -> Iterator[dict[str, Any]]:
     for name in list_adapters():
         try:
             yield describe(name)
-        except UnknownAdapter as error:  # a plugin that cannot be imported; the other methods still work
+        except InvalidParameter as error:  # a plugin that cannot be imported; the other methods still work
             say(str(error))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pta.core.plain import plain_list, plain_number, plain_tensor
-from pta.errors import InvalidClassifier, first_line, shown
+from pta.errors import InvalidParameter, first_line, shown
 
 _LARGEST = 1e4  # of scale and bias; logits then stay far below the limit of float32
 _OF_MODERATE_SIZE = 1e15  # squares of entries between its inverse and it fit into float32
@@ -45,13 +45,13 @@ class ZeroShotClassifier:
         object.__setattr__(self, "bias", plain_number(bias))
         object.__setattr__(self, "prompts", None if prompts is None else _prompts(prompts))
         if len(self.class_names) != self.classes:
-            raise InvalidClassifier(f"{self.classes} anchors but {len(self.class_names)} class names")
+            raise InvalidParameter(f"{self.classes} anchors but {len(self.class_names)} class names")
         if self.prompts is not None and len(self.prompts) != self.classes:
-            raise InvalidClassifier(f"{self.classes} anchors but prompts of {len(self.prompts)} classes")
+            raise InvalidParameter(f"{self.classes} anchors but prompts of {len(self.prompts)} classes")
         if not 0.0 < self.scale <= _LARGEST:
-            raise InvalidClassifier(f"scale must be a number above 0 and up to {_LARGEST:g}, got {shown(scale)}")
+            raise InvalidParameter(f"scale must be a number above 0 and up to {_LARGEST:g}, got {shown(scale)}")
         if not abs(self.bias) <= _LARGEST:
-            raise InvalidClassifier(f"bias must be a number from {-_LARGEST:g} to {_LARGEST:g}, got {shown(bias)}")
+            raise InvalidParameter(f"bias must be a number from {-_LARGEST:g} to {_LARGEST:g}, got {shown(bias)}")
 
     @property
     def classes(self) -> int:
@@ -84,25 +84,25 @@ class ZeroShotClassifier:
         try:
             anchors = self.anchors.to(device=device, dtype=dtype)
         except (TypeError, RuntimeError, AssertionError) as error:  # torch asserts that it was built for a device
-            raise InvalidClassifier(f"anchors cannot be moved: {first_line(error)}") from None
+            raise InvalidParameter(f"anchors cannot be moved: {first_line(error)}") from None
         return ZeroShotClassifier(anchors, self.class_names, self.scale, self.bias, prompts=self.prompts)
 
 
 def _unit_anchors(anchors: object) -> Tensor:
-    given = plain_tensor("anchors", anchors, InvalidClassifier)
+    given = plain_tensor("anchors", anchors, InvalidParameter)
     if given.dtype == torch.bool:
-        raise InvalidClassifier("anchors must be real numbers, got booleans")
+        raise InvalidParameter("anchors must be real numbers, got booleans")
     tensor = given.to(given.dtype if given.dtype == torch.float64 else torch.float32, copy=True)
     if tensor.ndim != 2 or tensor.shape[1] == 0:
-        raise InvalidClassifier(f"anchors must be C×d (one row per class), got shape {tuple(tensor.shape)}")
+        raise InvalidParameter(f"anchors must be C×d (one row per class), got shape {tuple(tensor.shape)}")
     if tensor.shape[0] < 2:
-        raise InvalidClassifier(f"a classifier needs at least two classes, got {tensor.shape[0]}")
+        raise InvalidParameter(f"a classifier needs at least two classes, got {tensor.shape[0]}")
     if not bool(torch.isfinite(tensor).all()):
         row = int(torch.nonzero(~torch.isfinite(tensor).all(dim=1))[0])
-        raise InvalidClassifier(f"anchor {row} is not finite (NaN or Inf)")
+        raise InvalidParameter(f"anchor {row} is not finite (NaN or Inf)")
     largest = tensor.abs().amax(dim=1, keepdim=True)
     if bool((largest == 0).any()):
-        raise InvalidClassifier(f"anchor {int(torch.nonzero(largest[:, 0] == 0)[0])} is zero and has no direction")
+        raise InvalidParameter(f"anchor {int(torch.nonzero(largest[:, 0] == 0)[0])} is zero and has no direction")
     moderate = (largest <= _OF_MODERATE_SIZE) & (largest >= 1 / _OF_MODERATE_SIZE)
     tensor = torch.where(moderate, tensor, tensor / largest)
     norms = torch.linalg.vector_norm(tensor, dim=1, keepdim=True)
@@ -113,12 +113,12 @@ def _unit_anchors(anchors: object) -> Tensor:
 def _texts(what: str, given: object) -> tuple[str, ...]:
     texts = plain_list(given)
     if texts is None or not all(isinstance(text, str) for text in texts):
-        raise InvalidClassifier(f'{what} must be a list of texts, for example ["cat", "dog"], got {shown(given)}')
+        raise InvalidParameter(f'{what} must be a list of texts, for example ["cat", "dog"], got {shown(given)}')
     return tuple(map(str, texts))
 
 
 def _prompts(given: object) -> tuple[tuple[str, ...], ...]:
     classes = plain_list(given)
     if classes is None:
-        raise InvalidClassifier(f"prompts must be a list of texts for each class, got {shown(given)}")
+        raise InvalidParameter(f"prompts must be a list of texts for each class, got {shown(given)}")
     return tuple(_texts("the prompts of a class", texts) for texts in classes)

@@ -35,17 +35,14 @@ def plain_list(given: object) -> list[Any] | None:
     """The items of a collection; None for anything else, also for a text or a tensor."""
     if isinstance(given, str | bytes | Tensor) or not isinstance(given, Iterable):
         return None
-    try:
-        return list(given)
-    except Exception:  # whatever a caller's own object raises
-        return None
+    return list(given)
 
 
 def plain_tensor(name: str, given: object, refusal: type[PtaError]) -> Tensor:
     """A value as a dense, detached tensor in memory; the value itself, if it is one."""
     try:
         tensor = given if isinstance(given, Tensor) else torch.as_tensor(_native(given))
-    except Exception as error:  # whatever the conversion of a caller's own object raises
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise refusal(f"{name} cannot be read as numbers: {first_line(error)}") from None
     require_plain(name, tensor, refusal)
     if type(tensor) is Tensor and not tensor.requires_grad and not tensor.is_neg():

@@ -21,5 +21,5 @@ def load_plugin(group: str, name: str, refusal: type[PtaError]) -> Any:
         try:
             return declared.load()
         except Exception as error:
-            raise refusal(f"{name} ({declared.value}) cannot be imported: {first_line(error)}") from None
+            raise refusal(f"{name} ({declared.value}) cannot be imported: {first_line(error)}") from error
     return None

@@ -27,7 +27,7 @@ from pta.core.plain import plain_number, plain_tensor
 from pta.core.samples import Samples
 from pta.data.feature_blocks import is_feature_folder, read_blocks
 from pta.door.files import existing_file, is_path, load_tensors, read_npy, read_tensors, tensor_names, understanding
-from pta.errors import InvalidClassifier, InvalidSamples, PtaError, UnreadableFile, first_line, naming, shown
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming, shown
 
 _REQUIRED = ("image_features", "text_features", "classnames")
 _OPTIONAL = ("labels", "scale", "bias", "view_features", "patch_features", "generated_features", "pixels", "paths")
@@ -152,13 +152,8 @@ def _read(path: Path) -> dict[str, Any]:
     readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
     if path.suffix not in readers:
         raise UnreadableFile(f"{path}: a feature file ends in .npz or .safetensors")
-    try:
+    with understanding(path, "feature file"):
         return readers[path.suffix](path)
-    except PtaError:
-        raise
-    except Exception as error:  # whatever zipfile, numpy and json raise on damaged bytes
-        damage = "truncated, damaged, or holding Python objects?"
-        raise UnreadableFile(f"{path} cannot be read ({damage}): {first_line(error)}") from None
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
@@ -201,7 +196,7 @@ def _labels(given: Any, count: int, classes: int) -> NDArray[np.int64] | None:
 def _listed(array: NDArray[Any]) -> Any:
     """The texts of an array. One of several dimensions is refused: it can have any number of rows without a text."""
     if array.ndim > 1:
-        raise InvalidClassifier(f"class names must be a list of texts, got an array of shape {array.shape}")
+        raise InvalidParameter(f"class names must be a list of texts, got an array of shape {array.shape}")
     return array.tolist()
 
 

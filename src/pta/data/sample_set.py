@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pta.core.modality import IMAGES, Modality
 from pta.door.files import read_sample, require_short
 from pta.door.limits import USUAL_LIMITS
-from pta.errors import InvalidSamples, UnreadableSample, reason
+from pta.errors import InvalidSamples, UnreadableSample, family, reason
 
 
 class SampleReference(Protocol):
@@ -73,7 +73,7 @@ class TarMember:
                 file.seek(self.offset)
                 content = file.read(self.size)
         except OSError as error:
-            raise UnreadableSample(f"{self.key} cannot be read: {reason(error)}") from None
+            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {reason(error)}") from None
         if len(content) < self.size:
             raise UnreadableSample(f"{self.key} cannot be read: {self.archive} ends too early")
         return content

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pta.core.modality import IMAGES, Modality
 from pta.door.refused_places import is_unread_photo, left_out
-from pta.errors import UnreadableFile, reason
+from pta.errors import UnreadableFile, explaining
 
 _MOST_ENTRIES = 2**24  # files and folders; ImageNet-21k has 13 million
 
@@ -76,10 +76,8 @@ def is_inside(path: str) -> bool:
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    try:
+    with explaining(f"cannot list {folder}"):
         status = folder.stat()
-    except OSError as error:
-        raise UnreadableFile(f"cannot list {folder}: {reason(error)}") from None
     return status.st_dev, status.st_ino
 
 
@@ -91,8 +89,5 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from (entry for entry in entries if not entry.name.startswith("."))
-    except OSError as error:
-        raise UnreadableFile(f"cannot list {folder}: {reason(error)}") from None
+    with explaining(f"cannot list {folder}"), os.scandir(folder) as entries:
+        yield from (entry for entry in entries if not entry.name.startswith("."))

@@ -26,7 +26,16 @@ from torch import Tensor
 from pta.core.memory import require_memory
 from pta.door.folders import sync_folder
 from pta.door.limits import USUAL_LIMITS
-from pta.errors import PtaError, UnreadableFile, UnreadableSample, first_line, reason, shown
+from pta.errors import (
+    PtaError,
+    UnreadableFile,
+    UnreadableSample,
+    explaining,
+    family,
+    first_line,
+    reason,
+    shown,
+)
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")  # beside the file that the name stands for
 _LARGEST_TEXT = 64 * 2**20
@@ -44,19 +53,17 @@ def write_atomically(path: str | Path, content: bytes | Iterable[bytes]) -> None
     """
     target = as_path(path)
     temporary, file = _beside(target)
-    try:
-        with file:
-            file.writelines([content] if isinstance(content, bytes) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        sync_folder(target.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with explaining(f"cannot write {target}"):
+        try:
+            with file:
+                file.writelines([content] if isinstance(content, bytes) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+            sync_folder(target.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def as_path(given: object) -> Path:
@@ -94,15 +101,13 @@ def _beside(target: Path) -> tuple[Path, IO[bytes]]:
 
     It is never opened by its name: by then that could be a link.
     """
-    try:
+    with explaining(f"cannot write {target}"):
         if not target.name or (target.exists() and not target.is_file()):
             raise UnreadableFile(f"cannot write {target}: it is not a file")
         if not target.parent.is_dir():
             raise UnreadableFile(f"cannot write {target}: the folder {target.parent} does not exist")
         temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
         return temporary, temporary.open("xb")
-    except OSError as error:
-        raise UnreadableFile(f"cannot write {target}: {reason(error)}") from None
 
 
 def remove_temporary_files(folder: Path, target: str | None = None) -> None:
@@ -123,7 +128,7 @@ def understanding(path: str | Path, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.strerror:  # the system's; libraries raise it for damage as well
-            raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
+            raise family(error)(f"{path} cannot be read: {reason(error)}") from None
         raise UnreadableFile(
             f"{path} cannot be read as a {kind} (truncated or damaged?): {first_line(error)}"
         ) from None
@@ -131,19 +136,18 @@ def understanding(path: str | Path, kind: str) -> Iterator[None]:
 
 def read_text(path: Path, kind: str, largest: int = _LARGEST_TEXT) -> str:
     """The UTF-8 text of a file of at most `largest` bytes; `kind` is its name in messages, e.g. "template"."""
-    try:
+    with explaining(f"{path} cannot be read"):
         if not path.is_file():
             raise UnreadableFile(f"no such {kind} file: {path}")
         size = path.stat().st_size
         if size > largest:
             raise UnreadableFile(f"{path} has {size:,} bytes; a {kind} file has at most {largest:,}")
         content = path.read_bytes()
+    try:
         text = content.decode("utf-8-sig")  # spreadsheets put a mark in front
         if "\0" in text:
             raise UnicodeDecodeError("utf-8", content, 0, 1, "UTF-16 without a mark")
         return text
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
     except UnicodeDecodeError:
         encoding = "UTF-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content else "LATIN1"
         convert = f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > converted{path.suffix}"
@@ -164,7 +168,7 @@ def read_sample(path: Path, most: int = USUAL_LIMITS.max_bytes) -> bytes:
         require_short(str(path), status.st_size, most)
         return _read(path, status.st_size)
     except OSError as error:
-        raise UnreadableSample(f"{path} cannot be read: {reason(error)}") from None
+        raise family(error, UnreadableSample)(f"{path} cannot be read: {reason(error)}") from None
 
 
 def _read(path: Path, size: int) -> bytes:
@@ -222,12 +226,10 @@ def pack_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> byt
 
 def unpack_tensors(content: bytes, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the description that `pack_tensors` packed; `kind` is their name in messages."""
-    try:
+    with understanding("this", kind):
         tensors = {name: tensor.clone() for name, tensor in load(content).items()}  # clones are aligned
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         about = json.loads(header["__metadata__"]["about"])
-    except Exception as error:  # whatever safetensors and torch raise on damaged bytes
-        raise UnreadableFile(f"this is not a readable {kind} (truncated or damaged?): {first_line(error)}") from None
     if not isinstance(about, dict) or about.get("kind") != kind:
         raise UnreadableFile(f"these are tensors, but not a {kind} of pta")
     return tensors, about
@@ -314,7 +316,7 @@ def load_tensors(
     try:
         about = json.loads(metadata.get("about", "null"))
     except (ValueError, RecursionError):
-        raise UnreadableFile(f"{path} is not a readable {kind} file: its description is no JSON") from None
+        raise UnreadableFile(f"{path} cannot be read as a {kind} file: its description is not JSON") from None
     if not isinstance(about, dict) or about.get("kind") != kind or not set(only or ()) <= tensors.keys():
         raise UnreadableFile(f"{path} is a safetensors file, but not a {kind} file of pta")
     return tensors, about
@@ -329,17 +331,10 @@ def read_tensors(
     alignment decides how matrix products round.
     """
     path = existing_file(path, kind)
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = [name for name in _names(path, file) if only is None or name in only]
-            require_memory(path, path.stat().st_size if names else 0)
-            return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
-    except PtaError:
-        raise
-    except Exception as error:  # whatever safetensors and torch raise on damaged bytes
-        raise UnreadableFile(
-            f"{path} is not a readable {kind} file (truncated or damaged?): {first_line(error)}"
-        ) from None
+    with understanding(path, f"{kind} file"), safe_open(path, framework="pt") as file:
+        names = [name for name in _names(path, file) if only is None or name in only]
+        require_memory(path, path.stat().st_size if names else 0)
+        return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
 
 
 def tensor_names(path: Path) -> list[str]:

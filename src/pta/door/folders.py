@@ -5,15 +5,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from pta.door.plain_files import require_no_link
-from pta.errors import UnreadableFile, reason
+from pta.errors import explaining
 
 
 def make_folder(folder: Path) -> None:
     """Make a folder and its parents, unless it exists."""
-    try:
+    with explaining(f"cannot make the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnreadableFile(f"cannot make the folder {folder}: {reason(error)}") from None
 
 
 def make_own_folder(folder: Path) -> None:

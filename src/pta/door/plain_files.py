@@ -5,9 +5,10 @@ A folder of pictures or an unpacked archive may hold one, and it may lead to any
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
-from pta.errors import UnreadableFile, reason
+from pta.errors import UnreadableFile, explaining
 
 MOVE_IT_AWAY = "pta makes it itself; move it away"
 
@@ -44,9 +45,6 @@ def require_no_link(path: Path, status: os.stat_result | None = None) -> None:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    try:
+    with explaining(f"{path} cannot be read"), suppress(FileNotFoundError):
         return path.lstat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {reason(error)}") from None
+    return None

@@ -16,7 +16,7 @@ from typing import Any
 from pta.door.folders import make_own_folder
 from pta.door.locks import claimed
 from pta.door.plain_files import require_plain_database
-from pta.errors import InvalidParameter, UnreadableFile, first_line
+from pta.errors import InvalidParameter, family, first_line
 from pta.evaluation.record import Record
 
 _SCHEMA = """
@@ -88,7 +88,7 @@ class ResultStore:
             with closing(sqlite3.connect(self._path, timeout=_PATIENCE)) as connection, connection:
                 yield connection
         except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:  # of SQLite, and of damaged JSON
-            raise UnreadableFile(
+            raise family(error)(
                 f"the results in {self._path} cannot be used: {error}; choose another folder or move the file away"
             ) from None
 

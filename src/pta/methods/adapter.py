@@ -567,7 +567,7 @@ def _device(name: object) -> torch.device:
     try:
         device = torch.empty(0, device=name).device  # type: ignore[call-overload]
     except Exception as error:  # every kind of device fails in its own way
-        raise InvalidParameter(f"there is no device {shown(name)}: {first_line(error)}") from None
+        raise InvalidParameter(f"there is no device {shown(name)}: {first_line(error)}") from error
     if device.type == "meta":
         raise InvalidParameter("an adapter needs a device with memory, not meta")
     return device

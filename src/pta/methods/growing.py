@@ -8,7 +8,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_text
 from pta.core.plain import plain_tensor
-from pta.errors import InvalidClassifier, InvalidParameter, StateMismatch, nearest, shown
+from pta.errors import InvalidParameter, StateMismatch, nearest, shown
 from pta.methods.adapter import Adapter, Piece
 from pta.methods.state_bounds import DISTRIBUTIONS
 from pta.methods.state_file import SAME_DIRECTION
@@ -25,9 +25,9 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
             raise StateMismatch(f"no class can be added to a state of {piece.owner.name}: {piece.owner.fixed_classes}")
     old = adapter.classifier
     require_new_class(name, old.class_names)
-    row = plain_tensor("the anchor", anchor, InvalidClassifier).to(old.anchors)
+    row = plain_tensor("the anchor", anchor, InvalidParameter).to(old.anchors)
     if row.shape != (old.dim,):
-        raise InvalidClassifier(f"the anchor must have {old.dim} numbers, got shape {tuple(row.shape)}")
+        raise InvalidParameter(f"the anchor must have {old.dim} numbers, got shape {tuple(row.shape)}")
     row = row / torch.linalg.vector_norm(row)  # so that the anchors of the others keep their bits
     new = ZeroShotClassifier(torch.cat([old.anchors, row[None]]), [*old.class_names, name], old.scale, old.bias)
     grown = type(adapter)(new, model=adapter.model, **adapter.parameters)

@@ -9,7 +9,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.plugins import load_plugin, plugin_names
 from pta.core.samples import Samples
 from pta.core.towers import Model
-from pta.errors import UnknownAdapter, nearest, shown
+from pta.errors import InvalidParameter, nearest, shown
 from pta.methods.adapter import TOWERS, Adapter, Origin, require_classifier
 from pta.methods.state_file import load_state
 
@@ -53,7 +53,7 @@ AdapterClass = TypeVar("AdapterClass", bound=type[Adapter])
 def register(adapter: AdapterClass) -> AdapterClass:
     """Register a method under its `name`; a class decorator."""
     if not isinstance(adapter, type) or not issubclass(adapter, Adapter) or not isinstance(adapter.name, str):
-        raise UnknownAdapter(f"{shown(adapter)} is not a method: it must be a subclass of pta.Adapter with a name")
+        raise InvalidParameter(f"{shown(adapter)} is not a method: it must be a subclass of pta.Adapter with a name")
     _registered[adapter.name] = adapter
     return adapter
 
@@ -70,16 +70,18 @@ def list_adapters() -> list[str]:
 def adapter_class(name: str) -> type[Adapter]:
     """The class of a method, by name."""
     if not isinstance(name, str):
-        raise UnknownAdapter(f"the name of a method must be a text, not {shown(name)}; {nearest('', list_adapters())}")
+        raise InvalidParameter(
+            f"the name of a method must be a text, not {shown(name)}; {nearest('', list_adapters())}"
+        )
     if name in _registered:
         return _registered[name]
     if name in BUILT_IN:
         return resolve_name(BUILT_IN[name])
-    declared = load_plugin(GROUP, name, UnknownAdapter)
+    declared = load_plugin(GROUP, name, InvalidParameter)
     if declared is None:
-        raise UnknownAdapter(f"no method is called {shown(name)}; {nearest(name, list_adapters())}")
+        raise InvalidParameter(f"no method is called {shown(name)}; {nearest(name, list_adapters())}")
     if not isinstance(declared, type) or not issubclass(declared, Adapter) or declared.name != name:
-        raise UnknownAdapter(f"{declared!r} is not a method called {name!r}: it must be a subclass of pta.Adapter")
+        raise InvalidParameter(f"{declared!r} is not a method called {name!r}: it must be a subclass of pta.Adapter")
     return declared
 
 

@@ -114,8 +114,8 @@ def find_device(name: str) -> torch.device:
         raise InvalidParameter(f"unknown device {name!r}; cpu, cuda, cuda:1, mps or auto") from None
     try:
         torch.zeros(1, device=device).item()
-    except Exception:  # every kind of device fails in its own way
+    except Exception as error:  # every kind of device fails in its own way
         raise InvalidParameter(
             f'torch cannot use the device {name!r} here; --device cpu (device="cpu" in Python) works everywhere'
-        ) from None
+        ) from error
     return device

@@ -7,7 +7,7 @@ from pathlib import Path
 from pta import models as encoders
 from pta.data.features import FeatureFile
 from pta.data.sample_set import SampleSet
-from pta.errors import InvalidParameter, InvalidSamples, PtaError, UnavailableModel, UnreadableFile, UnreadableSample
+from pta.errors import InvalidParameter, InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample, UserMistake
 from pta.evaluation.cached_evaluation import evaluate_once, inputs_of, made_from
 from pta.evaluation.machine import hardware
 from pta.evaluation.record import Record
@@ -83,11 +83,11 @@ def _data_of(job: Job, library: Library) -> FeatureFile | Outcome:
         )
     except UnavailableModel:
         raise
-    except PtaError as error:
+    except UserMistake as error:
         return _refused(job, error, NO_DATA if isinstance(error, UnreadableFile) else CANNOT)
 
 
-def _refused(job: Job, error: PtaError, missing: str = CANNOT) -> Outcome:
+def _refused(job: Job, error: UserMistake, missing: str = CANNOT) -> Outcome:
     """The reason, without the dataset's name, so that what is missing for the same reason can be told together."""
     return Outcome(missing=missing, why=str(error).removeprefix(f"{job.dataset}: "))
 

@@ -255,5 +255,5 @@ def require_probabilities(raw_probability: object, reject_below: object) -> None
 def _is_empty(samples: object) -> bool:
     try:
         return len(samples) == 0  # type: ignore[arg-type]
-    except Exception:  # what has no length is no batch, and refused as such
+    except TypeError:  # what has no length is not a batch, and refused as such
         return False

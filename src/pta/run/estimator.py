@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
-from pta.errors import InvalidClassifier, InvalidParameter, MissingPackage, how_to_install
+from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.methods import create_adapter
 
 try:
@@ -71,7 +71,7 @@ class PTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Start over and learn the rows of X in order; y is used only where there are no `anchors`."""
         if self.anchors is None:
             if self.class_names is not None:
-                raise InvalidClassifier(
+                raise InvalidParameter(
                     "class_names are the labels of anchors, which are missing; without them y has the labels"
                 )
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
@@ -135,19 +135,19 @@ def _class_means(X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArra
     """The labels, sorted, and the mean of each one's unit rows."""
     classes, number = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise InvalidClassifier("a classifier needs rows of at least two classes, got 1 class")
+        raise InvalidParameter("a classifier needs rows of at least two classes, got 1 class")
     unit = Samples.of(X).features.numpy()
     return classes, np.stack([unit[number == one].mean(axis=0) for one in range(len(classes))])
 
 
 def _sorted_anchors(anchors: Any, names: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Labels and anchors, sorted by label as scikit-learn's metrics expect it."""
-    given = plain_tensor("anchors", anchors, InvalidClassifier).numpy(force=True)
+    given = plain_tensor("anchors", anchors, InvalidParameter).numpy(force=True)
     labels = np.arange(given.shape[0] if given.ndim else 0) if names is None else np.asarray(names)
     if labels.dtype == object and len({type(label) for label in labels.flat}) > 1:
-        raise InvalidClassifier("class_names must be all text or all numbers, because they are sorted")
+        raise InvalidParameter("class_names must be all text or all numbers, because they are sorted")
     classes, rows = np.unique(labels, return_index=True)
     if labels.shape != given.shape[:1] or len(classes) != len(labels):
         got = f"got {len(classes)} different ones in shape {labels.shape}"
-        raise InvalidClassifier(f"class_names must be {len(given)} different labels, one per anchor; {got}")
+        raise InvalidParameter(f"class_names must be {len(given)} different labels, one per anchor; {got}")
     return classes, given[rows]

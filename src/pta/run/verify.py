@@ -12,7 +12,7 @@ from pta.data.layouts import missing_places
 from pta.data.open import open_samples
 from pta.data.prompts import build_classifier, default_cache, load_descriptions, load_templates
 from pta.door.files import packaged_json
-from pta.errors import InvalidParameter, PtaError, nearest
+from pta.errors import InvalidParameter, UserMistake, nearest
 from pta.models import Encoder
 from pta.run.extract import extract
 from pta.run.reading import Reading
@@ -135,7 +135,7 @@ def verify(
             out = features / f"{dataset.replace('/', '-')}-{encoder.fingerprint[:12]}.safetensors"
             told = partial(on_progress, dataset, len(images))
             extract(images, encoder, classifier, out, reading, replace=True, on_progress=told)
-        except PtaError as error:
+        except UserMistake as error:
             yield Verdict(dataset, published, None, 0, str(error))
             continue
         measured = load_features(out)

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pta.errors import InvalidParameter, PtaError, UnreadableFile
+from pta.errors import InvalidParameter, MachineFailure, PtaError
 from pta.serve.bytes_tensor import join_elements
 from pta.serve.refusals import Refused
 from pta.serve.result import Result, read_result
@@ -157,7 +157,7 @@ class Client:
                 content = answer.read()
             except (OSError, HTTPException) as error:
                 self.close()
-                failure: PtaError = UnreadableFile(
+                failure: PtaError = MachineFailure(
                     f"{self._server} does not answer: {error or type(error).__name__}; is pta serve running there? "
                     "PTA_SERVER or --server names another address"
                 )

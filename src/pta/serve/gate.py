@@ -8,13 +8,12 @@ import orjson
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
-from pta.errors import FileInUse, PtaError
+from pta.errors import FileInUse, MachineFailure, UserMistake
 from pta.serve.access_log import AccessLog
 from pta.serve.body import OPERATION, WITHOUT_TOKEN, Bodies, Body, ClientLeft
 from pta.serve.connections import Connections
 from pta.serve.http_settings import HttpSettings
 from pta.serve.inference import Inference
-from pta.serve.journal_rows import JournalFailed
 from pta.serve.metrics import Metrics
 from pta.serve.open_files import is_out_of_files
 from pta.serve.refusals import Refused
@@ -93,11 +92,13 @@ def as_refused(error: Exception) -> Refused:
     """What a client is told of an error: its own mistakes in full, of others nothing."""
     if isinstance(error, Refused):
         return error
-    if isinstance(error, JournalFailed | FileInUse):
+    if isinstance(error, MachineFailure | FileInUse):
         return Refused(503, str(error))
     if is_out_of_files(error):
         return Refused(503, "too many files are open; try again soon", 1)
-    return Refused(422, str(error)) if isinstance(error, PtaError) else Refused(500, "internal error; the log has more")
+    return (
+        Refused(422, str(error)) if isinstance(error, UserMistake) else Refused(500, "internal error; the log has more")
+    )
 
 
 def error_body(refused: Refused, number: int) -> bytes:

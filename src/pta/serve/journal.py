@@ -15,12 +15,12 @@ from typing import Any, Self
 import numpy as np
 
 from pta.door.locks import claimed, holder
-from pta.errors import FileInUse, StateMismatch, UnreadableFile, shown
+from pta.errors import FileInUse, MachineFailure, StateMismatch, UnreadableFile, shown
 from pta.serve.journal_chain import add_chain, last_link, unchain
 from pta.serve.journal_check import damage
 from pta.serve.journal_reader import ITS_BATCH
 from pta.serve.journal_repair import repair_journal
-from pta.serve.journal_rows import ANSWER, JournalFailed
+from pta.serve.journal_rows import ANSWER
 from pta.serve.journal_schema import (
     FILE_NAME,
     INSERT_ABOUT,
@@ -182,7 +182,7 @@ class Journal(JournalWriter):
             if (set_aside := self.path.parent / SET_ASIDE).is_dir():
                 shutil.rmtree(set_aside)
         except (sqlite3.Error, OSError) as error:
-            raise JournalFailed(
+            raise MachineFailure(
                 f"the rows are deleted, but their bytes may still be in {self.path} ({self._failed(error)}); "
                 "restart the service to erase them"
             ) from None

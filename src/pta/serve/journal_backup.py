@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from pta.errors import UnreadableFile, first_line, reason
+from pta.errors import UnreadableFile, explaining, family, first_line
 from pta.serve.journal_schema import FILE_NAME, connect_to_read, read_streams, remove_database, require_plain_data
 from pta.serve.journal_tail import Witnesses
 from pta.serve.private import keep_private, make_private_folder
@@ -23,23 +23,22 @@ def back_up(folder: Path, target: Path) -> None:
     require_plain_data(target)
     part = target / f".{FILE_NAME}.part"
     make_private_folder(target)
-    try:
-        _copy_states(folder, target)  # also before, because the service may remove some of them meanwhile
-        remove_database(part)
-        part.touch(0o600)
-        with closing(connect_to_read(path)) as source, closing(sqlite3.connect(part)) as into:
-            source.backup(into)
-            last = {stream.id: stream.last for stream in read_streams(into)}
-        _sync(part)
-        _copy_states(folder, target)
-        for newer in Witnesses.of(target).newer(last):
-            shutil.rmtree(newer) if newer.is_dir() else newer.unlink()
-        part.replace(copy)
-    except sqlite3.Error as error:
-        remove_database(part)
-        raise UnreadableFile(f"cannot copy {path} to {copy}: {first_line(error)}") from None
-    except OSError as error:
-        raise UnreadableFile(f"cannot write {copy}: {reason(error)}") from None
+    with explaining(f"cannot write {copy}"):
+        try:
+            _copy_states(folder, target)  # also before, because the service may remove some of them meanwhile
+            remove_database(part)
+            part.touch(0o600)
+            with closing(connect_to_read(path)) as source, closing(sqlite3.connect(part)) as into:
+                source.backup(into)
+                last = {stream.id: stream.last for stream in read_streams(into)}
+            _sync(part)
+            _copy_states(folder, target)
+            for newer in Witnesses.of(target).newer(last):
+                shutil.rmtree(newer) if newer.is_dir() else newer.unlink()
+            part.replace(copy)
+        except sqlite3.Error as error:
+            remove_database(part)
+            raise family(error)(f"cannot copy {path} to {copy}: {first_line(error)}") from None
 
 
 def _copy_states(folder: Path, target: Path) -> None:

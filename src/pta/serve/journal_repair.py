@@ -14,7 +14,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from pta.errors import UnreadableFile, reason
+from pta.errors import UnreadableFile, family, reason
 from pta.serve.journal_chain import add_chain, breaks, broken_links, last_link
 from pta.serve.journal_check import damage, damage_of_rows
 from pta.serve.journal_schema import (
@@ -72,7 +72,7 @@ def repair_journal(path: Path) -> None:
                 _go_on(into, witnesses, path.parent, has_lost)
                 into.execute("COMMIT")
     except OSError as error:
-        raise UnreadableFile(f"cannot repair {path}: {reason(error)}") from None
+        raise family(error)(f"cannot repair {path}: {reason(error)}") from None
     with closing(connect_to_read(path)) as repaired:
         _write_count(path.parent, count_of(read_streams(repaired)))
 

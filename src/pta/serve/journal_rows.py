@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.errors import PtaError
-
 ANSWER = np.dtype(
     [
         ("label", "<i4"),
@@ -20,14 +18,6 @@ ANSWER = np.dtype(
     ]
 )
 """What is kept of an answer: 24 bytes per sample. Labels are class numbers."""
-
-
-class JournalFailed(PtaError):
-    """The journal could not be written. It is read-only until it is opened again, unless too many files were open."""
-
-
-class RepeatedId(PtaError):
-    """A request has the id of one that the stream has learned; nothing was written."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from pta.door.folders import sync_folder
 from pta.door.plain_files import database_files, require_no_link, require_plain_database, require_plain_file
-from pta.errors import UnreadableFile, first_line
+from pta.errors import MachineFailure, PtaError, UnreadableFile, family, first_line
 from pta.serve.wal import log_of
 
 FILE_NAME = "journal.sqlite"
@@ -337,6 +337,8 @@ def _batch(rows: Iterable[tuple[Any, ...]]) -> Batch:
     return Batch(id, stream, first, span, erased, time, group, rest, operation, seal, samples)
 
 
-def unreadable(path: Path, error: sqlite3.Error) -> UnreadableFile:
+def unreadable(path: Path, error: sqlite3.Error) -> PtaError:
     """One line about what SQLite says of a file."""
+    if family(error) is MachineFailure:
+        return MachineFailure(f"{path} cannot be used: {first_line(error)}")
     return UnreadableFile(f"{path} cannot be read as a journal (truncated or damaged?): {first_line(error)}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pta.errors import UnreadableFile, reason
+from pta.errors import explaining
 from pta.serve.journal_schema import COUNT, StreamRow, seal
 
 _NO_SEQUENCE = 2**62  # which no row reaches: a file of such a name is no snapshot
@@ -74,10 +74,8 @@ class CountFile:
 
     def __init__(self, folder: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        try:
+        with explaining(f"cannot write {folder / COUNT}"):
             self._file = os.open(folder / COUNT, flags, 0o600)
-        except OSError as error:
-            raise UnreadableFile(f"cannot write {folder / COUNT}: {reason(error)}") from None
         if os.fstat(self._file).st_size > _LENGTH:  # damaged: what is longer would make every later count unreadable
             os.ftruncate(self._file, _LENGTH)
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
+from pta.errors import InvalidParameter, InvalidSamples, MachineFailure, first_line, shown
 from pta.serve.journal_chain import newest_link
 from pta.serve.journal_reader import JournalReader
-from pta.serve.journal_rows import ANSWER, Committed, JournalFailed, NewRequest, Operation, RepeatedId, StoredAnswers
+from pta.serve.journal_rows import ANSWER, Committed, NewRequest, Operation, StoredAnswers
 from pta.serve.journal_schema import (
     INSERT_BATCH,
     INSERT_OPERATION,
@@ -70,19 +70,19 @@ class JournalWriter(JournalReader):
     def _transaction(self) -> Iterator[None]:
         """All or nothing; what the disk refuses ends all writing."""
         if self.read_only is not None:
-            raise JournalFailed(f"the journal is read-only until the service is restarted: {self.read_only}")
+            raise MachineFailure(f"the journal is read-only until the service is restarted: {self.read_only}")
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             yield
             self._writer.execute("COMMIT")
         except sqlite3.IntegrityError:
             self._roll_back()
-            raise RepeatedId("a request with this id was learned before; nothing was written") from None
+            raise InvalidParameter("a request with this id was learned before; nothing was written") from None
         except sqlite3.Error as error:
             self._roll_back()
             why = self._failed(error)
             for_good = "try again soon" if self.read_only is None else "it is read-only until the service is restarted"
-            raise JournalFailed(f"the journal cannot be written ({why}); {for_good}") from None
+            raise MachineFailure(f"the journal cannot be written ({why}); {for_good}") from None
         except BaseException:
             self._roll_back()
             raise
@@ -131,8 +131,8 @@ class JournalWriter(JournalReader):
         """Write one group, in one transaction with one fsync, and with it the answers of an earlier group.
 
         Raises:
-            RepeatedId: an id is there already; nothing was written.
-            JournalFailed: the disk refuses; nothing has changed here, and usually nothing can be written any more.
+            InvalidParameter: an id is there already; nothing was written.
+            MachineFailure: the disk refuses; nothing has changed here, and usually nothing can be written any more.
         """
         _require_fitting(requests)
         by_stream: dict[int, list[int]] = {}

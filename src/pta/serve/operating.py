@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pta.errors import PtaError
+from pta.errors import MachineFailure, PtaError, UserMistake
 from pta.serve.counting import samples_concerned
 from pta.serve.history import History
 from pta.serve.journal import Journal
-from pta.serve.journal_rows import JournalFailed, Operation
+from pta.serve.journal_rows import Operation
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
 from pta.serve.open_files import require_free_files
@@ -52,7 +52,7 @@ class Operating:
             path.write_bytes(content)
             try:
                 adapter = imported_adapter(path, self._served)
-            except PtaError as error:
+            except UserMistake as error:
                 raise Refused(422, str(error).replace(str(path), "the state")) from None
 
         def swap(stream: LiveStream, row: Operation) -> None:
@@ -64,7 +64,7 @@ class Operating:
     def _keep_import(self, past: Past, content: bytes) -> dict[str, Any]:
         try:
             if self._journal.read_only is not None:
-                raise JournalFailed(f"the journal is read-only: {self._journal.read_only}")
+                raise MachineFailure(f"the journal is read-only: {self._journal.read_only}")
             return past.keep_import(content)
         except PtaError as error:
             raise Refused(503, f"nothing was changed: {error}") from None
@@ -124,7 +124,7 @@ class Operating:
                 raise Refused(404, f"stream {stream.name} was deleted")
             try:
                 row = self._journal.operate(stream.number, kind, {**argument, "samples": samples})
-            except JournalFailed as error:
+            except MachineFailure as error:
                 raise Refused(503, f"nothing was changed: {error}") from None
             stream.frozen = History.of([*stream.operations, row]).frozen
             return row

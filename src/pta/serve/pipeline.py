@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pta.errors import PtaError
+from pta.errors import MachineFailure, PtaError, UserMistake
 from pta.serve.admission import Admission, Job, require_same
 from pta.serve.answering import Answered, Scored, answer, rounded, score, warm_up
 from pta.serve.journal import Journal
-from pta.serve.journal_rows import Found, JournalFailed, NewRequest
+from pta.serve.journal_rows import Found, NewRequest
 from pta.serve.last_answers import LastAnswers
 from pta.serve.live_stream import LiveStream
 from pta.serve.no_journal import NoJournal
@@ -101,7 +101,7 @@ class Pipeline:
         for stage in reversed(self._stages):
             stage.close()
         self.beside.shutdown()
-        with suppress(JournalFailed):  # they are computed again when somebody asks
+        with suppress(MachineFailure):  # they are computed again when somebody asks
             while self.last_answers:
                 self._commit([])
 
@@ -127,7 +127,7 @@ class Pipeline:
     def _encoded(self, job: Job, outcome: NDArray[np.float32] | Exception) -> None:
         """The pictures of a request are features now, or one of them cannot be."""
         if isinstance(outcome, Exception):
-            self._admission.finish(job, Refused(422, str(outcome)) if isinstance(outcome, PtaError) else outcome)
+            self._admission.finish(job, Refused(422, str(outcome)) if isinstance(outcome, UserMistake) else outcome)
         else:
             job.features = outcome
             self._hand_to_scoring([job])
@@ -219,7 +219,7 @@ class Pipeline:
                 group.number, group.time, firsts = self._commit(learning)
                 for job, first in zip(learning, firsts, strict=True):
                     job.sequences = np.arange(first, first + len(job))
-            except JournalFailed as error:
+            except MachineFailure as error:
                 for job in learning:
                     job.reason = str(error)
                     if job.request.learn == "true":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pta.door.files import read_text
 from pta.door.plain_files import require_plain_file
-from pta.errors import InvalidParameter, UnreadableFile, reason
+from pta.errors import InvalidParameter, explaining
 from pta.serve.refusals import Refused
 
 COOKIE = "pta_login"
@@ -74,15 +74,14 @@ def read_token(path: Path) -> str:
 
 def own_token(path: Path) -> str:
     """The token of a data folder, made at the first start; only the owner may read the file."""
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(f"{new_token()}\n")
-    except FileExistsError:
-        require_plain_file(path)
-        if os.name == "posix" and path.stat().st_mode & 0o077:
-            raise InvalidParameter(f"{path} can be read by others; run chmod 600 {path}, or remove it") from None
-    except OSError as error:
-        raise UnreadableFile(f"cannot write {path}: {reason(error)}") from None
+    with explaining(f"cannot write {path}"):
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+                file.write(f"{new_token()}\n")
+        except FileExistsError:
+            require_plain_file(path)
+            if os.name == "posix" and path.stat().st_mode & 0o077:
+                raise InvalidParameter(f"{path} can be read by others; run chmod 600 {path}, or remove it") from None
     return read_token(path)
 
 

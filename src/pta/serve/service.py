@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 
 from pta.door.files import exists, load_tensors
-from pta.errors import PtaError, StateMismatch
+from pta.errors import StateMismatch, UserMistake
 from pta.methods.state_file import ANCHORS
 from pta.serve.admission import Admission
 from pta.serve.journal import Journal
@@ -234,7 +234,7 @@ def _require_same_classifier(served: Served, path: Path) -> None:
             if saved.dtype != torch.float16:  # as older versions wrote them; in full they are written below
                 _require_close_anchors(served, saved)
                 return
-        except PtaError as error:
+        except UserMistake as error:
             raise type(error)(f"the data folder {path.parent} belongs to another service: {error}") from None
     served.fresh().save(path)
     keep_private(path)

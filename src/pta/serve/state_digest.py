@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from pta.errors import PtaError, UnreadableFile, reason
+from pta.errors import PtaError, UnreadableFile, family, reason
 
 
 def digest_of(content: bytes) -> str:
@@ -21,7 +21,7 @@ def require_named(path: Path) -> None:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {reason(error)}; restore it from a backup") from None
+        raise family(error)(f"{path} cannot be read: {reason(error)}; restore it from a backup") from None
     if digest_of(content) != path.stem.rpartition("-")[2]:
         raise UnreadableFile(f"{path} is damaged: its content does not have the digest that names it")
 

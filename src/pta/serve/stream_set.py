@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pta.errors import UnreadableFile
+from pta.errors import MachineFailure, UnreadableFile
 from pta.serve.history import History
 from pta.serve.journal import Journal
 from pta.serve.live_stream import LiveStream
@@ -80,7 +80,7 @@ class StreamSet:
             if self._folder is not None:
                 for number in made:
                     shutil.rmtree(self._folder / "streams" / str(number), ignore_errors=True)
-            if isinstance(error, UnreadableFile):
+            if isinstance(error, UnreadableFile | MachineFailure):
                 raise Refused(503, f"stream {name} was not made: {error}") from None
             raise
         ((number, past),) = made.items()

@@ -24,7 +24,7 @@ from pta.data.class_index import ClassIndex, whole_number
 from pta.data.sample_set import SampleFile, SampleReference, TarMember
 from pta.door.files import require_short
 from pta.door.limits import USUAL_LIMITS
-from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, first_line
+from pta.errors import InvalidParameter, InvalidSamples, UnreadableSample, family, first_line
 
 NAME = "listing.parquet"
 
@@ -186,7 +186,7 @@ class RemoteSample:
         except UnreadableSample:
             raise
         except Exception as error:  # whatever the filesystem raises
-            raise UnreadableSample(f"{self.key} cannot be read: {first_line(error)}") from None
+            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {first_line(error)}") from error
         if len(content) < size:
             raise UnreadableSample(f"{self.key} cannot be read: {self.place} ends too early")
         return content
@@ -207,7 +207,7 @@ class ParquetCell:
             cell = cells[self.row - first].as_py()
             content = cell.get("bytes") if isinstance(cell, dict) else cell
         except Exception as error:  # whatever pyarrow raises on damaged bytes
-            raise UnreadableSample(f"{self.key} cannot be read: {first_line(error)}") from None
+            raise family(error, UnreadableSample)(f"{self.key} cannot be read: {first_line(error)}") from error
         if not isinstance(content, bytes):
             raise UnreadableSample(f"{self.key} holds no bytes")
         require_short(self.key, len(content), most)

@@ -18,7 +18,7 @@ import torch
 
 import pta
 from pta.cluster.ray.pool import Result, Shared, Told
-from pta.errors import ClusterFailed, InvalidParameter, StateMismatch, first_line
+from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
 from pta.evaluation.version import code_version
 
 LOCAL = "local"
@@ -75,9 +75,11 @@ def connected(cluster: str, *, trust_network: bool = False) -> Iterator[Any]:
         ray.init(cluster, **given)
     except Exception as error:  # whatever Ray raises where nothing answers
         start = "ray start --head starts one, --cluster local needs none"
-        raise ClusterFailed(f"no Ray can be reached at {cluster}: {first_line(error)}; {start}") from None
+        raise MachineFailure(f"no Ray can be reached at {cluster}: {first_line(error)}; {start}") from None
     try:
         yield ray
+    except (ray.exceptions.RayError, ConnectionError) as error:
+        raise MachineFailure(f"the cluster at {cluster} was lost: {first_line(error)}") from None
     finally:
         ray.shutdown()
 
@@ -108,7 +110,7 @@ class RayPool:
             fitting = min(fitting, int(resources.get("GPU", 0) // gpus))
         if workers is None and not fitting:
             kind = "GPU" if gpus else f"{cpus:g} CPUs"
-            raise ClusterFailed(f"the cluster has no machine with a {kind} for a worker; see --device and --workers")
+            raise InvalidParameter(f"the cluster has no machine with a {kind} for a worker; see --device and --workers")
         self.asked = workers or fitting
         if fitting < self.asked:
             say(f"{self.asked} workers were asked for, the cluster has room for {fitting}; it goes on with those")
@@ -147,7 +149,9 @@ class RayPool:
                 following, actor = waiting.popleft(), self._idle.pop()
                 attempts[following] += 1
                 if attempts[following] > _ATTEMPTS:
-                    raise ClusterFailed(f"{_ATTEMPTS} workers died at one block ({tasks[following]}); is memory short?")
+                    raise MachineFailure(
+                        f"{_ATTEMPTS} workers died at one block ({tasks[following]}); is memory short?"
+                    )
                 self._busy[actor.run.remote(tasks[following], held)] = actor, following
             done, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=_SECONDS)
             if not done and all(number is None for _, number in self._busy.values()):
@@ -163,7 +167,7 @@ class RayPool:
                     self._stop(actor)
                     self._deaths += 1
                     if self._deaths > _ATTEMPTS * self.asked:
-                        raise ClusterFailed(f"{self._deaths} workers died in a row; see the logs of Ray") from None
+                        raise MachineFailure(f"{self._deaths} workers died in a row; see the logs of Ray") from None
                     if number is not None:
                         waiting.appendleft(number)
                     continue

@@ -15,7 +15,7 @@ from typing import IO, Any
 from pta.door.files import as_path, write_atomically
 from pta.door.folders import make_folder
 from pta.door.plain_files import require_no_link
-from pta.errors import MissingPackage, UnreadableFile, first_line
+from pta.errors import MissingPackage, PtaError, UnreadableFile, family, first_line
 
 _LONGEST_HEADER = 100 * 2**20  # that safetensors itself takes
 
@@ -91,11 +91,10 @@ class Folder:
 
     def read_json(self, name: str) -> Any:
         """What a JSON file holds."""
+        content = self.read(name)
         try:
-            return json.loads(self.read(name))
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, UnreadableFile):
-                raise
+            return json.loads(content)
+        except (ValueError, RecursionError):
             raise UnreadableFile(f"{self.path(name)} is not JSON (truncated or damaged?)") from None
 
     def open(self, name: str) -> IO[bytes]:
@@ -143,7 +142,7 @@ class Folder:
                 metadata = header.pop("__metadata__", {})
                 end = max((one["data_offsets"][1] for one in header.values()), default=0)
                 return metadata if file.seek(0, 2) == 8 + length + end else None
-        except (UnreadableFile, ValueError, KeyError, TypeError, AttributeError, OSError):
+        except (PtaError, ValueError, KeyError, TypeError, AttributeError, OSError):
             return None
 
     @contextmanager
@@ -151,4 +150,4 @@ class Folder:
         try:
             yield
         except Exception as error:  # whatever the filesystem raises
-            raise UnreadableFile(f"{self.path(name)} cannot be {done}: {first_line(error)}") from None
+            raise family(error)(f"{self.path(name)} cannot be {done}: {first_line(error)}") from error

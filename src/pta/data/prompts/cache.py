@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pta.door.files import load_tensors, save_tensors
-from pta.errors import UnreadableFile
+from pta.errors import PtaError
 
 _KIND = "text anchors"
 
@@ -36,7 +36,7 @@ def read_anchors(folder: Path, key: str, classes: int) -> Tensor | None:
     """The cached anchors of a key, or None."""
     try:
         tensors, about = load_tensors(_place(folder, key), _KIND)
-    except (UnreadableFile, OSError):
+    except (PtaError, OSError):
         return None
     anchors = tensors.get("anchors")
     if anchors is None or about.get("key") != key or anchors.dtype != torch.float32:
@@ -48,7 +48,7 @@ def read_anchors(folder: Path, key: str, classes: int) -> Tensor | None:
 def write_anchors(folder: Path, key: str, anchors: Tensor) -> None:
     """Cache anchors under a key; if the folder is not writable, nothing is cached."""
     place = _place(folder, key)
-    with suppress(UnreadableFile, OSError):
+    with suppress(PtaError, OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         save_tensors(place, {"anchors": anchors}, {"kind": _KIND, "key": key})
 

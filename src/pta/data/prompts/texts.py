@@ -6,7 +6,7 @@ from pathlib import Path
 from pta.core.parameters import require_mapping, require_texts
 from pta.data.prompts.templates import require_templates
 from pta.door.files import read_json, understanding
-from pta.errors import InvalidClassifier, InvalidParameter, UnreadableFile, nearest, shown
+from pta.errors import InvalidParameter, UnreadableFile, nearest, shown
 
 
 def class_texts(
@@ -56,16 +56,16 @@ def load_descriptions(path: str | Path) -> dict[str, list[str]]:
 def _cleaned(class_names: Sequence[str]) -> list[str]:
     """The names of at least two classes, cleaned."""
     if isinstance(class_names, str) or not isinstance(class_names, Sequence):
-        raise InvalidClassifier(f"class names must be a list of strings, not {shown(class_names)}")
+        raise InvalidParameter(f"class names must be a list of strings, not {shown(class_names)}")
     if len(class_names) < 2:
-        raise InvalidClassifier(f"a classifier needs at least two class names, got {len(class_names)}")
+        raise InvalidParameter(f"a classifier needs at least two class names, got {len(class_names)}")
     for number, name in enumerate(class_names):
         if not isinstance(name, str):
-            raise InvalidClassifier(f"class name {number} must be a string, not {shown(name)}")
+            raise InvalidParameter(f"class name {number} must be a string, not {shown(name)}")
         if not clean_name(name).strip():
-            raise InvalidClassifier(f"class name {number} is blank")
+            raise InvalidParameter(f"class name {number} is blank")
         if any("\ud800" <= sign <= "\udfff" for sign in name):  # lone surrogates: undecodable bytes of a file name
-            raise InvalidClassifier(f"class name {number}, {name!a}, has bytes that are not UTF-8; rename it")
+            raise InvalidParameter(f"class name {number}, {name!a}, has bytes that are not UTF-8; rename it")
     return [clean_name(name) for name in class_names]
 
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from pta.core.memory import require_memory
-from pta.door.files import existing_file, read_exactly, read_tensors
+from pta.door.files import existing_file, read_exactly, read_tensors, understanding
 from pta.door.weights.inert_pickle import Inert, read_pickle
 from pta.door.weights.stored_tensors import StoredTensor, state_dict_in
-from pta.errors import PtaError, UnreadableFile, naming, shown
+from pta.errors import UnreadableFile, naming, shown
 
 _ZIP, _PICKLE = b"PK\3\4", b"\x80"  # how files begin
 _LARGEST_PICKLE = 64 * 2**20
@@ -40,15 +40,10 @@ def read_weights(file: Path) -> Weights:
     if file.suffix == ".safetensors":
         return Weights(read_tensors(file, "checkpoint")[0], torchscript=False)
     existing_file(file, "checkpoint")  # a pipe would be waited for
-    try:
-        with naming(f"{file} cannot be read"):
-            _require_zip(file)
-            require_memory(file, file.stat().st_size)
-            return _read_archive(file)
-    except PtaError:
-        raise
-    except Exception:  # damaged files fail in many ways
-        raise UnreadableFile(f"{file} is not a readable checkpoint file (truncated or damaged?)") from None
+    with understanding(file, "checkpoint file"), naming(f"{file} cannot be read"):
+        _require_zip(file)
+        require_memory(file, file.stat().st_size)
+        return _read_archive(file)
 
 
 def _require_zip(file: Path) -> None:

@@ -7,6 +7,7 @@ by sample while they do; and one that scores the samples after their R has come 
 """
 
 import warnings
+from subprocess import SubprocessError
 from typing import NamedTuple
 
 import torch
@@ -32,6 +33,8 @@ _PROGRAMS = 2048  # that share the classes of a batch; more than a GPU runs at a
 # threads, and their sums would differ in the last bit (racecheck of compute-sanitizer finds such threads).
 _SHORTEST_VECTOR = 64
 _A_THREADS_PART_OF_A_VECTOR, _A_THREADS_PART_OF_ROWS = 8, 64  # numbers that it keeps in registers
+# Of the compiler, the driver, the linker and the search for their files.
+_ERRORS = (triton.errors.TritonError, RuntimeError, OSError, SubprocessError, ImportError, AssertionError)
 _RESTED_ROWS, _RESTED_NUMBERS = 32, 128  # samples, and numbers of each, that a program scores together
 
 
@@ -43,7 +46,7 @@ def works_on(device: torch.device) -> bool:
     state = Prototypes.fresh(classifier.anchors), classifier
     try:
         advance_on_gpu(*state, feature, classifier.logits(feature), rule)
-    except Exception as error:  # whatever compiler or driver may say: there are other engines
+    except _ERRORS as error:  # there are other engines
         warnings.warn(f"PTA does without its GPU kernels: {first_line(error)}", stacklevel=2)
         return False
     return True

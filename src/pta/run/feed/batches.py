@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from pta.errors import PtaError
+from pta.errors import PtaError, UserMistake
 from pta.run.feed.workers import Workers
 
 Item = TypeVar("Item")
@@ -99,7 +99,7 @@ def prepare_in_batches(
                 future.add_done_callback(held.add)
                 put(_Work(several, ends(several[-1]), future))
             put(_End())
-        except BaseException as error:  # the reader of the batches gets the source's error
+        except BaseException as error:  # noqa: BLE001 (of the source; the reader of the batches raises it)
             put(_End(error))
 
     producer = threading.Thread(target=produce, name="produce", daemon=True)
@@ -201,5 +201,5 @@ def _prepare_all(prepare: Callable[[Item], Result], several: list[Item]) -> list
 def _outcome(prepare: Callable[[Item], Result], item: Item) -> _Outcome[Result]:
     try:
         return prepare(item), None
-    except PtaError as error:
+    except UserMistake as error:
         return None, error

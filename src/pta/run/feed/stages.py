@@ -29,7 +29,7 @@ def in_stages(
         while failure is None:
             try:
                 decoding.append(pool.submit(decode, next(source)))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (raised below, after all that was before it)
                 failure = error
             if decoding and (failure or len(decoding) > ahead):
                 begun.append(begin(decoding.popleft().result()))

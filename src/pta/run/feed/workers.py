@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pta.errors import InvalidParameter
+from pta.errors import MachineFailure
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -67,7 +67,7 @@ class Workers:
         try:
             packed = self._processes.submit(_call, call, given, slot)
         except BrokenProcessPool:  # while nobody waited for a result
-            done.set_exception(InvalidParameter(_ENDED))
+            done.set_exception(MachineFailure(_ENDED))
         else:
             packed.add_done_callback(partial(self._settle, done, slot))
         return done
@@ -76,8 +76,8 @@ class Workers:
         try:
             done.set_result(self._memory.unpacked(slot, *packed.result()))
         except BrokenProcessPool:
-            done.set_exception(InvalidParameter(_ENDED))
-        except BaseException as error:  # of the call
+            done.set_exception(MachineFailure(_ENDED))
+        except BaseException as error:  # noqa: BLE001 (of the call; whoever waits for it raises it)
             done.set_exception(error)
 
     def _start(self, processes: ProcessPoolExecutor, count: int) -> None:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from subprocess import SubprocessError
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from pta.run.gpu.uploads import Uploads
 
 COMPILED_FROM = 2_000
 """A model is compiled for at least this many samples."""
+
+COMPILER_ERRORS = (RuntimeError, OSError, SubprocessError, ImportError)
+"""What torch.compile raises where it, or a compiler that it calls, fails."""
 
 ON_DEVICE = threading.Lock()
 """Held while a recording is made, and by other threads that use the GPU."""
@@ -136,7 +140,7 @@ class _Compiling:
             with on(self._like.device):
                 compiled(self._like)
             self._encode = compiled
-        except (Exception, SystemExit) as error:  # whatever a compiler may say: the model runs without it
+        except (*COMPILER_ERRORS, SystemExit) as error:  # the model runs without it
             self._failure = error
         finally:
             atexit.unregister(self._break_off)

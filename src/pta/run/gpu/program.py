@@ -24,6 +24,7 @@ from pta.errors import InvalidParameter, InvalidSamples, first_line, shown
 from pta.methods.adapter import Adapter
 from pta.models import ImageEncoder
 from pta.run.gpu.downloads import Download
+from pta.run.gpu.encoder_program import COMPILER_ERRORS
 from pta.run.gpu.recordable import is_recordable
 from pta.run.gpu.recording import Recording
 from pta.run.gpu.uploads import Uploads
@@ -200,7 +201,7 @@ class Program:
         self._resize, self._encode = (torch.compile(part, dynamic=False) for part in plain)
         try:
             self._features()
-        except Exception as error:  # whatever a compiler may say: the model runs without it
+        except COMPILER_ERRORS as error:  # the model runs without it
             complaint = f"{self.encoder.architecture} runs uncompiled; torch.compile failed: {first_line(error)}"
             warnings.warn(complaint, stacklevel=3)
             self._resize, self._encode = plain

@@ -20,7 +20,7 @@ from pta.methods.adapter import Adapter
 _GIVEN = {"features": 1, "views": 64, "patches": 196}  # of a sample
 
 
-class _NotRecordable(Exception):
+class _NotRecordable(RuntimeError):
     """The step does something that a replay would not repeat."""
 
 
@@ -83,7 +83,7 @@ def is_recordable(adapter: Adapter, batch: int = 1) -> bool:
                 dataflow.begin_call(samples)
                 dataflow.use([call(samples)])
                 twin.refresh_state()
-    except Exception:  # whatever a method does with tensors that have no numbers: it needs them
+    except (RuntimeError, TypeError, ValueError):  # of torch, NumPy and checks, where a method needs the numbers
         return False
     same_tensors = all(tensor is state[name] for name, tensor in twin.state().items())
     now = _plain_values(twin)

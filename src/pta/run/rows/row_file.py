@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from pta.errors import UnreadableFile, reason
+from pta.errors import explaining, family, reason
 from pta.run.answers import Answers
 from pta.run.rows.rows import CsvRows, JsonLines
 
@@ -64,7 +64,7 @@ class RowFile:
     def __init__(self, path: Path, top: int, after: RowMark | None = None, *, rejects: bool = False) -> None:
         self._name, self._unwritten = path.name, ""
         self._pending = io.StringIO()
-        try:
+        with explaining(f"cannot write {path}"):
             self._file = path.open("a+b", buffering=0)
             self._size = self._file.seek(0, os.SEEK_END)
             if after is not None:
@@ -72,8 +72,6 @@ class RowFile:
                 self._append(after.unwritten)
             if self._size and _last(self._file, 1, self._size) != b"\n":
                 self._append("\n")  # a kill cut the last row off
-        except OSError as error:
-            raise UnreadableFile(f"cannot write {path}: {reason(error)}") from None
         is_csv, how = path.suffix == ".csv", {"rejects": rejects, "header": not self._size}
         self._rows = CsvRows(self._pending, top, **how) if is_csv else JsonLines(self._pending)
 
@@ -94,15 +92,13 @@ class RowFile:
             self._unwritten += text
             with suppress(OSError):
                 self._cut(self._size)
-            raise UnreadableFile(f"rows cannot be written: {reason(error)}") from None
+            raise family(error)(f"rows cannot be written: {reason(error)}") from None
 
     def mark(self) -> RowMark:
         """Where the rows end now, after they have reached the disk."""
-        try:
+        with explaining("rows cannot be written"):
             os.fsync(self._file.fileno())
             return RowMark(self._name, self._size, _tail(self._file, self._size), self._unwritten)
-        except OSError as error:
-            raise UnreadableFile(f"rows cannot be written: {reason(error)}") from None
 
     def close(self) -> None:
         """Close the file; what was written is in it."""

@@ -70,6 +70,6 @@ class RowThread:
         while (rows := self._waiting.get()) is not None:
             try:
                 self._sink.write(*rows)
-            except Exception as error:  # it belongs to the one who has given the rows
+            except Exception as error:  # noqa: BLE001 (whoever has given the rows raises it)
                 self._failure = self._failure or error
             self._waiting.task_done()

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pta.errors import PtaError, UnreadableFile
+from pta.errors import PtaError
 from pta.run.classifier import Classifier
 from pta.run.predict import Predicted
 from pta.run.rows.row_thread import RowSink
@@ -67,7 +67,7 @@ class SavedStream:
             self._save()
         except PtaError as failure:
             if isinstance(error, PtaError) and str(error) != str(failure):
-                raise UnreadableFile(f"{error}; {failure}") from None
+                raise type(failure)(f"{error}; {failure}") from None
             raise
 
     def _save(self) -> None:
@@ -77,10 +77,10 @@ class SavedStream:
         try:
             record = self._progress.record(self._rows.mark())
             self._classifier.save(self._state, stream=asdict(record))
-        except UnreadableFile as error:
+        except PtaError as error:
             if self._saved is None:
                 raise
             lost = self._progress.taken - self._saved
-            raise UnreadableFile(f"{error}; the state after the last {lost:,} samples was not saved") from None
+            raise type(error)(f"{error}; the state after the last {lost:,} samples was not saved") from None
         self._saved, now = self._progress.taken, time.monotonic()
         self._due = now + max(self._every, _TIMES_AS_LONG * (now - began)) if self._every else now
