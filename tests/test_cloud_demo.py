@@ -10,7 +10,7 @@ from pages import Balance, assert_loads_nothing, looking, needs_browser
 from refusals import refusal
 
 import pta
-from pta.data.furniture import load_furniture_test
+from pta.data.packaged_clouds import load_furniture_test
 from pta.data.point_shapes import corrupted
 from pta.data.prompts import build_classifier
 from pta.demo import render_report, run_cloud_demo

@@ -14,9 +14,13 @@ import torch
 from refusals import refusal
 from torch.nn.functional import normalize
 
-from pta.data.furniture import FURNITURE_CLASSES, load_furniture_test
+from pta.data.packaged_clouds import (
+    FURNITURE_CLASSES,
+    SHAPE_CLASSES,
+    load_furniture_test,
+    load_procedural_test,
+)
 from pta.data.prompts import build_classifier
-from pta.data.shapes import SHAPE_CLASSES, draw_clouds
 from pta.door.files import save_tensors
 from pta.models import load_encoder
 from pta.models.clouds.k_means import k_means
@@ -33,7 +37,7 @@ def random_encoder():
 
 @pytest.fixture(scope="module")
 def clouds():
-    return torch.from_numpy(draw_clouds(6).clouds)
+    return torch.from_numpy(load_procedural_test().clouds[:6])
 
 
 def tokens_by_hand(encoder, cloud):
@@ -167,12 +171,12 @@ def test_furniture_is_recognised_from_prompts_never_seen_in_training_look_alikes
 
 
 def test_procedural_shapes_are_recognised_from_prompts_never_seen_in_training(encoder):
-    test = draw_clouds(5 * len(SHAPE_CLASSES))
-    assert (answers(encoder, test.clouds, SHAPE_CLASSES) == test.labels).mean() >= 0.90
+    test, some = load_procedural_test(), slice(5 * len(SHAPE_CLASSES))
+    assert (answers(encoder, test.clouds[some], SHAPE_CLASSES) == test.labels[some]).mean() >= 0.90
 
 
 def test_features_and_local_features_come_of_one_pass(encoder, monkeypatch):
-    given, passes, tokens = torch.from_numpy(draw_clouds(3).clouds), [], encoder._tokens
+    given, passes, tokens = torch.from_numpy(load_procedural_test().clouds[:3]), [], encoder._tokens
     expected = encoder.encode(given), encoder.encode_tokens(given)
     monkeypatch.setattr(type(encoder), "_tokens", lambda self, some: passes.append(len(some)) or tokens(some))
     assert all(map(torch.equal, encoder.encode_with_tokens(given), expected))
@@ -187,7 +191,7 @@ def test_a_prompt_tower_reads_what_the_text_tower_reads(encoder):
 
 def test_a_folder_of_clouds_and_meshes_is_labelled(pta, tmp_path):
     rng = np.random.default_rng(1)
-    chair = draw_clouds(7).clouds[6]
+    chair = load_procedural_test().clouds[6]
     header = f"ply\nformat ascii 1.0\nelement vertex {len(chair)}\n" + "".join(f"property float {a}\n" for a in "xyz")
     rows = "".join(f"{x} {y} {z}\n" for x, y, z in chair * 30 + 5)
     (tmp_path / "chair.ply").write_text(f"{header}end_header\n{rows}")

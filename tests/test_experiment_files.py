@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from pta.data.catalogue import find_entry
-from pta.data.furniture import load_furniture_test
+from pta.data.packaged_clouds import load_furniture_test
 from pta.data.prompts import load_templates
 from pta.reproduction.declaration import PACKAGED, load_experiment
 from pta.reproduction.plan import place

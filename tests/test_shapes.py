@@ -6,19 +6,27 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from furniture import as_stored
+from procedural import TEST_SHAPES, stored
 from refusals import refusal
+from shapes.draw import draw_clouds, draw_shape
+from shapes.solids import ball, box, leaning, moved, ring, rod, turned
 
 from pta.core.modality import CLOUDS
-from pta.data.furniture import FURNITURE_CLASSES, as_stored, from_stored, load_furniture_test
 from pta.data.open_source import open_source
-from pta.data.point_shapes import load_shapes
+from pta.data.packaged_clouds import (
+    FURNITURE_CLASSES,
+    SHAPE_CLASSES,
+    from_stored,
+    joined,
+    load_furniture_test,
+    load_procedural_test,
+    stored_solids,
+)
 from pta.data.prompts import load_templates
-from pta.data.shapes import SHAPE_CLASSES, draw_clouds
-from pta.data.shapes.draw import draw_cloud
 from pta.data.shifts.points import corrupt_points
 from pta.door.points.corrupted_sizes import CORRUPTIONS, corrupted_size
 from pta.door.points.reading import read_cloud
-from pta.door.points.solids import ball, box, joined, leaning, moved, ring, rod, turned
 from pta.models.packaged.embedded_points import POINT_TEMPLATES
 
 
@@ -81,14 +89,15 @@ def test_every_cloud_is_about_its_mean_in_the_unit_ball():
 
 
 def test_a_cloud_depends_on_its_number_split_and_seed_alone():
-    assert np.array_equal(draw_cloud(7)[0], draw_clouds(8).clouds[7])
+    seventh = draw_shape(7).cloud()
+    assert np.array_equal(seventh, draw_clouds(8).clouds[7])
     others = [
-        draw_cloud(7, "train"),
-        draw_cloud(7, "validation"),
-        draw_cloud(7, seed=2),
-        draw_cloud(7 + len(SHAPE_CLASSES)),
+        draw_shape(7, "train"),
+        draw_shape(7, "validation"),
+        draw_shape(7, seed=2),
+        draw_shape(7 + len(SHAPE_CLASSES)),
     ]
-    assert not any(np.array_equal(draw_cloud(7)[0], cloud) for cloud, _ in others)
+    assert not any(np.array_equal(seventh, shape.cloud()) for shape in others)
 
 
 def test_no_test_shape_is_among_the_shapes_to_train_on():
@@ -96,9 +105,20 @@ def test_no_test_shape_is_among_the_shapes_to_train_on():
     assert test.isdisjoint(train)
 
 
-@pytest.mark.parametrize("wrong", [{"split": "tset"}, {"seed": -1}, {"number": -1}, {"number": 1.5}], ids=str)
-def test_what_names_no_shape_is_refused(wrong):
-    assert refusal(draw_cloud, **{"number": 1} | wrong)
+def test_the_packaged_shapes_are_those_that_are_drawn():
+    packaged, some = load_procedural_test(), range(0, TEST_SHAPES, 77)
+    assert len(packaged) == TEST_SHAPES == 2000
+    assert packaged.labels.tolist() == [number % len(SHAPE_CLASSES) for number in range(TEST_SHAPES)]
+    drawn = np.stack([draw_shape(number).cloud() for number in some])
+    np.testing.assert_allclose(packaged.clouds[some], drawn, atol=1e-6)
+
+
+def test_solids_are_stored_exactly_whatever_they_are():
+    shapes = [draw_shape(number) for number in range(2 * len(SHAPE_CLASSES))]
+    drawn = [solid for shape in shapes for solid in shape.solids]
+    for solid, read in zip(drawn, stored_solids(stored(shapes)), strict=True):
+        np.testing.assert_allclose(read.corners, solid.corners, rtol=0, atol=1e-9 * np.abs(solid.corners).max())
+        assert np.array_equal(read.triangles, solid.triangles)
 
 
 # -- furniture ---------------------------------------------------------------------------------------------------------
@@ -128,8 +148,9 @@ def test_every_object_has_an_author_and_a_licence_that_allows_it(credits):
 
 
 def test_the_packaged_clouds_are_small_and_stored_within_a_step_of_their_place():
-    assert len((resources.files("pta") / "assets" / "furniture_test.npz").read_bytes()) <= 1_500_000
-    cloud = draw_cloud(1)[0]
+    sizes = {"furniture_test.npz": 1_500_000, "procedural_test.npz": 750_000}
+    assert all(len((resources.files("pta") / "assets" / name).read_bytes()) <= most for name, most in sizes.items())
+    cloud = draw_shape(1).cloud()
     np.testing.assert_allclose(from_stored(as_stored(cloud)), cloud, atol=2e-5)
 
 
@@ -155,12 +176,6 @@ def test_a_count_takes_the_first_and_a_fingerprint_is_that_of_the_points():
     )
     assert first == again != other
     assert len(open_source("point_shapes/furniture/rotate/0/12")) == 12
-
-
-def test_procedural_test_shapes_are_made_on_the_spot():
-    clouds = load_shapes("procedural")
-    assert len(clouds) == 2000
-    assert np.array_equal(clouds.clouds[::500], [draw_cloud(number, "test")[0] for number in range(0, 2000, 500)])
 
 
 def test_the_templates_of_the_sources_are_those_of_the_embedded_model():

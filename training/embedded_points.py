@@ -20,13 +20,13 @@ from captions import draw_captions, training_templates
 from contrast import CaptionBank, contrastive_loss, optimiser_of, warm_cosine
 from numpy.typing import NDArray
 from shape_captions import ENDINGS, NOUNS, OPENINGS, VALIDATION_TEMPLATES
+from shapes.draw import Split, draw_shape
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.data.furniture import FURNITURE_CLASSES, from_stored, load_furniture_test
-from pta.data.shapes import SHAPE_CLASSES, Split
-from pta.data.shapes.draw import POINTS, draw_cloud
+from pta.data.packaged_clouds import FURNITURE_CLASSES, POINTS, SHAPE_CLASSES, from_stored, load_furniture_test
 from pta.data.shifts.points import corrupt_points
+from pta.door.points.cloud import Cloud
 from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.models.packaged.embedded_points import POINT_TEMPLATES, EmbeddedPointsConfig, EmbeddedPointsEncoder
 from pta.models.packaged.packaged_encoder import MAX_SCALE
@@ -45,8 +45,6 @@ LICENCE = (
     "Apache-2.0; trained on procedural shapes and on furniture models under CC0-1.0, CC-BY-3.0 and CC-BY-3.0-US, whose "
     "authors are listed in pta/assets/furniture.csv"
 )
-
-assert SHAPE_CLASSES[: len(FURNITURE_CLASSES)] == FURNITURE_CLASSES  # so that both have the same labels
 
 
 @dataclass(frozen=True)
@@ -177,10 +175,15 @@ def corrupted_accuracies(encoder: EmbeddedPointsEncoder, clouds: Clouds, names: 
 def procedural(count: int, split: Split) -> Clouds:
     """The first procedural shapes of a split."""
     with ProcessPoolExecutor() as workers:
-        drawn = list(workers.map(partial(draw_cloud, split=split), range(count), chunksize=50))
+        drawn = list(workers.map(partial(_drawn, split=split), range(count), chunksize=50))
     return Clouds(
         torch.from_numpy(np.stack([cloud for cloud, _ in drawn])), torch.tensor([label for _, label in drawn])
     )
+
+
+def _drawn(number: int, split: Split) -> tuple[Cloud, int]:
+    shape = draw_shape(number, split)
+    return shape.cloud(), shape.label
 
 
 def furniture(folder: Path) -> tuple[Clouds, NDArray[np.int64]]:

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pta.data.furniture import FURNITURE_CLASSES, as_stored
-from pta.door.points.cloud import as_cloud
+from pta.data.packaged_clouds import FURNITURE_CLASSES
+from pta.door.points.cloud import Cloud, as_cloud
 from pta.door.points.mesh import Mesh
 from pta.door.points.obj import read_obj
 from pta.door.points.text import lines_of
@@ -170,6 +170,11 @@ def clouds_of(models: list[Model], points: int) -> dict[str, NDArray[np.generic]
     clouds = [as_cloud(model.mesh.sample(points, SEED + k), normalise=True) for k, model in enumerate(models)]
     labels = [FURNITURE_CLASSES.index(model.credit.class_name) for model in models]
     return {"clouds": np.stack([as_stored(cloud) for cloud in clouds]), "labels": np.array(labels, np.uint8)}
+
+
+def as_stored(cloud: Cloud) -> NDArray[np.uint16]:
+    """Coordinates between −1 and 1 as whole numbers of two bytes, which `from_stored` of the package reads."""
+    return np.round((cloud.astype(np.float64) + 1) / 2 * (2**16 - 1)).astype(np.uint16)
 
 
 def main() -> None:

@@ -46,10 +46,10 @@ _REASONS = {
         "pta.door.points.cloud pta.door.points.corrupted_sizes pta.door.points.mesh pta.door.points.obj pta.door.points.off pta.door.points.ply "
         "pta.door.points.shapes pta.door.points.text"
     ),
-    "through draw_cloud, open_point_shapes and load_furniture_test": (
-        "pta.data.shapes:draw_clouds pta.data.shapes.living pta.data.shapes.rooms "
-        "pta.data.shapes.seats pta.data.shapes.things pta.data.shapes.vehicles pta.door.points.solids "
-        "pta.data.furniture:as_stored pta.data.furniture:from_stored pta.data.point_shapes:corrupted"
+    "through open_point_shapes and load_furniture_test": (
+        "pta.data.packaged_clouds:from_stored pta.data.packaged_clouds:joined "
+        "pta.data.packaged_clouds:revolved "
+        "pta.data.packaged_clouds:stored_solids pta.data.point_shapes:corrupted"
     ),
     "through run_demo and apply_shift": "pta.demo pta.demo:DemoResult pta.demo:PartScore pta.data.shifts",
     "through load_encoder, with mutated files, and the methods of the encoder": (

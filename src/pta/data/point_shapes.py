@@ -6,32 +6,27 @@ from 0 to 4 and perhaps how many, `point_shapes/furniture/jitter/2`, `point_shap
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pta.core.modality import CLOUDS
 from pta.core.parameters import require_text, require_texts
-from pta.data.furniture import load_furniture_test
 from pta.data.h5_clouds import StoredCloud
-from pta.data.labelled_clouds import LabelledClouds
+from pta.data.packaged_clouds import LabelledClouds, load_furniture_test, load_procedural_test
 from pta.data.sample_set import SampleSet
-from pta.data.shapes import draw_clouds
 from pta.data.shifts.points import Points, corrupt_points
 from pta.door.points.corrupted_sizes import CORRUPTIONS, SEVERITIES, require_corruption
 from pta.errors import InvalidParameter, nearest
 
 NAME = "point_shapes"
-_SHAPES = 2000  # procedural ones in the test
-_SEED = 1  # of the shapes and of the corruptions
-
+_SEED = 1  # of the corruptions
 
 SHAPE_SOURCES: dict[str, Callable[[], LabelledClouds]] = {
-    "procedural": cache(lambda: draw_clouds(_SHAPES, "test", seed=_SEED)),  # seconds of work
+    "procedural": load_procedural_test,
     "furniture": load_furniture_test,
 }
-"""What makes or reads the test clouds of each source."""
+"""What reads the test clouds of each source."""
 
 
 def load_shapes(source: str) -> LabelledClouds:

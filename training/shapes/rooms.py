@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.random import Generator
 
-from pta.data.shapes.seats import legs, pedestal
 from pta.door.points.mesh import Mesh
-from pta.door.points.solids import ball, box, leaning, moved, rod, turned
+from shapes.seats import legs, pedestal
+from shapes.solids import ball, box, leaning, moved, rod, turned
 
 
 def table(rng: Generator) -> list[Mesh]:

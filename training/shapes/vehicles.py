@@ -4,7 +4,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pta.door.points.mesh import Mesh
-from pta.door.points.solids import ball, box, leaning, moved, ring, rod, turned
+from shapes.solids import ball, box, leaning, moved, ring, rod, turned
 
 
 def _tapered(width: float, height: float, depth: float, share: float, at: tuple[float, float, float]) -> Mesh:

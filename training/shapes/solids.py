@@ -1,32 +1,22 @@
 """Solids as meshes: boxes, turned bodies and rods, which are put together to shapes. The y axis points up."""
 
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pta.data.packaged_clouds import CUBE, revolved
 from pta.door.points.mesh import Mesh
-
-_SIDES = 16  # of what is round
-_AROUND = np.linspace(0, 2 * np.pi, _SIDES, endpoint=False)
-_CIRCLE = np.stack([np.cos(_AROUND), np.zeros(_SIDES), np.sin(_AROUND)], axis=1)
-_CUBE = np.array([(x, y, z) for x in (-0.5, 0.5) for y in (0, 1) for z in (-0.5, 0.5)], np.float64)
-_SQUARES = ((0, 1, 3, 2), (4, 5, 7, 6), (0, 1, 5, 4), (2, 3, 7, 6), (0, 2, 6, 4), (1, 3, 7, 5))
-_CUBE_FACES = np.array([half for a, b, c, d in _SQUARES for half in ((a, b, c), (a, c, d))], np.int64)
-_UP = np.array([0.0, 1.0, 0.0])
 
 
 def box(width: float, height: float, depth: float, at: ArrayLike = (0, 0, 0)) -> Mesh:
     """A box that stands with the middle of its base at a place; the width lies along x, the depth along z."""
-    return Mesh(_CUBE * (width, height, depth) + np.asarray(at), _CUBE_FACES)
+    return moved(CUBE, at, (width, height, depth))
 
 
 def turned(profile: Sequence[tuple[float, float]], at: ArrayLike = (0, 0, 0)) -> Mesh:
     """A body of revolution about a vertical axis through a place: (radius, height) from the bottom up."""
-    radii, heights = np.array(profile, np.float64).T
-    corners = radii[:, None, None] * _CIRCLE + heights[:, None, None] * _UP
-    return Mesh(corners.reshape(-1, 3) + np.asarray(at), _rings(len(profile)))
+    return moved(revolved(np.array(profile, np.float64)), at)
 
 
 def ball(radii: float | Sequence[float], at: ArrayLike = (0, 0, 0)) -> Mesh:
@@ -67,19 +57,3 @@ def leaning(solid: Mesh, axis: int, angle: float, about: ArrayLike = (0, 0, 0)) 
     turn[other, one] = np.sin(angle)
     turn[one, other] = -turn[other, one]
     return Mesh((solid.corners - np.asarray(about)) @ turn.T + np.asarray(about), solid.triangles)
-
-
-def joined(solids: Sequence[Mesh]) -> Mesh:
-    """All solids as one mesh."""
-    before = np.cumsum([0, *(len(solid.corners) for solid in solids[:-1])])
-    triangles = [solid.triangles + first for solid, first in zip(solids, before, strict=True)]
-    return Mesh(np.concatenate([solid.corners for solid in solids]), np.concatenate(triangles))
-
-
-@cache
-def _rings(count: int) -> NDArray[np.int64]:
-    """The triangles between so many circles of corners."""
-    below = np.arange((count - 1) * _SIDES).reshape(-1, _SIDES)
-    beside = np.roll(below, -1, axis=1)
-    halves = [(below, beside, below + _SIDES), (beside, beside + _SIDES, below + _SIDES)]
-    return np.concatenate([np.stack(half, axis=-1).reshape(-1, 3) for half in halves])

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pta.door.points.mesh import Mesh
-from pta.door.points.solids import box, leaning, moved, ring, rod, turned
+from shapes.solids import box, leaning, moved, ring, rod, turned
 
 
 def bottle(rng: Generator) -> list[Mesh]:

@@ -3,7 +3,7 @@
 from numpy.random import Generator
 
 from pta.door.points.mesh import Mesh
-from pta.door.points.solids import ball, box, leaning, moved, rod, turned
+from shapes.solids import ball, box, leaning, moved, rod, turned
 
 
 def legs(rng: Generator, width: float, depth: float, height: float) -> list[Mesh]:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pta.door.points.mesh import Mesh
-from pta.door.points.solids import ball, leaning, moved, rod, turned
+from shapes.solids import ball, leaning, moved, rod, turned
 
 
 def plant(rng: Generator) -> list[Mesh]:
