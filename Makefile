@@ -13,7 +13,7 @@ endif
 GPU_TESTS := $(wildcard tests/test_*gpu*.py) tests/test_triton.py tests/test_ragged.py tests/test_device_preprocessing.py \
     tests/test_recordable.py tests/test_program.py tests/test_encoder_program.py
 
-.PHONY: demo test test-all test-crash test-soak test-fuzz test-serve-fuzz test-gpu test-kills test-settings mutants check docs format benchmark tables train-embedded train-embedded-points clean
+.PHONY: demo test test-all test-crash test-soak test-fuzz test-serve-fuzz test-gpu test-kills test-settings check docs format benchmark tables train-embedded train-embedded-points clean
 
 demo: .venv/installed
 	$(BIN)/pta demo
@@ -47,17 +47,13 @@ test-crash: .venv/installed-dev
 test-soak: .venv/installed-dev
 	PTA_SOAK=200000 $(BIN)/pytest -s tests/test_serve_soak.py
 
-# 20,000 random and mutated inputs; PTA_FUZZ_CALLS, PTA_FUZZ_SEED and PTA_FUZZ_CALL choose others.
+# 500 damaged files, states and samples of every kind, others each time.
 test-fuzz: .venv/installed-dev
-	cd tests && PYTHONPATH=.:../benchmarks ../$(BIN)/python -m fuzzing
+	PTA_FUZZ=500 HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -n auto tests/test_fuzz.py
 
 # 10,000 requests made from the OpenAPI document of the service, and 100,000 mutated bodies; `make test` has some hundreds.
 test-serve-fuzz: .venv/installed-dev
 	PTA_HTTP_FUZZ=10000 PTA_BODY_FUZZ=100000 $(BIN)/pytest tests/test_serve_http_fuzz.py
-
-# 300 lines of the core are changed, one at a time; MUTANTS="--again" runs only those that survived last time.
-mutants: .venv/installed-dev
-	PYTHONPATH=benchmarks OMP_NUM_THREADS=1 $(BIN)/python -m mutants $(MUTANTS)
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .

@@ -27,6 +27,7 @@ from streams import (
 
 pytest.importorskip("triton")
 
+import sanitizer
 from kernel_margins import InMargins
 
 from pta.engines import Prototypes
@@ -388,3 +389,9 @@ def test_wpta_answers_and_learns_through_the_kernels_as_without_them(monkeypatch
     torch.testing.assert_close(given, expected, atol=TOLERANCES[precision], rtol=0)
     for name, tensor in through_kernels.state().items():
         torch.testing.assert_close(tensor.cpu(), plain.state()[name], atol=1e-4, rtol=0)
+
+
+@pytest.mark.skipif(sanitizer.what_is_missing() is not None, reason=f"{sanitizer.what_is_missing()}")
+def test_compute_sanitizer_finds_no_error():
+    errors, said = sanitizer.errors_found_by("memcheck")
+    assert errors == 0, said
