@@ -47,7 +47,7 @@ test-crash: .venv/installed-dev
 test-soak: .venv/installed-dev
 	PTA_SOAK=200000 $(BIN)/pytest -s tests/test_serve_soak.py
 
-# 500 damaged files, states and samples of every kind, others each time.
+# Hundreds of damaged files, states and samples of every kind, others each time; PTA_FUZZ is the number of each file.
 test-fuzz: .venv/installed-dev
 	PTA_FUZZ=500 HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -n auto tests/test_fuzz.py
 
