@@ -21,10 +21,10 @@ from result_file import RESULTS, Row, write
 
 from pta import create_adapter, list_adapters
 from pta.data.features import FeatureFile, load_features
-from pta.evaluation.evaluate import evaluate
-from pta.evaluation.machine import hardware
-from pta.evaluation.metrics import accuracy, calibration_error
-from pta.evaluation.stream_run import Run
+from pta.measure.evaluate import evaluate
+from pta.measure.machine import hardware
+from pta.measure.metrics import accuracy, calibration_error
+from pta.measure.stream_run import Run
 from pta.methods import needs_model, needs_of_samples
 from pta.models import EmbeddedEncoder
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from result_file import RESULTS, Row, write
 
-from pta.evaluation.bits import read_bits
-from pta.evaluation.cached_evaluation import evaluate_once
-from pta.evaluation.compare import Resampling
-from pta.evaluation.result_store import ResultStore
-from pta.reproduction.declaration import load_experiment
-from pta.reproduction.library import Library
-from pta.reproduction.plan import Plan, place
-from pta.reproduction.profile import load_profile
+from pta.measure.bits import read_bits
+from pta.measure.cached_evaluation import evaluate_once
+from pta.measure.compare import Resampling
+from pta.measure.reproduce.declaration import load_experiment
+from pta.measure.reproduce.library import Library
+from pta.measure.reproduce.plan import Plan, place
+from pta.measure.reproduce.profile import load_profile
+from pta.measure.result_store import ResultStore
 
 TABLES = ("table12", "table13", "table3", "table14", "table15")  # by severity
 SECTIONS = {"procedural": "ModelNet-C", "furniture": "Furniture (ours)"}

@@ -19,7 +19,7 @@ from result_file import RESULTS, Row, write
 from pta import create_adapter
 from pta.data.features import FeatureFile, load_features
 from pta.data.orders import iid
-from pta.evaluation.stream_run import run_stream
+from pta.measure.stream_run import run_stream
 
 SEEDS = (1, 2, 3)
 FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")

@@ -21,10 +21,10 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.data.catalogue import catalogue
 from pta.data.features import FeatureFile
+from pta.measure.reproduce.declaration import load_experiment
+from pta.measure.reproduce.library import VIEWS, drawn_views
+from pta.measure.reproduce.speed import Contender
 from pta.models.clip.encoder import ClipEncoder
-from pta.reproduction.declaration import load_experiment
-from pta.reproduction.library import VIEWS, drawn_views
-from pta.reproduction.speed import Contender
 
 ROUNDS, IMAGES = 5, 40
 LEARNT_PER_CLASS = 3

@@ -25,12 +25,12 @@ from result_file import RESULTS, Row, write
 
 from pta import create_adapter
 from pta.data.features import FeatureFile
-from pta.evaluation.compare import Resampling, bootstrap_means
-from pta.evaluation.machine import hardware
-from pta.evaluation.stream import Stream
-from pta.evaluation.stream_run import run_stream
-from pta.reproduction.library import Library
-from pta.reproduction.profile import load_profile
+from pta.measure.compare import Resampling, bootstrap_means
+from pta.measure.machine import hardware
+from pta.measure.reproduce.library import Library
+from pta.measure.reproduce.profile import load_profile
+from pta.measure.stream import Stream
+from pta.measure.stream_run import run_stream
 
 SEEDS, LARGE = (1, 2, 3), 5000  # a file of more samples has the first seed alone
 ALL_FILES = "all files"

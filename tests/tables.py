@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from pta.evaluation.stream import Stream
-from pta.reproduction.cell import NO_GAIN, Cell, Source
-from pta.reproduction.declaration import Column, Erratum, Experiment, Figure, Row
-from pta.reproduction.fill import mark_best
-from pta.reproduction.table import Line, Table
+from pta.measure.reproduce.cell import NO_GAIN, Cell, Source
+from pta.measure.reproduce.declaration import Column, Erratum, Experiment, Figure, Row
+from pta.measure.reproduce.fill import mark_best
+from pta.measure.reproduce.table import Line, Table
+from pta.measure.stream import Stream
 
 HOSTILE = "<script>alert(1)</script> & a_b 5 % | ~x^2 {y} $z$ #1 [β–γ ± 1] \\end"
 """Signs that mean something to HTML, Markdown or LaTeX."""

@@ -15,7 +15,7 @@ from streams import clip_like_stream, cuts, streams
 import pta
 from pta.engines.calibration import GRID, temperatures
 from pta.errors import InvalidParameter, StateMismatch
-from pta.evaluation.metrics import calibration_error
+from pta.measure.metrics import calibration_error
 from pta.reference.calibration import temperatures_loop, zero_of
 from pta.run.gpu.recordable import is_recordable
 

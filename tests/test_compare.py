@@ -18,11 +18,11 @@ from shown.results import rows
 
 from pta.data.features import load_features
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
-from pta.evaluation.bits import write_bits
-from pta.evaluation.compare import Resampling, bootstrap_means, compare
-from pta.evaluation.contenders import Choice, Contender, names, pair
-from pta.evaluation.evaluate import evaluate
-from pta.evaluation.record_files import read_contenders
+from pta.measure.bits import write_bits
+from pta.measure.compare import Resampling, bootstrap_means, compare
+from pta.measure.contenders import Choice, Contender, names, pair
+from pta.measure.evaluate import evaluate
+from pta.measure.record_files import read_contenders
 
 IID = {"kind": "iid", "batch": 256}
 QUICK = Resampling(resamples=1000)  # for laws that hold however few there are

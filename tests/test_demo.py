@@ -18,10 +18,10 @@ import pta
 from pta.cli import demo as command
 from pta.data.fashion import load_fashion_test
 from pta.data.shifts.images import apply_shift
-from pta.demo import render_report, run_cloud_demo, run_demo
-from pta.demo.curve import first_shown, ticks
-from pta.demo.pictures import nearest
-from pta.demo.result import chance_of_split
+from pta.measure.demo import render_report, run_cloud_demo, run_demo
+from pta.measure.demo.curve import first_shown, ticks
+from pta.measure.demo.pictures import nearest
+from pta.measure.demo.result import chance_of_split
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 
 LIMIT = 250

@@ -9,9 +9,9 @@ import pytest
 from pta.data.catalogue import find_entry
 from pta.data.packaged_clouds import load_furniture_test
 from pta.data.prompts import load_templates
-from pta.reproduction.declaration import PACKAGED, load_experiment
-from pta.reproduction.plan import place
-from pta.reproduction.profile import kind_of, load_profile
+from pta.measure.reproduce.declaration import PACKAGED, load_experiment
+from pta.measure.reproduce.plan import place
+from pta.measure.reproduce.profile import kind_of, load_profile
 
 PAPER, OFFLINE = load_profile("paper"), load_profile("offline")
 EXPERIMENTS = [load_experiment(id) for id in PACKAGED]

@@ -15,9 +15,9 @@ from pta.data.open import open_samples
 from pta.data.open_source import open_fashion, open_source
 from pta.data.prompts import load_templates
 from pta.data.shifts.images import SHIFTS, apply_shift
-from pta.demo.run_demo import run_demo
 from pta.door.images import decode_image
 from pta.errors import InvalidParameter, UnreadableFile
+from pta.measure.demo.run_demo import run_demo
 from pta.models import EMBEDDED_TEMPLATES
 
 

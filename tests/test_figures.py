@@ -8,9 +8,9 @@ import pytest
 from tables import HOSTILE, SAMPLES, drawn, of_other_data, offline_table, one_column, over_x, paper_table, source
 
 from pta.errors import InvalidParameter, MissingPackage
-from pta.reproduction.cell import Cell
-from pta.reproduction.declaration import Figure
-from pta.reproduction.figures import KINDS, draw
+from pta.measure.report.figures import KINDS, draw
+from pta.measure.reproduce.cell import Cell
+from pta.measure.reproduce.declaration import Figure
 
 pytest.importorskip("matplotlib")
 SVG = "{http://www.w3.org/2000/svg}"

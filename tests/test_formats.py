@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import of_other_data, offline_table, one_column, over_x, paper_table
 
-from pta.reproduction import latex
-from pta.reproduction.cell import Cell
-from pta.reproduction.data_files import to_csv, to_json
-from pta.reproduction.declaration import Erratum
-from pta.reproduction.html_report import render_report
-from pta.reproduction.latex import to_latex
-from pta.reproduction.markdown import to_markdown
+from pta.measure.report import latex
+from pta.measure.report.data_files import to_csv, to_json
+from pta.measure.report.latex import to_latex
+from pta.measure.report.markdown import to_markdown
+from pta.measure.report.reproduction_page import render_report
+from pta.measure.reproduce.cell import Cell
+from pta.measure.reproduce.declaration import Erratum
 
 WRONG = Erratum("CLIP", "DTD", 68.5, "why", 66.87)
 

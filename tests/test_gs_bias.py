@@ -14,7 +14,7 @@ from pta import Classifier, Samples, ZeroShotClassifier, create_adapter
 from pta.data.features import FeatureFile
 from pta.engines.prompts.view_entropy import by_entropy
 from pta.errors import InvalidSamples
-from pta.evaluation.evaluate import evaluate
+from pta.measure.evaluate import evaluate
 from pta.methods.gs_bias import GSBias
 from pta.reference.gs_bias import gradient_by_a_bias, gs_bias_loop
 from pta.reference.numerics import entropy, softmax

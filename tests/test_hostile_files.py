@@ -28,10 +28,10 @@ from pta.data.prompts import build_classifier, load_descriptions, load_templates
 from pta.door.files import read_json, understanding
 from pta.door.safe_text import csv_cell, from_csv_cell, printable, to_json
 from pta.errors import PtaError, UnreadableFile, naming
-from pta.evaluation.record_files import read_contenders
-from pta.evaluation.result_store import ResultStore, result_key
+from pta.measure.record_files import read_contenders
+from pta.measure.reproduce.declaration import load_experiment, parse_experiment
+from pta.measure.result_store import ResultStore, result_key
 from pta.models import EmbeddedEncoder
-from pta.reproduction.declaration import load_experiment, parse_experiment
 from pta.run.answers import Answers
 from pta.run.rows.row_file import RowFile
 from pta.run.rows.rows import CsvRows, JsonLines, path_as_written

@@ -11,8 +11,8 @@ from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
 from pta.door.claims import sole_writer
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
+from pta.measure.reproduce.library import VIEWS, Library
 from pta.methods import adapter_class
-from pta.reproduction.library import VIEWS, Library
 
 SIX = "fashion/gaussian_noise/3/6"
 

@@ -11,10 +11,10 @@ from refusals import refusal
 from streams import feature_file
 
 from pta.data.features import FeatureFile
-from pta.evaluation import metrics
-from pta.evaluation.bits import read_bits, write_bits
-from pta.evaluation.evaluate import evaluate
-from pta.evaluation.stream import Stream
+from pta.measure import metrics
+from pta.measure.bits import read_bits, write_bits
+from pta.measure.evaluate import evaluate
+from pta.measure.stream import Stream
 
 rights = st.integers(1, 60).flatmap(lambda count: arrays(np.bool_, count))
 EDGES = [

@@ -11,7 +11,7 @@ from streams import clip_like_stream, cuts, feature_file, streams, with_views
 
 from pta import Classifier, PointCache, Samples, ZeroShotClassifier, check_adapter, create_adapter
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.evaluation.evaluate import evaluate
+from pta.measure.evaluate import evaluate
 from pta.reference.point_cache import point_cache_loop
 
 

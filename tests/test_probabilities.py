@@ -15,8 +15,8 @@ from torch import Tensor
 
 import pta
 from pta import Classifier, ZeroShotClassifier, create_adapter
-from pta.demo import run_demo
-from pta.evaluation.metrics import calibration_error
+from pta.measure.demo import run_demo
+from pta.measure.metrics import calibration_error
 from pta.models import EmbeddedEncoder
 from pta.run.answers import answers_from
 from pta.run.gpu.program import Program

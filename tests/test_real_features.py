@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pta.data.features import load_features
-from pta.evaluation.evaluate import evaluate
+from pta.measure.evaluate import evaluate
 
 FOLDER = os.environ.get("PTA_REAL_FEATURES")  # a folder of .npz files, which are not distributed with the project
 

@@ -10,10 +10,10 @@ import pytest
 from miniatures import build
 from safetensors.numpy import save_file
 
-from pta.evaluation.cached_evaluation import evaluate_once
-from pta.reproduction import plan  # noqa: F401  (imported before a test replaces load_profile, of which it has its own)
-from pta.reproduction.declaration import PACKAGED
-from pta.reproduction.profile import load_profile
+from pta.measure.cached_evaluation import evaluate_once
+from pta.measure.reproduce import plan  # noqa: F401  (imported before a test replaces load_profile, of which it has its own)
+from pta.measure.reproduce.declaration import PACKAGED
+from pta.measure.reproduce.profile import load_profile
 
 CROSS_DOMAIN = load_profile("paper").members("cross-domain")
 WRITTEN = ("md", "csv", "tex")
@@ -177,7 +177,7 @@ def test_feature_files_of_the_papers_datasets_fill_its_columns(pta, features, ow
 def test_offline_they_join_the_columns_and_only_gains_are_compared(pta, features, own, tmp_path, monkeypatch):
     offline = load_profile("offline")
     tiny = replace(offline, groups={**offline.groups, "cross-domain": ("fashion/rotate/3/6",)})
-    monkeypatch.setattr("pta.reproduction.profile.load_profile", {"offline": tiny}.__getitem__)
+    monkeypatch.setattr("pta.measure.reproduce.profile.load_profile", {"offline": tiny}.__getitem__)
     printed = OWN.replace('"clip"', f'"clip", printed = {[50] * 11}')
     own.write_text(printed.replace('"pta"', f'"pta", printed = {[53] * 11}', 1))
     call = ("reproduce", own, "--offline", "--features", features / "kitchen.npz", "--seeds", 1)
@@ -208,7 +208,7 @@ def test_an_interrupted_run_goes_on_to_the_tables_of_an_undisturbed_one(pta, fea
             yield record
 
     with monkeypatch.context() as patch:
-        patch.setattr("pta.reproduction.measure.evaluate_once", interrupted)
+        patch.setattr("pta.measure.reproduce.outcomes.evaluate_once", interrupted)
         stopped = pta(*call, tmp_path / "stopped")
     assert stopped.returncode == 130
     assert "finished results are saved, and the same command resumes" in stopped.stderr
@@ -234,7 +234,7 @@ def test_offline_the_tables_of_clouds_hold_packaged_shapes_and_say_why_there_are
     }
     stand_ins = {"modelnet_c": "point_shapes/procedural/{}/16", "point_shapes": "point_shapes/{}/16"}
     tiny_profile = replace(offline, groups={**offline.groups, **tiny}, stand_ins=stand_ins)
-    monkeypatch.setattr("pta.reproduction.profile.load_profile", {"offline": tiny_profile}.__getitem__)
+    monkeypatch.setattr("pta.measure.reproduce.profile.load_profile", {"offline": tiny_profile}.__getitem__)
     call = ("reproduce", "table3", "figure4", "--offline", "--out", "out", "--seeds", 1)
     done = pta(*call, "--json", "tables.json")
     assert done.returncode == 0, done.stderr

@@ -8,9 +8,9 @@ import pytest
 from pages import FAULTS, PHONE, Balance, assert_loads_nothing, looking, needs_browser
 from tables import HOSTILE, offline_table, one_column, over_x, paper_table, wide_table
 
-from pta.reproduction.cell import Cell
-from pta.reproduction.figures import draw
-from pta.reproduction.html_report import render_report
+from pta.measure.report.figures import draw
+from pta.measure.report.reproduction_page import render_report
+from pta.measure.reproduce.cell import Cell
 
 MADE = {"machine": "Some <CPU> & more", "software": "pta 0.1.0"}
 

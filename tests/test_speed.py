@@ -5,17 +5,17 @@ import torch
 from refusals import refusal
 
 from pta.door.images import decode_image
-from pta.evaluation.result_store import ResultStore
-from pta.evaluation.stream import Stream
-from pta.reproduction import speed
-from pta.reproduction.cell import CANNOT
-from pta.reproduction.declaration import parse_experiment
-from pta.reproduction.fill import fill
-from pta.reproduction.library import Library
-from pta.reproduction.measure import measure
-from pta.reproduction.plan import place
-from pta.reproduction.profile import Profile
-from pta.reproduction.speed import Contender, measure_speeds
+from pta.measure.reproduce import speed
+from pta.measure.reproduce.cell import CANNOT
+from pta.measure.reproduce.declaration import parse_experiment
+from pta.measure.reproduce.fill import fill
+from pta.measure.reproduce.library import Library
+from pta.measure.reproduce.outcomes import measure
+from pta.measure.reproduce.plan import place
+from pta.measure.reproduce.profile import Profile
+from pta.measure.reproduce.speed import Contender, measure_speeds
+from pta.measure.result_store import ResultStore
+from pta.measure.stream import Stream
 from pta.run.reading import Views
 
 MANY, FEW = "fashion/gaussian_noise/3/14", "fashion/gaussian_noise/3/4"
@@ -170,7 +170,7 @@ def test_speeds_are_measured_again_beside_others_on_another_machine_or_by_other_
         measure([plan_of(*methods)], library, store)
         assert len(store) == (1, 1, 2)[count]
     for count, changed in enumerate(("hardware", "code_version"), 3):
-        monkeypatch.setattr(f"pta.reproduction.measure.{changed}", lambda given: "another")
+        monkeypatch.setattr(f"pta.measure.reproduce.outcomes.{changed}", lambda given: "another")
         measure([plan_of("clip")], library, store)
         assert len(store) == count
 

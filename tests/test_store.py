@@ -19,7 +19,7 @@ from processes import PATIENCE, Forked, wait_until
 from refusals import refusal
 
 from pta.errors import InvalidParameter, UnreadableFile
-from pta.evaluation.result_store import ResultStore, result_key
+from pta.measure.result_store import ResultStore, result_key
 
 FORK = get_context("fork")  # quick; the store keeps nothing open that a fork could share
 

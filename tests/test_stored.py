@@ -20,13 +20,13 @@ from pta import Samples, ZeroShotClassifier, engines, list_adapters
 from pta.data.features import FeatureFile
 from pta.data.prompts import build_classifier
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.evaluation import bits, metrics, stream_run, version
-from pta.evaluation import record as records
-from pta.evaluation.cached_evaluation import evaluate_once, inputs_of
-from pta.evaluation.evaluate import evaluate
-from pta.evaluation.result_store import ResultStore, result_key
-from pta.evaluation.stream import Stream
-from pta.evaluation.version import method_version
+from pta.measure import bits, metrics, stream_run, version
+from pta.measure import record as records
+from pta.measure.cached_evaluation import evaluate_once, inputs_of
+from pta.measure.evaluate import evaluate
+from pta.measure.result_store import ResultStore, result_key
+from pta.measure.stream import Stream
+from pta.measure.version import method_version
 from pta.methods import registry
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 

@@ -17,9 +17,9 @@ from streams import feature_file
 from pta import CLIP, PTA
 from pta.data.orders import batches, dirichlet, drifting, iid, kept, poisoned, separate, slot_count
 from pta.errors import InvalidParameter, InvalidSamples, PtaError
-from pta.evaluation.evaluate import Summary, evaluate
-from pta.evaluation.stream import Stream
-from pta.evaluation.stream_run import run_stream
+from pta.measure.evaluate import Summary, evaluate
+from pta.measure.stream import Stream
+from pta.measure.stream_run import run_stream
 
 SEEDS = st.integers(0, 2**32)
 LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=60).map(np.array)

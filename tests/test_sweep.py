@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pta.cli.sweep import read_grid, split_values
 from pta.data.features import load_features
 from pta.errors import InvalidParameter
-from pta.evaluation.evaluate import evaluate
-from pta.evaluation.result_store import ResultStore
-from pta.evaluation.stream import Stream
-from pta.evaluation.sweep import Grid
+from pta.measure.evaluate import evaluate
+from pta.measure.result_store import ResultStore
+from pta.measure.stream import Stream
+from pta.measure.sweep import Grid
 
 
 def records_of(done):

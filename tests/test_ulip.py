@@ -13,7 +13,7 @@ from pta.data import open_samples
 from pta.data.features import load_features
 from pta.data.prompts import build_classifier, load_templates
 from pta.errors import InvalidSamples, UnavailableModel, UnreadableFile, UnreadableSample
-from pta.evaluation.evaluate import evaluate
+from pta.measure.evaluate import evaluate
 from pta.models import load_encoder
 from pta.models.clouds.k_means import k_means
 from pta.models.clouds.ulip import load_ulip

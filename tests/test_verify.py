@@ -14,10 +14,10 @@ from pta.data.catalogue import find_entry
 from pta.data.features import load_features
 from pta.data.prompts import build_classifier, load_templates
 from pta.errors import InvalidParameter
+from pta.measure.reproduce.declaration import load_experiment
+from pta.measure.reproduce.plan import place
+from pta.measure.reproduce.profile import load_profile
 from pta.models import EmbeddedEncoder, load_encoder
-from pta.reproduction.declaration import load_experiment
-from pta.reproduction.plan import place
-from pta.reproduction.profile import load_profile
 from pta.run.verify import find_reference, verify
 
 TEN = (

@@ -14,7 +14,7 @@ from finding.table import feature_files, percent
 from finding.unguarded import Unguarded, stream
 from pta import PTA
 from pta.data.orders import dirichlet, iid
-from pta.evaluation.stream_run import run_stream
+from pta.measure.stream_run import run_stream
 
 SETTINGS = ((20.0, 0.01), (50.0, 0.01), (1000.0, 0.001))  # h and w: usual, Caltech101 and point clouds, not i.i.d.
 STATES = ("float32", "bfloat16", "float16")

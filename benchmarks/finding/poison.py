@@ -12,7 +12,7 @@ from finding.table import feature_files, percent
 from pta import Adapter, create_adapter
 from pta.data.features import FeatureFile
 from pta.data.orders import iid, poisoned
-from pta.evaluation.stream_run import run_stream
+from pta.measure.stream_run import run_stream
 
 SEEDS, PREFIXES = (1, 2, 3), (0, 1, 5, 10, None)
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -9,8 +9,8 @@ from result_file import Row
 
 from finding.table import feature_files, mean
 from pta import create_adapter
-from pta.evaluation.stream import Stream
-from pta.evaluation.stream_run import run_stream
+from pta.measure.stream import Stream
+from pta.measure.stream_run import run_stream
 
 SEEDS, BATCH = tuple(range(1, 11)), 128
 STREAMS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from result_file import Row
 from finding.table import feature_files, mean
 from pta import PTA
 from pta.data.orders import iid
-from pta.evaluation.stream_run import run_stream
+from pta.measure.stream_run import run_stream
 
 SEEDS = (1, 2, 3)
 SETTINGS: dict[str, dict[str, object]] = {

@@ -20,7 +20,7 @@ from pta.data.orders import iid
 from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.data.views import confident_mean, make_views
-from pta.evaluation.stream_run import run_stream
+from pta.measure.stream_run import run_stream
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 
 SHIFTS, SEVERITY, SHIFT_SEED = ("gaussian_noise", "blur", "rotate"), 3, 1

@@ -15,7 +15,7 @@ from pta.door.claims import sole_writer
 from pta.door.files import write_atomically
 from pta.door.locks import claimed
 from pta.errors import PtaError
-from pta.evaluation.result_store import ResultStore, result_key
+from pta.measure.result_store import ResultStore, result_key
 from pta.run.shards import discard_shards, open_shards
 from pta.serve.journal_backup import back_up
 from pta.serve.journal_check import check_folder

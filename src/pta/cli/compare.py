@@ -13,10 +13,10 @@ from pta.cli.messages import say
 from pta.cli.method_choice import parse_setting
 from pta.cli.output import plain, print_lines, progress, require_place, write_json
 from pta.errors import InvalidParameter
-from pta.evaluation.compare import Comparison, Resampling, points
-from pta.evaluation.compare import compare as compare_contenders
-from pta.evaluation.contenders import Choice, pair, shared_datasets
-from pta.evaluation.record_files import read_contenders
+from pta.measure.compare import Comparison, Resampling, points
+from pta.measure.compare import compare as compare_contenders
+from pta.measure.contenders import Choice, pair, shared_datasets
+from pta.measure.record_files import read_contenders
 
 _CAVEAT = "The interval covers the choice of samples. It does not cover other stream orders or other data."
 

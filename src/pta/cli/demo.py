@@ -18,12 +18,12 @@ from pta.cli.fitting_table import print_table
 from pta.cli.output import print_lines, progress, require_place, tables, write_json
 from pta.data.point_shapes import SHAPE_SOURCES
 from pta.data.shifts.images import SHIFTS
-from pta.demo import DemoResult, render_report, run_cloud_demo, run_demo
-from pta.demo.curve import first_shown
-from pta.demo.result import Curve
 from pta.door.files import write_atomically
 from pta.door.points.corrupted_sizes import CORRUPTIONS
 from pta.errors import InvalidParameter
+from pta.measure.demo import DemoResult, render_report, run_cloud_demo, run_demo
+from pta.measure.demo.curve import first_shown
+from pta.measure.demo.result import Curve
 
 _SECONDS = 3.5  # for the animation; the measurement itself takes a fraction of that
 _FRAMES = 100

@@ -20,10 +20,10 @@ from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
 from pta.door.folders import make_folder
 from pta.errors import InvalidSamples
-from pta.evaluation.evaluate import Summary
-from pta.evaluation.evaluate import evaluate as evaluate_methods
-from pta.evaluation.record import Evaluation, predictions_file
-from pta.evaluation.stream import Stream
+from pta.measure.evaluate import Summary
+from pta.measure.evaluate import evaluate as evaluate_methods
+from pta.measure.record import Evaluation, predictions_file
+from pta.measure.stream import Stream
 
 _WITHOUT_LABELS = (
     "--predictions DIR writes the answers; for labels, give pta extract a folder with one sub-folder per class, or a "

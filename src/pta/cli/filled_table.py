@@ -4,7 +4,7 @@ from rich.table import Table as Screen
 
 from pta.cli.fitting_table import print_table
 from pta.cli.output import plain, print_lines, tables
-from pta.reproduction.table import Table
+from pta.measure.reproduce.table import Table
 
 
 def show(table: Table) -> None:

@@ -14,7 +14,7 @@ from pta.data.feature_blocks import is_feature_folder
 from pta.data.features import FeatureFile, load_features
 from pta.door.images.batch_decoder import DECODE_MEMORY
 from pta.errors import InvalidParameter, MissingPackage, UnreadableFile, how_to_install
-from pta.evaluation.stream import KINDS
+from pta.measure.stream import KINDS
 from pta.models import Encoder, find_device
 from pta.run import encoding
 from pta.run import reading as reading_samples

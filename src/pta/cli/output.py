@@ -88,7 +88,7 @@ class ProgressLines(Progress):
 
 
 def on_batch(bar: Progress, task: TaskID, dataset: str) -> Callable[[str, int, int], None]:
-    """A callback for `pta.evaluation` that advances a bar by each batch and names the run."""
+    """A callback for `pta.measure` that advances a bar by each batch and names the run."""
 
     def advance(method: str, seed: int, samples: int) -> None:
         bar.update(task, advance=samples, description=f"{dataset}: {method}, seed {seed}")

@@ -16,16 +16,16 @@ from pta.cli.output import progress, require_folder_place, require_place, write_
 from pta.core.modality import IMAGES
 from pta.door.folders import make_folder
 from pta.errors import InvalidParameter
-from pta.evaluation.result_store import ResultStore
+from pta.measure.report.data_files import to_json
+from pta.measure.report.files import write_results
+from pta.measure.reproduce.declaration import load_experiments
+from pta.measure.reproduce.library import Library
+from pta.measure.reproduce.plan import Job, place
+from pta.measure.reproduce.profile import profile_with
+from pta.measure.reproduce.reproduce import list_experiments
+from pta.measure.reproduce.reproduce import reproduce as reproduce_plans
+from pta.measure.result_store import ResultStore
 from pta.models import DEFAULT_MODEL, find_device
-from pta.reproduction.data_files import to_json
-from pta.reproduction.declaration import load_experiments
-from pta.reproduction.library import Library
-from pta.reproduction.plan import Job, place
-from pta.reproduction.profile import profile_with
-from pta.reproduction.reproduce import list_experiments
-from pta.reproduction.reproduce import reproduce as reproduce_plans
-from pta.reproduction.table_files import write_results
 from pta.run.decoding import require_decoder
 
 

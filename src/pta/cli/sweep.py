@@ -16,12 +16,12 @@ from pta.cli.options import open_features
 from pta.cli.output import on_batch, plain, print_lines, progress, require_folder_place, require_place, write_json
 from pta.door.files import write_atomically
 from pta.errors import InvalidParameter
-from pta.evaluation.contenders import as_given
-from pta.evaluation.result_store import ResultStore
-from pta.evaluation.stream import Stream
-from pta.evaluation.sweep import Grid, Point, Swept, sweep_csv
-from pta.evaluation.sweep import sweep as sweep_grid
-from pta.evaluation.sweep_figure import draw, require_figure
+from pta.measure.contenders import as_given
+from pta.measure.report.sweep_figure import draw, require_figure
+from pta.measure.result_store import ResultStore
+from pta.measure.stream import Stream
+from pta.measure.sweep import Grid, Point, Swept, sweep_csv
+from pta.measure.sweep import sweep as sweep_grid
 from pta.methods import adapter_class
 
 _WIDEST = 7  # columns of a matrix

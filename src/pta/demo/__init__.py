@@ -1,8 +1,0 @@
-"""The demonstration: shifted samples through zero-shot, PTA and other methods, and a report of the results."""
-
-from pta.demo.cloud_demo import run_cloud_demo
-from pta.demo.report import render_report
-from pta.demo.result import DemoResult, PartScore
-from pta.demo.run_demo import run_demo
-
-__all__ = ["DemoResult", "PartScore", "render_report", "run_cloud_demo", "run_demo"]

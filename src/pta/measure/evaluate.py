@@ -1,0 +1,127 @@
+"""Several methods over several seeds of one dataset, and the summary of each."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+
+from pta.core.parameters import check_given
+from pta.core.plain import plain_list
+from pta.core.towers import Model
+from pta.data.features import FeatureFile
+from pta.data.orders import iid
+from pta.errors import InvalidParameter, InvalidSamples
+from pta.measure.record import Evaluation, Record
+from pta.measure.stream import Stream
+from pta.measure.stream_run import run_stream
+from pta.methods import adapter_class, create_adapter, needs_model
+
+OnBatch = Callable[[str, int, int], None]
+"""Called with method, seed and number of samples after each batch."""
+
+_WARM_UP = 16  # samples
+_SAMPLES_TO_COMPARE = 4
+_NEW_SHUFFLE = 2**64  # added to a seed: the order of a preview is that of no stream
+_SAME_DIRECTION = 0.99  # cosine; half precision is above it
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A method over all its seeds; accuracies in percent, None where they need labels or a second seed."""
+
+    accuracy: float | None
+    deviation: float | None
+    gain: float | None
+    worst_class: float | None
+    calibration_error: float | None
+    raw_calibration_error: float | None
+    samples_per_second: float
+    state_bytes: int
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "Summary":
+        """Summarise the records of one method on one dataset."""
+        labelled = [record for record in records if record["accuracy"] is not None]
+        found = [record["accuracy"] for record in labelled]
+        seconds = sum(record["seconds"] for record in records)
+
+        def mean(value_of: Callable[[Record], float]) -> float | None:
+            return fmean(map(value_of, labelled)) if labelled else None
+
+        return cls(
+            accuracy=mean(lambda record: record["accuracy"]),
+            deviation=stdev(found) if len(found) > 1 else None,
+            gain=mean(lambda record: record["accuracy"] - record["zero_shot_accuracy"]),
+            worst_class=mean(lambda record: record["worst_class"]["accuracy"]),
+            calibration_error=mean(lambda record: record["calibration_error"]),
+            raw_calibration_error=mean(lambda record: record["raw_calibration_error"]),
+            samples_per_second=sum(record["n"] for record in records) / max(seconds, 1e-9),
+            state_bytes=records[0]["state_bytes"],
+        )
+
+
+def evaluate(
+    data: FeatureFile,
+    methods: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    *,
+    stream: Stream | None = None,
+    batch: int | None = None,
+    model: Model | None = None,
+    on_batch: OnBatch | None = None,
+) -> Iterator[Evaluation]:
+    """Run each method (name → parameters) over the stream of each seed, i.i.d. unless another is given.
+
+    `batch` is the stream's default unless given; `model` is for methods that need one of its towers. Zero-shot's
+    accuracy is that of the same samples.
+    """
+    named = isinstance(methods, Mapping) and all(isinstance(given, Mapping) for given in methods.values())
+    listed = plain_list(seeds)
+    if listed is None or not named:
+        raise InvalidParameter("methods must be names with their parameters, and seeds a list of whole numbers")
+    seeds = listed
+    for method, parameters in methods.items():
+        check_given(method, adapter_class(method).declared, parameters)
+    stream = stream or Stream()
+    batch = stream.usual_batch if batch is None else batch
+    stream.require(data, batch)
+    orders = {seed: stream.order(data, seed, batch) for seed in seeds}
+    seen = data.samples[: stream.length(data, batch)]
+    for method, parameters in methods.items():
+        new = partial(create_adapter, method, data.classifier, model=model, source=seen, **parameters)
+        if model is not None and needs_model(method, parameters):
+            require_same_model(model, data)
+        new().step(data.samples[:_WARM_UP])  # compiled code is loaded once, and that is not the method's speed
+        for seed in seeds:
+            adapter, order = new(), orders[seed]
+            shown = order[: len(seen)][iid(len(seen), seed + _NEW_SHUFFLE)] if adapter.wants_preview else None
+            run = run_stream(
+                *(adapter, data.samples, data.labels, order),
+                batch=batch,
+                drop_last=stream.drop_last,
+                lookahead=stream.lookahead,
+                preview=shown,
+                on_batch=on_batch and (lambda done, m=method, s=seed: on_batch(m, s, len(done))),
+            )
+            yield Evaluation(data, seed, stream.record(batch), run)
+
+
+@torch.no_grad()
+def require_same_model(model: Model, data: FeatureFile) -> None:
+    """Refuse a model of another architecture, or that does not make the file's features of its raw samples.
+
+    Asked before a tower is used.
+    """
+    made_by, given = data.architecture, getattr(model, "architecture", "")
+    if made_by and given and made_by != given:
+        raise InvalidSamples(f"the features were made by {made_by}, not by {given}; name the model that made them")
+    some = data.samples[:_SAMPLES_TO_COMPARE]
+    if some.raw is None:
+        return
+    made = model.image_tower().features(some.raw).cpu().to(some.features)
+    same = made.shape == some.features.shape
+    if not same or bool((torch.cosine_similarity(made, some.features) < _SAME_DIRECTION).any()):
+        raise InvalidSamples("this model gives other features for the file's pixels; name the model that made them")

@@ -1,0 +1,118 @@
+"""Evaluation: one method's run over one order of a dataset, and its record."""
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.data.features import FeatureFile
+from pta.door.files import write_atomically
+from pta.door.safe_text import csv_cell
+from pta.measure import metrics
+from pta.measure.bits import write_bits
+from pta.measure.stream_run import Run
+
+Record = dict[str, Any]
+"""What is written to JSON and kept in stores; accuracies are in percent."""
+
+_POINTS = 200  # of a curve along the stream: more than a screen resolves
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One method's run over one seed's order of a dataset."""
+
+    data: FeatureFile  # all of its samples; a stream may leave some out
+    seed: int
+    stream: dict[str, Any]  # what kind of order, and how batches were used
+    run: Run
+
+    @property
+    def zero_shot_right(self) -> NDArray[np.bool_] | None:
+        """Whether zero-shot is right at each position of the stream, if that is known."""
+        return None if self.run.labels is None else self.data.zero_shot_predictions[self.run.order] == self.run.labels
+
+    @property
+    def zero_shot_accuracy(self) -> float | None:
+        """Percentage of the same samples that zero-shot gets right, if that is known."""
+        return None if self.zero_shot_right is None else metrics.accuracy(self.zero_shot_right)
+
+    def record(self) -> Record:
+        """All that is kept of it."""
+        return {
+            "dataset": self.data.name,
+            "method": self.run.method,
+            "params": self.run.parameters,
+            "seed": self.seed,
+            "stream": self.stream,
+            "n": len(self.run.order),
+            "accuracy": self.run.accuracy,
+            "zero_shot_accuracy": self.zero_shot_accuracy,
+            "seconds": self.run.seconds,
+            "state_bytes": self.run.state_bytes,
+            "remarks": self.run.remarks,
+            **self._counted(),
+        }
+
+    def _counted(self) -> Record:
+        right, before, labels = self.run.correct, self.zero_shot_right, self.run.labels
+        if right is None or before is None or labels is None:
+            return {}
+        names = self.data.classifier.class_names
+        by_class = metrics.class_accuracies(right, labels, len(names))
+        worst, name = min((value, name) for name, value in zip(names, by_class, strict=True) if value is not None)
+        fixed, broken = metrics.changes(right, before)
+        at = np.unique(np.linspace(min(metrics.COLD_START, len(right)), len(right), _POINTS).round().astype(int)) - 1
+        return {
+            "calibration_error": metrics.calibration_error(self.run.confidences, right),
+            "raw_calibration_error": metrics.calibration_error(self.run.raw_confidences, right),
+            "class_accuracies": by_class,
+            "worst_class": {"name": name, "accuracy": worst},
+            "fixed": int(fixed[-1]),
+            "broken": int(broken[-1]),
+            "online": {
+                "samples": (at + 1).tolist(),
+                "accuracy": metrics.online_accuracy(right)[at].round(3).tolist(),
+                "zero_shot": metrics.online_accuracy(before)[at].round(3).tolist(),
+                "fixed": fixed[at].tolist(),
+                "broken": broken[at].tolist(),
+            },
+            "samples": len(self.data.samples),
+            "labels": self.data.labels_digest,
+            "seen": write_bits(self._by_sample(np.ones_like(right))),
+            "right": write_bits(self._by_sample(right)),
+        }
+
+    def _by_sample(self, at_position: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """What holds at positions of the stream, for each sample of the dataset in its own order."""
+        values = np.zeros(len(self.data.samples), np.bool_)
+        values[self.run.order] = at_position
+        return values
+
+    def write_predictions(self, folder: Path) -> None:
+        """Write METHOD-SEED.csv: what a sample is and what the method says at each position; empty where unknown."""
+        run, text, nothing = self.run, io.StringIO(), [""] * len(self.run.order)
+        names = [csv_cell(name) for name in self.data.classifier.class_names]
+        paths = [csv_cell(path) for path in self.data.paths or ()]
+        columns = {
+            "index": run.order.tolist(),
+            "path": [paths[at] for at in run.order] if paths else nothing,
+            "label": nothing if run.labels is None else run.labels.tolist(),
+            "prediction": run.predictions.tolist(),
+            "true_class": nothing if run.labels is None else [names[at] for at in run.labels],
+            "predicted_class": [names[at] for at in run.predictions],
+            "probability": [f"{value:.6f}" for value in run.confidences],
+        }
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+        write_atomically(folder / predictions_file(run.method, self.seed), text.getvalue().encode())
+
+
+def predictions_file(method: str, seed: int) -> str:
+    """What the file of a method's predictions is called."""
+    return f"{method}-{seed}.csv"

@@ -1,0 +1,1 @@
+"""Pages, tables and figures: everything that is written for readers."""

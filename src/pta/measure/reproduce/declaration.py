@@ -1,0 +1,253 @@
+"""An experiment as it is declared: a TOML file that says what its rows and columns are, and what the paper printed.
+
+Rows are settings (a method, its parameters, a stream …), columns are datasets or means of them. `docs/reproduce.md`
+describes the file; everything in it is checked here, before any work is done.
+"""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pta.core.parameters import require_count, require_text
+from pta.door.files import read_text
+from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest
+from pta.measure.reproduce.from_toml import make, pop_table, pop_tables
+from pta.measure.stream import Stream
+
+TIMED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds")
+"""What is timed in several rounds; a number is their median."""
+
+SPEED_METRICS = (*TIMED_METRICS, "memory_mib", "state_kb")
+"""What is measured with the model, one image at a time."""
+
+METRICS = (
+    *("accuracy", "worst_class", "calibration_error", "raw_calibration_error", "classes", "samples"),
+    *SPEED_METRICS,
+)
+"""What a cell can hold."""
+
+PACKAGED = (
+    *("figure1", "figure2", "table1", "table2", "non-iid", "table3", "figure4", "table4", "table5", "figure5"),
+    *("poisoning", "rn50", "orthogonality", "ordering", "latency", "beta", "templates", "imagenet-c"),
+    *("table12", "table13", "table14", "table15"),
+)
+"""The ids of the experiments that ship with the package, in the order of the paper."""
+
+VIEW_MODES = ("augmix", "crops", "augmix-mean", "crops-mean", "augmix-128", "crops+augmix")
+"""How views are made and used."""
+
+_MOST_DIGITS = 6
+MOST_SEEDS = 10_000
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column for each of some datasets, a mean of datasets, or a mean of other columns; exactly one of the three."""
+
+    label: str = ""  # its heading; a column for `each` dataset of a group has that dataset's title
+    each: str = ""  # a group of datasets, a column for each
+    datasets: str = ""  # a group of datasets, whose mean the column is
+    mean_of: tuple[str, ...] = ()  # labels of other columns, or `all` that are not computed themselves
+    metric: str = ""  # what is measured, if not what the row says
+    only_offline: bool = False  # whether the paper's profile does without it
+
+    def __post_init__(self) -> None:
+        if [bool(self.each), bool(self.datasets), bool(self.mean_of)].count(True) != 1:
+            raise InvalidParameter("a column has exactly one of each, datasets and mean_of")
+        if bool(self.label) == bool(self.each):
+            raise InvalidParameter("a column has a label, unless it stands for each dataset of a group")
+        require_known("metric", self.metric, ("", *METRICS))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting.
+
+    A method that takes views has them beside the plain image: 64 with it, or so many as stand behind the mode, or those
+    of two modes. Any other is given the mean of the most confident tenth of them in its place, and with `-mean` one
+    that takes views is given that, too.
+    """
+
+    label: str  # what it is called, once in its section
+    method: str  # the name of a method, perhaps of one that is not there yet
+    section: str = ""  # the heading it stands under
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the method, on top of the preset's
+    preset: str = ""  # whose values for single datasets are used
+    templates: str = "clip"  # of the prompts
+    descriptions: bool = False  # whether each class also has sentences of its own
+    views: Mapping[str, str] = field(default_factory=dict)  # for groups of datasets, how augmented views are made
+    stream: Stream = field(default_factory=Stream)  # the order of the samples and the use of batches
+    seeds: tuple[int, ...] = (1, 2, 3)  # whose orders; results are means over them
+    statistic: str = "mean"  # `mean` over the seeds, or their standard `deviation`
+    metric: str = "accuracy"  # what is measured
+    fill: Mapping[str, Any] = field(default_factory=dict)  # values for the names in braces in a dataset's id
+    series: str = ""  # which line of a figure it belongs to
+    x: float | None = None  # where on that line
+    note: str = ""  # what a reader should know about it
+    only_offline: bool = False  # whether the paper's profile does without it
+    printed: tuple[float | None, ...] = ()  # by the paper, in the order of the columns for the paper's datasets
+
+    def __post_init__(self) -> None:
+        require_known("metric", self.metric, METRICS)
+        require_known("statistic", self.statistic, ("mean", "deviation"))
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise InvalidParameter(f"{self.name}: seeds are how many, or different ones from 0, not {list(self.seeds)}")
+        for mode in self.views.values():
+            require_known("mode of views", mode, VIEW_MODES)
+
+    @property
+    def name(self) -> str:
+        """What tells it from all other rows."""
+        return f"{self.section}: {self.label}" if self.section else self.label
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """A number that the paper printed and that cannot be right."""
+
+    row: str  # by its name
+    column: str
+    printed: float
+    why: str  # how one can tell
+    instead: float | None = None  # what it should be, if that is known
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How the table is drawn.
+
+    `bars`: a bar per row, for one column. `curves`: accuracy along the stream, a panel per column. `lines`: a point per
+    row, at its `x`, a line for each `series`, a panel per column.
+    """
+
+    kind: str
+    x: str = ""  # what the axes are called
+    y: str = "accuracy in %"
+    columns: tuple[str, ...] = ()  # labels of those that are drawn; all if none is given
+    log_x: bool = False  # whether the horizontal axis is logarithmic
+
+    def __post_init__(self) -> None:
+        require_known("kind of figure", self.kind, ("bars", "curves", "lines"))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure."""
+
+    id: str  # what it is called on the command line
+    title: str  # what it shows
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    place: str = ""  # where in the paper it is, e.g. `Table 1`; empty for one's own
+    backbone: str = "ViT-B/16"  # the model that the printed numbers were made with
+    baseline: str = ""  # the label of the row that others are compared with
+    unit: str = "accuracy in %"  # what the numbers are
+    digits: int = 2  # after the point
+    note: str = ""  # what a reader should know
+    errata: tuple[Erratum, ...] = ()
+    figure: Figure | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.digits <= _MOST_DIGITS:
+            raise InvalidParameter(f"digits must be from 0 to {_MOST_DIGITS}, not {self.digits}")
+        if self.figure and self.figure.kind == "lines" and all(row.x is None for row in self.rows):
+            raise InvalidParameter("a figure of lines needs rows with an x")
+        names = [row.name for row in self.rows]
+        require_different("rows", names)
+        if self.baseline and not any(row.label == self.baseline for row in self.rows):
+            raise InvalidParameter(f"the baseline {self.baseline!r} is no row")
+        for erratum in self.errata:
+            require_known("row of an erratum", erratum.row, names)
+
+    def without_offline_parts(self) -> "Experiment":
+        """What the paper's profile has of it."""
+        rows = tuple(row for row in self.rows if not row.only_offline)
+        return replace(self, rows=rows, columns=tuple(column for column in self.columns if not column.only_offline))
+
+    def baseline_of(self, row: Row) -> Row | None:
+        """The row that a row is compared with: in its own section if there is one, else the first of that label."""
+        same = [one for one in self.rows if one.label == self.baseline]
+        return next((one for one in same if one.section == row.section), same[0] if same else None)
+
+    def erratum_of(self, row: Row, column: str) -> Erratum | None:
+        """What is wrong with the number that the paper printed in a row and column, if anything is."""
+        return next((one for one in self.errata if (one.row, one.column) == (row.name, column)), None)
+
+
+def load_experiment(source: str) -> Experiment:
+    """An experiment by its id, or from a .toml file of one's own."""
+    if source.endswith(".toml"):
+        return parse_experiment(Path(source).stem, read_text(Path(source), "experiment"))
+    if source not in PACKAGED:
+        raise InvalidParameter(
+            f"no experiment is called {source!r}; {nearest(source, PACKAGED)} (pta reproduce --list)"
+        )
+    packaged = resources.files("pta") / "assets" / "experiments" / f"{source}.toml"
+    return parse_experiment(source, packaged.read_text(encoding="utf-8"))
+
+
+def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Experiment]:
+    """The experiments of ids and .toml files; with `every`, all packaged ones and the files.
+
+    >>> [experiment.id for experiment in load_experiments(["table2", "table1", "table2"])]
+    ['table2', 'table1']
+    """
+    if every:
+        sources = [*PACKAGED, *(source for source in sources if source.endswith(".toml"))]
+    if not sources:
+        raise InvalidParameter("name an experiment: pta reproduce --list shows them, --all runs all")
+    chosen = [load_experiment(source) for source in dict.fromkeys(sources)]
+    require_different("experiments", [experiment.id for experiment in chosen])  # their tables are called as they are
+    return chosen
+
+
+def parse_experiment(id: str, text: str) -> Experiment:
+    """An experiment from the text of its file."""
+    require_text("the text of an experiment", text)
+    with naming(f"experiment {require_text('the name of an experiment', id)}"):
+        try:
+            content = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
+            raise UnreadableFile(f"not TOML: {first_line(error)}") from None
+        if "id" in content:
+            raise InvalidParameter("the id of an experiment is its file's name; leave out id")
+        rows = [_row(row) for row in _rows(pop_table(content, "usual"), pop_tables(content, "rows"))]
+        columns = [make(Column, column) for column in pop_tables(content, "columns")]
+        errata = [make(Erratum, erratum) for erratum in pop_tables(content, "errata")]
+        figure = make(Figure, pop_table(content, "figure")) if "figure" in content else None
+        if not rows or not columns:
+            raise InvalidParameter("there must be [[rows]] and [[columns]]")
+        parts = {"rows": rows, "columns": columns, "errata": errata, "figure": figure}
+        return make(Experiment, {**content, **parts, "id": id})
+
+
+def _rows(usual: dict[str, Any], rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows with what is usual; rows within a row share what that says."""
+    for row in rows:
+        within = pop_tables(row, "rows")
+        yield from _rows(usual | row, within) if within else [usual | row]
+
+
+def _row(content: dict[str, Any]) -> Row:
+    content = {**content, "stream": make(Stream, pop_table(content, "stream"))}
+    if isinstance(seeds := content.get("seeds"), int) and not isinstance(seeds, bool):
+        content["seeds"] = list(range(1, require_count("seeds", seeds, 0, MOST_SEEDS) + 1))
+    if isinstance(printed := content.get("printed"), list):
+        content["printed"] = [None if value == "" else value for value in printed]
+    return make(Row, content)
+
+
+def require_different(what: str, names: Sequence[str]) -> None:
+    """Refuse two of the same name."""
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidParameter(f"two {what} are called {name!r}")
+
+
+def require_known(what: str, value: str, known: Iterable[str]) -> None:
+    """Refuse a name that is none of the known ones, with the nearest of those."""
+    if value not in known:
+        raise InvalidParameter(f"no {what} is called {value!r}; {nearest(str(value), [one for one in known if one])}")

@@ -1,0 +1,105 @@
+"""One method over one stream: predictions in stream order, accuracy, and the time it took."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pta.core.samples import Samples
+from pta.data.orders import kept, require_order
+from pta.errors import InvalidParameter
+from pta.measure.metrics import accuracy
+from pta.methods.adapter import Adapter
+
+Labels = NDArray[np.int64]
+
+_ROWS_AT_ONCE = 1024  # of float64 probabilities
+
+
+@dataclass(frozen=True)
+class Run:
+    """The results of a method on a stream."""
+
+    method: str
+    parameters: dict[str, Any]  # every parameter it had
+    order: NDArray[np.int64]  # the sample number at each position of the stream
+    predictions: NDArray[np.int64]  # the predicted class at each position
+    confidences: NDArray[np.float32]  # its probability
+    raw_confidences: NDArray[np.float32]  # its probability without the method's `logit_factor`
+    labels: Labels | None  # the true class at each position, if known
+    seconds: float  # spent in the method's steps
+    state_bytes: int  # the memory of what it had learned at the end
+    remarks: list[str]  # for the user
+
+    @property
+    def correct(self) -> NDArray[np.bool_] | None:
+        """Whether each prediction is correct, if known."""
+        return None if self.labels is None else self.predictions == self.labels
+
+    @property
+    def accuracy(self) -> float | None:
+        """Percentage of correct predictions over the whole stream, if known."""
+        return None if self.correct is None else accuracy(self.correct)
+
+
+def run_stream(
+    adapter: Adapter,
+    samples: Samples,
+    labels: Labels | None,
+    order: NDArray[np.int64],
+    *,
+    batch: int = 256,
+    drop_last: bool = False,
+    lookahead: bool = False,
+    preview: NDArray[np.int64] | None = None,
+    on_batch: Callable[[NDArray[np.int64]], None] | None = None,
+) -> Run:
+    """Stream the samples through the adapter in its current state; labels are used only to count.
+
+    Args:
+        batch: samples per step; a method whose scope is the whole stream gets it all at once.
+        drop_last: leave out what does not fill a batch at the end; the run's order is then shorter.
+        lookahead: learn a whole batch before predicting any of it.
+        preview: the order of the preview, for a method that needs one before the first step.
+        on_batch: called with the predictions of each batch.
+    """
+    order = require_order(order, len(samples))
+    order = order[: kept(len(order), batch, drop_last=drop_last)]
+    if labels is not None and len(labels) != len(samples):
+        raise InvalidParameter(f"{len(samples)} samples but {len(labels)} labels")
+    if not len(order):
+        raise InvalidParameter(f"nothing is left of {len(samples)} samples without the last batch of {batch}")
+    predictions, confidences, raw_confidences, seconds = [], [], [], 0.0
+    if preview is not None:
+        begun = time.perf_counter()
+        adapter.preview(samples[torch.from_numpy(require_order(preview, len(samples)))])
+        seconds += time.perf_counter() - begun
+    at_once = len(order) if adapter.scope == "stream" else batch
+    for rows in torch.split(torch.from_numpy(order), at_once):
+        part = samples[rows]
+        begun = time.perf_counter()
+        logits = adapter.step(part)
+        logits = adapter.predict(part) if lookahead else logits
+        predicted = logits.argmax(dim=1).cpu()  # when a GPU is done, too
+        seconds += time.perf_counter() - begun
+        predictions.append(predicted.numpy())
+        confidences.append(_confidences(adapter, logits, raw=False))
+        raw_confidences.append(_confidences(adapter, logits, raw=True))
+        if on_batch:
+            on_batch(predictions[-1])
+    answered = (np.concatenate(predictions), np.concatenate(confidences), np.concatenate(raw_confidences))
+    known = None if labels is None else labels[order]
+    return Run(
+        adapter.name, adapter.parameters, order, *answered, known, seconds, adapter.state_bytes, adapter.remarks()
+    )
+
+
+def _confidences(adapter: Adapter, logits: Tensor, *, raw: bool) -> NDArray[np.float32]:
+    rows = torch.split(logits, _ROWS_AT_ONCE)
+    parts = [adapter.probabilities_unchecked(part, raw=raw).amax(dim=1) for part in rows]
+    return torch.cat(parts).float().cpu().numpy()

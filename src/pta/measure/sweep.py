@@ -1,0 +1,136 @@
+"""A method's accuracy over a grid of its parameters; finished points are cached."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from statistics import fmean, stdev
+from typing import Any
+
+from pta.core.parameters import require_mapping, require_seeds
+from pta.data.features import FeatureFile
+from pta.door.safe_text import csv_cell
+from pta.errors import InvalidParameter, InvalidSamples, naming, shown
+from pta.measure.cached_evaluation import evaluate_once
+from pta.measure.contenders import as_given
+from pta.measure.evaluate import OnBatch
+from pta.measure.record import Record
+from pta.measure.result_store import ResultStore
+from pta.measure.stream import Stream
+from pta.methods import create_adapter, needs_model
+
+Setting = dict[str, Any]
+
+_MOST_POINTS = 10_000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All combinations of some values of a method's parameters; the last parameter changes fastest.
+
+    >>> Grid("pta", {"h": [5, 20], "w": [0.01, 0.1]}).settings[:3]
+    [{'h': 5, 'w': 0.01}, {'h': 5, 'w': 0.1}, {'h': 20, 'w': 0.01}]
+    """
+
+    method: str
+    values: Mapping[str, Sequence[Any]]
+
+    def __post_init__(self) -> None:
+        for name, values in require_mapping("a grid", self.values).items():
+            if not isinstance(values, Sequence) or isinstance(values, str | bytes) or not len(values):
+                raise InvalidParameter(f"a grid must have a list of values for {name}, got {shown(values)}")
+        if (count := prod(map(len, self.values.values()))) > _MOST_POINTS:
+            raise InvalidParameter(f"the grid has {count:,} points; at most {_MOST_POINTS:,} are swept")
+        if any(needs_model(self.method, setting) for setting in self.settings):
+            raise InvalidParameter(f"{self.method} needs a model, which a sweep does not load; use pta eval --model")
+
+    @property
+    def parameters(self) -> list[str]:
+        """Their names, as given."""
+        return list(self.values)
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """The points of the grid."""
+        return [dict(zip(self.values, one, strict=True)) for one in product(*self.values.values())]
+
+    def require(self, data: FeatureFile) -> None:
+        """Refuse data without labels, and grids with invalid points."""
+        if data.labels is None:
+            raise InvalidSamples(f"{data.name} has no labels, so there is no accuracy to sweep")
+        with naming(data.name):
+            for setting in self.settings:
+                create_adapter(self.method, data.classifier, source=data.samples, **setting)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured at one point of the grid: a record for each seed."""
+
+    setting: Setting
+    records: Sequence[Record]
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over the seeds."""
+        return fmean(record["accuracy"] for record in self.records)
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation over the seeds, if there are several."""
+        return stdev(record["accuracy"] for record in self.records) if len(self.records) > 1 else None
+
+    @property
+    def zero_shot(self) -> float:
+        """What zero-shot gets right of the same samples."""
+        return fmean(record["zero_shot_accuracy"] for record in self.records)
+
+    @property
+    def gain(self) -> float:
+        """Over zero-shot."""
+        return self.accuracy - self.zero_shot
+
+
+Swept = Mapping[str, Sequence[Point]]
+"""The points of the grid by dataset."""
+
+
+def sweep(
+    store: ResultStore,
+    data: FeatureFile,
+    grid: Grid,
+    seeds: Sequence[int],
+    *,
+    stream: Stream | None = None,
+    batch: int | None = None,
+    on_batch: OnBatch | None = None,
+) -> Iterator[Point]:
+    """Measure the points of the grid in their order; cached points are not measured again."""
+    seeds = require_seeds(seeds)
+    for setting in grid.settings:
+        found = evaluate_once(store, data, grid.method, setting, seeds, stream=stream, batch=batch, on_batch=on_batch)
+        by_seed = {record["seed"]: record for record in found}
+        yield Point(setting, [by_seed[seed] for seed in seeds])
+
+
+def sweep_csv(grid: Grid, swept: Swept) -> str:
+    """A row for each dataset and point.
+
+    >>> point = Point({"h": 5}, [{"accuracy": 60.0, "zero_shot_accuracy": 58.5}])
+    >>> print(sweep_csv(Grid("pta", {"h": [5]}), {"pets": [point]}))
+    dataset,method,h,seeds,accuracy,deviation,gain,zero_shot
+    pets,pta,5,1,60.000000,,1.500000,58.500000
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["dataset", "method", *grid.parameters, "seeds", "accuracy", "deviation", "gain", "zero_shot"])
+    for dataset, points in swept.items():
+        for point in points:
+            found = (point.accuracy, point.deviation, point.gain, point.zero_shot)
+            numbers = ["" if value is None else f"{value:.6f}" for value in found]
+            values = [as_given(value) for value in point.setting.values()]
+            writer.writerow(map(csv_cell, [dataset, grid.method, *values, len(point.records), *numbers]))
+    return text.getvalue()
