@@ -22,9 +22,9 @@ from result_file import RESULTS, Row, write
 from pta import create_adapter, list_adapters
 from pta.data.features import FeatureFile, load_features
 from pta.measure.evaluate import evaluate
-from pta.measure.machine import hardware
 from pta.measure.metrics import accuracy, calibration_error
-from pta.measure.stream_run import Run
+from pta.measure.provenance import hardware
+from pta.measure.stream_run import StreamRun
 from pta.methods import needs_model, needs_of_samples
 from pta.models import EmbeddedEncoder
 
@@ -52,7 +52,7 @@ def shown(prefix: str, confidences: NDArray[np.float32], right: NDArray[np.bool_
     }
 
 
-def counted(run: Run) -> dict[str, float]:
+def counted(run: StreamRun) -> dict[str, float]:
     """What is counted of one run."""
     right = run.correct
     assert right is not None  # every file has labels

@@ -28,7 +28,7 @@ from pta.cluster import Block, boundary, cut, mismatches, replay_block, run_bloc
 from pta.cluster.blocks.replay import at_state
 from pta.core.samples import Samples
 from pta.engines.pta.rule import Rule
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 
 CLASSES, DIM, BLOCKS, BATCH = 1000, 512, 16, 256
 RULES: dict[str, dict[str, Any]] = {

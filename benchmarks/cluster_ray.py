@@ -25,7 +25,7 @@ from pta.cluster.ray.ray_pool import RayPool, connected
 from pta.cluster.ray.run_folder import RunFolder
 from pta.cluster.ray.storage import Folder
 from pta.door.files import packed_in_order
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 
 CLASSES, DIM, BLOCKS = 1000, 512, 16
 

@@ -24,7 +24,7 @@ from pta.door.images.baseline import BaselineJpeg
 from pta.door.images.batch_decoder import BatchDecoder
 from pta.door.images.decoders import installed_decoders
 from pta.door.images.ragged import resize_ragged
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.models import Encoder
 from pta.models.clip.encoder import ClipEncoder
 

@@ -24,7 +24,7 @@ from result_file import RESULTS, Row, write
 from pta.data.sample_set import SampleFile
 from pta.door.files import read_sample
 from pta.door.images import decode_image
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.models import EmbeddedEncoder, Encoder
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.clip.layouts import in_openai_layout

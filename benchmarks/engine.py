@@ -29,7 +29,7 @@ from pta.engines.pta.chunk import advance_by_chunk
 from pta.engines.pta.numba_chunk import advance_by_numba
 from pta.engines.pta.step import advance_by_step
 from pta.engines.zero_shot import ZeroShot
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 
 CLASSES, DIMS, BATCHES = (10, 100, 1000, 21841), (512, 768), (1, 16, 64, 256)
 VARIETY = 8  # different batches that take turns

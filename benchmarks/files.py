@@ -39,7 +39,7 @@ from torch import Tensor
 from pta import Classifier
 from pta.data.sample_set import SampleFile, SampleSet
 from pta.door.images import decoders
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.models import ImageEncoder
 from pta.models.clip.encoder import ClipEncoder
 from pta.run.decoding import open_decoding

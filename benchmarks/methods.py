@@ -22,7 +22,7 @@ from synthetic import clip_like
 from torch import Tensor
 
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.reference.adapt import adapt_loop
 from pta.reference.boostadapter import boostadapter_loop
 from pta.reference.dota import dota_loop

@@ -15,7 +15,7 @@ from result_file import RESULTS, Row, write
 from synthetic import clip_like
 
 from pta import PTA
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.methods import Adapter
 
 VARIETY = 64  # different samples that take turns

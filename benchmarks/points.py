@@ -24,7 +24,7 @@ from pta import Adapter, ZeroShotClassifier, create_adapter
 from pta.data.shifts.points import EVERY, corrupt_points
 from pta.door.points.farthest import farthest_points
 from pta.door.points.neighbours import nearest_points, squared_distances
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.models.clouds.ulip import GROUP_SIZE, GROUPS, UlipEncoder
 
 POINTS, BATCH, CLASSES, SET = 1024, 32, 40, 2468  # of ModelNet-C

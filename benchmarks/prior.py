@@ -24,8 +24,8 @@ from result_file import RESULTS, Row, write
 from pta import create_adapter
 from pta.data.features import FeatureFile, load_features
 from pta.data.orders import Order, dirichlet, iid, separate
-from pta.measure.machine import hardware
 from pta.measure.metrics import accuracy, calibration_error
+from pta.measure.provenance import hardware
 
 SEEDS = (1, 2)
 LARGE = 5000

@@ -35,7 +35,7 @@ from torch.nn.functional import normalize, pad
 from pta import Adapter, Samples, ZeroShotClassifier, create_adapter
 from pta.door.files import packaged_json
 from pta.engines.caches.admission import EMPTY
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.models import Encoder
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.clip.prompt_tokens import PromptTokens, tokenize_prompts

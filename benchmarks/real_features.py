@@ -15,7 +15,7 @@ from typing import Any
 
 from result_file import RESULTS, Row, write
 
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 
 Records = list[dict[str, Any]]
 

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import pta
-from pta.measure.version import code_version
+from pta.measure.provenance import code_version
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

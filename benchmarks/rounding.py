@@ -24,7 +24,7 @@ from pta.core.samples import Samples
 from pta.data.fashion import load_fashion_test
 from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.methods import needs_model
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 

@@ -29,7 +29,7 @@ from synthetic import clip_like
 from pta import PTA
 from pta.data.fashion import load_fashion_test
 from pta.data.features import load_features
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.serve.answering import answer, rounded, score
 from pta.serve.journal import Journal
 from pta.serve.journal_rows import NewRequest

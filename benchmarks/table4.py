@@ -23,7 +23,7 @@ from pta.data.catalogue import catalogue
 from pta.data.features import FeatureFile
 from pta.measure.reproduce.declaration import load_experiment
 from pta.measure.reproduce.library import VIEWS, drawn_views
-from pta.measure.reproduce.speed import Contender
+from pta.measure.reproduce.speed import TimedMethod
 from pta.models.clip.encoder import ClipEncoder
 
 ROUNDS, IMAGES = 5, 40
@@ -49,7 +49,7 @@ def rows(device: str, small: bool) -> list[Row]:
     contenders = []
     for row in declared:
         views = drawn_views(row.views["imagenet"]) if row.views else None
-        contenders.append(Contender(row.method, row.params, data, views))
+        contenders.append(TimedMethod(row.method, row.params, data, views))
     order = np.random.default_rng(1).permutation(len(data.samples))
     for one in contenders:
         one.learn(encoder, order)

@@ -27,7 +27,7 @@ from pta.data.orders import iid
 from pta.engines.pta.chunk import advance_by_chunk
 from pta.engines.pta.numba_chunk import advance_by_numba
 from pta.engines.whitened.layer import Texts
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.measure.stream import Stream
 
 FILES = ("caltech101_test_sub", "stanford_cars_val", "ucf101_test_sub_nounproxy")

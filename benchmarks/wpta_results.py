@@ -26,7 +26,7 @@ from result_file import RESULTS, Row, write
 from pta import create_adapter
 from pta.data.features import FeatureFile
 from pta.measure.compare import Resampling, bootstrap_means
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware
 from pta.measure.reproduce.library import Library
 from pta.measure.reproduce.profile import load_profile
 from pta.measure.stream import Stream

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from pta.measure.reproduce.cell import NO_GAIN, Cell, Source
 from pta.measure.reproduce.declaration import Column, Erratum, Experiment, Figure, Row
 from pta.measure.reproduce.fill import mark_best
-from pta.measure.reproduce.table import Line, Table
+from pta.measure.reproduce.table import NO_GAIN, Cell, Line, Source, Table
 from pta.measure.stream import Stream
 
 HOSTILE = "<script>alert(1)</script> & a_b 5 % | ~x^2 {y} $z$ #1 [β–γ ± 1] \\end"

@@ -18,11 +18,10 @@ from shown.results import rows
 
 from pta.data.features import load_features
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile
-from pta.measure.bits import write_bits
 from pta.measure.compare import Resampling, bootstrap_means, compare
-from pta.measure.contenders import Choice, Contender, names, pair
+from pta.measure.contenders import Choice, Contender, names, pair, read_contenders
 from pta.measure.evaluate import evaluate
-from pta.measure.record_files import read_contenders
+from pta.measure.record import write_bits
 
 IID = {"kind": "iid", "batch": 256}
 QUICK = Resampling(resamples=1000)  # for laws that hold however few there are

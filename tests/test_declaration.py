@@ -5,13 +5,10 @@ import re
 import pytest
 from refusals import refusal
 
-from pta.errors import InvalidParameter
-from pta.errors import UnreadableFile
-from pta.measure.reproduce.declaration import load_experiment
-from pta.measure.reproduce.declaration import parse_experiment
+from pta.errors import InvalidParameter, UnreadableFile
+from pta.measure.reproduce.declaration import load_experiment, parse_experiment
 from pta.measure.reproduce.plan import place
-from pta.measure.reproduce.profile import Profile
-from pta.measure.reproduce.profile import load_profile
+from pta.measure.reproduce.profile import Profile, load_profile
 from pta.measure.stream import Stream
 
 PAPER = load_profile("paper")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from tables import record
 
-from pta.measure.reproduce.cell import CANNOT, NO_DATA
 from pta.measure.reproduce.declaration import parse_experiment
 from pta.measure.reproduce.fill import fill
 from pta.measure.reproduce.outcomes import Outcome
 from pta.measure.reproduce.plan import place
 from pta.measure.reproduce.profile import Profile
+from pta.measure.reproduce.table import CANNOT, NO_DATA
 
 TITLES = {"cat": "Cat", "dog": "Dog", "cow": "Cow", "sea": "Sea"}
 PROFILE = Profile(True, {"one": ("sea",), "three": ("cat", "dog", "cow")}, TITLES)

@@ -11,13 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import of_other_data, offline_table, one_column, over_x, paper_table
 
-from pta.measure.report import latex
-from pta.measure.report.data_files import to_csv, to_json
-from pta.measure.report.latex import to_latex
-from pta.measure.report.markdown import to_markdown
+from pta.measure.report.formats import latex_text, to_csv, to_json, to_latex, to_markdown
 from pta.measure.report.reproduction_page import render_report
-from pta.measure.reproduce.cell import Cell
 from pta.measure.reproduce.declaration import Erratum
+from pta.measure.reproduce.table import Cell
 
 WRONG = Erratum("CLIP", "DTD", 68.5, "why", 66.87)
 
@@ -209,9 +206,9 @@ def test_latex_has_every_cell():
     ],
 )
 def test_latex_sets_signs_as_they_are(given, written):
-    assert latex.escape(given) == written
+    assert latex_text(given) == written
 
 
 @given(st.text())
 def test_any_text_is_sound_latex(anything):
-    assert_sound(latex.escape(anything))
+    assert_sound(latex_text(anything))

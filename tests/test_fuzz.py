@@ -17,6 +17,9 @@ import torch
 from effort import repeated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pta.evaluation.record_files import read_contenders
+from pta.evaluation.result_store import ResultStore
+from pta.reproduction.declaration import load_experiment
 from safetensors.torch import load, save
 from valid_files import FILES, NAMES, classifier, learned, samples, segment, toy
 
@@ -28,10 +31,7 @@ from pta.data.prompts import load_descriptions, load_templates
 from pta.door.images import decode_image
 from pta.door.images.frames import split_frames
 from pta.door.points.reading import read_cloud
-from pta.evaluation.record_files import read_contenders
-from pta.evaluation.result_store import ResultStore
 from pta.models import load_encoder
-from pta.reproduction.declaration import load_experiment
 
 EXAMPLES = int(os.environ.get("PTA_FUZZ", repeated(40)))
 fuzzed = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -28,7 +28,7 @@ from pta.data.prompts import build_classifier, load_descriptions, load_templates
 from pta.door.files import read_json, understanding
 from pta.door.safe_text import csv_cell, from_csv_cell, printable, to_json
 from pta.errors import PtaError, UnreadableFile, naming
-from pta.measure.record_files import read_contenders
+from pta.measure.contenders import read_contenders
 from pta.measure.reproduce.declaration import load_experiment, parse_experiment
 from pta.measure.result_store import ResultStore, result_key
 from pta.models import EmbeddedEncoder

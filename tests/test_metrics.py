@@ -12,8 +12,8 @@ from streams import feature_file
 
 from pta.data.features import FeatureFile
 from pta.measure import metrics
-from pta.measure.bits import read_bits, write_bits
 from pta.measure.evaluate import evaluate
+from pta.measure.record import read_bits, write_bits
 from pta.measure.stream import Stream
 
 rights = st.integers(1, 60).flatmap(lambda count: arrays(np.bool_, count))

@@ -10,7 +10,7 @@ from tables import HOSTILE, offline_table, one_column, over_x, paper_table, wide
 
 from pta.measure.report.figures import draw
 from pta.measure.report.reproduction_page import render_report
-from pta.measure.reproduce.cell import Cell
+from pta.measure.reproduce.table import Cell
 
 MADE = {"machine": "Some <CPU> & more", "software": "pta 0.1.0"}
 

@@ -6,14 +6,14 @@ from refusals import refusal
 
 from pta.door.images import decode_image
 from pta.measure.reproduce import speed
-from pta.measure.reproduce.cell import CANNOT
 from pta.measure.reproduce.declaration import parse_experiment
 from pta.measure.reproduce.fill import fill
 from pta.measure.reproduce.library import Library
 from pta.measure.reproduce.outcomes import measure
 from pta.measure.reproduce.plan import place
 from pta.measure.reproduce.profile import Profile
-from pta.measure.reproduce.speed import Contender, measure_speeds
+from pta.measure.reproduce.speed import TimedMethod, measure_speeds
+from pta.measure.reproduce.table import CANNOT
 from pta.measure.result_store import ResultStore
 from pta.measure.stream import Stream
 from pta.run.reading import Views
@@ -63,19 +63,19 @@ def steps(monkeypatch):
 def clock(monkeypatch):
     """How long an answer takes, by method and round."""
     takes = {}
-    answer = Contender.answer
+    answer = TimedMethod.answer
 
     def timed(one, pixels):
         answer(one, pixels)
         one.rounds[-1][-1] = takes[one.method][len(one.rounds) - 1]
 
-    monkeypatch.setattr(Contender, "answer", timed)
+    monkeypatch.setattr(TimedMethod, "answer", timed)
     return takes
 
 
 def timed(library, dataset, *methods, views=None, **parameters):
     data = library.features(dataset)
-    contenders = [Contender(method, parameters, data, views) for method in methods]
+    contenders = [TimedMethod(method, parameters, data, views) for method in methods]
     return measure_speeds(library.encoder, library.images(dataset), contenders)
 
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_timed_in_this_way_is_refused(library):
         ("mta", "views"),
     ):
         assert complaint in refusal(timed, library, FEW, method)
-    other = [Contender("clip", {}, library.features(FEW))]
+    other = [TimedMethod("clip", {}, library.features(FEW))]
     assert "some pictures could not be read" in refusal(measure_speeds, library.encoder, library.images(MANY), other)
 
 
@@ -186,7 +186,7 @@ def test_a_speed_is_the_median_of_its_rounds_and_shows_the_least_and_the_most(li
 
 def test_the_memory_of_a_method_is_that_of_the_model_and_of_its_own_state(library, monkeypatch):
     mib, model, own, peak, made = 2**20, 50, 100, 7, []
-    monkeypatch.setattr(Contender, "_is_cuda", property(lambda one: True))
+    monkeypatch.setattr(TimedMethod, "_is_cuda", property(lambda one: True))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: mib * (model + own * len(made)))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: mib * (model + own * len(made) + peak))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)

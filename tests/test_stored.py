@@ -20,13 +20,13 @@ from pta import Samples, ZeroShotClassifier, engines, list_adapters
 from pta.data.features import FeatureFile
 from pta.data.prompts import build_classifier
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.measure import bits, metrics, stream_run, version
+from pta.measure import metrics, provenance, stream_run
 from pta.measure import record as records
 from pta.measure.cached_evaluation import evaluate_once, inputs_of
 from pta.measure.evaluate import evaluate
+from pta.measure.provenance import method_version
 from pta.measure.result_store import ResultStore, result_key
 from pta.measure.stream import Stream
-from pta.measure.version import method_version
 from pta.methods import registry
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 
@@ -303,15 +303,15 @@ def test_what_another_process_is_making_is_waited_for_last(counting):
 def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeypatch):
     before = method_version("pta")
     copied = Path(shutil.copytree(Path(*engines.__path__), tmp_path / "engines"))
-    monkeypatch.setattr(version, "engines", SimpleNamespace(__path__=[str(copied)]))
-    version._version.cache_clear()
+    monkeypatch.setattr(provenance, "engines", SimpleNamespace(__path__=[str(copied)]))
+    provenance._version.cache_clear()
     assert method_version("pta") == before
     changed = copied / "pta" / "refresh.py"
     changed.write_text(changed.read_text() + "# changed\n")
-    version._version.cache_clear()
+    provenance._version.cache_clear()
     assert method_version("pta") != before
-    version._version.cache_clear()
-    assert {metrics, bits, stream_run, records} <= set(version._SHARED)
+    provenance._version.cache_clear()
+    assert {metrics, stream_run, records} <= set(provenance._SHARED)
 
 
 def test_a_model_that_did_not_make_the_features_is_not_looked_into(store, everything):

@@ -15,8 +15,7 @@ from pta.cli.output import plain, print_lines, progress, require_place, write_js
 from pta.errors import InvalidParameter
 from pta.measure.compare import Comparison, Resampling, points
 from pta.measure.compare import compare as compare_contenders
-from pta.measure.contenders import Choice, pair, shared_datasets
-from pta.measure.record_files import read_contenders
+from pta.measure.contenders import Choice, pair, read_contenders, shared_datasets
 
 _CAVEAT = "The interval covers the choice of samples. It does not cover other stream orders or other data."
 

@@ -20,7 +20,7 @@ from pta.data.features import FeatureFile
 from pta.data.views import confident_mean
 from pta.door.folders import make_folder
 from pta.errors import InvalidSamples
-from pta.measure.evaluate import Summary
+from pta.measure.evaluate import MethodSummary
 from pta.measure.evaluate import evaluate as evaluate_methods
 from pta.measure.record import Evaluation, predictions_file
 from pta.measure.stream import Stream
@@ -131,7 +131,7 @@ def _table(work: Sequence[tuple[FeatureFile, Methods]], seeds: int, done: Sequen
     for data, methods in work:
         for method in methods:
             own = [e.record() for e in done if e.data is data and e.run.method == method]
-            summary = Summary.of(own)
+            summary = MethodSummary.of(own)
             deviation = "" if summary.deviation is None else f" ± {summary.deviation:.2f}"
             raw = "" if summary.accuracy is None else f" (raw {summary.raw_calibration_error:.2f})"
             cells = [

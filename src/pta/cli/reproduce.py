@@ -1,6 +1,7 @@
 """`pta reproduce`: every table and figure of the paper, ours beside the paper's."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,50 +17,56 @@ from pta.cli.output import progress, require_folder_place, require_place, write_
 from pta.core.modality import IMAGES
 from pta.door.folders import make_folder
 from pta.errors import InvalidParameter
-from pta.measure.report.data_files import to_json
-from pta.measure.report.files import write_results
+from pta.measure.report.files import FORMATS, parse_formats, write_results
+from pta.measure.report.formats import to_json
 from pta.measure.reproduce.declaration import load_experiments
 from pta.measure.reproduce.library import Library
-from pta.measure.reproduce.plan import Job, place
+from pta.measure.reproduce.plan import Plan, PlannedJob, place
 from pta.measure.reproduce.profile import profile_with
 from pta.measure.reproduce.reproduce import list_experiments
 from pta.measure.reproduce.reproduce import reproduce as reproduce_plans
+from pta.measure.reproduce.table import Table
 from pta.measure.result_store import ResultStore
 from pta.models import DEFAULT_MODEL, find_device
 from pta.run.decoding import require_decoder
 
+Experiments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[EXPERIMENT|FILE.toml]...", help="Names that --list shows, or files of your own."),
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Run small versions on the packaged data and on --features.")]
+Features = Annotated[list[Path] | None, typer.Option(help="A feature file, or a folder of them; may be repeated.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        help=f"As for pta extract; {options.MODEL_VARIABLE} is used unless offline.",
+        show_default=f"{DEFAULT_MODEL}; offline: the embedded models",
+    ),
+]
+Descriptions = Annotated[
+    Path | None, typer.Option(help="Folder with sentences for each class, DATASET.json, for the GPT rows.")
+]
+MostSeeds = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of seeds per row.", show_default="offline: 10")
+]
+
+Formats = Annotated[
+    str, typer.Option("--format", help=f"Formats of the tables, separated by commas: {', '.join(FORMATS)}.")
+]
+
 
 def reproduce(
-    experiments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[EXPERIMENT|FILE.toml]...", help="Names that --list shows, or files of your own."),
-    ] = None,
+    experiments: Experiments = None,
     list_: Annotated[bool, typer.Option("--list", help="Show all experiments and exit.")] = False,
     all_: Annotated[bool, typer.Option("--all", help="All experiments.")] = False,
-    offline: Annotated[
-        bool,
-        typer.Option("--offline", help="Run small versions on the packaged data and on --features."),
-    ] = False,
+    offline: Offline = False,
     data: Annotated[Path | None, typer.Option(help="Folder that holds the datasets; see pta datasets.")] = None,
-    features: Annotated[
-        list[Path] | None, typer.Option(help="A feature file, or a folder of them; may be repeated.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help=f"As for pta extract; {options.MODEL_VARIABLE} is used unless offline.",
-            show_default=f"{DEFAULT_MODEL}; offline: the embedded models",
-        ),
-    ] = None,
-    descriptions: Annotated[
-        Path | None, typer.Option(help="Folder with sentences for each class, DATASET.json, for the GPT rows.")
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of seeds per row.", show_default="offline: 10")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for results, features, tables and the report.")] = Path(
-        "reproduction"
-    ),
+    features: Features = None,
+    model: ModelName = None,
+    descriptions: Descriptions = None,
+    seeds: MostSeeds = None,
+    out: Annotated[Path, typer.Option(help="Folder for results, features and tables.")] = Path("reproduction"),
+    format_: Formats = "md,csv",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     batch: options.Batch = 64,
@@ -72,6 +79,7 @@ def reproduce(
     """Run the paper's experiments on the data you have. Resumes; finished results are cached."""
     require_place(json)
     require_folder_place(out)
+    formats = parse_formats(format_)
     if list_:
         _list(json)
         return
@@ -103,10 +111,15 @@ def reproduce(
     if data is not None or offline:
         _ = library.encoder  # fails early if the model cannot be loaded
     make_folder(out)
+    _write(_measure(plans, library, ResultStore(out)), out, formats, json)
+
+
+def _measure(plans: Sequence[Plan], library: Library, store: ResultStore) -> list[Table]:
+    """The tables of plans, with a progress bar for the runs and one for the features of a dataset."""
     with progress() as bar:
         whole, part = bar.add_task(""), bar.add_task("", visible=False)
 
-        def job_begins(job: Job, done: int, total: int) -> None:
+        def job_begins(job: PlannedJob, done: int, total: int) -> None:
             bar.update(whole, description=f"{job.dataset}: {job.method}", completed=done, total=total)
             bar.update(part, visible=False)
 
@@ -115,17 +128,20 @@ def reproduce(
 
         library.on_progress = extracting
         try:
-            done = reproduce_plans(plans, library, ResultStore(out), job_begins)
+            return reproduce_plans(plans, library, store, job_begins)
         except KeyboardInterrupt:
             say("stopped; finished results are saved, and the same command resumes")
             raise
-    report, without_figures = write_results(done, out)
-    if write_json(json, [to_json(table) for table in done]):
-        for table in done:
+
+
+def _write(tables: Sequence[Table], out: Path, formats: Sequence[str], json: Path | None) -> None:
+    without_figures = write_results(tables, out, formats)
+    if write_json(json, [to_json(table) for table in tables]):
+        for table in tables:
             show(table)
     if without_figures:
         say(without_figures)
-    say(f"results are in {out}; open {report}")
+    say(f"results are in {out}" + (f"; open {out / 'report.html'}" if "html" in formats else ""))
 
 
 def _list(json: Path | None) -> None:

@@ -9,11 +9,10 @@ from pta.core.parameters import require_seed, require_seeds
 from pta.core.towers import Model
 from pta.data.features import FeatureFile
 from pta.measure.evaluate import OnBatch, evaluate
-from pta.measure.machine import hardware
+from pta.measure.provenance import hardware, method_version
 from pta.measure.record import Record
 from pta.measure.result_store import ResultStore, result_key
 from pta.measure.stream import Stream
-from pta.measure.version import method_version
 from pta.methods import Origin, adapter_class, needs_model
 
 Inputs = dict[str, Any]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pta.core.parameters import require_count, require_number
 from pta.errors import InvalidSamples
 from pta.measure.contenders import Contender, names
-from pta.measure.number_text import number, with_minus
 from pta.measure.record import Record
+from pta.measure.texts import number, with_minus
 
 _DRAWS_AT_ONCE = 2**22
 _DIGITS = 12  # of a mean: thirds do not add up exactly, and the last bits must not decide on which side of 0 it is

@@ -3,21 +3,20 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Any
 
 import torch
 
-from pta.core.parameters import check_given
-from pta.core.plain import plain_list
 from pta.core.towers import Model
 from pta.data.features import FeatureFile
 from pta.data.orders import iid
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidSamples
 from pta.measure.record import Evaluation, Record
 from pta.measure.stream import Stream
 from pta.measure.stream_run import run_stream
-from pta.methods import adapter_class, create_adapter, needs_model
+from pta.methods import create_adapter, needs_model
 
 OnBatch = Callable[[str, int, int], None]
 """Called with method, seed and number of samples after each batch."""
@@ -29,7 +28,7 @@ _SAME_DIRECTION = 0.99  # cosine; half precision is above it
 
 
 @dataclass(frozen=True)
-class Summary:
+class MethodSummary:
     """A method over all its seeds; accuracies in percent, None where they need labels or a second seed."""
 
     accuracy: float | None
@@ -42,7 +41,7 @@ class Summary:
     state_bytes: int
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> "Summary":
+    def of(cls, records: Sequence[Record]) -> "MethodSummary":
         """Summarise the records of one method on one dataset."""
         labelled = [record for record in records if record["accuracy"] is not None]
         found = [record["accuracy"] for record in labelled]
@@ -52,12 +51,12 @@ class Summary:
             return fmean(map(value_of, labelled)) if labelled else None
 
         return cls(
-            accuracy=mean(lambda record: record["accuracy"]),
+            accuracy=mean(itemgetter("accuracy")),
             deviation=stdev(found) if len(found) > 1 else None,
             gain=mean(lambda record: record["accuracy"] - record["zero_shot_accuracy"]),
             worst_class=mean(lambda record: record["worst_class"]["accuracy"]),
-            calibration_error=mean(lambda record: record["calibration_error"]),
-            raw_calibration_error=mean(lambda record: record["raw_calibration_error"]),
+            calibration_error=mean(itemgetter("calibration_error")),
+            raw_calibration_error=mean(itemgetter("raw_calibration_error")),
             samples_per_second=sum(record["n"] for record in records) / max(seconds, 1e-9),
             state_bytes=records[0]["state_bytes"],
         )
@@ -78,13 +77,6 @@ def evaluate(
     `batch` is the stream's default unless given; `model` is for methods that need one of its towers. Zero-shot's
     accuracy is that of the same samples.
     """
-    named = isinstance(methods, Mapping) and all(isinstance(given, Mapping) for given in methods.values())
-    listed = plain_list(seeds)
-    if listed is None or not named:
-        raise InvalidParameter("methods must be names with their parameters, and seeds a list of whole numbers")
-    seeds = listed
-    for method, parameters in methods.items():
-        check_given(method, adapter_class(method).declared, parameters)
     stream = stream or Stream()
     batch = stream.usual_batch if batch is None else batch
     stream.require(data, batch)

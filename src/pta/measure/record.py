@@ -1,7 +1,7 @@
 """Evaluation: one method's run over one order of a dataset, and its record."""
 
-import csv
-import io
+import base64
+import binascii
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from pta.data.features import FeatureFile
 from pta.door.files import write_atomically
-from pta.door.safe_text import csv_cell
+from pta.errors import UnreadableFile
 from pta.measure import metrics
-from pta.measure.bits import write_bits
-from pta.measure.stream_run import Run
+from pta.measure.stream_run import StreamRun
+from pta.measure.texts import csv_text
 
 Record = dict[str, Any]
 """What is written to JSON and kept in stores; accuracies are in percent."""
@@ -29,7 +29,7 @@ class Evaluation:
     data: FeatureFile  # all of its samples; a stream may leave some out
     seed: int
     stream: dict[str, Any]  # what kind of order, and how batches were used
-    run: Run
+    run: StreamRun
 
     @property
     def zero_shot_right(self) -> NDArray[np.bool_] | None:
@@ -95,24 +95,49 @@ class Evaluation:
 
     def write_predictions(self, folder: Path) -> None:
         """Write METHOD-SEED.csv: what a sample is and what the method says at each position; empty where unknown."""
-        run, text, nothing = self.run, io.StringIO(), [""] * len(self.run.order)
-        names = [csv_cell(name) for name in self.data.classifier.class_names]
-        paths = [csv_cell(path) for path in self.data.paths or ()]
+        run, nothing = self.run, [""] * len(self.run.order)
+        names, paths, labels = self.data.classifier.class_names, self.data.paths, run.labels
         columns = {
             "index": run.order.tolist(),
             "path": [paths[at] for at in run.order] if paths else nothing,
-            "label": nothing if run.labels is None else run.labels.tolist(),
+            "label": nothing if labels is None else labels.tolist(),
             "prediction": run.predictions.tolist(),
-            "true_class": nothing if run.labels is None else [names[at] for at in run.labels],
+            "true_class": nothing if labels is None else [names[at] for at in labels],
             "predicted_class": [names[at] for at in run.predictions],
             "probability": [f"{value:.6f}" for value in run.confidences],
         }
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-        write_atomically(folder / predictions_file(run.method, self.seed), text.getvalue().encode())
+        text = csv_text(columns, *zip(*columns.values(), strict=True))
+        write_atomically(folder / predictions_file(run.method, self.seed), text.encode())
 
 
 def predictions_file(method: str, seed: int) -> str:
     """What the file of a method's predictions is called."""
     return f"{method}-{seed}.csv"
+
+
+def write_bits(values: NDArray[np.bool_]) -> str:
+    """Correctness per sample as a short text: bits in base64, the first sample in the highest bit.
+
+    >>> write_bits(np.array([True, False, False, True]))
+    'kA=='
+    """
+    return base64.b64encode(np.packbits(values).tobytes()).decode()
+
+
+def read_bits(text: str, count: int) -> NDArray[np.bool_]:
+    """What was written.
+
+    >>> read_bits("kA==", 4).tolist()
+    [True, False, False, True]
+    """
+    try:
+        packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    except (binascii.Error, ValueError, TypeError):
+        raise UnreadableFile("the record of correct predictions is not base64 (truncated or damaged?)") from None
+    if len(packed) != -(-count // 8):
+        there = f"{8 * len(packed)} bits where there are {count} samples"
+        raise UnreadableFile(f"the record of correct predictions has {there}")
+    values = np.unpackbits(packed, count=count).astype(np.bool_)
+    if write_bits(values) != text:
+        raise UnreadableFile(f"the record of correct predictions has bits beyond its {count} samples (damaged?)")
+    return values

@@ -16,10 +16,7 @@ from typing import Any
 from pta.door.folders import make_own_folder
 from pta.door.locks import claimed
 from pta.door.plain_files import require_plain_database
-from pta.errors import InvalidParameter
-from pta.errors import UnreadableFile
-from pta.errors import family
-from pta.errors import first_line
+from pta.errors import InvalidParameter, family, first_line
 from pta.measure.record import Record
 
 _SCHEMA = """

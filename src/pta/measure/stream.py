@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pta.core.parameters import require_count, require_switch
+from pta.core.parameters import require_count
 from pta.data import orders as streams
 from pta.data.features import FeatureFile
-from pta.errors import InvalidParameter, InvalidSamples, nearest, shown
+from pta.errors import InvalidParameter, InvalidSamples, nearest
 
 KINDS = ("iid", "dirichlet", "separate", "poisoned")
 
@@ -28,10 +28,8 @@ class Stream:
     lookahead: bool = False  # learn a whole batch before predicting any of it
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or self.kind not in KINDS:
-            raise InvalidParameter(f"no stream is called {shown(self.kind)}; {nearest(self.kind, KINDS)}")
-        require_switch("drop_last", self.drop_last)
-        require_switch("lookahead", self.lookahead)
+        if self.kind not in KINDS:
+            raise InvalidParameter(f"no stream is called {self.kind!r}; {nearest(self.kind, KINDS)}")
         for name, value, owner in (("gamma", self.gamma, "dirichlet"), ("prefix", self.prefix, "poisoned")):
             if value is not None and self.kind != owner:
                 raise InvalidParameter(f"{name} is a parameter of the stream {owner}, but the stream is {self.kind}")
@@ -76,9 +74,12 @@ class Stream:
 
     def record(self, batch: int) -> dict[str, Any]:
         """What is written to JSON: all that an order and the use of its batches depend on, apart from the seed."""
-        own: dict[str, Any] = {}
-        if self.kind == "dirichlet":
-            own["gamma"] = self.gamma
-        if self.kind == "poisoned":
-            own["prefix"] = "all" if self.prefix is None else self.prefix
-        return {"kind": self.kind, **own, "batch": batch, "drop_last": self.drop_last, "lookahead": self.lookahead}
+        prefix = "all" if self.prefix is None else self.prefix
+        kinds: dict[str, dict[str, Any]] = {"dirichlet": {"gamma": self.gamma}, "poisoned": {"prefix": prefix}}
+        return {
+            "kind": self.kind,
+            **kinds.get(self.kind, {}),
+            "batch": batch,
+            "drop_last": self.drop_last,
+            "lookahead": self.lookahead,
+        }

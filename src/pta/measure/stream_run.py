@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.core.samples import Samples
-from pta.data.orders import kept, require_order
-from pta.errors import InvalidParameter
+from pta.data.orders import kept
 from pta.measure.metrics import accuracy
 from pta.methods.adapter import Adapter
 
@@ -22,7 +21,7 @@ _ROWS_AT_ONCE = 1024  # of float64 probabilities
 
 
 @dataclass(frozen=True)
-class Run:
+class StreamRun:
     """The results of a method on a stream."""
 
     method: str
@@ -58,7 +57,7 @@ def run_stream(
     lookahead: bool = False,
     preview: NDArray[np.int64] | None = None,
     on_batch: Callable[[NDArray[np.int64]], None] | None = None,
-) -> Run:
+) -> StreamRun:
     """Stream the samples through the adapter in its current state; labels are used only to count.
 
     Args:
@@ -68,16 +67,11 @@ def run_stream(
         preview: the order of the preview, for a method that needs one before the first step.
         on_batch: called with the predictions of each batch.
     """
-    order = require_order(order, len(samples))
     order = order[: kept(len(order), batch, drop_last=drop_last)]
-    if labels is not None and len(labels) != len(samples):
-        raise InvalidParameter(f"{len(samples)} samples but {len(labels)} labels")
-    if not len(order):
-        raise InvalidParameter(f"nothing is left of {len(samples)} samples without the last batch of {batch}")
     predictions, confidences, raw_confidences, seconds = [], [], [], 0.0
     if preview is not None:
         begun = time.perf_counter()
-        adapter.preview(samples[torch.from_numpy(require_order(preview, len(samples)))])
+        adapter.preview(samples[torch.from_numpy(preview)])
         seconds += time.perf_counter() - begun
     at_once = len(order) if adapter.scope == "stream" else batch
     for rows in torch.split(torch.from_numpy(order), at_once):
@@ -94,7 +88,7 @@ def run_stream(
             on_batch(predictions[-1])
     answered = (np.concatenate(predictions), np.concatenate(confidences), np.concatenate(raw_confidences))
     known = None if labels is None else labels[order]
-    return Run(
+    return StreamRun(
         adapter.name, adapter.parameters, order, *answered, known, seconds, adapter.state_bytes, adapter.remarks()
     )
 

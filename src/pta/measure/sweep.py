@@ -1,7 +1,5 @@
 """A method's accuracy over a grid of its parameters; finished points are cached."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,16 +8,15 @@ from math import prod
 from statistics import fmean, stdev
 from typing import Any
 
-from pta.core.parameters import require_mapping, require_seeds
 from pta.data.features import FeatureFile
-from pta.door.safe_text import csv_cell
-from pta.errors import InvalidParameter, InvalidSamples, naming, shown
+from pta.errors import InvalidParameter, InvalidSamples, naming
 from pta.measure.cached_evaluation import evaluate_once
 from pta.measure.contenders import as_given
 from pta.measure.evaluate import OnBatch
 from pta.measure.record import Record
 from pta.measure.result_store import ResultStore
 from pta.measure.stream import Stream
+from pta.measure.texts import csv_text
 from pta.methods import create_adapter, needs_model
 
 Setting = dict[str, Any]
@@ -39,9 +36,6 @@ class Grid:
     values: Mapping[str, Sequence[Any]]
 
     def __post_init__(self) -> None:
-        for name, values in require_mapping("a grid", self.values).items():
-            if not isinstance(values, Sequence) or isinstance(values, str | bytes) or not len(values):
-                raise InvalidParameter(f"a grid must have a list of values for {name}, got {shown(values)}")
         if (count := prod(map(len, self.values.values()))) > _MOST_POINTS:
             raise InvalidParameter(f"the grid has {count:,} points; at most {_MOST_POINTS:,} are swept")
         if any(needs_model(self.method, setting) for setting in self.settings):
@@ -109,7 +103,6 @@ def sweep(
     on_batch: OnBatch | None = None,
 ) -> Iterator[Point]:
     """Measure the points of the grid in their order; cached points are not measured again."""
-    seeds = require_seeds(seeds)
     for setting in grid.settings:
         found = evaluate_once(store, data, grid.method, setting, seeds, stream=stream, batch=batch, on_batch=on_batch)
         by_seed = {record["seed"]: record for record in found}
@@ -124,13 +117,12 @@ def sweep_csv(grid: Grid, swept: Swept) -> str:
     dataset,method,h,seeds,accuracy,deviation,gain,zero_shot
     pets,pta,5,1,60.000000,,1.500000,58.500000
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["dataset", "method", *grid.parameters, "seeds", "accuracy", "deviation", "gain", "zero_shot"])
+    rows = []
     for dataset, points in swept.items():
         for point in points:
             found = (point.accuracy, point.deviation, point.gain, point.zero_shot)
             numbers = ["" if value is None else f"{value:.6f}" for value in found]
             values = [as_given(value) for value in point.setting.values()]
-            writer.writerow(map(csv_cell, [dataset, grid.method, *values, len(point.records), *numbers]))
-    return text.getvalue()
+            rows.append([dataset, grid.method, *values, len(point.records), *numbers])
+    measured = ("seeds", "accuracy", "deviation", "gain", "zero_shot")
+    return csv_text(["dataset", "method", *grid.values, *measured], *rows)

@@ -18,11 +18,8 @@ import torch
 
 import pta
 from pta.cluster.ray.pool import Result, Shared, Told
-from pta.errors import InvalidParameter
-from pta.errors import MachineFailure
-from pta.errors import StateMismatch
-from pta.errors import first_line
-from pta.measure.version import code_version
+from pta.errors import InvalidParameter, MachineFailure, StateMismatch, first_line
+from pta.measure.provenance import code_version
 
 LOCAL = "local"
 _ATTEMPTS = 10  # of one task, whose workers died

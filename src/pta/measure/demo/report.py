@@ -10,9 +10,9 @@ from pta.measure import metrics
 from pta.measure.demo.curve import draw_curve, first_shown
 from pta.measure.demo.pictures import nearest, spread
 from pta.measure.demo.result import DemoResult, PartScore, chance_of_split
-from pta.measure.number_text import signed, with_minus
 from pta.measure.report.page import facts, fill, mood, packaged_text, page, tiles
-from pta.measure.stream_run import Run
+from pta.measure.stream_run import StreamRun
+from pta.measure.texts import signed, with_minus
 
 _NEAREST = 8  # pictures for a prototype
 _CHANGES = 12  # pictures of each kind of change
@@ -64,7 +64,7 @@ def render_report(result: DemoResult) -> str:
     }
     body = fill("demo-report.html", **values).rstrip()
     title = f"PTA demonstration: {_shift_words(result)}"
-    return page(title, body, style=packaged_text("demo-report.css"), script=packaged_text("demo-report.js"))
+    return page(title, body, kind="demo", script=packaged_text("demo-report.js"))
 
 
 def _first_images(result: DemoResult) -> str:
@@ -90,7 +90,7 @@ def _others(result: DemoResult) -> str:
     )
 
 
-def _calibration_row(run: tuple[str, Run, float]) -> str:
+def _calibration_row(run: tuple[str, StreamRun, float]) -> str:
     name, found, accuracy = run
     right = found.predictions == found.labels
     values = (accuracy, 100 * float(found.confidences.mean()))

@@ -15,7 +15,7 @@ from pta.data.features import FeatureFile
 from pta.measure import metrics
 from pta.measure.compare import Resampling
 from pta.measure.demo.exhibit import FASHION, Exhibit
-from pta.measure.stream_run import Run
+from pta.measure.stream_run import StreamRun
 from pta.methods import PTA
 
 Curve = NDArray[np.float64]
@@ -51,10 +51,10 @@ class DemoResult:
     data: FeatureFile  # what the model made of the shifted samples; their labels are only ever used to count
     model_fingerprint: str
     encoder_microseconds: float  # per sample, in batches
-    zero_shot: Run
-    pta: Run
-    others: tuple[Run, ...] = ()  # of other methods, in the same order
-    reordered: tuple[Run, ...] = ()  # zero-shot and PTA again, in other orders
+    zero_shot: StreamRun
+    pta: StreamRun
+    others: tuple[StreamRun, ...] = ()  # of other methods, in the same order
+    reordered: tuple[StreamRun, ...] = ()  # zero-shot and PTA again, in other orders
     exhibit: Exhibit = FASHION
 
     def __len__(self) -> int:
@@ -109,13 +109,13 @@ class DemoResult:
         return 100 * low, 100 * high
 
     @property
-    def _all_orders(self) -> tuple[Run, ...]:
+    def _all_orders(self) -> tuple[StreamRun, ...]:
         return self._orders_of(self.pta)
 
-    def _orders_of(self, run: Run) -> tuple[Run, ...]:
+    def _orders_of(self, run: StreamRun) -> tuple[StreamRun, ...]:
         return run, *(other for other in self.reordered if other.method == run.method)
 
-    def microseconds(self, run: Run) -> float:
+    def microseconds(self, run: StreamRun) -> float:
         """What a method takes for a sample, in batches: the median over the orders that it was run in."""
         return 1e6 * median(one.seconds / len(one.order) for one in self._orders_of(run))
 
@@ -187,7 +187,7 @@ class DemoResult:
         return f"{self.exhibit.command} --shift {self.shift} --severity {self.severity} --seed {self.seed}"
 
     @property
-    def runs(self) -> list[tuple[str, Run, float]]:
+    def runs(self) -> list[tuple[str, StreamRun, float]]:
         """Each method by its name, what it answered, and its accuracy in percent; zero-shot first, then PTA."""
         truth = self.labels[self.pta.order]
         names = {"clip": "zero-shot", "pta": "PTA"}

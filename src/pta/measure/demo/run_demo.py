@@ -17,7 +17,7 @@ from pta.data.prompts import build_classifier
 from pta.data.shifts.images import apply_shift
 from pta.measure.demo.result import DemoResult
 from pta.measure.evaluate import evaluate
-from pta.measure.stream_run import Run
+from pta.measure.stream_run import StreamRun
 from pta.models import EMBEDDED_TEMPLATES, EmbeddedEncoder
 
 Encoded = TypeVar("Encoded")
@@ -94,7 +94,7 @@ def encode_all(
 
 def run_methods(
     data: FeatureFile, seed: int, parameters: Mapping[str, Any], others: Sequence[str]
-) -> tuple[Run, Run, tuple[Run, ...], tuple[Run, ...]]:
+) -> tuple[StreamRun, StreamRun, tuple[StreamRun, ...], tuple[StreamRun, ...]]:
     """Zero-shot, PTA with its parameters, other methods in the same order, and the first two in four other orders."""
     both, later = {"clip": {}, "pta": parameters}, [(seed + number) % 2**63 for number in range(1, ORDERS)]
     methods = {**both, **{name: {} for name in others}}

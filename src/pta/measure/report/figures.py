@@ -8,12 +8,10 @@ from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from pta.errors import InvalidParameter
+from pta.errors import MissingPackage, how_to_install
 from pta.measure.record import Record
-from pta.measure.report.drawing import require_matplotlib
-from pta.measure.reproduce.cell import NOTHING, Cell
 from pta.measure.reproduce.declaration import Figure as Declared
-from pta.measure.reproduce.table import Line, Table
+from pta.measure.reproduce.table import NOTHING, Cell, Line, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,14 +44,20 @@ _STYLE: dict[Any, Any] = {
 Look = dict[str, Any]
 
 
+def require_matplotlib() -> None:
+    """Refuse a figure that could not be drawn, before any work: matplotlib is an optional extra, imported on use."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise MissingPackage(f"figures need matplotlib; {how_to_install('figures')}") from None
+
+
 def draw(table: Table, *, across: int = 1) -> str:
     """The figure that the experiment declares, `across` panels beside each other if it has several.
 
     Ours is solid, the paper's dashed or hollow.
     """
-    declared = table.experiment.figure
-    if declared is None:
-        raise InvalidParameter(f"experiment {table.experiment.id} declares no figure; give it a [figure] to draw one")
+    declared = _declared(table)
     require_matplotlib()
     import matplotlib
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""The output of a reproduction: every table in every format, every figure, and one report."""
+"""The output of a reproduction: every table in the formats asked for, every figure, and one page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,31 +6,47 @@ from pathlib import Path
 from pta import __version__
 from pta.door.files import write_atomically
 from pta.errors import MissingPackage
-from pta.measure.report.data_files import to_csv
 from pta.measure.report.figures import draw
-from pta.measure.report.latex import to_latex
-from pta.measure.report.markdown import to_markdown
+from pta.measure.report.formats import to_csv, to_latex, to_markdown
 from pta.measure.report.reproduction_page import render_report
-from pta.measure.reproduce.cell import said
-from pta.measure.reproduce.table import Table
+from pta.measure.reproduce.declaration import require_known
+from pta.measure.reproduce.table import Table, said
+
+FORMATS = ("md", "csv", "html", "tex")
+"""Markdown, CSV, one page of all tables (`report.html`), and LaTeX."""
+
+_WITH_FIGURES = {"md", "html"}
 
 
-def write_results(tables: Sequence[Table], folder: Path) -> tuple[Path, str]:
-    """Write all of it; where the report is, and why it has no figures, if it has none."""
+def parse_formats(given: str) -> tuple[str, ...]:
+    """The formats that are named, parted by commas.
+
+    >>> parse_formats("tex, csv")
+    ('tex', 'csv')
+    """
+    formats = tuple(name.strip() for name in given.split(","))
+    for name in formats:
+        require_known("format", name, FORMATS)
+    return formats
+
+
+def write_results(tables: Sequence[Table], folder: Path, formats: Sequence[str]) -> str:
+    """Write the tables, and the figures where a format shows them; why there are no figures, if there are none."""
     figures, without = {}, ""
     for table in tables:
         id = table.experiment.id
         try:
-            if table.experiment.figure is not None:
+            if table.experiment.figure is not None and _WITH_FIGURES.intersection(formats):
                 figures[id] = [draw(table, across=across) for across in (1, 2)]
                 write_atomically(folder / f"{id}.svg", figures[id][0].encode())
         except MissingPackage as error:
             without = str(error)
-        markdown = to_markdown(table, figure=f"{id}.svg" if id in figures else "")
-        for ending, text in (("md", markdown), ("csv", to_csv(table)), ("tex", to_latex(table))):
-            write_atomically(folder / f"{id}.{ending}", text.encode())
-    records = [record for table in tables for cell in table.cells for record in cell.records]
-    origin = {"pta": __version__, "measured on": "; ".join(said(records, "on")) or "nothing was measured"}
-    report = folder / "report.html"
-    write_atomically(report, render_report(tables, figures, made=origin).encode())
-    return report, without
+        writers = {"csv": to_csv, "tex": to_latex}
+        writers["md"] = lambda table: to_markdown(table, f"{id}.svg" if id in figures else "")  # noqa: B023
+        for ending in writers.keys() & set(formats):
+            write_atomically(folder / f"{id}.{ending}", writers[ending](table).encode())
+    if "html" in formats:
+        records = [record for table in tables for cell in table.cells for record in cell.records]
+        origin = {"pta": __version__, "measured on": "; ".join(said(records, "on")) or "nothing was measured"}
+        write_atomically(folder / "report.html", render_report(tables, figures, made=origin).encode())
+    return without

@@ -6,16 +6,16 @@ from importlib import resources
 from string import Template
 
 
-def page(title: str, body: str, *, style: str, script: str = "") -> str:
+def page(title: str, body: str, *, kind: str, script: str = "") -> str:
     """One HTML file; the browser is told to refuse even what it would ask for on its own.
 
-    The title is plain text. The style is used after that of all reports. Without a script, none may run.
+    The title is plain text. The kind chooses rules of the style: `demo` or `tables`. Without a script, none may run.
     """
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     policy += "; script-src 'unsafe-inline'" if script else ""
     script = f"<script>\n{script}</script>\n" if script else ""
-    style = packaged_text("page.css") + style
-    return fill("page.html", policy=policy, title=escape(title), style=style, body=body, script=script)
+    given = {"policy": policy, "kind": kind, "body": body, "script": script}
+    return fill("page.html", title=escape(title), style=packaged_text("page.css"), **given)
 
 
 def fill(template: str, **values: object) -> str:

@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from pta.measure.number_text import number, with_minus
-from pta.measure.report.page import facts, fill, mood, packaged_text, page, tiles
-from pta.measure.reproduce.cell import NO_DATA, NOTHING, Cell, Source, said
-from pta.measure.reproduce.table import Line, Table, words
+from pta.measure.report.page import facts, fill, mood, page, tiles
+from pta.measure.reproduce.table import NO_DATA, NOTHING, Cell, Line, Source, Table, said, words
+from pta.measure.texts import number, with_minus
 
 _SHORT = 12  # digits of a fingerprint, enough to find it by
 _DIGITS = {"fixed": 1, "broken": 1, "seconds": 3}  # of what is counted, where it is not what the experiment declares
@@ -38,7 +37,7 @@ def render_report(tables: Sequence[Table], figures: Mapping[str, Sequence[str]],
         sections="\n".join(sections),
         origin=facts(made),
     )
-    return page("PTA, reproduced", body.rstrip(), style=packaged_text("reproduction-report.css"))
+    return page("PTA, reproduced", body.rstrip(), kind="tables")
 
 
 def _section(at: int, table: Table, figures: Sequence[str]) -> str:
@@ -77,7 +76,7 @@ def _cell(cell: Cell, *, is_accuracy: bool) -> str:
     ours, difference = with_minus(cell.ours_text), cell.difference_text
     if cell.ours is None and ours:
         ours = f'<span class="missing">{escape(cell.ours_text)}</span>'
-    below = [f"{'paper: ' if cell.is_gain else ''}{with_minus(cell.paper_text)}{cell.star}"] if cell.paper_text else []
+    below = [starred] if (starred := cell.starred(with_minus(cell.paper_text), "paper: ")) else []
     if difference:
         kind = mood(float(difference), cell.digits) if is_accuracy else ""
         below.append(f'<span class="{kind}">{with_minus(difference)}</span>')

@@ -10,7 +10,7 @@ from pta.door.files import write_atomically
 from pta.door.safe_text import printable
 from pta.errors import InvalidParameter
 from pta.measure.contenders import as_given
-from pta.measure.report.drawing import require_matplotlib
+from pta.measure.report.figures import require_matplotlib
 from pta.measure.sweep import Grid, Point
 
 if TYPE_CHECKING:

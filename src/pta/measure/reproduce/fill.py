@@ -5,11 +5,10 @@ from dataclasses import replace
 from statistics import fmean, median, stdev
 from typing import Any
 
-from pta.measure.reproduce.cell import NO_DATA, NO_GAIN, Cell, Source
 from pta.measure.reproduce.declaration import TIMED_METRICS, Row
 from pta.measure.reproduce.outcomes import Outcome
 from pta.measure.reproduce.plan import Plan
-from pta.measure.reproduce.table import Line, Table
+from pta.measure.reproduce.table import NO_DATA, NO_GAIN, Cell, Line, Source, Table
 
 
 def fill(plan: Plan, outcomes: Mapping[str, Outcome], about: Mapping[str, Any], notes: Sequence[str] = ()) -> Table:

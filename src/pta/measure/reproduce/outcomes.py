@@ -7,34 +7,24 @@ from pathlib import Path
 from pta import models as encoders
 from pta.data.features import FeatureFile
 from pta.data.sample_set import SampleSet
-from pta.errors import InvalidParameter
-from pta.errors import InvalidSamples
-from pta.errors import PtaError
-from pta.errors import UnavailableModel
-from pta.errors import UnreadableFile
-from pta.errors import UnreadableSample
-from pta.errors import UserMistake
-from pta.measure.cached_evaluation import evaluate_once
-from pta.measure.cached_evaluation import inputs_of
-from pta.measure.cached_evaluation import made_from
-from pta.measure.machine import hardware
+from pta.errors import (
+    InvalidParameter,
+    InvalidSamples,
+    UnavailableModel,
+    UnreadableFile,
+    UnreadableSample,
+    UserMistake,
+)
+from pta.measure.cached_evaluation import evaluate_once, inputs_of, made_from
+from pta.measure.provenance import code_version, files_of, hardware
 from pta.measure.record import Record
 from pta.measure.reproduce import speed
-from pta.measure.reproduce.cell import CANNOT
-from pta.measure.reproduce.cell import NO_DATA
-from pta.measure.reproduce.library import Library
-from pta.measure.reproduce.library import drawn_views
-from pta.measure.reproduce.plan import Job
-from pta.measure.reproduce.plan import Plan
-from pta.measure.reproduce.speed import Contender
-from pta.measure.reproduce.speed import ROUNDS
-from pta.measure.reproduce.speed import TIMED
-from pta.measure.reproduce.speed import measure_speeds
-from pta.measure.result_store import ResultStore
-from pta.measure.result_store import result_key
+from pta.measure.reproduce.library import Library, drawn_views
+from pta.measure.reproduce.plan import Plan, PlannedJob
+from pta.measure.reproduce.speed import ROUNDS, TIMED, TimedMethod, measure_speeds
+from pta.measure.reproduce.table import CANNOT, NO_DATA
+from pta.measure.result_store import ResultStore, result_key
 from pta.measure.stream import Stream
-from pta.measure.version import code_version
-from pta.measure.version import files_of
 from pta.methods import needs_model
 
 _REFUSALS = (InvalidParameter, InvalidSamples, UnreadableSample, UnavailableModel)
@@ -53,7 +43,7 @@ def measure(
     plans: Iterable[Plan],
     library: Library,
     store: ResultStore,
-    on_progress: Callable[[Job, int, int], None] = lambda job, done, total: None,
+    on_progress: Callable[[PlannedJob, int, int], None] = lambda job, done, total: None,
 ) -> dict[str, Outcome]:
     """The outcome of every job, by its key: each runs once, those on the same data one after another.
 
@@ -73,7 +63,7 @@ def measure(
     return outcomes
 
 
-def _evaluate(job: Job, library: Library, store: ResultStore, on_run: Callable[[int], None]) -> Outcome:
+def _evaluate(job: PlannedJob, library: Library, store: ResultStore, on_run: Callable[[int], None]) -> Outcome:
     data = _data_of(job, library)
     if isinstance(data, Outcome):
         return data
@@ -89,7 +79,7 @@ def _evaluate(job: Job, library: Library, store: ResultStore, on_run: Callable[[
     return Outcome(tuple(sorted(records, key=lambda record: job.seeds.index(record["seed"]))))
 
 
-def _data_of(job: Job, library: Library) -> FeatureFile | Outcome:
+def _data_of(job: PlannedJob, library: Library) -> FeatureFile | Outcome:
     """The data of a job, or why there are none."""
     try:
         if job.speed:  # what is encoded while the clock runs is not needed before
@@ -103,15 +93,15 @@ def _data_of(job: Job, library: Library) -> FeatureFile | Outcome:
         return _refused(job, error, NO_DATA if isinstance(error, UnreadableFile) else CANNOT)
 
 
-def _refused(job: Job, error: UserMistake, missing: str = CANNOT) -> Outcome:
+def _refused(job: PlannedJob, error: UserMistake, missing: str = CANNOT) -> Outcome:
     """The reason, without the dataset's name, so that what is missing for the same reason can be told together."""
     return Outcome(missing=missing, why=str(error).removeprefix(f"{job.dataset}: "))
 
 
-def _time(jobs: Sequence[Job], library: Library, store: ResultStore) -> dict[str, Outcome]:
+def _time(jobs: Sequence[PlannedJob], library: Library, store: ResultStore) -> dict[str, Outcome]:
     """The speeds of methods on one dataset, which they are given in turn."""
     outcomes: dict[str, Outcome] = {}
-    contenders: dict[str, Contender] = {}
+    contenders: dict[str, TimedMethod] = {}
     for job in jobs:
         data = _data_of(job, library)
         if isinstance(data, Outcome):
@@ -120,7 +110,7 @@ def _time(jobs: Sequence[Job], library: Library, store: ResultStore) -> dict[str
         try:
             images = library.images(job.dataset)
             views = drawn_views(job.views or "crops") if "views" in job.needs else None
-            contenders[job.key] = Contender(job.method, job.params, data, views)
+            contenders[job.key] = TimedMethod(job.method, job.params, data, views)
         except _REFUSALS as error:
             outcomes[job.key] = _refused(job, error)
     if contenders:
@@ -133,7 +123,7 @@ def _time(jobs: Sequence[Job], library: Library, store: ResultStore) -> dict[str
 
 
 def _timed(
-    contenders: Sequence[Contender], images: SampleSet, library: Library, store: ResultStore
+    contenders: Sequence[TimedMethod], images: SampleSet, library: Library, store: ResultStore
 ) -> list[tuple[Record, ...]]:
     """The records of all rounds of each; what was measured in turn is one result."""
     encoder = library.encoder_of(images.name)

@@ -18,7 +18,7 @@ from pta.methods.presets import load_preset, require_preset
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedJob:
     """What is run: one row on one dataset, with all that decides what comes of it."""
 
     dataset: str  # its id
@@ -60,13 +60,13 @@ class Plan:
     experiment: Experiment
     profile: Profile
     columns: tuple[PlacedColumn, ...]
-    jobs: Mapping[tuple[str, int], tuple[Job, ...]]  # by the name of the row and the position of the column
+    jobs: Mapping[tuple[str, int], tuple[PlannedJob, ...]]  # by the name of the row and the position of the column
     paper_columns: tuple[PlacedColumn, ...]  # as they are for the data of the printed numbers
     printed: Mapping[str, Mapping[str, float]]  # by the name of the row and the label of the column
     left_out: Mapping[str, str]  # kinds of data whose rows and columns are left out, each with the reason
 
     @property
-    def all_jobs(self) -> list[Job]:
+    def all_jobs(self) -> list[PlannedJob]:
         """All jobs, row by row."""
         return [job for jobs in self.jobs.values() for job in jobs]
 
@@ -131,7 +131,7 @@ def _place_column(column: Column, before: Sequence[PlacedColumn], profile: Profi
     return [PlacedColumn(label, label, parts=tuple(map(labels.index, column.mean_of)))]
 
 
-def _job(row: Row, dataset: str, metric: str, profile: Profile) -> Job:
+def _job(row: Row, dataset: str, metric: str, profile: Profile) -> PlannedJob:
     """The job of a row for one of the profile's datasets, checked."""
     try:
         id = profile.stand_in(dataset.format_map(row.fill))
@@ -145,8 +145,8 @@ def _job(row: Row, dataset: str, metric: str, profile: Profile) -> Job:
     views = [mode for group, mode in row.views.items() if dataset in profile.members(group)]
     made_of = (id, row.method, params, row.templates, row.descriptions, views[0] if views else None, row.stream)
     if metric in SPEED_METRICS:
-        return Job(*made_of, seeds=(1,), speed=True)
-    return Job(*made_of, row.seeds[: profile.most_seeds], speed=False)
+        return PlannedJob(*made_of, seeds=(1,), speed=True)
+    return PlannedJob(*made_of, row.seeds[: profile.most_seeds], speed=False)
 
 
 def _preset_values(row: Row, dataset: str) -> dict[str, Any]:

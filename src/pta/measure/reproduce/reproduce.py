@@ -9,7 +9,7 @@ from pta.measure.reproduce.declaration import PACKAGED, Experiment, load_experim
 from pta.measure.reproduce.fill import fill
 from pta.measure.reproduce.library import Library
 from pta.measure.reproduce.outcomes import Outcome, measure
-from pta.measure.reproduce.plan import Job, Plan
+from pta.measure.reproduce.plan import Plan, PlannedJob
 from pta.measure.reproduce.profile import kind_of
 from pta.measure.reproduce.table import Table
 from pta.measure.result_store import ResultStore
@@ -19,7 +19,7 @@ def reproduce(
     plans: Sequence[Plan],
     library: Library,
     store: ResultStore,
-    on_progress: Callable[[Job, int, int], None] = lambda job, done, total: None,
+    on_progress: Callable[[PlannedJob, int, int], None] = lambda job, done, total: None,
 ) -> list[Table]:
     """Measure what the plans want and the store does not have, and fill in their tables."""
     outcomes = measure(plans, library, store, on_progress)

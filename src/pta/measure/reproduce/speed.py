@@ -33,7 +33,7 @@ _BATCH = 256
 
 
 @dataclass(eq=False)
-class Contender:
+class TimedMethod:
     """A method that is timed; with `views`, each image is encoded as its views, and it has learned nothing before."""
 
     method: str
@@ -85,7 +85,7 @@ class Contender:
         samples = Samples.of(features[:1], **others)
         return int(self.adapter.step(samples).argmax(dim=1))
 
-    def record(self, zero_shot: "Contender", resident: int) -> Record:
+    def record(self, zero_shot: "TimedMethod", resident: int) -> Record:
         """What was found; `resident` is the memory of all methods, of which only this one's counts."""
         rounds = []
         for seconds, of_clip in zip(map(median, self.rounds), map(median, zero_shot.rounds), strict=True):
@@ -114,14 +114,14 @@ class Contender:
 
 
 @torch.no_grad()
-def measure_speeds(encoder: Encoder, images: SampleSet, contenders: Sequence[Contender]) -> list[Record]:
+def measure_speeds(encoder: Encoder, images: SampleSet, contenders: Sequence[TimedMethod]) -> list[Record]:
     """Time methods in turn on the last images of the stream of seed 1: a record each, with what every round gave."""
     data = contenders[0].data
     if len(images) != len(data.samples):
         raise InvalidSamples("some pictures could not be read, so it is not known which of them to time")
     order = Stream().order(data, 1, _BATCH)
     learned, timed = order[:-TIMED], order[-TIMED:]
-    zero_shot = Contender("clip", {}, data)
+    zero_shot = TimedMethod("clip", {}, data)
     turns = [zero_shot if one.method == "clip" else one for one in contenders]
     everyone, shuffled = list(dict.fromkeys([zero_shot, *turns])), np.random.default_rng(1)
     for one in everyone:

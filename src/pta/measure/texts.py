@@ -1,4 +1,11 @@
-"""Numbers as tables, pages and sentences show them."""
+"""Numbers as tables, pages and sentences show them, and tables as CSV."""
+
+import csv
+import io
+from collections.abc import Iterable
+from typing import Any
+
+from pta.door.safe_text import csv_cell
 
 
 def number(value: float, digits: int) -> str:
@@ -27,3 +34,14 @@ def with_minus(written: str) -> str:
     '−0.7'
     """
     return written.replace("-", "−")
+
+
+def csv_text(*rows: Iterable[Any]) -> str:
+    """Rows as CSV, the headings first; no text is taken for a formula.
+
+    >>> csv_text(["name", "h"], ["=1+1", 5])
+    "name,h\\n'=1+1,5\\n"
+    """
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(map(csv_cell, row) for row in rows)
+    return out.getvalue()
