@@ -1,7 +1,7 @@
-"""Exhibit: the texts and pictures of a demonstration for one kind of samples."""
+"""Exhibit: the texts, pictures and methods of a demonstration for one kind of samples."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pta.measure.demo.pictures import picture
@@ -13,7 +13,7 @@ Draw = Callable[[Any, str, str], str]
 
 @dataclass(frozen=True)
 class Exhibit:
-    """The words and pictures for one kind of samples."""
+    """What is particular to one kind of samples."""
 
     thing: str  # one sample
     title: str  # what is shown, for the top of the page
@@ -23,8 +23,11 @@ class Exhibit:
     templates: tuple[str, ...]  # of the prompts
     origin: str  # of the samples; {} is how many
     model: str  # that labels them
-    still: Draw  # a picture among many
-    shown: Draw  # a picture to look at
+    others: tuple[str, ...]  # methods beside zero-shot and PTA: those that take seconds, not minutes
+    batch: int  # samples that are encoded at once; few, so that a progress bar moves
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of PTA
+    still: Draw = picture  # a picture among many
+    shown: Draw = picture  # a picture to look at
 
     @property
     def things(self) -> str:
@@ -42,6 +45,6 @@ FASHION = Exhibit(
     origin="the first {} of Fashion-MNIST’s test file (Zalando SE, MIT licence)",
     model="the one embedded in pta, trained on Fashion-MNIST’s training images: a small model that knows only "
     "clothes, so these numbers say nothing about CLIP itself",
-    still=picture,
-    shown=picture,
+    others=("wpta", "tda", "sca", "onzeta", "bca", "adapt"),
+    batch=100,
 )

@@ -1,4 +1,4 @@
-"""Small pictures inside a page, and which pictures are shown."""
+"""Small pictures inside a page: images, clouds from one side or from all around, and which of them are shown."""
 
 from base64 import b64encode
 from html import escape
@@ -8,6 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+
+from pta.door.points.cloud import Cloud
+
+_SIDE = 64  # pixels of a view
+_VIEWS = 24  # of a turn; the style `turn` has as many steps
+_FIRST = 0.6  # radians: where a turn begins
+_TILT = 0.35  # radians that one looks down
+_REACH = 1.15  # how far from the middle a point may be to be in the picture
 
 
 def picture(image: NDArray[np.uint8], alt: str, mark: str = "") -> str:
@@ -41,3 +49,31 @@ def spread(positions: NDArray[np.intp], count: int) -> NDArray[np.intp]:
     if len(positions) <= count:
         return positions
     return positions[np.linspace(0, len(positions) - 1, count).round().astype(np.intp)]
+
+
+def still_cloud(cloud: Cloud, alt: str, mark: str = "") -> str:
+    """One view of a cloud."""
+    return picture(_view(cloud, _FIRST), alt, mark)
+
+
+def turning_cloud(cloud: Cloud, alt: str, mark: str = "") -> str:
+    """A cloud that turns about the vertical; it stands still for those who want no motion."""
+    turns = np.linspace(_FIRST, _FIRST + 2 * np.pi, _VIEWS, endpoint=False)
+    views = np.concatenate([_view(cloud, turn) for turn in turns], axis=1)
+    return f'<span class="turning">{picture(views, alt, mark)}</span>'
+
+
+def _view(cloud: Cloud, turn: float) -> NDArray[np.uint8]:
+    """Points from one side, light on black; the nearer, the lighter."""
+    points = np.asarray(cloud, np.float64)
+    x, y, z = points.T
+    across, near = np.cos(turn) * x + np.sin(turn) * z, np.cos(turn) * z - np.sin(turn) * x
+    up, towards = np.cos(_TILT) * y - np.sin(_TILT) * near, np.sin(_TILT) * y + np.cos(_TILT) * near
+    columns, rows = (
+        ((1 + sign * way / _REACH) / 2 * (_SIDE - 1)).round().astype(int) for way, sign in ((across, 1), (up, -1))
+    )
+    inside = (columns >= 0) & (columns < _SIDE) & (rows >= 0) & (rows < _SIDE)
+    light = (150 + 100 * np.clip(towards, -1, 1)).astype(np.uint8)
+    seen = np.zeros((_SIDE, _SIDE), np.uint8)
+    np.maximum.at(seen, (rows[inside], columns[inside]), light[inside])
+    return seen

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pta.data.features import FeatureFile
 from pta.measure import metrics
 from pta.measure.compare import Resampling
-from pta.measure.demo.exhibit import FASHION, Exhibit
+from pta.measure.demo.exhibit import Exhibit
 from pta.measure.stream_run import StreamRun
 from pta.methods import PTA
 
@@ -53,9 +53,9 @@ class DemoResult:
     encoder_microseconds: float  # per sample, in batches
     zero_shot: StreamRun
     pta: StreamRun
-    others: tuple[StreamRun, ...] = ()  # of other methods, in the same order
-    reordered: tuple[StreamRun, ...] = ()  # zero-shot and PTA again, in other orders
-    exhibit: Exhibit = FASHION
+    others: tuple[StreamRun, ...]  # of other methods, in the same order
+    reordered: tuple[StreamRun, ...]  # zero-shot and PTA again, in other orders
+    exhibit: Exhibit
 
     def __len__(self) -> int:
         return len(self.shifted)
