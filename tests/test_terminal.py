@@ -11,9 +11,9 @@ from PIL import Image
 from rich.table import Table
 from tables import paper_table
 
-from pta.cli.filled_table import show
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
+from pta.cli.reproduce import show
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """`pta eval`: methods compared on a feature file."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -31,41 +31,45 @@ _WITHOUT_LABELS = (
 )
 
 
+MethodNames = Annotated[
+    list[str] | None,
+    typer.Option(help="Method, or 'all' methods whose inputs the file has; may be repeated.", show_default="clip, pta"),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[/DATASET]",
+        help="Parameter values for the file's dataset or a named one: paper, paper/dtd. --set overrides them.",
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        envvar=options.MODEL_VARIABLE,
+        help="The model that made the features, for methods that need it (tca, tpt, histpt).",
+    ),
+]
+UseViews = Annotated[
+    bool, typer.Option("--views", help="Replace each sample by the mean of the most confident 10 % of its views.")
+]
+
+
 def evaluate(
     features: options.Features,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Method, or 'all' methods whose inputs the file has; may be repeated.", show_default="clip, pta"
-        ),
-    ] = None,
+    method: MethodNames = None,
     seed: options.Seeds = None,
     set_: options.Set = None,
     prior: options.Prior = None,
     calibration: options.Calibration = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[/DATASET]",
-            help="Parameter values for the file's dataset or a named one: paper, paper/dtd. --set overrides them.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            envvar=options.MODEL_VARIABLE,
-            help="The model that made the features, for methods that need it (tca, tpt, histpt).",
-        ),
-    ] = None,
+    preset: Preset = None,
+    model: ModelName = None,
     device: options.Device = "cpu",
     stream: options.StreamKind = "iid",
     gamma: options.Gamma = None,
     prefix: options.Prefix = None,
     drop_last: options.DropLast = False,
     lookahead: options.Lookahead = False,
-    views: Annotated[
-        bool, typer.Option("--views", help="Replace each sample by the mean of the most confident 10 % of its views.")
-    ] = False,
+    views: UseViews = False,
     batch: options.StreamBatch = None,
     json: Annotated[Path | None, typer.Option(help="Write one record per method and seed; - for stdout.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Folder for METHOD-SEED.csv files, in stream order.")] = None,
@@ -83,35 +87,44 @@ def evaluate(
     seeds = list(dict.fromkeys(seed or [1]))
     if predictions is not None:
         require_folder_place(predictions)
-        for data, name, number in product(datasets, choice.asked, seeds):  # before a model is loaded
-            folder = _folder(predictions, data.name, len(datasets))
-            require_new(folder / predictions_file(name, number), replace=replace)
+        for path in _files(predictions, [(data, choice.asked) for data in datasets], seeds):  # before a model is loaded
+            require_new(path, replace=replace)
     work = [(data, choice.for_file(data)) for data in datasets]
     if predictions is not None:
-        for data, methods in work:
-            folder = _folder(predictions, data.name, len(datasets))
-            make_folder(folder)
-            for name, number in product(methods, seeds):
-                require_place(folder / predictions_file(name, number), replace=replace)
-
+        for path in _files(predictions, work, seeds):
+            make_folder(path.parent)
+            require_place(path, replace=replace)
     done: list[Evaluation] = []
     with progress() as bar:
         samples = sum(order.length(data, size) * len(methods) for data, methods in work)
         task = bar.add_task("", total=samples * len(seeds))
         for data, methods in work:
-            encoder, told = choice.model_for(methods), on_batch(bar, task, data.name)
-            done += evaluate_methods(data, methods, seeds, stream=order, batch=size, model=encoder, on_batch=told)
+            encoder, advance = choice.model_for(methods), on_batch(bar, task, data.name)
+            done += evaluate_methods(data, methods, seeds, stream=order, batch=size, model=encoder, on_batch=advance)
     if predictions is not None:
         for evaluation in done:
             evaluation.write_predictions(_folder(predictions, evaluation.data.name, len(datasets)))
+    _say_remarks(done, datasets)
+    if write_json(json, [evaluation.record() for evaluation in done]):
+        print_table(_table(work, len(seeds), done), keys=2)
+
+
+def _files(
+    predictions: Path, work: Sequence[tuple[FeatureFile, Iterable[str]]], seeds: Sequence[int]
+) -> Iterator[Path]:
+    """The files of predictions of these methods and seeds."""
+    for data, methods in work:
+        for name, number in product(methods, seeds):
+            yield _folder(predictions, data.name, len(work)) / predictions_file(name, number)
+
+
+def _say_remarks(done: Sequence[Evaluation], datasets: Sequence[FeatureFile]) -> None:
     for evaluation in done:
         for remark in evaluation.run.remarks:
             say(f"{evaluation.data.name}, seed {evaluation.seed}: {remark}")
     for data in datasets:
         if data.labels is None:
             say(f"{data.name} has no labels, so accuracies are unknown; {_WITHOUT_LABELS}")
-    if write_json(json, [evaluation.record() for evaluation in done]):
-        print_table(_table(work, len(seeds), done), keys=2)
 
 
 def _with_confident_views(data: FeatureFile) -> FeatureFile:

@@ -9,22 +9,20 @@ import typer
 from rich.table import Table as Screen
 
 from pta.cli import options
-from pta.cli.filled_table import show
 from pta.cli.fitting_table import print_table
 from pta.cli.messages import say
 from pta.cli.options import open_features
-from pta.cli.output import progress, require_folder_place, require_place, write_json
+from pta.cli.output import plain, print_lines, progress, require_folder_place, require_place, tables, write_json
 from pta.core.modality import IMAGES
 from pta.door.folders import make_folder
 from pta.errors import InvalidParameter
 from pta.measure.report.files import FORMATS, parse_formats, write_results
 from pta.measure.report.formats import to_json
-from pta.measure.reproduce.declaration import load_experiments
+from pta.measure.reproduce.declaration import list_experiments, load_experiments
+from pta.measure.reproduce.fill import reproduce as reproduce_plans
 from pta.measure.reproduce.library import Library
 from pta.measure.reproduce.plan import Plan, PlannedJob, place
 from pta.measure.reproduce.profile import profile_with
-from pta.measure.reproduce.reproduce import list_experiments
-from pta.measure.reproduce.reproduce import reproduce as reproduce_plans
 from pta.measure.reproduce.table import Table
 from pta.measure.result_store import ResultStore
 from pta.models import DEFAULT_MODEL, find_device
@@ -134,14 +132,33 @@ def _measure(plans: Sequence[Plan], library: Library, store: ResultStore) -> lis
             raise
 
 
-def _write(tables: Sequence[Table], out: Path, formats: Sequence[str], json: Path | None) -> None:
-    without_figures = write_results(tables, out, formats)
-    if write_json(json, [to_json(table) for table in tables]):
-        for table in tables:
+def _write(done: Sequence[Table], out: Path, formats: Sequence[str], json: Path | None) -> None:
+    without_figures = write_results(done, out, formats)
+    if write_json(json, [to_json(table) for table in done]):
+        for table in done:
             show(table)
     if without_figures:
         say(without_figures)
     say(f"results are in {out}" + (f"; open {out / 'report.html'}" if "html" in formats else ""))
+
+
+def show(table: Table) -> None:
+    """Print a table with its notes."""
+    console = tables()
+    console.print(
+        f"[bold]{plain(table.title)}[/bold] ({plain(table.experiment.unit)})", highlight=False, soft_wrap=True
+    )
+    screen = Screen("")
+    for heading in table.headings:
+        screen.add_column(plain(heading), justify="right")
+    for section, line in table.sections:
+        if section is not None:
+            screen.add_section()
+            screen.add_row(f"[italic]{plain(section)}[/italic]")
+        screen.add_row(plain(line.row.label), *("\n".join(map(plain, cell.texts)) for cell in line.cells))
+    print_table(screen)
+    meaning = "Each cell: ours, the paper's, the difference." if table.comparable and table.experiment.place else ""
+    print_lines(*filter(None, (table.experiment.note, meaning, *table.remarks)), "")
 
 
 def _list(json: Path | None) -> None:

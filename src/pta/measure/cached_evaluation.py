@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pta.core.parameters import require_seed, require_seeds
 from pta.core.towers import Model
 from pta.data.features import FeatureFile
 from pta.measure.evaluate import OnBatch, evaluate
@@ -37,7 +36,7 @@ def inputs_of(
         "params": given,
         "features": data.fingerprint,
         "stream": stream.record(batch),
-        "seed": require_seed(seed),
+        "seed": seed,
         "version": method_version(method),
         "base_versions": [method_version(base) for base in adapter_class(method).stands_on(given)],
         "model": None if tower_of is None else [tower_of.fingerprint, str(tower_of.dtype)],
@@ -60,7 +59,7 @@ def evaluate_once(
 
     Records that another process is computing are waited for at the end.
     """
-    stream, seeds = stream or Stream(), require_seeds(seeds)
+    stream = stream or Stream()
     run = partial(evaluate, data, {method: parameters}, stream=stream, batch=batch, model=model, on_batch=on_batch)
     wanted = {seed: inputs_of(data, method, parameters, seed, stream, batch, model) for seed in seeds}
     for wait in (False, True):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pta.door.files import read_json, understanding
 from pta.errors import InvalidParameter, InvalidSamples, UnreadableFile, naming
-from pta.measure.record import Record, read_bits
+from pta.measure.record import read_bits
 
 BySeed = dict[int, NDArray[np.bool_]]
 
@@ -71,13 +71,13 @@ def read_contenders(path: Path) -> list[Contender]:
     found: dict[tuple[str, str], Contender] = {}
     for number, record in enumerate(records, 1):
         with understanding(f"{path}, record {number}", "record"), naming(f"{path}, record {number}"):
-            one, seen, right = _checked(record)
-            one = found.setdefault((one.dataset, one.identity), one)
-            _add(one, record, seen, right)
+            new = _checked(record)
+            _add(found.setdefault((new.dataset, new.identity), new), new)
     return list(found.values())
 
 
-def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool_]]:
+def _checked(record: Any) -> Contender:
+    """The contender of one seed."""
     if not isinstance(record, dict):
         raise UnreadableFile("not a record of pta eval --json")
     if "experiment" in record:
@@ -100,16 +100,20 @@ def _checked(record: Any) -> tuple[Contender, NDArray[np.bool_], NDArray[np.bool
     if not counted or not math.isclose(given, 100 * good / count, abs_tol=1e-6):
         raise UnreadableFile("its parts contradict each other (damaged?); make the file again with pta eval --json")
     described = {name: record[name] for name in ("dataset", "method", "params", "stream")}
-    return Contender(**described, samples=samples, labels=str(record.get("labels"))), seen, right
+    one = Contender(**described, samples=samples, labels=str(record.get("labels")))
+    one.seen[record["seed"]], one.right[record["seed"]] = seen, right
+    return one
 
 
-def _add(one: Contender, record: Record, seen: NDArray[np.bool_], right: NDArray[np.bool_]) -> None:
-    seed = record["seed"]
-    if seed in one.right:
+def _add(one: Contender, new: Contender) -> None:
+    if new is one:
+        return
+    for seed in one.right.keys() & new.right:
         raise UnreadableFile(f"seed {seed} of {one.method} on {one.dataset} is there twice; keep one of the two")
-    if (record["samples"], str(record.get("labels"))) != (one.samples, one.labels):
+    if (new.samples, new.labels) != (one.samples, one.labels):
         raise UnreadableFile(f"{one.dataset} has other samples here than before")
-    one.seen[seed], one.right[seed] = seen, right
+    one.seen.update(new.seen)
+    one.right.update(new.right)
 
 
 def names(contenders: Sequence[Contender]) -> list[str]:
@@ -125,8 +129,8 @@ def names(contenders: Sequence[Contender]) -> list[str]:
             values.setdefault((one.method, name), set()).add(as_given(value))
     found = []
     for one in contenders:
-        told = [f"{name}={as_given(v)}" for name, v in one.settings.items() if len(values[one.method, name]) > 1]
-        found.append(f"{one.method}:{','.join(told)}" if told else one.method)
+        telling = [f"{name}={as_given(v)}" for name, v in one.settings.items() if len(values[one.method, name]) > 1]
+        found.append(f"{one.method}:{','.join(telling)}" if telling else one.method)
     return found
 
 

@@ -73,8 +73,8 @@ def run_stream(
         begun = time.perf_counter()
         adapter.preview(samples[torch.from_numpy(preview)])
         seconds += time.perf_counter() - begun
-    at_once = len(order) if adapter.scope == "stream" else batch
-    for rows in torch.split(torch.from_numpy(order), at_once):
+    size = len(order) if adapter.scope == "stream" else batch
+    for rows in torch.split(torch.from_numpy(order), size):
         part = samples[rows]
         begun = time.perf_counter()
         logits = adapter.step(part)

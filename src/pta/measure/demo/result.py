@@ -69,8 +69,7 @@ class DemoResult:
     @property
     def right(self) -> tuple[metrics.Right, metrics.Right]:
         """Whether zero-shot is right at each position of the stream, and whether PTA is."""
-        truth = self.labels[self.pta.order]
-        return self.zero_shot.predictions == truth, self.pta.predictions == truth
+        return _right(self.zero_shot), _right(self.pta)
 
     @property
     def before(self) -> float:
@@ -96,21 +95,18 @@ class DemoResult:
     @property
     def all_gains(self) -> list[float]:
         """The gain in this order and in the others, in points."""
-        return [metrics.accuracy(run.predictions == self.labels[run.order]) - self.before for run in self._all_orders]
+        return [metrics.accuracy(_right(run)) - self.before for run in self._orders_of(self.pta)]
 
     @cached_property
     def gain_interval(self) -> tuple[float, float]:
         """The 95 % interval of the mean gain over all orders, in points: a paired bootstrap over the samples."""
         before, difference = np.empty(len(self)), np.zeros(len(self))
         before[self.zero_shot.order] = self.right[0]
-        for run in self._all_orders:
-            difference[run.order] += (run.predictions == self.labels[run.order]) / len(self._all_orders)
+        runs = self._orders_of(self.pta)
+        for run in runs:
+            difference[run.order] += _right(run) / len(runs)
         low, high = Resampling().interval(difference - before)
         return 100 * low, 100 * high
-
-    @property
-    def _all_orders(self) -> tuple[StreamRun, ...]:
-        return self._orders_of(self.pta)
 
     def _orders_of(self, run: StreamRun) -> tuple[StreamRun, ...]:
         return run, *(other for other in self.reordered if other.method == run.method)
@@ -164,13 +160,11 @@ class DemoResult:
     @property
     def verdict(self) -> str:
         """One sentence that says whether PTA helped."""
-        before, after = f"{self.before:.2f} %", f"{self.after:.2f} %"
+        right = f"{self.after:.2f} % of {len(self):,} {self.exhibit.things} right"
         if self.gain:
             moved = "PTA gained" if self.gain > 0 else "On this shift PTA did not help. It lost"
-            right = f"{after} of {len(self):,} {self.exhibit.things} right, against {before} by zero-shot."
-            return f"{moved} {abs(self.gain):.2f} points: {right}"
-        right = f"{after} of {len(self):,} {self.exhibit.things} right."
-        return f"On this shift PTA did not help: both it and zero-shot got {right}"
+            return f"{moved} {abs(self.gain):.2f} points: {right}, against {self.before:.2f} % by zero-shot."
+        return f"On this shift PTA did not help: both it and zero-shot got {right}."
 
     @property
     def caveat(self) -> str:
@@ -189,10 +183,9 @@ class DemoResult:
     @property
     def runs(self) -> list[tuple[str, StreamRun, float]]:
         """Each method by its name, what it answered, and its accuracy in percent; zero-shot first, then PTA."""
-        truth = self.labels[self.pta.order]
         names = {"clip": "zero-shot", "pta": "PTA"}
         return [
-            (names.get(run.method, run.method), run, metrics.accuracy(run.predictions == truth))
+            (names.get(run.method, run.method), run, metrics.accuracy(_right(run)))
             for run in (self.zero_shot, self.pta, *self.others)
         ]
 
@@ -200,9 +193,7 @@ class DemoResult:
         """The numbers, ready for JSON; accuracies in percent."""
         return {
             "data": self.data.name,
-            "shift": self.shift,
-            "severity": self.severity,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in ("shift", "severity", "seed")},
             "n": len(self),
             "model": self.model_fingerprint,
             "encoder_microseconds_per_sample": self.encoder_microseconds,
@@ -213,7 +204,7 @@ class DemoResult:
                     "accuracy": accuracy,
                     "gain_points": accuracy - self.before,
                     "mean_confidence": 100 * float(run.confidences.mean()),
-                    "calibration_error": metrics.calibration_error(run.confidences, run.predictions == run.labels),
+                    "calibration_error": metrics.calibration_error(run.confidences, _right(run)),
                     "microseconds_per_sample": self.microseconds(run),
                 }
                 for _, run, accuracy in self.runs
@@ -228,6 +219,11 @@ class DemoResult:
             "broken": len(self.broken),
             "verdict": f"{self.verdict} {self.caveat}".strip(),
         }
+
+
+def _right(run: StreamRun) -> metrics.Right:
+    """Whether each prediction is right; the labels of a demonstration are known."""
+    return run.predictions == run.labels
 
 
 def chance_of_split(fixed: int, broken: int) -> float:

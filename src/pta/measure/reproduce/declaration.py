@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pta.core.parameters import require_count, require_text
+from pta.core.parameters import require_count
 from pta.door.files import read_text
 from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest
 from pta.measure.reproduce.from_toml import make, pop_table, pop_tables
@@ -158,7 +158,7 @@ class Experiment:
         names = [row.name for row in self.rows]
         require_different("rows", names)
         if self.baseline and not any(row.label == self.baseline for row in self.rows):
-            raise InvalidParameter(f"the baseline {self.baseline!r} is no row")
+            raise InvalidParameter(f"the baseline {self.baseline!r} is not a row")
         for erratum in self.errata:
             require_known("row of an erratum", erratum.row, names)
 
@@ -206,8 +206,7 @@ def load_experiments(sources: Sequence[str], *, every: bool = False) -> list[Exp
 
 def parse_experiment(id: str, text: str) -> Experiment:
     """An experiment from the text of its file."""
-    require_text("the text of an experiment", text)
-    with naming(f"experiment {require_text('the name of an experiment', id)}"):
+    with naming(f"experiment {id}"):
         try:
             content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
@@ -251,3 +250,9 @@ def require_known(what: str, value: str, known: Iterable[str]) -> None:
     """Refuse a name that is none of the known ones, with the nearest of those."""
     if value not in known:
         raise InvalidParameter(f"no {what} is called {value!r}; {nearest(str(value), [one for one in known if one])}")
+
+
+def list_experiments() -> list[dict[str, Any]]:
+    """The packaged experiments, ready for JSON."""
+    experiments = map(load_experiment, PACKAGED)
+    return [{"id": one.id, "place": one.place, "title": one.title, "rows": len(one.rows)} for one in experiments]

@@ -46,7 +46,7 @@ def make(kind: type[Made], content: Content) -> Made:
 
 
 def _fits(hint: Any, value: Any) -> bool:
-    """Whether a value is what a field takes; a whole number is a number, but true is none.
+    """Whether a value is what a field takes; a whole number is a number, true is not one.
 
     >>> _fits(float | None, 3), _fits(int, True), _fits(tuple[str, ...], ("a", 1))
     (True, False, False)
