@@ -76,8 +76,9 @@ def run_demo(
     test = load_fashion_test()
     if limit is not None:
         require_count("limit", limit, 1, len(test.images))
-    originals, encoder = test.images[:limit], EmbeddedEncoder.load()
+    originals = test.images[:limit]
     images = apply_shift(originals, shift, severity, seed)
+    encoder = EmbeddedEncoder.load()
 
     def encode(batch: Any) -> tuple[Tensor]:
         return (encoder.encode(encoder.preprocess(batch)),)

@@ -6,15 +6,15 @@ describes the file; everything in it is checked here, before any work is done.
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pta.core.parameters import require_count
 from pta.door.files import read_text
 from pta.errors import InvalidParameter, UnreadableFile, first_line, naming, nearest
-from pta.measure.reproduce.from_toml import make, pop_table, pop_tables
 from pta.measure.stream import Stream
 
 TIMED_METRICS = ("images_per_second", "share_of_clip", "stream_seconds")
@@ -38,6 +38,9 @@ PACKAGED = (
 
 VIEW_MODES = ("augmix", "crops", "augmix-mean", "crops-mean", "augmix-128", "crops+augmix")
 """How views are made and used."""
+
+Content = dict[str, Any]
+Made = TypeVar("Made")
 
 _MOST_DIGITS = 6
 MOST_SEEDS = 10_000
@@ -213,30 +216,96 @@ def parse_experiment(id: str, text: str) -> Experiment:
             raise UnreadableFile(f"not TOML: {first_line(error)}") from None
         if "id" in content:
             raise InvalidParameter("the id of an experiment is its file's name; leave out id")
-        rows = [_row(row) for row in _rows(pop_table(content, "usual"), pop_tables(content, "rows"))]
-        columns = [make(Column, column) for column in pop_tables(content, "columns")]
-        errata = [make(Erratum, erratum) for erratum in pop_tables(content, "errata")]
-        figure = make(Figure, pop_table(content, "figure")) if "figure" in content else None
+        rows = [_row(row) for row in _rows(_pop_table(content, "usual"), _pop_tables(content, "rows"))]
+        columns = [_make(Column, column) for column in _pop_tables(content, "columns")]
+        errata = [_make(Erratum, erratum) for erratum in _pop_tables(content, "errata")]
+        figure = _make(Figure, _pop_table(content, "figure")) if "figure" in content else None
         if not rows or not columns:
             raise InvalidParameter("there must be [[rows]] and [[columns]]")
         parts = {"rows": rows, "columns": columns, "errata": errata, "figure": figure}
-        return make(Experiment, {**content, **parts, "id": id})
+        return _make(Experiment, {**content, **parts, "id": id})
 
 
-def _rows(usual: dict[str, Any], rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _rows(usual: Content, rows: Iterable[Content]) -> Iterator[Content]:
     """Rows with what is usual; rows within a row share what that says."""
     for row in rows:
-        within = pop_tables(row, "rows")
+        within = _pop_tables(row, "rows")
         yield from _rows(usual | row, within) if within else [usual | row]
 
 
-def _row(content: dict[str, Any]) -> Row:
-    content = {**content, "stream": make(Stream, pop_table(content, "stream"))}
+def _row(content: Content) -> Row:
+    content = {**content, "stream": _make(Stream, _pop_table(content, "stream"))}
     if isinstance(seeds := content.get("seeds"), int) and not isinstance(seeds, bool):
         content["seeds"] = list(range(1, require_count("seeds", seeds, 0, MOST_SEEDS) + 1))
     if isinstance(printed := content.get("printed"), list):
         content["printed"] = [None if value == "" else value for value in printed]
-    return make(Row, content)
+    return _make(Row, content)
+
+
+def _pop_table(content: Content, key: str) -> Content:
+    """Take the table of that name out, an empty one if there is none."""
+    given = content.pop(key, {})
+    if not isinstance(given, dict):
+        raise InvalidParameter(f"{key} must be a table, not {given!r:.60}")
+    return given
+
+
+def _pop_tables(content: Content, key: str) -> list[Content]:
+    """Take the tables of that name out, none if there are none."""
+    given = content.pop(key, [])
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise InvalidParameter(f"{key} must be tables, each under [[{key}]]")
+    return given
+
+
+def _make(kind: type[Made], content: Content) -> Made:
+    """A dataclass from a table; where it takes a list, one text will do."""
+    known, name = get_type_hints(kind), kind.__name__.lower()
+    what = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    given = {}
+    for key, value in content.items():
+        if key not in known:
+            raise InvalidParameter(f"{what} has no {key!r}; {nearest(key, known)}")
+        listed = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+        given[key] = listed if get_origin(known[key]) is tuple else value
+        if not _fits(known[key], given[key]):
+            raise InvalidParameter(f"{key} of {what} must be {_in_words(known[key])}, not {value!r:.60}")
+    for one in fields(kind):  # type: ignore[arg-type]
+        if one.name not in given and one.default is MISSING and one.default_factory is MISSING:
+            raise InvalidParameter(f"{what} must have {one.name!r}")
+    return kind(**given)
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a value is what a field takes; a whole number is a number, true is not one.
+
+    >>> _fits(float | None, 3), _fits(int, True), _fits(tuple[str, ...], ("a", 1))
+    (True, False, False)
+    """
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(parts[0], one) for one in value)
+    if origin is UnionType:
+        return any(_fits(one, value) for one in parts)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(_fits(parts[1], one) for one in value.values())
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    return hint is Any or isinstance(value, hint)
+
+
+def _in_words(hint: Any) -> str:
+    """What a field takes.
+
+    >>> _in_words(tuple[float | None, ...])
+    'a list, each a number'
+    """
+    origin, parts = get_origin(hint), [part for part in get_args(hint) if part is not NoneType]
+    if origin is tuple:
+        return f"a list, each {_in_words(parts[0])}"
+    if origin is UnionType:
+        return " or ".join(map(_in_words, parts))
+    return {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}.get(hint, "a table")
 
 
 def require_different(what: str, names: Sequence[str]) -> None:
