@@ -127,7 +127,7 @@ def _show(grid: Grid, swept: Swept) -> None:
         )
         table = Table()
         cells = [_cell(point, highest) for point in points]
-        if len(grid.parameters) == 2 and len(grid.values[grid.parameters[1]]) <= _WIDEST:
+        if len(grid.values) == 2 and len(list(grid.values.values())[1]) <= _WIDEST:
             _fill_matrix(table, grid, cells)
         else:
             _fill_rows(table, grid, points, cells)
@@ -142,7 +142,7 @@ def _cell(point: Point, highest: float) -> str:
 
 
 def _fill_matrix(table: Table, grid: Grid, cells: Sequence[str]) -> None:
-    down, across = grid.parameters
+    down, across = grid.values
     table.add_column(f"{down} ╲ {across}")
     for value in grid.values[across]:
         table.add_column(plain(as_given(value)), justify="right")
@@ -152,7 +152,7 @@ def _fill_matrix(table: Table, grid: Grid, cells: Sequence[str]) -> None:
 
 
 def _fill_rows(table: Table, grid: Grid, points: Sequence[Point], cells: Sequence[str]) -> None:
-    for name in grid.parameters:
+    for name in grid.values:
         table.add_column(name)
     table.add_column("accuracy (gain)", justify="right")
     for point, cell in zip(points, cells, strict=True):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from pta.core.parameters import require_seed
 from pta.core.towers import Model
 from pta.data.features import FeatureFile
 from pta.measure.evaluate import OnBatch, evaluate
@@ -36,7 +37,7 @@ def inputs_of(
         "params": given,
         "features": data.fingerprint,
         "stream": stream.record(batch),
-        "seed": seed,
+        "seed": require_seed(seed),
         "version": method_version(method),
         "base_versions": [method_version(base) for base in adapter_class(method).stands_on(given)],
         "model": None if tower_of is None else [tower_of.fingerprint, str(tower_of.dtype)],

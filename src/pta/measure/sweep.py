@@ -41,11 +41,6 @@ class Grid:
         if any(needs_model(self.method, setting) for setting in self.settings):
             raise InvalidParameter(f"{self.method} needs a model, which a sweep does not load; use pta eval --model")
 
-    @property
-    def parameters(self) -> list[str]:
-        """Their names, as given."""
-        return list(self.values)
-
     @cached_property
     def settings(self) -> list[Setting]:
         """The points of the grid."""

@@ -25,7 +25,8 @@ def draw_curve(zero_shot: Curve, pta: Curve, things: str = "images") -> str:
     levels = ticks(float(min(map(np.min, lines))), float(max(map(np.max, lines))), 5)
     low, high = levels[0], levels[-1]
     across = _SIDE * (positions - positions[0]) / max(1, count - positions[0])
-    paths = [_points(across, _SIDE * (high - line) / (high - low)) for line in lines]
+    drawn = [zip(across, _SIDE * (high - line) / (high - low), strict=True) for line in lines]
+    paths = [" ".join(f"{x:.1f},{y:.1f}" for x, y in points) for points in drawn]
 
     grid = "".join(f'<line x1="0" x2="{_SIDE}" y1="{y:g}" y2="{y:g}"/>' for y in _places(levels, high, low))
     side = "".join(
@@ -38,7 +39,8 @@ def draw_curve(zero_shot: Curve, pta: Curve, things: str = "images") -> str:
         f'<span style="left:{x / 10:.2f}%">{tick:,.0f}</span>'
         for tick, x in zip(marks, _places(marks, begin, count), strict=True)
     )
-    values = {"at": positions.tolist(), "zeroShot": _rounded(lines[0]), "pta": _rounded(lines[1])}
+    zero_shots, ptas = ([round(value, 2) for value in line.tolist()] for line in lines)
+    values = {"at": positions.tolist(), "zeroShot": zero_shots, "pta": ptas}
     down = " down" if pta[-1] < zero_shot[-1] else ""
     back = " ".join(reversed(paths[1].split()))
     label = f"Online accuracy: zero-shot ends at {lines[0][-1]:.2f} %, PTA at {lines[1][-1]:.2f} %."
@@ -74,11 +76,3 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 def _places(values: list[float], start: float, end: float) -> list[float]:
     """Where values lie on the way from start to end, in the drawing's coordinates."""
     return [_SIDE * (value - start) / ((end - start) or 1) for value in values]
-
-
-def _points(across: Curve, down: Curve) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))
-
-
-def _rounded(line: Curve) -> list[float]:
-    return [round(value, 2) for value in line.tolist()]

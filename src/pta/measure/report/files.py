@@ -1,6 +1,7 @@
 """The output of a reproduction: every table in the formats asked for, every figure, and one page."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pta import __version__
@@ -41,8 +42,8 @@ def write_results(tables: Sequence[Table], folder: Path, formats: Sequence[str])
                 write_atomically(folder / f"{id}.svg", figures[id][0].encode())
         except MissingPackage as error:
             without = str(error)
-        writers = {"csv": to_csv, "tex": to_latex}
-        writers["md"] = lambda table: to_markdown(table, f"{id}.svg" if id in figures else "")  # noqa: B023
+        with_figure = partial(to_markdown, figure=f"{id}.svg" if id in figures else "")
+        writers: dict[str, Callable[[Table], str]] = {"md": with_figure, "csv": to_csv, "tex": to_latex}
         for ending in writers.keys() & set(formats):
             write_atomically(folder / f"{id}.{ending}", writers[ending](table).encode())
     if "html" in formats:

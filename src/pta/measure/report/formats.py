@@ -166,22 +166,19 @@ def to_json(table: Table) -> dict[str, Any]:
     """All that a program may want to know of a table."""
     rows = []
     for line in table.lines:
-        cells = dict(zip(table.headings, map(_json_cell, line.cells), strict=True))
-        gains = [cells.pop(heading) for heading, cell in zip(table.headings, line.cells, strict=True) if cell.is_gain]
         declared = {name: getattr(line.row, name) for name in ("section", "label", "method")}
-        rows.append({**declared, "cells": cells, "gain": gains[0] if gains else None})
+        row: dict[str, Any] = {**declared, "cells": {}, "gain": None}
+        for heading, cell in zip(table.headings, line.cells, strict=True):
+            numbers = {name: None if value == "" else value for name, value in _numbers(cell).items()}
+            written = {**numbers, "results": said(cell.records, "key")} if cell.ours_text else None
+            (row if cell.is_gain else row["cells"])["gain" if cell.is_gain else heading] = written
+        rows.append(row)
     return {
         "experiment": table.experiment.id,
         **{name: getattr(table.experiment, name) for name in ("place", "title", "unit")},
         **{name: getattr(table, name) for name in ("comparable", "about", "notes", "absent")},
         "rows": rows,
     }
-
-
-def _json_cell(cell: Cell) -> dict[str, Any] | None:
-    """None for the gain of the baseline."""
-    numbers = {name: None if value == "" else value for name, value in _numbers(cell).items()}
-    return {**numbers, "results": said(cell.records, "key")} if cell.ours_text else None
 
 
 def _numbers(cell: Cell) -> dict[str, Any]:

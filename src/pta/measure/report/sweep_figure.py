@@ -50,7 +50,7 @@ def draw(path: Path, grid: Grid, swept: Mapping[str, Sequence[Point]]) -> None:
 
 
 def _draw_panel(panel: "Axes", grid: Grid, points: Sequence[Point]) -> None:
-    first = grid.parameters[0]
+    first = next(iter(grid.values))
     values = list(grid.values[first])
     are_numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in values)
     positions = {as_given(value): float(value) if are_numbers else float(at) for at, value in enumerate(values)}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pta import models as encoders
 from pta.data.features import FeatureFile
@@ -82,11 +83,9 @@ def _evaluate(job: PlannedJob, library: Library, store: ResultStore, on_run: Cal
 def _data_of(job: PlannedJob, library: Library) -> FeatureFile | Outcome:
     """The data of a job, or why there are none."""
     try:
-        if job.speed:  # what is encoded while the clock runs is not needed before
-            return library.features(job.dataset, templates=job.templates)
-        return library.features(
-            job.dataset, templates=job.templates, descriptions=job.descriptions, views=job.views, needs=job.needs
-        )
+        others: dict[str, Any] = {"descriptions": job.descriptions, "views": job.views, "needs": job.needs}
+        # what is encoded while the clock runs is not needed before
+        return library.features(job.dataset, templates=job.templates, **({} if job.speed else others))
     except UnavailableModel:
         raise
     except UserMistake as error:

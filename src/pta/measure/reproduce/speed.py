@@ -71,19 +71,15 @@ class TimedMethod:
         if self._is_cuda:
             torch.cuda.reset_peak_memory_stats(self.encoder.device)
         begun = time.perf_counter()
-        self._label(pixels)
-        self.rounds[-1].append(time.perf_counter() - begun)
-        if self._is_cuda:
-            self.peak = max(self.peak, torch.cuda.max_memory_allocated(self.encoder.device))
-            self.resident += self._allocated() - before  # what it made once and keeps, such as a recording
-
-    def _label(self, pixels: Tensor) -> int:
         features = self.encoder.encode(pixels)
         others: dict[str, Any] = {"views": features[None]} if self.views else {}
         if "patches" in self.adapter.needs_with(self.adapter.parameters):
             others["patches"] = self.encoder.encode_tokens(pixels[:1])
-        samples = Samples.of(features[:1], **others)
-        return int(self.adapter.step(samples).argmax(dim=1))
+        int(self.adapter.step(Samples.of(features[:1], **others)).argmax(dim=1))  # waits for a GPU
+        self.rounds[-1].append(time.perf_counter() - begun)
+        if self._is_cuda:
+            self.peak = max(self.peak, torch.cuda.max_memory_allocated(self.encoder.device))
+            self.resident += self._allocated() - before  # what it made once and keeps, such as a recording
 
     def record(self, zero_shot: "TimedMethod", resident: int) -> Record:
         """What was found; `resident` is the memory of all methods, of which only this one's counts."""
