@@ -24,10 +24,11 @@ from synthetic import clip_like
 from torch import Tensor
 
 from pta import PTA, Samples, ZeroShotClassifier
-from pta.engines import Engine, advance_in_chunks, find_touches
+from pta.engines.pta.advance import Engine, advance_in_chunks
 from pta.engines.pta.chunk import advance_by_chunk
-from pta.engines.pta.numba_chunk import advance_by_numba
+from pta.engines.pta.numba_loops import advance_by_numba
 from pta.engines.pta.step import advance_by_step
+from pta.engines.pta.touches import find_touches
 from pta.engines.zero_shot import ZeroShot
 from pta.measure.provenance import hardware
 
@@ -36,16 +37,17 @@ VARIETY = 8  # different batches that take turns
 WARM_UP = 1024  # samples before the first measurement, so that prototypes are in their steady state
 
 
-def with_engine(classifier: ZeroShotClassifier, engine: Engine, at_once: int) -> Callable[[Tensor], Tensor]:
+def with_engine(classifier: ZeroShotClassifier, engine: Engine, max_batch: int) -> Callable[[Tensor], Tensor]:
     """PTA's whole way from features to logits, with one engine, whatever `advance` would choose."""
     adapter = PTA(classifier)
 
     def run(features: Tensor) -> Tensor:
         zero_shot = ZeroShot(classifier, Samples.unchecked(features))
-        touches = find_touches(zero_shot, adapter.rule)
+        logits = zero_shot.logits
+        touches = find_touches(zero_shot, logits, adapter.rule)
         state = adapter.prototypes, classifier.anchors
-        cosines = advance_in_chunks(engine, at_once, *state, features, touches, adapter.rule)
-        return zero_shot.logits.add_(cosines, alpha=classifier.scale)
+        cosines = advance_in_chunks(engine, max_batch, *state, features, touches, adapter.rule)
+        return logits.add_(cosines, alpha=classifier.scale)
 
     return run
 
@@ -102,7 +104,8 @@ def measure(classes: int, dim: int, batch: int, budget: float) -> list[Row]:
     }
     durations = median_seconds(calls, repetitions)
     seconds = {name: durations[name] / len(given[name][0]) for name in implementations}
-    touches = find_touches(ZeroShot(classifier, Samples.unchecked(features)), PTA(classifier).rule)
+    zero_shot = ZeroShot(classifier, Samples.unchecked(features))
+    touches = find_touches(zero_shot, zero_shot.logits, PTA(classifier).rule)
     return [
         {
             "implementation": name,

@@ -21,9 +21,9 @@ from result_file import RESULTS, write
 from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.engines import Prototypes, Rule
 from pta.engines.gpu.triton import advance_on_gpu
 from pta.engines.gpu.triton_touches import table_of
+from pta.engines.pta.rule import Prototypes, Rule
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 SIZES = ((5, 20, 41), (13, 130, 9), (2500, 20, 6))  # classes, dim, samples; the last has several blocks of classes

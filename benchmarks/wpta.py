@@ -25,7 +25,7 @@ from pta import PTA, WPTA, Adapter, Samples, ZeroShotClassifier
 from pta.data.features import FeatureFile, load_features
 from pta.data.orders import iid
 from pta.engines.pta.chunk import advance_by_chunk
-from pta.engines.pta.numba_chunk import advance_by_numba
+from pta.engines.pta.numba_loops import advance_by_numba
 from pta.engines.whitened.layer import Texts
 from pta.measure.provenance import hardware
 from pta.measure.stream import Stream

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from pta import Samples, ZeroShotClassifier
 from pta.data.features import FeatureFile
-from pta.engines import Rule
+from pta.engines.pta.rule import Rule
 
 WIDEST_CONE = 0.7  # sine of its half angle; below 1/√2 all cosines are positive
 

@@ -31,7 +31,7 @@ from pta.cluster import (
 from pta.cluster.blocks import driver
 from pta.cluster.blocks.replay import at_state
 from pta.data.features import load_features
-from pta.engines import Touches
+from pta.engines.pta.touches import Touches
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, StateMismatch
 from pta.methods.registry import create_adapter
 from pta.methods.wpta import WPTA

@@ -13,8 +13,8 @@ from oracle import TOLERANCES, assert_agrees, oracle_pta
 from streams import PAPER_RULE, RELEASED_RULE, clip_like_stream, is_clear, rules, samples_on_either_side_of, streams
 
 from pta import PTA, Samples, ZeroShotClassifier, create_adapter
-from pta.engines import Rule
-from pta.engines.pta.compiled_step import CompiledStep
+from pta.engines.pta.rule import Rule
+from pta.engines.pta.step import CompiledStep
 from pta.errors import InvalidSamples
 from pta.methods import Adapter
 
@@ -230,8 +230,8 @@ def test_what_is_not_the_rule_alone_is_not_compiled(taken, reason, given):
 
 
 def test_without_numba_one_sample_takes_the_other_step(monkeypatch):
-    monkeypatch.setattr("pta.engines.pta.compiled_step.numba_is_installed", lambda: False)
-    monkeypatch.setitem(sys.modules, "pta.engines.pta.numba_step", None)  # importing it would fail
+    monkeypatch.setattr("pta.engines.pta.step.numba_is_installed", lambda: False)
+    monkeypatch.setitem(sys.modules, "pta.engines.pta.numba_loops", None)  # importing it would fail
     stream = clip_like_stream(9, classes=6, dim=16, count=5).to(torch.float32)
     adapter = pta_of(stream)
     step_one_by_one(adapter.step, stream.features)

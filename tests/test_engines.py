@@ -23,12 +23,14 @@ from streams import (
     with_edges,
 )
 
-from pta import engines as chosen
 from pta.core.samples import Samples
-from pta.engines import Prototypes, Rule, Touches, advance, find_touches
+from pta.engines.gpu.processors import triton_runs_on
+from pta.engines.pta.advance import advance
 from pta.engines.pta.chunk import advance_by_chunk
 from pta.engines.pta.loop import advance_by_loop
+from pta.engines.pta.rule import Prototypes, Rule
 from pta.engines.pta.step import advance_by_step
+from pta.engines.pta.touches import Touches, find_touches
 from pta.engines.zero_shot import ZeroShot
 
 
@@ -42,7 +44,7 @@ def advance_by_single_steps(prototypes, anchors, features, touches, rule):
 
 ENGINES = {"loop": advance_by_loop, "step": advance_by_single_steps, "chunk": advance_by_chunk, "picked": advance}
 if find_spec("numba"):
-    from pta.engines.pta.numba_chunk import advance_by_numba
+    from pta.engines.pta.numba_loops import advance_by_numba
 
     ENGINES["numba"] = advance_by_numba
 
@@ -195,7 +197,7 @@ def test_half_precision_state_does_not_depend_on_where_the_stream_is_cut(data):
 
 
 def test_batches_of_many_touches_without_numba_are_like_the_oracle(monkeypatch):
-    monkeypatch.setattr("pta.engines.numba_is_installed", lambda: False)
+    monkeypatch.setattr("pta.engines.gpu.processors.numba_is_installed", lambda: False)
     stream = clip_like_stream(8, classes=20, dim=24, count=70, scale=1.0)
     assert_like_the_oracle(stream, PAPER_RULE, stream.probabilities, [slice(None)], [advance])  # all touch all
 
@@ -214,6 +216,10 @@ def test_the_threshold_itself_touches_and_the_number_below_it_does_not(min_proba
     assert touches.count == 2
 
 
+def touches_of(zero_shot, rule):
+    return find_touches(zero_shot, zero_shot.logits, rule)
+
+
 def pairs(touches):
     return set(zip(touches.samples.tolist(), touches.classes.tolist(), strict=True))
 
@@ -224,11 +230,11 @@ def test_touches_next_to_the_threshold_are_decided_as_float64_would_in_a_batch_o
     near = samples_on_either_side_of(float(np.float32(0.1)), stream.anchors, each=100)
     features = torch.cat([near, stream.features])[torch.randperm(400, generator=torch.Generator().manual_seed(0))]
 
-    batch = pairs(find_touches(ZeroShot(classifier, Samples(features)), rule))
+    batch = pairs(touches_of(ZeroShot(classifier, Samples(features)), rule))
     alone = {
         (t, c)
         for t, f in enumerate(features.split(1))
-        for _, c in pairs(find_touches(ZeroShot(classifier, Samples(f)), rule))
+        for _, c in pairs(touches_of(ZeroShot(classifier, Samples(f)), rule))
     }
     assert batch == alone
     exact = (100 * features.double() @ stream.anchors.double().T).softmax(dim=1).float()
@@ -241,7 +247,7 @@ def test_a_sample_all_of_whose_touches_are_near_the_threshold_is_decided_as_floa
     features = torch.nn.functional.normalize(1 + 1e-6 * torch.randn(30, 10, generator=random))
     classifier = Stream(anchors, features, torch.zeros(30), 100.0).classifier
     exact = (100 * features.double() @ anchors.double()).softmax(dim=1)
-    touches = find_touches(ZeroShot(classifier, Samples(features)), RELEASED_RULE)
+    touches = touches_of(ZeroShot(classifier, Samples(features)), RELEASED_RULE)
     expected = (exact.float() >= np.float32(0.1)).numpy()
     assert 100 < expected.sum() < 200
     assert pairs(touches) == set(zip(*map(np.ndarray.tolist, expected.nonzero()), strict=True))
@@ -254,18 +260,18 @@ def test_touches_are_those_of_float64_for_any_stream(stream, rule):
     assume(is_clear(stream, rule))
     exact = Stream(stream.anchors.double(), stream.features.double(), stream.labels, stream.scale).probabilities
     zero_shot = ZeroShot(stream.classifier, Samples(stream.features))
-    assert pairs(find_touches(zero_shot, rule)) == pairs(Touches.of(exact, rule))
+    assert pairs(touches_of(zero_shot, rule)) == pairs(Touches.of(exact, rule))
 
 
 @pytest.mark.parametrize("rule", [RELEASED_RULE, PAPER_RULE], ids=["released", "paper"])
 def test_without_numba_batches_take_the_chunk_engine(monkeypatch, rule):
-    monkeypatch.setattr("pta.engines.numba_is_installed", lambda: False)
-    monkeypatch.setitem(sys.modules, "pta.engines.pta.numba_chunk", None)  # importing it would fail
+    monkeypatch.setattr("pta.engines.gpu.processors.numba_is_installed", lambda: False)
+    monkeypatch.setitem(sys.modules, "pta.engines.pta.numba_loops", None)  # importing it would fail
     stream = clip_like_stream(5, classes=20, dim=24, count=300).to(torch.float32)
     assert_like_the_oracle(stream, rule, stream.probabilities, [slice(None)], [advance])
 
 
 def test_without_triton_a_gpu_is_not_asked_what_it_can(monkeypatch):
-    monkeypatch.setattr("pta.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("pta.engines.gpu.processors.find_spec", lambda name: None)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: pytest.fail("asked"))
-    assert not chosen.triton_runs_on.__wrapped__(torch.device("cuda"))
+    assert not triton_runs_on.__wrapped__(torch.device("cuda"))

@@ -9,7 +9,7 @@ from streams import clip_like_stream
 
 from pta import PTA, Samples, ZeroShotClassifier
 from pta.data.features import FeatureFile
-from pta.engines.pta.learning import touches_of_probabilities
+from pta.engines.pta.advance import touches_of_probabilities
 
 
 def small_file(seed, *, classes=12, count=120):

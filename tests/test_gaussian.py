@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pta.engines.caches.entropy_bank import Entry, admissions, renew_moments
 from pta.engines.gaussian import gaussians as gaussian
-from pta.engines.gaussian.eigenspace import eigenspace_above
-from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, shrunk_covariance
+from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, eigenspace_above, shrunk_covariance
 
 SHAPES = {"classes": st.integers(1, 6), "slots": st.integers(1, 5), "dim": st.integers(2, 12)}
 

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from pta import PTA, Segment, ZeroShotClassifier, compose, load_adapter
 from pta.door.files import load_tensors, save_tensors
-from pta.engines import Touches
+from pta.engines.pta.touches import Touches
 from pta.engines.segments import application as segment_application
 from pta.engines.segments.affine import AffineMap
 from pta.errors import StateMismatch, UnreadableFile

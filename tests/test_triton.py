@@ -30,12 +30,12 @@ pytest.importorskip("triton")
 import sanitizer
 from kernel_margins import InMargins
 
-from pta.engines import Prototypes
 from pta.engines.gpu import triton as triton_engine
 from pta.engines.gpu import triton_prior, triton_touches, triton_whitened
 from pta.engines.gpu.triton import advance_on_gpu, works_on
 from pta.engines.gpu.triton_touches import find_touches_on_gpu, table_of
 from pta.engines.local_prior import LocalPrior
+from pta.engines.pta.rule import Prototypes
 from pta.methods import create_adapter
 from pta.reference.local_prior import local_prior_loop
 from pta.run.gpu.recordable import is_recordable
@@ -346,11 +346,11 @@ def test_kernels_compile_for_real_gpus(capability, tmp_path):
 def test_the_adapter_answers_through_the_kernels_as_without_them(monkeypatch, method, parameters):
     stream = clip_like_stream(3, classes=4, dim=16, count=16, in_order=True).to(torch.float32)
     pieces = [slice(0, 1), slice(1, 4), slice(4, 12), slice(12, 16)]
-    monkeypatch.setattr("pta.engines.triton_runs_on", lambda device: False)
+    monkeypatch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: False)
     plain = create_adapter(method, stream.classifier, **parameters)
     expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
 
-    monkeypatch.setattr("pta.engines.triton_runs_on", lambda device: True)
+    monkeypatch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)
     through_kernels = create_adapter(method, stream.classifier, **parameters).to(DEVICE)
     assert all(is_recordable(through_kernels, batch) for batch in (1, 16))
     given = torch.cat([through_kernels.step(stream.features[piece]) for piece in pieces]).cpu()
@@ -366,7 +366,7 @@ def test_kernels_give_the_prior_of_the_loop_however_the_stream_is_cut(classes, p
     z = stream.scale * stream.features @ stream.anchors.T
     prior = LocalPrior.fresh(stream.classifier.to(device=torch.device(DEVICE)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pta.engines.triton_runs_on", lambda device: True)
+        patch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)
         found = torch.cat([prior.learn(z[part].softmax(dim=1).to(DEVICE)) for part in parts])
     np.testing.assert_allclose(found.cpu(), local_prior_loop(z.numpy()), atol=1e-10, rtol=0)
     assert int(prior.count) == 20
@@ -381,7 +381,7 @@ def test_wpta_answers_and_learns_through_the_kernels_as_without_them(monkeypatch
     plain = create_adapter("wpta", stream.classifier, prior=prior, depth=depth)
     expected = torch.cat([plain.step(stream.features[piece]) for piece in pieces])
 
-    monkeypatch.setattr("pta.engines.triton_runs_on", lambda device: True)
+    monkeypatch.setattr("pta.engines.gpu.processors.triton_runs_on", lambda device: True)
     monkeypatch.setattr("pta.engines.whitened.layer.is_host_readable", lambda tensor: False)
     through_kernels = create_adapter("wpta", stream.classifier, prior=prior, depth=depth).to(DEVICE)
     assert all(is_recordable(through_kernels, batch) for batch in (1, 16))

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta import engines
 from pta.core.classifier import ZeroShotClassifier
+from pta.engines.gpu import processors
 
 _FAST, _SLOW, _FORGET = 1 / 8, 1 / 64, 1 / 256  # rates
 _START = 10  # samples that 1/C counts in the mean over the stream
@@ -58,11 +58,11 @@ class LocalPrior:
 
     def learn(self, s: Tensor) -> Tensor:
         """ℓ of B samples in order, each at its turn, B×C, which are then counted."""
-        if not engines.triton_runs_on(s.device):
+        if not processors.triton_runs_on(s.device):
             return torch.cat([self._learn(block) for block in torch.split(s, _ROWS)])
         from pta.engines.gpu.triton_prior import MOST_SAMPLES, learn_on_gpu
 
-        parts = [learn_on_gpu(self, block) for block in torch.split(s, MOST_SAMPLES)]
+        parts = [learn_on_gpu(block, *vars(self).values()) for block in torch.split(s, MOST_SAMPLES)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _learn(self, s: Tensor) -> Tensor:

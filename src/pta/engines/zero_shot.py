@@ -7,16 +7,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta import engines
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
+from pta.engines.gpu import processors
 
 _NUMBERS_AT_ONCE = 2**22  # 32 MiB in float64, of which a method holds a few
 _MOST_AT_ONCE = 1024
 
 
 class ZeroShot:
-    """Zero-shot quantities of B samples in the classifier's precision, each computed when it is asked for.
+    """Zero-shot quantities of B samples, each computed when it is asked for.
 
     What decides is computed in float64: float32 logits of one sample differ in the last bits between a batch and a
     single sample, and must not decide whether it is learned from.
@@ -27,9 +27,9 @@ class ZeroShot:
         self.samples = samples
         self.log_prior = log_prior  # B×C, float64; added to z wherever a method sees it
 
-    @cached_property
+    @property
     def logits(self) -> Tensor:
-        """z, B×C, in the classifier's precision; whoever asks may write to it."""
+        """z, B×C, in the classifier's precision: computed anew each time, so that the caller may write to it."""
         if self.log_prior is None:
             return self.classifier.logits(self.samples.features)
         return self.exact_logits.to(self.classifier.anchors.dtype, copy=True)
@@ -88,7 +88,7 @@ class ZeroShot:
 
 def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
     """z of …×d features in float64, whose rounding a batch does not show."""
-    if features.ndim == 2 and len(features) == 1 and engines.triton_runs_on(features.device):
+    if features.ndim == 2 and len(features) == 1 and processors.triton_runs_on(features.device):
         from pta.engines.gpu.triton_touches import exact_logits_of_one
 
         return exact_logits_of_one(classifier, features)

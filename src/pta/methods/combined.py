@@ -20,7 +20,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import parameter
 from pta.core.samples import Samples
-from pta.engines.pta.learning import touches_of_probabilities
+from pta.engines.pta.advance import touches_of_probabilities
 from pta.engines.segments.segment import Segment
 from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Origin, Piece

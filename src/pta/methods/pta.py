@@ -32,10 +32,9 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
 from pta.core.samples import Samples
 from pta.core.towers import Model
-from pta.engines import Prototypes, Rule
-from pta.engines.pta.compiled_step import CompiledStep
-from pta.engines.pta.learning import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
-from pta.engines.pta.rule import PARAMETERS, Anchor, Weight
+from pta.engines.pta.advance import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
+from pta.engines.pta.rule import PARAMETERS, Anchor, Prototypes, Rule, Weight
+from pta.engines.pta.step import CompiledStep
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.application import after_segment
 from pta.engines.segments.segment import Segment, compose
@@ -147,8 +146,8 @@ class PTA(Adapter):
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)
-        touches = touches_of_zero_shot(self.prototypes, zero_shot, self.rule)
-        return self._learn(samples.features, zero_shot.logits, touches)
+        z = zero_shot.logits
+        return self._learn(samples.features, z, touches_of_zero_shot(self.prototypes, zero_shot, z, self.rule))
 
     def _predict(self, samples: Samples) -> Tensor:
         return self._score(samples.features, self.zero_shot(samples).logits)
@@ -180,7 +179,8 @@ class PTA(Adapter):
 
     def touches(self, samples: Samples) -> Touches:
         """Which classes learn from samples that were checked and are where the classifier is."""
-        return touches_on_host(self.prototypes, self.zero_shot(samples), self.rule)
+        zero_shot = self.zero_shot(samples)
+        return touches_on_host(self.prototypes, zero_shot, zero_shot.logits, self.rule)
 
     @torch.no_grad()
     def step_with_touches(self, samples: Samples, logits: Tensor, touches: Touches) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
-from pta.engines import Rule
-from pta.engines.pta.touches import DOUBT, find_touches
+from pta.engines.pta.rule import DOUBT, Rule
+from pta.engines.pta.touches import find_touches
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods import Adapter
 from pta.serve.journal_rows import ANSWER
@@ -130,7 +130,7 @@ def _touches(zero_shot: ZeroShot, weights: NDArray[np.float32], total: NDArray[n
     """The numbers of the classes that each sample touches; float64 decides where float32 cannot."""
     samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
     if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():
-        found = find_touches(zero_shot, rule)
+        found = find_touches(zero_shot, zero_shot.logits, rule)
         order = np.argsort(found.samples, kind="stable")
         samples, classes = found.samples[order], found.classes[order]
     packed = classes.astype("<u4").tobytes()

@@ -6,7 +6,7 @@ from typing import Any
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.door.limits import USUAL_LIMITS, Limits
-from pta.engines import Rule
+from pta.engines.pta.rule import Rule
 from pta.errors import InvalidParameter
 from pta.methods import Adapter, create_adapter
 from pta.models import Encoder

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pta import __version__
 from pta.door.files import load_tensors, remove_temporary_files
-from pta.engines import numba_is_installed
+from pta.engines.gpu.processors import numba_is_installed
 from pta.errors import PtaError, StateMismatch
 from pta.methods import load_adapter
 from pta.methods.state_file import ANCHORS, read_stream

@@ -10,9 +10,8 @@ from torch import Tensor
 from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.summary import Group, Part, State, Summary
 from pta.core.samples import Samples
-from pta.engines import advance
-from pta.engines.pta.prototypes import Prototypes
-from pta.engines.pta.rule import Rule
+from pta.engines.pta.advance import advance
+from pta.engines.pta.rule import Prototypes, Rule
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.affine import AffineMap, AnchoredMap, unit
 from pta.engines.segments.segment import Segment, compose

@@ -15,8 +15,8 @@ from pta.cluster.blocks.block import Block
 from pta.cluster.blocks.summary import State, Summary
 from pta.core.plain import plain_number
 from pta.core.samples import Samples
-from pta.engines import advance
-from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.advance import advance
+from pta.engines.pta.rule import Prototypes
 from pta.engines.pta.touches import Touches
 from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Adapter

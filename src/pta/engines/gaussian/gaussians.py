@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from pta.core.host_readable import is_host_readable
-from pta.engines.gaussian.eigenspace import eigenspace_above
 
 _ROUNDING_OF_MOMENTS = 1e-8  # per item; millions of updates in float64 stay below
+_SQUARINGS = 26  # largest eigenvalues that differ by less than 2⁻²⁶ of them count as one
+_SIGN_STEPS = 64  # tell eigenvalues from the cutoff that are 10⁻¹⁰ of the largest away from it
 _NO_SPREAD = 1e-12  # squared residuals of unit features below this are rounding, not spread
 
 
@@ -184,3 +185,27 @@ def _unseen_root(covariance: Tensor, cutoff: Tensor | None) -> Tensor:
     kept = kept * (largest > 0)
     lower, _ = torch.linalg.cholesky_ex(covariance + (identity - kept) * torch.where(largest > 0, largest, 1.0))
     return torch.linalg.solve_triangular(lower, kept, upper=False)
+
+
+def eigenspace_above(covariance: Tensor, cutoff: Tensor) -> Tensor:
+    """The projector on the eigenvectors whose eigenvalues are above a share (0-d) of the largest, d×d.
+
+    It is (I + sign(Σ − cut·I))/2, with the limit of X ← X·(3I − X²)/2 for the sign and that of Σ's scaled squares for
+    the projector on the eigenvectors of the largest eigenvalue. Of Σ = 0 it is I/2.
+    """
+    scaled = covariance / _length(covariance)
+    top = scaled
+    for _ in range(_SQUARINGS):
+        top = top @ top
+        top = top / _length(top)
+    largest = (top * scaled).sum() / top.trace().clamp_min(torch.finfo(top.dtype).tiny)
+    X = scaled.clone()
+    X.diagonal().sub_(cutoff * largest)
+    for _ in range(_SIGN_STEPS):
+        X = torch.addmm(X, X @ X, X, beta=1.5, alpha=-0.5)
+    X.diagonal().add_(1.0)
+    return X / 2
+
+
+def _length(matrix: Tensor) -> Tensor:
+    return matrix.square().sum().sqrt().clamp_min(torch.finfo(matrix.dtype).tiny)

@@ -18,8 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.engines.gpu.triton_kernels import follow, score_rested, step
 from pta.engines.gpu.triton_touches import deciders, find_touches_on_gpu, split
-from pta.engines.pta.prototypes import Prototypes
-from pta.engines.pta.rule import Rule
+from pta.engines.pta.rule import Prototypes, Rule
 from pta.errors import first_line
 
 # Measured on an H200, see docs/performance.md.

@@ -5,16 +5,11 @@ sample. Classes meet in two products per sample, of which each program gives its
 per sample: all parts give it the gate, and the running means the prior.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-
-if TYPE_CHECKING:
-    from pta.engines.local_prior import LocalPrior
 
 MOST_SAMPLES = 128  # in a batch: a program of the second kernel holds the parts of all of them
 _MOST_PROGRAMS, _FEWEST_CLASSES = 32, 32
@@ -27,19 +22,19 @@ _LOG_KEPT, _LOG_NOT_STARTED = (
 _START = tl.constexpr(10.0)
 
 
-def learn_on_gpu(prior: "LocalPrior", s: Tensor) -> Tensor:
-    """ℓ of B samples in order, B×C, which are then counted; `s` is B×C, in float64, and B at most `MOST_SAMPLES`."""
+def learn_on_gpu(s: Tensor, fast: Tensor, slow: Tensor, mean: Tensor, *state: Tensor) -> Tensor:
+    """ℓ of B samples in order, B×C, which are then counted; `s` is B×C, in float64, and B at most `MOST_SAMPLES`.
+
+    The other tensors are those of a `LocalPrior`, in its order.
+    """
     if isinstance(s, FakeTensor):  # without numbers no kernel can be launched, and none is needed to know the shape
         return torch.empty_like(s)
     (B, C), s = s.shape, s.contiguous()
     block = max(_FEWEST_CLASSES, int(triton.next_power_of_2(triton.cdiv(C, _MOST_PROGRAMS))))
     blocks = triton.cdiv(C, block)
     log_prior, parts, before = torch.empty_like(s), s.new_empty(2, B, blocks), s.new_empty(3)
-    state = prior.found, prior.by_chance, prior.count
     with torch.cuda.device_of(s):
-        _follow[(blocks,)](
-            *(s, prior.fast, prior.slow, prior.mean, *state, before, log_prior, parts, B, C), BLOCK=block, num_warps=1
-        )
+        _follow[(blocks,)](*(s, fast, slow, mean, *state, before, log_prior, parts, B, C), BLOCK=block, num_warps=1)
         _shift[(B,)](
             *(log_prior, parts, before, *state, B, C, blocks),
             SAMPLES=triton.next_power_of_2(B),

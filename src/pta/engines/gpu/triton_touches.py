@@ -8,8 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.engines.pta.rule import Rule
-from pta.engines.pta.touches import DOUBT
+from pta.engines.pta.rule import DOUBT, Rule
 
 _CLASSES_AT_ONCE = 1024  # in a program that computes probabilities
 # Classes and numbers at a time in float64: it is rare, and registers are dear.

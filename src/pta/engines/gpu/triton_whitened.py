@@ -6,13 +6,13 @@ import triton.language as tl
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pta.engines.whitened.layer import SHORTEST, Layer
+from pta.engines.whitened.within_class import SHORTEST
 
 _SHORTEST = tl.constexpr(SHORTEST)
 
 
-def learn_one_on_gpu(layer: Layer, x: Tensor, w: Tensor, centre: Tensor, texts: Tensor) -> Tensor:
-    """What `Layer.score` gives for one sample that is learned, 1×C."""
+def learn_one_on_gpu(x: Tensor, w: Tensor, centre: Tensor, texts: Tensor, metric: Tensor, *learned: Tensor) -> Tensor:
+    """What `Layer.score` gives for one sample that is learned, 1×C; `learned` are its sums, weights and squares."""
     if isinstance(x, FakeTensor):  # without numbers no kernel can be launched, and none is needed to know the shape
         return texts.new_empty(w.shape)
     C, d = texts.shape
@@ -20,10 +20,8 @@ def learn_one_on_gpu(layer: Layer, x: Tensor, w: Tensor, centre: Tensor, texts: 
     D = triton.next_power_of_2(d)
     with torch.cuda.device_of(x):
         x, w = x.contiguous(), w.contiguous()
-        _turn[(d,)](x, centre, layer.metric, turned, d, D=D)
-        _learn[(C,)](
-            *(x, w, centre, texts, turned, layer.sums, layer.weights, layer.squares, cosines, d), D=D, num_warps=2
-        )
+        _turn[(d,)](x, centre, metric, turned, d, D=D)
+        _learn[(C,)](*(x, w, centre, texts, turned, *learned, cosines, d), D=D, num_warps=2)
     return cosines
 
 

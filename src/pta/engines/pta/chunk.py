@@ -7,6 +7,7 @@ they need besides is ‖P‖² and ⟨R,P⟩, which follow by recursion. Classes
 nothing but their column of F·Rᵀ. The products run where the features are; the recursion runs on the host.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.engines.pta.prototypes import Prototypes
 from pta.engines.pta.refresh import refresh
-from pta.engines.pta.rule import SMALLEST_DECAY, Rule
-from pta.engines.pta.timetable import Timetable
+from pta.engines.pta.rule import SMALLEST_DECAY, Prototypes, Rule
 from pta.engines.pta.touches import Touches
 
 Shadows = NDArray[Any]
@@ -49,7 +48,7 @@ def _follow(
 ) -> tuple[Tensor, "_MovingClasses"]:
     cosines = features @ prototypes.anchored.T
     unsettled = ~prototypes.resting if rule.anchor == "recursive" else torch.zeros_like(prototypes.resting)
-    table = Timetable.of(touches, unsettled.cpu().numpy())
+    table = _Timetable.of(touches, unsettled.cpu().numpy())
     moving = _MovingClasses(prototypes, anchors, features, cosines, table, rule)
     rounds = len(table.rows)
     for round_ in range(rounds):
@@ -60,11 +59,41 @@ def _follow(
     return cosines, moving
 
 
+@dataclass(frozen=True)
+class _Timetable:
+    """Classes never influence each other, so round k can bring each class to its k-th touch, whenever that is.
+
+    Classes with more touches come first: those that take part in round k are the first `rows[k]` ones.
+    """
+
+    classes: NDArray[np.int64]  # M class numbers
+    when: NDArray[np.int64]  # (rounds+1)×M sample numbers, the batch size where a class has no further touch
+    probabilities: NDArray[np.float64]  # rounds×M, of each touch
+    rows: list[int]  # for each round, how many classes have that touch
+
+    @classmethod
+    def of(cls, touches: Touches, also: NDArray[np.bool_]) -> "_Timetable":
+        """The timetable of the touched classes and of the `also` flagged ones, which just wait."""
+        counts = np.bincount(touches.classes, minlength=len(also))
+        first = np.cumsum(counts) - counts  # where a class's touches begin, they being sorted by class
+        touched = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        everyone = np.concatenate([touched, np.flatnonzero(also & (counts == 0))])
+        rounds = int(counts.max())
+        rows = [int(np.count_nonzero(counts > round_)) for round_ in range(rounds)]
+        when = np.full((rounds + 1, len(everyone)), touches.count)
+        probabilities = np.zeros((rounds, len(everyone)))
+        for round_, taking_part in enumerate(rows):
+            touch = first[touched[:taking_part]] + round_
+            when[round_, :taking_part] = touches.samples[touch]
+            probabilities[round_, :taking_part] = touches.probabilities[touch]
+        return cls(everyone, when, probabilities, rows)
+
+
 class _MovingClasses:
     """The M classes that move during this chunk, row by row in the order of the timetable."""
 
     def __init__(
-        self, prototypes: Prototypes, anchors: Tensor, features: Tensor, cosines: Tensor, table: Timetable, rule: Rule
+        self, prototypes: Prototypes, anchors: Tensor, features: Tensor, cosines: Tensor, table: _Timetable, rule: Rule
     ) -> None:
         self.table, self.rule, self.features = table, rule, features
         self.recursive = rule.anchor == "recursive"

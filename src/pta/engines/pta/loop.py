@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from pta.engines.pta.prototypes import Prototypes
-from pta.engines.pta.rule import Rule
+from pta.engines.pta.rule import Prototypes, Rule
 from pta.engines.pta.touches import Touches
 
 

@@ -1,11 +1,13 @@
-"""The numbers and switches of PTA's recurrence, apart from any implementation of it."""
+"""PTA's recurrence apart from any implementation: its numbers and switches, and the state that it changes."""
 
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pta.core.parameters import Order, choice, learning_order, number, switch
 
@@ -18,6 +20,10 @@ SMALLEST_PROBABILITY = 1e-15
 # Full replacement (raw weight of a sure sample) keeps this much of the past: nothing a float64 sum can see,
 # but its logarithm is finite.
 SMALLEST_DECAY = 1e-30
+# float32 logits of size 100 are off by up to 5e-5, and so, relatively, are their probabilities. Closer to
+# the threshold than this, a sample is scored again in float64, so that the order of additions in a matrix
+# product (which differs between a batch and a single sample) never decides whether a class learns.
+DOUBT = 2e-4
 # A segment replays as many samples as the recursive anchor needs to forget all but this share of where it started.
 FORGOTTEN = 1e-7
 _LONGEST_TAIL = 1024
@@ -55,10 +61,6 @@ class Rule:
     weight: Weight
     renormalise: bool
 
-    def __post_init__(self) -> None:
-        for name, parameter in PARAMETERS.items():
-            object.__setattr__(self, name, parameter.check(name, getattr(self, name)))
-
     @property
     def threshold(self) -> float:
         """The smallest probability that lets a class learn, as float32 holds it."""
@@ -92,3 +94,28 @@ class Rule:
             return probabilities / -self.h
         with np.errstate(divide="ignore"):
             return np.maximum(np.log1p(-np.minimum(probabilities, 1.0)), np.log(SMALLEST_DECAY))
+
+
+@dataclass
+class Prototypes:
+    """The state of the recurrence. Engines change the tensors in place."""
+
+    knowledge: Tensor  # P, C×d, the decaying mean of what flowed into each class; zero until first touched
+    anchored: Tensor  # R, C×d unit rows, what samples are scored against; the text anchor at first
+    # The length that belongs to R (C, float64): one where the rule renormalises, otherwise it shrinks with the
+    # un-normalised anchor, which the unit rows could not hold without underflow.
+    length: Tensor
+    touched: Tensor  # C flags: something has flowed into P
+    resting: Tensor  # C flags: refreshing R again would not move it (never touched, or arrived at P/‖P‖)
+
+    @property
+    def arrived_within(self) -> float:
+        """How close to its limit P/‖P‖ an R counts as arrived: as close as rounding would bring it anyway."""
+        return 1e-14 if self.anchored.dtype == torch.float64 else 1e-7
+
+    @classmethod
+    def fresh(cls, anchors: Tensor) -> "Prototypes":
+        """Nothing learned yet."""
+        untouched = anchors.new_zeros(len(anchors), dtype=torch.bool)
+        length = anchors.new_ones(len(anchors), dtype=torch.float64)
+        return cls(torch.zeros_like(anchors), anchors.clone(), length, untouched, ~untouched)

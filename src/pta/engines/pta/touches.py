@@ -7,13 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.engines.pta.rule import Rule
+from pta.engines.pta.rule import DOUBT, Rule
 from pta.engines.zero_shot import ZeroShot
-
-# float32 logits of size 100 are off by up to 5e-5, and so, relatively, are their probabilities. Closer to
-# the threshold than this, a sample is scored again in float64, so that the order of additions in a matrix
-# product (which differs between a batch and a single sample) never decides whether a class learns.
-DOUBT = 2e-4
 
 
 @dataclass(frozen=True)
@@ -61,9 +56,9 @@ def find_touches_exactly(zero_shot: ZeroShot, rule: Rule) -> Touches:
     return Touches.of(zero_shot.exact_logits.softmax(dim=1).float(), rule)
 
 
-def find_touches(zero_shot: ZeroShot, rule: Rule) -> Touches:
-    """The touches of a batch, decided as float64 would decide."""
-    found = Touches.of(zero_shot.logits.softmax(dim=1), rule, margin=DOUBT)
+def find_touches(zero_shot: ZeroShot, logits: Tensor, rule: Rule) -> Touches:
+    """The touches of a batch with these logits (`ZeroShot.logits`), decided as float64 would decide."""
+    found = Touches.of(logits.softmax(dim=1), rule, margin=DOUBT)
     doubt = found.probabilities <= rule.threshold * (1 + DOUBT)
     if doubt.any():
         doubtful = np.unique(found.samples[doubt])

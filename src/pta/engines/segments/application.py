@@ -7,10 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.engines import advance
-from pta.engines.pta.prototypes import Prototypes
+from pta.engines.pta.advance import advance
 from pta.engines.pta.refresh import refresh
-from pta.engines.pta.rule import FORGOTTEN, Rule
+from pta.engines.pta.rule import FORGOTTEN, Prototypes, Rule
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.affine import AffineMap, angle, unit
 from pta.engines.segments.segment import Segment

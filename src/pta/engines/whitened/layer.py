@@ -16,12 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pta import engines
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.host_readable import is_host_readable
-from pta.engines.whitened.within_class import inverse_by_products
-
-SHORTEST = 1e-20  # squared; what is shorter is mostly rounding, and counts as so long
+from pta.engines.gpu import processors
+from pta.engines.whitened.within_class import SHORTEST, inverse_by_products
 
 
 @dataclass(frozen=True)
@@ -80,10 +78,10 @@ class Layer:
         Samples are B×d and their weights B×C, both float64; the centre is d, float64, and the texts' part C×d. With
         `learn` samples are learned in order, and each meets those before it. Otherwise each is on its own.
         """
-        if learn and len(x) == 1 and engines.triton_runs_on(x.device):
+        if learn and len(x) == 1 and processors.triton_runs_on(x.device):
             from pta.engines.gpu.triton_whitened import learn_one_on_gpu
 
-            return learn_one_on_gpu(self, x, w, centre, texts)
+            return learn_one_on_gpu(x, w, centre, texts, self.metric, self.sums, self.weights, self.squares)
         y, prototypes = (x - centre).to(texts.dtype), self._prototypes(centre, texts)
         turned = y @ self.metric
         among = turned @ y.T

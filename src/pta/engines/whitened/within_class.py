@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pta.core.samples import LONGEST_MEAN
 
+SHORTEST = 1e-20  # a squared length in a metric; what is shorter is mostly rounding, and counts as so long
 _ROUNDING = 1e-11  # of sums, per sample
 _BLOCK = 64  # rows of a symmetric product that are computed at once, up to the diagonal
 
