@@ -253,9 +253,9 @@ def whitened(name: str, encoder: Encoder, pool: Tensor) -> Iterator[Row]:
         times, _ = repeated_turns(makers, 128 if batch == 1 else 2, ROUNDS, BUILDS)
         for title, (method, parameters) in settings.items():
             adapter = create_adapter(method, classifier, **parameters)
-            part = Samples.unchecked(features[: min(batch, adapter.longest_stretch or batch)])
+            part = Samples.unchecked(features[: min(batch, adapter.refresh_interval or batch)])
             step = recorded(partial(adapter.step_before_refresh, part))
-            alone = {"step": step} | ({"refresh": recorded(adapter.refresh_state)} if adapter.longest_stretch else {})
+            alone = {"step": step} | ({"refresh": recorded(adapter.refresh_state)} if adapter.refresh_interval else {})
             took = {work: median(found) for work, found in turns(alone, 1, 20).items()}
             yield beside_clip(name, batch, title, times) | {
                 "step_us": round(1e3 * took["step"], 1),

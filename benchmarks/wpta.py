@@ -68,7 +68,7 @@ class WithoutItself(WPTA):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.at_once = 1
+        self.max_batch = 1
 
     def _step(self, samples: Samples) -> Tensor:
         z = self.zero_shot(samples).exact_logits

@@ -36,7 +36,7 @@ def step_of(stream, samples, **parameters):
 def test_a_longer_batch_than_is_done_at_once_is_still_one_stream():
     stream, samples = viewed_stream(2, count=150)
     adapter = BoostAdapter(stream.classifier)
-    adapter.at_once = 64
+    adapter.max_batch = 64
     np.testing.assert_allclose(adapter.step(samples), loop_of(stream, samples), rtol=0, atol=1e-9)
 
 

@@ -45,7 +45,7 @@ def test_a_sample_that_settles_early_stays_where_it_is_while_others_go_on():
 def test_the_answer_is_the_score_of_the_refined_feature():
     stream, samples = small_samples(count=40)
     adapter = MTA(stream.classifier)
-    adapter.at_once = 32
+    adapter.max_batch = 32
     modes = adapter.refined(samples)
     assert modes.shape == samples.features.shape
     torch.testing.assert_close(modes.norm(dim=1), torch.ones(len(modes), dtype=torch.float64))

@@ -86,7 +86,7 @@ class Counting(Adapter):
     """Adds the mean of all features so far; subclasses do it in ways that a replay repeats, or does not."""
 
     name = "counting"
-    at_once = None
+    max_batch = None
 
     def __init__(self, classifier, **given):
         super().__init__(classifier, **given)

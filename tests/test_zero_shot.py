@@ -88,12 +88,12 @@ def test_logits_of_views_are_those_of_the_views_as_samples():
 @pytest.mark.parametrize(("method", "views"), [(TDA, 1), (BoostAdapter, 64), (MTA, 64), (ZERO, 64)])
 def test_more_classes_leave_fewer_samples_at_once(method, views):
     few, many = (clip_like_stream(7, classes=classes, dim=4, count=1).classifier for classes in (10, 21_841))
-    assert method(few).at_once == 1024
-    assert 1 <= method(many).at_once <= 2**22 / (views * 21_841)
+    assert method(few).max_batch == 1024
+    assert 1 <= method(many).max_batch <= 2**22 / (views * 21_841)
 
 
 def test_the_views_of_a_sample_are_counted_by_their_length_if_it_is_more_than_the_classes():
-    assert MTA(clip_like_stream(7, classes=10, dim=512, count=1).classifier).at_once == 128
+    assert MTA(clip_like_stream(7, classes=10, dim=512, count=1).classifier).max_batch == 128
 
 
 def test_entropy_is_in_nats_and_certainty_has_none():

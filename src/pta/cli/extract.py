@@ -110,7 +110,7 @@ def extract(
     encoder = named.encoder  # from here on, nothing is left that could be checked without it
     if patches:
         encoder.patch_count()  # raises if the model has none
-    reading = dataclasses.replace(reading, processes=options.in_processes(processes, encoder, len(images)))
+    reading = reading.changed(processes=options.in_processes(processes, encoder, len(images)))
     about = {"model": model, "prompts": list(texts.templates), "descriptions": descriptions and str(descriptions)}
     with progress() as bar:
         task = bar.add_task("texts")

@@ -114,7 +114,7 @@ class Pictures:
     def extraction(self, listing: Listing, device: str, classifier: ZeroShotClassifier, block: int) -> Extraction:
         """What the workers are told: they decode in one thread, unless more were asked for."""
         name = self.source.rstrip("/").rpartition("/")[2].partition(".")[0]
-        reading = replace(self.reading, workers=self.reading.workers or 1, processes=False)
+        reading = self.reading.changed(workers=self.reading.workers or 1, processes=False)
         model = (self.model.encoder, self.model.name)
         return Extraction(*(listing, *model, device, reading, self.on_error, classifier, name, block))
 

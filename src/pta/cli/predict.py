@@ -1,6 +1,5 @@
 """`pta predict`: classify a folder, a list of paths or a stream of frames, and adapt to them."""
 
-import dataclasses
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -155,7 +154,7 @@ def predict(
             classifier.load(state)
             detail(f"{state}: {classifier.adapter.name} has learned from {classifier.adapter.position:,} samples")
         in_processes = options.in_processes(processes, encoder, total)
-        reading = classifier.reading(dataclasses.replace(reading, processes=in_processes))
+        reading = classifier.reading(reading.changed(processes=in_processes))
         decoding = open_decoding(encoder, reading)
         if state is not None and state.exists() and decode == "auto":
             require_same_decoder(state, decoding.name)

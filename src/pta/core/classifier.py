@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -85,7 +86,11 @@ class ZeroShotClassifier:
             anchors = self.anchors.to(device=device, dtype=dtype)
         except (TypeError, RuntimeError, AssertionError) as error:  # torch asserts that it was built for a device
             raise InvalidParameter(f"anchors cannot be moved: {first_line(error)}") from None
-        return ZeroShotClassifier(anchors, self.class_names, self.scale, self.bias, prompts=self.prompts)
+        if anchors.dtype not in (torch.float32, torch.float64):
+            return ZeroShotClassifier(anchors, self.class_names, self.scale, self.bias, prompts=self.prompts)
+        moved = copy(self)
+        vars(moved)["anchors"] = anchors
+        return moved
 
 
 def _unit_anchors(anchors: object) -> Tensor:

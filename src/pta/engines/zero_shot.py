@@ -96,7 +96,7 @@ def exact_logits(classifier: ZeroShotClassifier, features: Tensor) -> Tensor:
 
 
 def samples_at_once(classifier: ZeroShotClassifier, views: int = 1) -> int:
-    """How many samples of so many views may be scored together, as `Adapter.at_once`; more classes leave fewer."""
+    """How many samples of so many views may be scored together, as `Adapter.max_batch`; more classes leave fewer."""
     numbers = views * max(classifier.classes, classifier.dim)
     return min(_MOST_AT_ONCE, max(1, _NUMBERS_AT_ONCE // numbers))
 

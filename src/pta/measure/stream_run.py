@@ -73,8 +73,8 @@ def run_stream(
         begun = time.perf_counter()
         adapter.preview(samples[torch.from_numpy(preview)])
         seconds += time.perf_counter() - begun
-    size = len(order) if adapter.scope == "stream" else batch
-    for rows in torch.split(torch.from_numpy(order), size):
+    max_batch = len(order) if adapter.scope == "stream" else batch
+    for rows in torch.split(torch.from_numpy(order), max_batch):
         part = samples[rows]
         begun = time.perf_counter()
         logits = adapter.step(part)

@@ -57,6 +57,8 @@ _TEMPERATURE = number(
 class ADAPT(Adapter):
     """Class Gaussians from a bank of confident samples, which weight the zero-shot logits.
 
+    The loop: `pta.reference.adapt.adapt_loop`.
+
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> adapter = ADAPT(classifier)
     >>> adapter.step([[0.8, 0.6], [0.9, 0.1], [0.4, 0.7]]).argmax(dim=1)
@@ -67,7 +69,7 @@ class ADAPT(Adapter):
     may_fail = False
     prototypes_in = "means"
     fixed_classes = ""
-    at_once = 1024
+    max_batch = 1024
     slots: int = count(16, 1, 10_000, "L, number of items that the bank keeps per class")
     alpha: float = number(0.9, 0.0, 1.0, "α, share of the items in a class mean; the rest is the text anchor")
     temperature: float = _TEMPERATURE
@@ -136,6 +138,8 @@ class ADAPT(Adapter):
 
 class TransductiveADAPT(Adapter):
     """ADAPT for a whole set of samples at once; keeps nothing.
+
+    The loop: `pta.reference.adapt.adapt_transductive_loop`.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> TransductiveADAPT(classifier).step([[0.8, 0.6], [0.9, 0.1], [0.4, 0.7]]).argmax(dim=1)

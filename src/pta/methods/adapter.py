@@ -125,7 +125,7 @@ class Adapter(ABC):
 
     A subclass sets `name`, declares its parameters as attributes, declares its state in `__init__` after
     `super().__init__`, and implements `_step` and `_predict` on checked samples. By default these get one sample at a
-    time; a method with a fast form for batches sets the largest batch in `at_once`.
+    time; a method with a fast form for batches sets the largest batch in `max_batch`.
     """
 
     name: ClassVar[str]
@@ -147,19 +147,27 @@ class Adapter(ABC):
     may_fail: bool = True
     # The most samples per call of `_step` and `_predict`, if the scope is "sample"; None for any number. It bounds
     # memory and changes no result.
-    at_once: int | None = 1
+    max_batch: int | None = 1
     # The most samples between two calls of `refresh_state`; None for a method without refreshes. No refresh is due
     # between the samples of one `_step`.
-    longest_stretch: int | None = None
+    refresh_interval: int | None = None
 
     def __init_subclass__(cls) -> None:
         cls.declared = declared_in(cls, cls.declared)
         document(cls, cls.declared)
 
-    def __init__(self, classifier: ZeroShotClassifier, *, model: Model | None = None, **parameters: Any) -> None:
+    def __init__(
+        self,
+        classifier: ZeroShotClassifier,
+        *,
+        model: Model | None = None,
+        checked: Mapping[str, Any] | None = None,  # what `complete` gave, in the place of parameters
+        **parameters: Any,
+    ) -> None:
         require_classifier(classifier)
         self.classifier = classifier
-        self.parameters = self.complete(parameters, Origin(classifier, model))
+        known = self.complete(parameters, Origin(classifier, model)) if checked is None else checked
+        self.parameters = dict(known)
         self.model = self.require_model(self.parameters, classifier, model)
         for name, value in self.parameters.items():
             setattr(self, name, value)
@@ -275,7 +283,7 @@ class Adapter(ABC):
 
     def clone(self) -> Self:
         """An independent copy; classifier and model are shared, because they never change."""
-        twin = type(self)(self.classifier, model=self.model, **self.parameters)
+        twin = type(self)(self.classifier, model=self.model, checked=self.parameters)
         twin._put(self.state())
         return twin
 
@@ -335,7 +343,7 @@ class Adapter(ABC):
         """Return the logits of the samples, B×C, without learning."""
 
     def next_refresh(self, position: int) -> int:
-        """The position after this one at which `refresh_state` is due, for a method that has a `longest_stretch`."""
+        """The position after this one at which `refresh_state` is due, for a method that has a `refresh_interval`."""
         raise NotImplementedError
 
     def refresh_state(self) -> None:  # noqa: B027 (most have no such work)
@@ -343,7 +351,7 @@ class Adapter(ABC):
 
     def refreshes_within(self, count: int) -> list[int]:
         """After how many of the next `count` samples a refresh is due; a GPU's position is read only the first time."""
-        if self.longest_stretch is None:
+        if self.refresh_interval is None:
             return []
         if self._position is None or is_host_readable(self.seen):
             self._position = int(self.seen)
@@ -386,13 +394,17 @@ class Adapter(ABC):
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters with their values, checked; a method whose defaults depend on something else overrides it."""
-        cls.require_parameters(given)
-        return check_all(cls.name, cls.declared, given)
+        known = check_all(cls.name, cls.declared, given)
+        cls._require_online(known)
+        return known
 
     @classmethod
     def require_parameters(cls, given: Mapping[str, Any]) -> None:
         """Refuse parameters that are wrong for every classifier, before there is one."""
-        known = check_given(cls.name, cls.declared, given)
+        cls._require_online(check_given(cls.name, cls.declared, given))
+
+    @classmethod
+    def _require_online(cls, known: Mapping[str, Any]) -> None:
         if known.get("calibration") == "matched" and cls.scope != "sample":
             raise InvalidParameter(
                 f"{cls.name} predicts a whole {cls.scope} at once, so calibration cannot be matched online; "
@@ -494,7 +506,7 @@ class Adapter(ABC):
         return logits / tau.to(logits.dtype)
 
     def _parts(self, samples: Samples) -> list[Samples]:
-        size = self.at_once if self.scope == "sample" else None
+        size = self.max_batch if self.scope == "sample" else None
         return [samples] if size is None or len(samples) <= size else list(samples.batches(size))
 
     def _answers(self, answer: Callable[[Samples], Tensor], parts: list[Samples]) -> Tensor:

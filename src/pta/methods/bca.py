@@ -39,6 +39,8 @@ _LARGEST_COUNT = 2**31
 class BCA(Adapter):
     """Bayesian class adaptation: running means of class centres and of their class priors.
 
+    The loop: `pta.reference.bca.bca_loop`.
+
     Logits are logarithms of the posterior. The table is dense and takes 8·C² bytes from the start: 8 MB for 1000
     classes, 3.8 GB for 21,841. While few of its rows have changed, a sample takes the time of these alone on a CPU.
     A batch can differ from a loop after a sample whose two largest posteriors, or the largest and a threshold, are
@@ -53,7 +55,7 @@ class BCA(Adapter):
     may_fail = False
     prototypes_in, counts_in = "centres", "centre_counts"
     fixed_classes = "it keeps a distribution over the classes per class"
-    at_once = 128  # a moved centre is scored again for the samples that are left of this many
+    max_batch = 128  # a moved centre is scored again for the samples that are left of this many
     centre_threshold: float = number(0.05, 0.0, 1.0, "τ₁, a sample with a larger posterior updates a centre")
     centre_count: int = count(20000, 0, _LARGEST_COUNT, "N₁, weight of the text anchor in the mean, in samples")
     prior_threshold: float = number(0.65, 0.0, 1.0, "τ₂, a sample with a larger posterior changes the prior")

@@ -45,6 +45,8 @@ Negatives = Literal["newest", "most-confident"]
 class BoostAdapter(TDA):
     """TDA that also caches each sample's own most confident views, for that sample alone.
 
+    The loop: `pta.reference.boostadapter.boostadapter_loop`.
+
     With `share=0` samples need no views.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
@@ -64,7 +66,7 @@ class BoostAdapter(TDA):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         if self.share > 0:
-            self.at_once = samples_at_once(classifier, views=64)
+            self.max_batch = samples_at_once(classifier, views=64)
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:

@@ -244,9 +244,9 @@ def an_added_class_starts_at_its_text(stream: _Stream) -> None:
 def a_failed_step_changes_nothing(stream: _Stream) -> None:
     """A step that fails, in whichever part of a batch, leaves everything as it was."""
     adapter, reference = (stream.adapter(learned=20) for _ in range(2))
-    before, parts = _copy_of_state(adapter), adapter.at_once
+    before, parts = _copy_of_state(adapter), adapter.max_batch
     if parts is not None:
-        adapter.at_once = min(parts, 10)
+        adapter.max_batch = min(parts, 10)
     calls, learn = 0, adapter._step
 
     def fail_late(samples: Samples) -> Tensor:
@@ -264,7 +264,7 @@ def a_failed_step_changes_nothing(stream: _Stream) -> None:
         _require(_same_state(adapter, before), adapter, "a step that failed was learned in part")
     else:
         adapter.restore(reference.snapshot())  # one part that cannot fail
-    adapter._step, adapter.at_once = learn, parts  # type: ignore[method-assign]
+    adapter._step, adapter.max_batch = learn, parts  # type: ignore[method-assign]
     _require_goes_on(adapter, reference, stream.samples[50:], "after a failed step an adapter")
 
 

@@ -15,6 +15,8 @@ from pta.methods.adapter import Adapter
 class CLIP(Adapter):
     """The zero-shot classifier itself; it learns nothing.
 
+    The loop: `pta.reference.clip.clip_loop`.
+
     >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> CLIP(classifier).step([[0.0, 1.0]])
@@ -23,7 +25,7 @@ class CLIP(Adapter):
 
     name = "clip"
     may_fail = False
-    at_once = 1024
+    max_batch = 1024
     prior: Prior = prior_in_front()
 
     def _step(self, samples: Samples) -> Tensor:

@@ -48,6 +48,8 @@ def _parameters(name: str, value: object) -> object:
 class Combined(PTA):
     """PTA on top of another method (our rule: the paper's is not published).
 
+    The loop: `pta.reference.combined.combined_loop`.
+
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> Combined(classifier, base="clip").step([[0.8, 0.6], [0.9, 0.1]]).argmax(dim=1)
     tensor([0, 0])
@@ -66,8 +68,8 @@ class Combined(PTA):
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
         self.other = create_adapter(self.base, self.classifier, model=given.get("model"), **self.base_parameters)
-        self.at_once, self.may_fail = self.other.at_once, self.other.may_fail
-        self.wants_preview, self.longest_stretch = self.other.wants_preview, self.other.longest_stretch
+        self.max_batch, self.may_fail = self.other.max_batch, self.other.may_fail
+        self.wants_preview, self.refresh_interval = self.other.wants_preview, self.other.refresh_interval
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

@@ -28,7 +28,10 @@ from pta.methods.tpt import TPT
 
 
 class DiffTPT(TPT):
-    """TPT with generated pictures in addition to augmented views."""
+    """TPT with generated pictures in addition to augmented views.
+
+    The loop: `pta.reference.difftpt.difftpt_loop`.
+    """
 
     name = "difftpt"
     needs = TPT.needs | {"generated"}
@@ -50,7 +53,10 @@ class DiffTPT(TPT):
 
 
 class AugmentedDiffTPT(DiffTPT):
-    """DiffTPT with further augmented views instead of generated pictures; not the paper's method."""
+    """DiffTPT with further augmented views instead of generated pictures; not the paper's method.
+
+    The loop: `pta.reference.difftpt.difftpt_loop`.
+    """
 
     name = "difftpt-augmented"
     needs = TPT.needs

@@ -51,6 +51,8 @@ _LARGEST_HALF = 65504.0
 class DOTA(Adapter):
     """Distributional adaptation: a Gaussian per class, learned from zero-shot probabilities.
 
+    The loop: `pta.reference.dota.dota_loop`.
+
     `covariance="shared"` keeps d² numbers instead of C·d², and is not in the paper. Its classes weigh as much as they
     were seen, not all the same, and what a class has put into it stays there when `reset` makes the class forget.
 
@@ -67,7 +69,7 @@ class DOTA(Adapter):
     may_fail = False
     prototypes_in, counts_in = "mu", "counts"
     fixed_classes = ""
-    at_once = 256
+    max_batch = 256
     # with a smaller epsilon than 1e-5, float32 covariances may have no inverse
     epsilon: float = number(1e-4, 1e-5, 1.0, "ε, share of the identity in the covariance before inversion")
     eta: float = number(0.3, 0.0, 1e6, "η, the largest weight λ of the Gaussian classifier")

@@ -54,6 +54,8 @@ Inverse = Literal["plain", "shrunk"]
 class FreeTTA(Adapter):
     """Online EM of a Gaussian mixture; an interpretation, because the paper leaves details open.
 
+    The loop: `pta.reference.freetta.freetta_loop`.
+
     Nothing is decided by a threshold: a batch differs from a loop by the rounding of logits alone, which can change an
     answer between two classes that are as close as that.
 
@@ -66,7 +68,7 @@ class FreeTTA(Adapter):
     may_fail = False
     prototypes_in, counts_in = "mu", "heard"
     fixed_classes = ""
-    at_once = 1024
+    max_batch = 1024
     alpha: float = number(0.2, 0.0, 1e6, "α, the weight of the Gaussian scores in the answer")
     beta: float = number(4.5, 0.0, 1e6, "β, how strongly uncertainty lowers the weight of a sample")
     scaled_text: bool = switch(True, "answer with the scaled logits, not the unscaled cosines (ambiguity 1)")

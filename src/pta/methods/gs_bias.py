@@ -50,6 +50,8 @@ _MOST = 1e6  # of α and β
 class GSBias(GradientMethod):
     """Two biases per class, learned from a sample's views and patches and reset after it.
 
+    The loop: `pta.reference.gs_bias.gs_bias_loop`.
+
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=4.0)
     >>> rows = torch.tensor([[[0.8, 0.6], [0.9, 0.4], [0.6, 0.8]]])
     >>> samples = Samples.of(rows[:, 0], views=rows, patches=rows)
@@ -72,7 +74,7 @@ class GSBias(GradientMethod):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.at_once = samples_at_once(classifier, views=self.first_views + self.top_patches)
+        self.max_batch = samples_at_once(classifier, views=self.first_views + self.top_patches)
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without views or patches, or with too few."""

@@ -52,7 +52,10 @@ _LARGEST = 1e6  # of the context's entries and of gradients; those of CLIP are b
 
 
 class HisTPT(GradientMethod):
-    """A prompt tuned along the stream, with pseudo-labels from three memories."""
+    """A prompt tuned along the stream, with pseudo-labels from three memories.
+
+    The loop: `pta.reference.histpt.histpt_loop`.
+    """
 
     name = "histpt"
     needs = frozenset({"features", "views", "prompt tower"})

@@ -44,6 +44,8 @@ _LARGEST = 1e6  # of both λ
 class MTA(Adapter):
     """MeanShift over a sample's augmented views.
 
+    The loop: `pta.reference.mta.mta_loop`.
+
     The mode is found in float64, so that when a sample ends early does not depend on its batch.
 
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
@@ -61,7 +63,7 @@ class MTA(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.at_once = samples_at_once(classifier, views=64)
+        self.max_batch = samples_at_once(classifier, views=64)
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without views, or with too few."""

@@ -54,6 +54,8 @@ _FLOAT32 = torch.finfo(torch.float32).eps
 class OGA(Adapter):
     """Class Gaussians from a memory of confident samples, with the zero-shot probabilities as prior.
 
+    The loop: `pta.reference.oga.oga_loop`.
+
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> adapter = OGA(classifier)
     >>> adapter.step([[0.8, 0.6], [0.9, 0.1], [0.4, 0.7]]).argmax(dim=1)
@@ -64,7 +66,7 @@ class OGA(Adapter):
     may_fail = False
     prototypes_in = "means"
     fixed_classes = "it marks a free slot by the entropy of all classes"
-    at_once = 1024
+    max_batch = 1024
     slots: int = count(8, 1, 10_000, "M, number of items that the memory keeps per class")
     tau: float = number(0.05, 0.0, 1e3, "τ, weight of the likelihood against the prior")
     mean: Mean = choice(

@@ -38,6 +38,8 @@ _LONGEST = 2**53  # beyond, i/n would no longer tell one sample from the next
 class OnZeta(Adapter):
     """Online label and proxy learning for a stream of known length.
 
+    The loop: `pta.reference.onzeta.onzeta_loop`.
+
     Logits are logarithms of the mixture of step 4. `predict` mixes as for the next sample ("predict-first") or as for
     the last one learned ("update-first").
 
@@ -54,7 +56,7 @@ class OnZeta(Adapter):
     may_fail = False
     prototypes_in = "proxies"
     fixed_classes = ""
-    at_once = 1024
+    max_batch = 1024
     length: int = count(None, 1, _LONGEST, "n, length of the stream; by default that of `source`")
     temperature: float = number(0.04, 1e-4, 1e4, "temperature of the vision labels")
     proxy_step: float = number(0.5, 0.0, _LARGEST_STEP, "step size constant of w")

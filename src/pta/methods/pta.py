@@ -21,8 +21,7 @@ The update depends on zero-shot quantities alone, so it is an affine map of P: a
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -31,15 +30,14 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, parameter, prior_in_front, require_choice
 from pta.core.samples import Samples
-from pta.core.towers import Model
 from pta.engines.pta.advance import Found, add_scores, learn_and_score, touches_of_zero_shot, touches_on_host
 from pta.engines.pta.rule import PARAMETERS, Anchor, Prototypes, Rule, Weight
 from pta.engines.pta.step import CompiledStep
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.application import after_segment
-from pta.engines.segments.segment import Segment, compose
+from pta.engines.segments.segment import Segment
 from pta.errors import InvalidParameter, StateMismatch
-from pta.methods.adapter import Adapter, Origin
+from pta.methods.adapter import Adapter, Origin, full
 from pta.methods.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
 
 Fusion = Literal["logits", "probabilities"]
@@ -48,8 +46,7 @@ StateDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
 _DTYPES = get_args(StateDtype)
 _PAPER = {"min_probability": 0.0, "fusion": "probabilities", "renormalise": False}
-_AT_ONCE = 1024
-_BOUNDS = {"knowledge": UNIT_BALL, "anchored": UNIT_ROWS, "length": SHARES, "touched": FLAGS, "resting": FLAGS}
+_MAX_BATCH = 1024
 _COARSEST_H_FOR_HALF = 400.0  # above, β at s = 0.1 is below 2⁻¹²: such steps are lost where a float16 P is long
 
 
@@ -60,24 +57,45 @@ def _state_dtype(name: str, value: object) -> object:
 class PTA(Adapter):
     """Prototype-based test-time adaptation.
 
+    The loop: `pta.reference.pta.pta_loop`. Without its switches it is
+
+    >>> import numpy as np
+    >>> def loop(T, F, scale=100.0, h=20.0, w=0.01):
+    ...     P, R, answers = np.zeros_like(T), T.copy(), []
+    ...     for f in F:
+    ...         z = scale * T @ f
+    ...         s = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+    ...         beta = np.where(s >= 0.1, 1 - np.exp(-s / h), 0.0)[:, None]
+    ...         P = (1 - beta) * P + beta * f
+    ...         R = w * R + (1 - w) * P
+    ...         R /= np.linalg.norm(R, axis=1, keepdims=True)
+    ...         answers.append(z + scale * R @ f)
+    ...     return P, R, np.array(answers)
+
+    and `step` gives the same for a whole batch:
+
+    >>> rows = np.random.default_rng(0).normal(size=(48, 16)) + 2 * np.eye(16)[np.arange(48) % 8]
+    >>> rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    >>> T, F = rows[:8], rows[8:]
+    >>> adapter = PTA(ZeroShotClassifier(T, list("abcdefgh")))
+    >>> given = adapter.step(F), adapter.knowledge, adapter.anchored
+    >>> P, R, answers = loop(T, F)
+    >>> [bool(np.allclose(one, other, rtol=0, atol=1e-12)) for one, other in zip(given, (answers, P, R), strict=True)]
+    [True, True, True]
+
     `variant="paper"` changes the defaults of `min_probability`, `fusion` and `renormalise` to the printed equations.
     A half-precision `state_dtype` rounds the prototypes after every sample and computes in float32. The released
     program rounds every operation to float16, which is another thing. With a fixed anchor `renormalise` makes no
     difference.
     A class whose mixture is exactly zero (w = 0 before its first sample) keeps its anchor, where 0/0 would be NaN.
     The rule is unstable where R and P are opposite and w > (1−w)·‖P‖: rounding, and so the batch, decides how R turns.
-
-    >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
-    >>> adapter = PTA(classifier, h=20.0)
-    >>> adapter.step([[0.8, 0.6], [0.9, 0.1]]).argmax(dim=1)
-    tensor([0, 0])
     """
 
     name: ClassVar[str] = "pta"
     may_fail = False
     prototypes_in = "anchored"
     fixed_classes = ""
-    at_once: int | None = _AT_ONCE
+    max_batch: int | None = _MAX_BATCH
     h: float = PARAMETERS["h"]
     w: float = PARAMETERS["w"]
     variant: Variant = choice("released", Variant, "the rule that sets the defaults of the other switches")
@@ -108,8 +126,12 @@ class PTA(Adapter):
         computing = torch.float64 if self.state_dtype == "float64" else torch.float32
         if classifier.anchors.dtype != computing:
             self.classifier = classifier.to(dtype=computing)
-        for field in fields(Prototypes):
-            self.add_state(field.name, partial(_fresh, field.name), within=_BOUNDS[field.name])
+        (C, d), state = classifier.anchors.shape, getattr(torch, self.state_dtype)
+        self.add_state("knowledge", full(0.0, C, d, dtype=state), within=UNIT_BALL)
+        self.add_state("anchored", lambda own, *_: own.anchors.to(state, copy=True), within=UNIT_ROWS)
+        self.add_state("length", full(1.0, C, dtype=torch.float64), within=SHARES)
+        self.add_state("touched", full(False, C, dtype=torch.bool), within=FLAGS)
+        self.add_state("resting", full(True, C, dtype=torch.bool), within=FLAGS)
         # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
         alone = type(self) is PTA and not (self._has_prior or self._is_matched)
         self._can_be_compiled = alone and self.fusion == "logits"
@@ -175,7 +197,7 @@ class PTA(Adapter):
             touches = self.touches(moved)
             return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
 
-        return reduce(compose, map(summary, self._checked(samples).batches(_AT_ONCE)))
+        return reduce(Segment.followed_by, map(summary, self._checked(samples).batches(_MAX_BATCH)))
 
     def touches(self, samples: Samples) -> Touches:
         """Which classes learn from samples that were checked and are where the classifier is."""
@@ -216,8 +238,3 @@ class PTA(Adapter):
 def _log_mean(z: Tensor, scores: Tensor) -> Tensor:
     """The logarithm of the mean of two softmaxes, finite even where both underflow."""
     return torch.logaddexp(z.log_softmax(dim=1), scores.log_softmax(dim=1)).sub_(math.log(2))
-
-
-def _fresh(name: str, classifier: ZeroShotClassifier, parameters: Mapping[str, Any], model: Model | None) -> Tensor:
-    anchors = classifier.anchors.to(getattr(torch, parameters["state_dtype"]))
-    return getattr(Prototypes.fresh(anchors), name)

@@ -101,8 +101,8 @@ def create_adapter(
     require_classifier(classifier)
     samples = source if isinstance(source, Samples | int | None) else Samples.of(source)
     length = len(samples) if isinstance(samples, Samples) else samples
-    method = adapter_class(name)
-    adapter = method(classifier, model=model, **method.complete(parameters, Origin(classifier, model, length)))
+    method, origin = adapter_class(name), Origin(classifier, model, length)
+    adapter = method(classifier, model=model, checked=method.complete(parameters, origin))
     if isinstance(samples, Samples):
         adapter.require(samples)
     return adapter
@@ -120,7 +120,7 @@ def load_adapter(
         require_classifier(classifier)
     saved = load_state(path, classifier, model)
     method, origin = adapter_class(saved.method), Origin(saved.classifier, model)
-    adapter = method(saved.classifier, model=model, **method.complete(saved.parameters, origin))
+    adapter = method(saved.classifier, model=model, checked=method.complete(saved.parameters, origin))
     adapter._put_checked(saved.tensors, str(path))
     return adapter
 

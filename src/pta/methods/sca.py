@@ -54,6 +54,8 @@ def _cache_scale(name: str, value: object) -> object:
 class SCA(Adapter):
     """Statistics caching: least squares onto soft pseudo-labels (details uncertain).
 
+    The loop: `pta.reference.sca.sca_loop`.
+
     With `cache_scale=1`, as a port has it, the cache hardly changes any answer.
     A batch can differ from a loop after a sample whose two most probable classes, or the probability of its first
     labels and the threshold less 10⁻¹², are equal up to the rounding of float64.
@@ -66,7 +68,7 @@ class SCA(Adapter):
     name = "sca"
     may_fail = False
     fixed_classes = ""
-    at_once = 256  # the products within a batch grow with its square
+    max_batch = 256  # the products within a batch grow with its square
     gamma: float = number(1e4, 1e-6, 1e12, "γ, the ridge (uncertain: from a port)")
     tau: float = number(0.5, 0.0, 1.0, "τ, probability that a sample's labels must cover (uncertain: from a port)")
     threshold: Threshold = choice(

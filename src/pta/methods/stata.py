@@ -46,6 +46,8 @@ _CHUNK = 2500  # of the released program's initial covariance
 class StatA(Adapter):
     """Transductive Gaussian mixture over a batch, regularised by a statistical anchor from the text.
 
+    The loop: `pta.reference.stata.stata_loop`.
+
     The answers are log z. A class that no sample is counted for is its anchor.
 
     >>> from pta import ZeroShotClassifier

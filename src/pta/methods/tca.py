@@ -71,6 +71,8 @@ def _block_numbers(name: str, value: object) -> object:
 class TCA(Adapter):
     """Token condensation as adaptation: fewer tokens in the image tower, and a reservoir of class tokens.
 
+    The loop: `pta.reference.tca.tca_loop`.
+
     With a rate of 0 the tower is unchanged. A block in which not even one patch would be condensed stays as it is.
     `predict` takes every sample as if it were the next one. Features that come with the samples are not used.
     A tower rounds differently in a batch than alone. A batch can differ from a loop after a sample for which that
@@ -92,7 +94,7 @@ class TCA(Adapter):
     may_fail = False
     counts_in = "counts"
     fixed_classes = ""
-    at_once = 64
+    max_batch = 64
     rate: float = number(0.035, 0.0, 1.0, "ρ, share of patches that every condensing block removes")
     blocks: Sequence[int] = parameter(
         None,

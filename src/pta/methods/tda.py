@@ -51,6 +51,8 @@ MOST_SLOTS = 1000
 class TDA(Adapter):
     """Training-free dynamic adapter: caches of confident and of uncertain samples.
 
+    The loop: `pta.reference.tda.tda_loop`.
+
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> TDA(classifier).step([[0.8, 0.6], [1.0, 0.0]])
     tensor([[ 9.8830,  5.8830], [12.6400, -0.0958]])
@@ -75,7 +77,7 @@ class TDA(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.at_once = samples_at_once(classifier)
+        self.max_batch = samples_at_once(classifier)
         (C, d), wide = classifier.anchors.shape, torch.float64
         K = int(min(C, 1 / self.min_probability)) if self.min_probability else C
         M, N, lowest = self.positive_slots, self.negative_slots, self._bound_of_negative_scores()

@@ -48,6 +48,8 @@ _ARRAYS_AT_ONCE = 6  # B×C×d numbers that a step holds
 class TPT(GradientMethod):
     """Prompts tuned for each sample, so that its most confident views agree.
 
+    The loop: `pta.reference.tpt.tpt_loop`.
+
     The gradient by T is a formula; only the text tower is differentiated by backward passes.
     """
 
@@ -71,7 +73,7 @@ class TPT(GradientMethod):
         self.tower = self.model.prompt_tower(classifier.class_names, self.start)
         memory = self.max_gib * 2**30
         fitting = int(_ARRAYS * memory / (_ARRAYS_AT_ONCE * classifier.anchors.nbytes))
-        self.at_once = max(1, min(samples_at_once(classifier, views=64), fitting))
+        self.max_batch = max(1, min(samples_at_once(classifier, views=64), fitting))
         map_bytes = JacobianMap.bytes(self.tower, self._context)
         least = 1.1 * map_bytes / _GRAPH  # a graph is needed beside the map, to make it and for later steps
         if self.first_gradient == "map" and least > memory:

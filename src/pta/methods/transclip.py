@@ -42,6 +42,8 @@ from pta.methods.adapter import Adapter
 class TransCLIP(Adapter):
     """Transductive Gaussian mixture over the whole set of samples, regularised by text and nearest neighbours.
 
+    The loop: `pta.reference.transclip.transclip_loop`.
+
     The answers are log z. A class whose labels add up to nothing, or to no direction, keeps its mean.
 
     >>> from pta import ZeroShotClassifier

@@ -81,6 +81,8 @@ def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.d
 class WPTA(Adapter):
     """Prototypes in the metric of the images' covariance (ours, not the paper's).
 
+    The loop: `pta.reference.wpta.wpta_loop`.
+
     With depth = 2, or a prior, what is learned depends on what was learned before. Sums of shards are then not exactly
     those of the whole stream.
 
@@ -110,7 +112,7 @@ class WPTA(Adapter):
         super().__init__(classifier, **given)
         self._known_texts: Texts | None = None
         self._below_least = nextafter(self.min_probability, 0)  # what is above has at least that probability
-        self.at_once, self.longest_stretch = samples_at_once(classifier), self.refresh_every
+        self.max_batch, self.refresh_interval = samples_at_once(classifier), self.refresh_every
         (classes, dim), wide = classifier.anchors.shape, torch.float64
         longest, largest = LARGEST_COUNT * LONGEST_MEAN, max(1.0, 1 / self.ridge)
         shared = partial(self.add_state, per_class=False)

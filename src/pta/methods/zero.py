@@ -39,6 +39,8 @@ _NO_VOTES = 1e-12  # the share that stands for none, whose logarithm is finite
 class ZERO(Adapter):
     """Majority vote of a sample's most confident augmented views.
 
+    The loop: `pta.reference.zero.zero_loop`.
+
     Logits are logarithms of the shares of votes, where a class without a vote has 10⁻¹².
 
     With `temperature="float16"` features, anchors, cosines and scaled cosines are rounded to float16. A view's votes
@@ -61,7 +63,7 @@ class ZERO(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.at_once = samples_at_once(classifier, views=64)
+        self.max_batch = samples_at_once(classifier, views=64)
 
     def _step(self, samples: Samples) -> Tensor:
         scores, z = self._view_scores(samples)

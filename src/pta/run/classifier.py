@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import torch
 from torch import Tensor
 
-from pta.core.parameters import require_count, require_number, require_switch, require_texts
+from pta.core.parameters import require_choice, require_count, require_number, require_switch, require_texts
 from pta.core.plain import plain_list
 from pta.core.samples import Samples
 from pta.data.prompts import build_classifier, default_cache, load_templates
@@ -83,10 +83,11 @@ class Classifier:
         self.classifier = build_classifier(self.encoder, classes, prompts, descriptions=descriptions, cache=folder)
         require_probabilities(raw_probability, reject_below)
         self.raw_probability, self.reject_below = raw_probability, reject_below
-        self.views, self._usual = crops(views), Reading(limits=limits, decode=decode)
+        require_choice("decode", decode, get_args(Decode))
+        self.views, self._limits, self._decode = crops(views), limits, decode
         self._optimise = require_switch("compiled", compiled)
         self._programs: dict[int, EncoderProgram] = {}
-        self._decodings: dict[Reading, Decoding] = {}
+        self._opened: tuple[frozenset[str], Reading, Decoding] | None = None
         adapter = create_adapter(method, self.classifier, model=self.encoder, source=expected, **parameters)
         self.adapter = self._checked(adapter)
 
@@ -146,10 +147,9 @@ class Classifier:
         """Load a saved state, with the method and parameters it was saved with."""
         self.adapter = self._checked(load_adapter(path, self.classifier, model=self.encoder))
 
-    def reading(self, reading: Reading, adapter: Adapter | None = None) -> Reading:
-        """How to read samples so that the method, or another adapter's, gets what it needs."""
-        adapter = adapter or self.adapter
-        return reading.for_needs(adapter.needs_with(adapter.parameters), self.views)
+    def reading(self, reading: Reading) -> Reading:
+        """How to read samples so that the method gets what it needs."""
+        return reading.for_needs(self.adapter.needs_with(self.adapter.parameters), self.views)
 
     def _numbers_of(self, names: Sequence[str]) -> list[int]:
         wanted = require_texts("classes", names)
@@ -164,21 +164,20 @@ class Classifier:
             raise InvalidParameter(
                 f"{adapter.name} with these parameters needs the whole stream before it predicts; use pta eval"
             )
-        reading = self.reading(Reading(), adapter)
-        self.encoder.preparer(views=reading.views)
-        counts = {"views": reading.views.count} if reading.views else {}
-        counts |= {"patches": self.encoder.patch_count()} if reading.patches else {}
+        needs = adapter.needs_with(adapter.parameters)
+        self.encoder.preparer(views=self.views if "views" in needs else None)
+        counts = {"views": self.views.count} if "views" in needs else {}
+        counts |= {"patches": self.encoder.patch_count()} if "patches" in needs else {}
         if counts:
             one = torch.eye(1, self.encoder.dim)
             some = {name: one.expand(1, count, -1) for name, count in counts.items()}
             adapter.require(Samples(one, **some))  # fails early if something is missing
-        takes_batches = adapter.at_once != 1 and adapter.needs_with(adapter.parameters) == {"features"}
+        takes_batches = adapter.max_batch != 1 and needs == {"features"}
         # One sample at a time, launching kernels would take longer than the host needs.
         return adapter.to(self.encoder.device) if takes_batches and self.encoder.device.type == "cuda" else adapter
 
     def _encoded(self, given: Sequence[object]) -> Samples:
-        reading = self.reading(self._usual)
-        decoding = self._decoding(reading)
+        reading, decoding = self._open_decoding()
         names = ["the sample"] if len(given) == 1 else [f"sample {number}" for number in range(len(given))]
         prepared = (decoding.prepare(one, name, n) for n, (one, name) in enumerate(zip(given, names, strict=True)))
         program = self._program(reading.encoded_at_once if len(given) > 1 or reading.views else 1)
@@ -194,10 +193,13 @@ class Classifier:
         self.encoder.require_finite(tensors["features"])
         return samples_of(tensors)
 
-    def _decoding(self, reading: Reading) -> Decoding:
-        if reading not in self._decodings:
-            self._decodings = {reading: open_decoding(self.encoder, reading)}
-        return self._decodings[reading]
+    def _open_decoding(self) -> tuple[Reading, Decoding]:
+        """How samples in memory are read, which changes only with what the method needs."""
+        needs = self.adapter.needs_with(self.adapter.parameters)
+        if self._opened is None or self._opened[0] != needs:
+            reading = Reading(limits=self._limits, decode=self._decode).for_needs(needs, self.views)
+            self._opened = needs, reading, open_decoding(self.encoder, reading)
+        return self._opened[1:]
 
     def _program(self, batch: int) -> EncoderProgram:
         """The model for batches of this size."""

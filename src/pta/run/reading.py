@@ -1,7 +1,8 @@
 """Reading: how samples are read, and how views of them are drawn."""
 
 import zlib
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -69,6 +70,10 @@ class Reading:
             require_count("workers", self.workers, 1, _MOST_WORKERS)
         require_choice("decode", self.decode, get_args(Decode))
         require_count("decode_memory", self.decode_memory, 1, _MOST_MEMORY)
+        self._require_fitting()
+
+    def _require_fitting(self) -> None:
+        """Refuse what cannot be had together."""
         if self.decode == "gpu" and self.host_only:
             raise InvalidParameter(f"{self.host_only} are made by Pillow; leave out --decode gpu")
         if self.fast_decode and self.views is not None:
@@ -103,7 +108,18 @@ class Reading:
         """How many raw samples are encoded for one: its views, or itself, and its generated pictures."""
         return (self.views.count if self.views else 1) + (self.generated.count if self.generated else 0)
 
+    def changed(self, **values: Any) -> "Reading":
+        """The same with some other values, which are not checked."""
+        if values.items() <= vars(self).items():
+            return self
+        other = copy(self)
+        vars(other).update(values)
+        return other
+
     def for_needs(self, needs: frozenset[str], views: Views) -> "Reading":
         """The same for a method that needs this; `views` says how they are drawn if it needs them."""
-        views_if_needed = views if "views" in needs else None
-        return replace(self, views=views_if_needed, raw="raw" in needs, patches="patches" in needs, generated=None)
+        wanted = {"views": views if "views" in needs else None, "raw": "raw" in needs, "patches": "patches" in needs}
+        fitting = self.changed(**wanted, generated=None)
+        if fitting is not self:
+            fitting._require_fitting()
+        return fitting

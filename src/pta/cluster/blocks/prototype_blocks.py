@@ -14,7 +14,7 @@ from pta.engines.pta.advance import advance
 from pta.engines.pta.rule import Prototypes, Rule
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.affine import AffineMap, AnchoredMap, unit
-from pta.engines.segments.segment import Segment, compose
+from pta.engines.segments.segment import Segment
 from pta.methods.pta import PTA
 
 AT_ONCE = 256  # what the caches hold
@@ -48,7 +48,7 @@ class PrototypeBlocks:
         found = map(self.adapter.touches, parts)
         if self.rule.threshold * _MOST_TOUCHES < 1:
             segments = (Segment.of(part.features, touches, *about) for part, touches in zip(parts, found, strict=True))
-            return Summary(*counts, reduce(compose, segments))
+            return Summary(*counts, reduce(Segment.followed_by, segments))
         touches = Touches.joined(list(found))
         return Summary(*counts, Segment.of(block.features.to(self.anchors), touches, *about), touches)
 

@@ -37,8 +37,8 @@ def confident_mean(samples: Samples, classifier: ZeroShotClassifier, *, keep: fl
         given = f"views have {views.shape[2]} dimensions but the classifier's anchors have {classifier.dim}"
         raise InvalidSamples(f"{given}; both must come from the same model")
     kept = number_kept(views.shape[1], keep)
-    at_once = max(1, _LOGITS_AT_ONCE // (views.shape[1] * classifier.classes))
-    most_confident = torch.cat([_most_confident(part, classifier, kept) for part in torch.split(views, at_once)])
+    max_batch = max(1, _LOGITS_AT_ONCE // (views.shape[1] * classifier.classes))
+    most_confident = torch.cat([_most_confident(part, classifier, kept) for part in torch.split(views, max_batch)])
     return replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
 
 

@@ -84,10 +84,10 @@ def advance_on_gpu(
     onto = None if onto is None else onto.float().contiguous()
     scores = torch.empty_like(z)
     by_steps = len(z) <= MOST_STEPS and table is None and classifier.classes <= _MOST_CLASSES_FOR_A_STEP
-    at_once = 1 if by_steps else min(_MOST_SAMPLES, max(1, _NUMBERS_AT_ONCE // classifier.classes))
+    max_batch = 1 if by_steps else min(_MOST_SAMPLES, max(1, _NUMBERS_AT_ONCE // classifier.classes))
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-        for start in range(0, len(z), at_once):
-            part = slice(start, start + at_once)
+        for start in range(0, len(z), max_batch):
+            part = slice(start, start + max_batch)
             batch = _Batch(features[part], z[part], None if onto is None else onto[part], scores[part])
             if by_steps:
                 _take_step(prototypes, classifier, batch, rule)

@@ -33,14 +33,14 @@ def highest_scores(classifier: ZeroShotClassifier, patches: Tensor, kept: int) -
 def _scores(classifier: ZeroShotClassifier, patches: Tensor) -> Tensor:
     """B×P, in the precision of the patches."""
     anchors = classifier.scale * classifier.anchors.to(patches.dtype).T
-    at_once = max(1, _NUMBERS_AT_ONCE // (patches.shape[1] * classifier.classes))
+    max_batch = max(1, _NUMBERS_AT_ONCE // (patches.shape[1] * classifier.classes))
 
     def scores(part: Tensor) -> Tensor:
         s = part @ anchors
         s.sub_(s.amax(dim=1, keepdim=True)).exp_()
         return (s @ s.sum(dim=1).reciprocal_()[:, :, None])[:, :, 0]
 
-    return torch.cat([scores(part) for part in torch.split(patches, at_once)])
+    return torch.cat([scores(part) for part in torch.split(patches, max_batch)])
 
 
 def _highest(scores: Tensor, kept: int) -> Tensor:

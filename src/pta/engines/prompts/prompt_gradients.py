@@ -114,12 +114,12 @@ def _gradient(tower: PromptTower, contexts: Tensor, weights: Tensor) -> Tensor:
     return torch.autograd.grad(tower.read(contexts), contexts, weights)[0]
 
 
-def _parts(costs: Tensor, at_once: float) -> tuple[Tensor, ...]:
+def _parts(costs: Tensor, max_batch: float) -> tuple[Tensor, ...]:
     """The numbers of the classes, the costly ones first, in parts that cost no more than that together, or of one."""
     order = costs.argsort(descending=True, stable=True)
     starts, taken = [0], 0.0
     for number, cost in enumerate(costs[order].tolist()):
-        if taken and taken + cost > at_once:
+        if taken and taken + cost > max_batch:
             starts.append(number)
             taken = 0.0
         taken += cost

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pta.core.parameters import check_given
 from pta.door.files import load_tensors, save_tensors
 from pta.engines.pta.rule import PARAMETERS, Rule
 from pta.engines.pta.touches import Touches
@@ -26,7 +27,11 @@ _TOUCHES = ("samples", "classes", "probabilities")
 
 @dataclass(frozen=True)
 class Segment:
-    """The summary of consecutive samples, in main memory."""
+    """The summary of consecutive samples, in main memory.
+
+    The constructor and `load` refuse anything that `summarise` could not have made. What our own code makes of samples
+    and of other segments is not checked again.
+    """
 
     head: AffineMap  # of the samples before the tail
     tail: Tensor  # n×d, the features of the last samples: as many as `rule.tail`, or all
@@ -37,6 +42,13 @@ class Segment:
 
     def __post_init__(self) -> None:
         require_whole(self.head, self.tail, self.touches, self.rule, self.shape, self.classifier)
+
+    @classmethod
+    def unchecked(cls, **parts: Any) -> "Segment":
+        """A segment of parts that belong together."""
+        segment = object.__new__(cls)
+        vars(segment).update(parts)
+        return segment
 
     @property
     def count(self) -> int:
@@ -49,7 +61,18 @@ class Segment:
         start, end = max(0, len(features) - rule.tail), len(features)
         head = AffineMap.of(features[:start], touches.between(0, start), rule)
         tail = features[start:].to("cpu", copy=True)
-        return cls(head, tail, touches.between(start, end), rule, (classes, features.shape[1]), classifier)
+        kept, shape = touches.between(start, end), (classes, features.shape[1])
+        return cls.unchecked(head=head, tail=tail, touches=kept, rule=rule, shape=shape, classifier=classifier)
+
+    def followed_by(self, then: "Segment") -> "Segment":
+        """The segment of both stretches, which are of one classifier and rule."""
+        rule = self.rule
+        tail, touches = torch.cat([self.tail, then.tail]), Touches.joined([self.touches, then.touches])
+        start, end = max(0, len(tail) - rule.tail), len(tail)
+        folded = AffineMap.of(tail[:start], touches.between(0, start), rule)
+        head = self.head.followed_by(folded, rule).followed_by(then.head, rule)
+        kept = {"tail": tail[start:].clone(), "touches": touches.between(start, end)}
+        return self.unchecked(**{**vars(self), "head": head, **kept})
 
     def save(self, path: str | Path) -> None:
         """Write the segment to a safetensors file, atomically."""
@@ -95,7 +118,7 @@ class Segment:
             raise StateMismatch("its count must be a whole number and its shape a list")
         if not isinstance(given, dict) or given.keys() != PARAMETERS.keys():
             raise StateMismatch(f"its rule must say {', '.join(PARAMETERS)}")
-        rule = Rule(**given)
+        rule = Rule(**check_given("a segment's rule", PARAMETERS, given))
         names = {"head": _HEAD, "touches": _TOUCHES, "anchored": AnchoredMap._fields if rule.fades_linearly else ()}
         wanted = {"tail", *(f"{of}.{name}" for of, own in names.items() for name in own)}
         if wrong := wanted ^ tensors.keys():
@@ -127,10 +150,5 @@ def compose(first: Segment, then: Segment) -> Segment:
     """The segment of two consecutive stretches; `compose` is associative up to rounding, not commutative."""
     if not isinstance(first, Segment) or not isinstance(then, Segment):
         raise StateMismatch("only segments can be composed")
-    rule = first.rule
-    then.require_for(rule, first.classifier, first.shape, first.tail.dtype)
-    tail, touches = torch.cat([first.tail, then.tail]), Touches.joined([first.touches, then.touches])
-    start, end = max(0, len(tail) - rule.tail), len(tail)
-    folded = AffineMap.of(tail[:start], touches.between(0, start), rule)
-    head = first.head.followed_by(folded, rule).followed_by(then.head, rule)
-    return Segment(head, tail[start:].clone(), touches.between(start, end), rule, first.shape, first.classifier)
+    then.require_for(first.rule, first.classifier, first.shape, first.tail.dtype)
+    return first.followed_by(then)

@@ -84,7 +84,7 @@ class Program:
         self._encode: Callable[[Tensor], Tensor] = encoder.encode_unchecked
         self._pixels = torch.zeros(batch, len(encoder.preprocess.mean), *size, dtype=torch.uint8, device=self._device)
         self.encoder, self.adapter = encoder, adapter.to(self._device)
-        stretch = min(self.batch, self.adapter.longest_stretch or self.batch)
+        stretch = min(self.batch, self.adapter.refresh_interval or self.batch)
         self._stretches = [slice(begin, begin + stretch) for begin in range(0, self.batch, stretch)]
         self._recordings: list[Recording] = []  # of each stretch; the first encodes the whole batch
         self._refresh: Recording | None = None
@@ -216,7 +216,7 @@ class Program:
             state = self.adapter.state().values()
             for number in range(len(self._stretches)):
                 self._recordings.append(Recording(partial(self._work, number), state, self._stream))
-            if self.adapter.longest_stretch is not None:
+            if self.adapter.refresh_interval is not None:
                 self._refresh = Recording(self._refresh_work, state, self._stream)
         self._recorded = self._memory()
 
