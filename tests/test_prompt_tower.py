@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai_checkpoints import random_state
 
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidParameter
 from pta.models.clip import causal_prompts
 from pta.models.clip.encoder import ClipEncoder
 from pta.models.clip.prompt_tokens import tokenize_prompts
@@ -111,8 +111,6 @@ def test_a_context_of_its_own_for_each_class_is_read_as_for_all(encoder):
     contexts = other_contexts(tower, 2).detach()
     own = tower.read(contexts).diagonal().T
     torch.testing.assert_close(tower.read_each(contexts), own, atol=1e-5, rtol=0)
-    with pytest.raises(InvalidParameter, match="2 classes need as many contexts, not 1"):
-        tower.read_each(contexts[:1])
 
 
 def test_parts_of_the_classes_give_the_gradient_of_the_whole(encoder):
@@ -170,19 +168,3 @@ def test_a_prompt_that_does_not_begin_with_the_tokens_of_the_start_is_refused():
     assert tokenize_prompts(tokenize, ["cat"], START).shared == 4
     with pytest.raises(InvalidParameter, match="class 'bee' does not begin with the tokens of 'a photo of a'"):
         tokenize_prompts(tokenize, ["cat", "bee"], START)
-
-
-@pytest.mark.parametrize("given", [torch.zeros(4, 64), torch.zeros(1, 3, 64), torch.zeros(1, 4, 64, dtype=torch.long)])
-def test_contexts_of_another_shape_are_refused(encoders, given):
-    with pytest.raises(InvalidParameter, match="contexts must be floating-point numbers B×4×64, not torch"):
-        encoders["clip"].prompt_tower(NAMES).read(given)
-
-
-@pytest.mark.parametrize(
-    "given", [None, [[1.0]], torch.ones(1, 4, 64).to_sparse(), torch.ones(1, 4, 64, device="meta")]
-)
-def test_what_is_no_ordinary_tensor_is_refused(encoders, given):
-    with pytest.raises(InvalidParameter, match="contexts must be an ordinary dense tensor"):
-        encoders["clip"].prompt_tower(NAMES).read(given)
-    with pytest.raises(InvalidSamples, match="pixels must be an ordinary dense tensor"):
-        encoders["clip"].image_tower().features(given)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.plain import require_plain
-from pta.errors import InvalidParameter, InvalidSamples
+from pta.errors import InvalidSamples
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ class ImageTower:
 
     def require_shape(self, pixels: Tensor) -> None:
         """Refuse pixels of another shape."""
-        require_plain("pixels", pixels, InvalidSamples)
         if tuple(pixels.shape[1:]) != self.shape:
             wanted, found = ("×".join(map(str, shape)) for shape in (self.shape, pixels.shape[1:]))
             raise InvalidSamples(f"the image tower takes pixels of N×{wanted}, not N×{found}; made for another model?")
@@ -81,21 +79,11 @@ class PromptTower:
 
         Each context replaces the words in the prompt of every class; `context` itself gives the unchanged prompts.
         """
-        self._require_contexts(contexts)
         return normalize(self.encode(contexts.to(self.context)).to(contexts.dtype), dim=-1)
 
     def read_each(self, contexts: Tensor) -> Tensor:
         """The same for a context of its own for each class: C×n×width to C×dim."""
-        self._require_contexts(contexts)
-        if len(contexts) != self.classes:
-            raise InvalidParameter(f"{self.classes} classes need as many contexts, not {len(contexts)}")
         return normalize(self.encode_each(contexts.to(self.context)).to(contexts.dtype), dim=-1)
-
-    def _require_contexts(self, contexts: Tensor) -> None:
-        require_plain("contexts", contexts, InvalidParameter)
-        if contexts.shape[1:] != self.context.shape or not contexts.is_floating_point():
-            (n, width), given = self.context.shape, f"{contexts.dtype} {'×'.join(map(str, contexts.shape))}"
-            raise InvalidParameter(f"contexts must be floating-point numbers B×{n}×{width}, not {given}")
 
 
 class Model(Protocol):

@@ -147,7 +147,7 @@ class TCA(Adapter):
         self.tower.require_shape(_raw(samples))
 
     def _step(self, samples: Samples) -> Tensor:
-        raw = self.tower.prepare(_raw(samples))
+        raw = self.tower.ready(_raw(samples))
         first = int(self.seen)
         answers: list[Tensor] = []
         replaced: list[tuple[int, list[Tensor]]] = []
@@ -255,7 +255,7 @@ class TCA(Adapter):
     # -- the condensing encoder ------------------------------------------------------------------------------------
 
     def _encode_as_next(self, samples: Samples) -> tuple[ZeroShot, Tensor]:
-        raw = self.tower.prepare(_raw(samples))
+        raw = self.tower.ready(_raw(samples))
         return self._encode(raw, [int(self.seen)] * len(raw), self._domain_anchors())
 
     def _encode(self, raw: Tensor, positions: Iterable[int], anchors: Tensor | None) -> tuple[ZeroShot, Tensor]:

@@ -102,7 +102,7 @@ def advance_on_gpu(
 def _take_step(prototypes: Prototypes, classifier: ZeroShotClassifier, batch: _Batch, rule: Rule) -> None:
     C, d = classifier.anchors.shape
     step[(C,)](
-        *(batch.features, batch.z, batch.base, batch.scores, classifier.anchors, *_state(prototypes)),
+        *(batch.features, batch.z, batch.base, batch.scores, classifier.anchors, *vars(prototypes).values()),
         *(C, d, *deciders(classifier, rule), rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
         ONTO=batch.onto is not None,
@@ -121,7 +121,7 @@ def _take_batch(
     rests = torch.empty(C, dtype=torch.int32, device=table.device)
     _score_all(prototypes.anchored, classifier, batch)
     follow[(min(C, _PROGRAMS),)](
-        *(batch.features, table, batch.base, batch.scores, rests, classifier.anchors, *_state(prototypes)),
+        *(batch.features, table, batch.base, batch.scores, rests, classifier.anchors, *vars(prototypes).values()),
         *(*numbers, rule.h, *split(rule.w), 1 - rule.w, prototypes.arrived_within),
         **_switches(rule),
         ONTO=onto,
@@ -154,10 +154,6 @@ def _padded(d: int) -> int:
 
 def _warps(d: int) -> int:
     return min(_MOST_WARPS, max(1, _padded(d) // (32 * _A_THREADS_PART_OF_A_VECTOR)))
-
-
-def _state(prototypes: Prototypes) -> tuple[Tensor, ...]:
-    return tuple(getattr(prototypes, name) for name in ("knowledge", "anchored", "length", "touched", "resting"))
 
 
 def _switches(rule: Rule) -> dict[str, bool]:

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pta.core.plain import require_plain
 from pta.core.samples import LONGEST_MEAN, SMALLEST_NORM
 from pta.engines.pta.rule import Rule
 from pta.engines.pta.touches import Touches
-from pta.engines.segments.affine import AffineMap, AnchoredMap
+from pta.engines.segments.affine import AffineMap
 from pta.errors import StateMismatch, shown
 
 _MOST_SAMPLES = 2**53
@@ -22,15 +21,11 @@ def require_whole(
     head: AffineMap, tail: Tensor, touches: Touches, rule: Rule, shape: tuple[int, int], classifier: str
 ) -> None:
     """Refuse parts that do not make a segment."""
-    typed = isinstance(head, AffineMap) and isinstance(touches, Touches) and isinstance(rule, Rule)
-    _require(typed, "a segment is made of an AffineMap, a tail of features, its Touches and a Rule")
-    sizes = isinstance(shape, tuple) and len(shape) == 2
-    sizes = sizes and all(type(size) is int and 0 < size <= _LARGEST_SIDE for size in shape)
+    sizes = len(shape) == 2 and all(type(size) is int and 0 < size <= _LARGEST_SIDE for size in shape)
     _require(sizes, f"a segment's shape must be the numbers of classes and dimensions, got {shown(shape)}")
     _require(isinstance(classifier, str), f"a classifier's fingerprint must be text, got {shown(classifier)}")
     _require_tail(tail, shape[1])
-    possible = type(head.count) is int and 0 <= head.count <= _MOST_SAMPLES
-    _require(possible, f"a segment cannot have {shown(head.count)} samples before its tail")
+    _require(0 <= head.count <= _MOST_SAMPLES, f"a segment cannot have {shown(head.count)} samples before its tail")
     kept, count = len(tail), head.count + len(tail)
     whole_tail = kept == min(count, rule.tail)
     _require(whole_tail, f"a segment of {count} samples keeps {rule.tail} in its tail, or all, not {kept}")
@@ -39,7 +34,6 @@ def require_whole(
 
 
 def _require_tail(tail: Tensor, dim: int) -> None:
-    require_plain("a segment's tail", tail, StateMismatch)
     rows = tail.dtype in (torch.float32, torch.float64) and tail.ndim == 2 and tail.shape[1] == dim and len(tail) > 0
     wanted = f"a segment's tail must be float32 or float64 rows of {dim} numbers"
     _require(rows, f"{wanted}, got {tuple(tail.shape)} {tail.dtype}")
@@ -49,7 +43,6 @@ def _require_tail(tail: Tensor, dim: int) -> None:
 
 
 def _require_head(head: AffineMap, rule: Rule, shape: tuple[int, int], dtype: torch.dtype) -> None:
-    require_plain("classes of a segment", head.classes, StateMismatch)
     rows, wide = tuple(head.classes.shape[:1]), torch.float64
     _require_numbers("classes", head.classes, rows, torch.int64, 0, shape[0] - 1)
     _require(bool((head.classes.diff() > 0).all()), "the classes of a segment must be different and ascending")
@@ -60,8 +53,6 @@ def _require_head(head: AffineMap, rule: Rule, shape: tuple[int, int], dtype: to
     _require_numbers("log_decay", head.log_decay, rows, wide, head.count * every_time * (1 + _ROUNDING), once)
     _require_rows("offset", head.offset, -torch.expm1(head.log_decay), shape[1], dtype)
     _require_numbers("spread", head.spread, rows, wide, 0.0, math.pi)
-    linear = isinstance(head.anchored, AnchoredMap) if rule.fades_linearly else head.anchored is None
-    _require(linear, "a segment maps R exactly if its rule is recursive without renormalising")
     if head.anchored:
         learned = 1 - rule.w**head.count + _ROUNDING  # the share in R of every P since the start
         _require_numbers("from_knowledge", head.anchored.from_knowledge, rows, wide, 0.0, learned)
@@ -84,7 +75,6 @@ def _require_rows(name: str, given: Tensor, weights: Tensor, dim: int, dtype: to
 
 
 def _require_form(name: str, given: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    require_plain(f"{name} of a segment", given, StateMismatch)
     fits = len(shape) > 0 and tuple(given.shape) == shape and given.dtype == dtype
     _require(fits, f"{name} of a segment must be {shape} {dtype}, got {tuple(given.shape)} {given.dtype}")
 
@@ -92,11 +82,10 @@ def _require_form(name: str, given: Tensor, shape: tuple[int, ...], dtype: torch
 def require_touches(touches: Touches, rule: Rule, count: int, classes: int) -> None:
     """Refuse what cannot be the touches of so many samples and classes."""
     samples, touched, p = parts = touches.samples, touches.classes, touches.probabilities
-    typed = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts)
-    typed = typed and samples.dtype == touched.dtype == np.int64
+    typed = all(part.ndim == 1 for part in parts) and samples.dtype == touched.dtype == np.int64
     wanted = "a segment's touches must be int64 samples and classes and float64 probabilities"
     _require(typed and p.dtype == np.float64, wanted)
-    whole = len(samples) == len(touched) == len(p) and type(touches.count) is int and touches.count == count
+    whole = len(samples) == len(touched) == len(p) and touches.count == count
     _require(whole, "a segment's touches must have as many samples as classes and probabilities")
     inside = ((samples >= 0) & (samples < count) & (touched >= 0) & (touched < classes)).all()
     ordered = ((np.diff(touched) > 0) | ((np.diff(touched) == 0) & (np.diff(samples) > 0))).all()

@@ -5,7 +5,7 @@ exactly the knowledge prototypes P. The recursive anchored prototype R is renorm
 gives; but it forgets where it started within a few samples, so replaying the tail makes it exact as well.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ _TOUCHES = ("samples", "classes", "probabilities")
 class Segment:
     """The summary of consecutive samples, in main memory.
 
-    The constructor and `load` refuse anything that `summarise` could not have made. What our own code makes of samples
-    and of other segments is not checked again.
+    `load` refuses anything that `summarise` could not have made. What is made of samples and of other segments is not
+    checked.
     """
 
     head: AffineMap  # of the samples before the tail
@@ -39,16 +39,6 @@ class Segment:
     rule: Rule
     shape: tuple[int, int]  # number of classes and dimension of the prototypes
     classifier: str  # fingerprint of the classifier whose probabilities they had
-
-    def __post_init__(self) -> None:
-        require_whole(self.head, self.tail, self.touches, self.rule, self.shape, self.classifier)
-
-    @classmethod
-    def unchecked(cls, **parts: Any) -> "Segment":
-        """A segment of parts that belong together."""
-        segment = object.__new__(cls)
-        vars(segment).update(parts)
-        return segment
 
     @property
     def count(self) -> int:
@@ -61,8 +51,7 @@ class Segment:
         start, end = max(0, len(features) - rule.tail), len(features)
         head = AffineMap.of(features[:start], touches.between(0, start), rule)
         tail = features[start:].to("cpu", copy=True)
-        kept, shape = touches.between(start, end), (classes, features.shape[1])
-        return cls.unchecked(head=head, tail=tail, touches=kept, rule=rule, shape=shape, classifier=classifier)
+        return cls(head, tail, touches.between(start, end), rule, (classes, features.shape[1]), classifier)
 
     def followed_by(self, then: "Segment") -> "Segment":
         """The segment of both stretches, which are of one classifier and rule."""
@@ -71,8 +60,7 @@ class Segment:
         start, end = max(0, len(tail) - rule.tail), len(tail)
         folded = AffineMap.of(tail[:start], touches.between(0, start), rule)
         head = self.head.followed_by(folded, rule).followed_by(then.head, rule)
-        kept = {"tail": tail[start:].clone(), "touches": touches.between(start, end)}
-        return self.unchecked(**{**vars(self), "head": head, **kept})
+        return replace(self, head=head, tail=tail[start:].clone(), touches=touches.between(start, end))
 
     def save(self, path: str | Path) -> None:
         """Write the segment to a safetensors file, atomically."""
@@ -132,7 +120,9 @@ class Segment:
             count - kept, **parts["head"], anchored=AnchoredMap(**parts["anchored"]) if names["anchored"] else None
         )
         touches = Touches(**{name: part.numpy() for name, part in parts["touches"].items()}, count=kept)
-        return cls(head, tail, touches, rule, tuple(shape), about.get("classifier", ""))
+        segment = cls(head, tail, touches, rule, tuple(shape), about.get("classifier", ""))
+        require_whole(*vars(segment).values())
+        return segment
 
     def require_for(self, rule: Rule, classifier: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         """Refuse to be applied or composed where another rule, classifier (by fingerprint) or precision is used."""
