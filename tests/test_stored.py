@@ -306,7 +306,7 @@ def test_the_engines_and_what_counts_are_part_of_every_version(tmp_path, monkeyp
     monkeypatch.setattr(provenance, "engines", SimpleNamespace(__path__=[str(copied)]))
     provenance._version.cache_clear()
     assert method_version("pta") == before
-    changed = copied / "pta" / "refresh.py"
+    changed = copied / "pta" / "chunk.py"
     changed.write_text(changed.read_text() + "# changed\n")
     provenance._version.cache_clear()
     assert method_version("pta") != before

@@ -40,11 +40,13 @@ class ZeroShotClassifier:
         *,
         prompts: Iterable[Iterable[str]] | None = None,
     ) -> None:
-        object.__setattr__(self, "anchors", _unit_anchors(anchors))
-        object.__setattr__(self, "class_names", _texts("class names", class_names))
-        object.__setattr__(self, "scale", plain_number(scale))
-        object.__setattr__(self, "bias", plain_number(bias))
-        object.__setattr__(self, "prompts", None if prompts is None else _prompts(prompts))
+        vars(self).update(
+            anchors=_unit_anchors(anchors),
+            class_names=_texts("class names", class_names),
+            scale=plain_number(scale),
+            bias=plain_number(bias),
+            prompts=None if prompts is None else _prompts(prompts),
+        )
         if len(self.class_names) != self.classes:
             raise InvalidParameter(f"{self.classes} anchors but {len(self.class_names)} class names")
         if self.prompts is not None and len(self.prompts) != self.classes:

@@ -89,9 +89,9 @@ class Samples:
             if not isinstance(one, Tensor):
                 converted = "Samples.of(...) converts arrays and lists"
                 raise InvalidSamples(f"{name} must be a tensor, got {type(one).__name__}; {converted}")
-            object.__setattr__(self, name, plain_tensor(name, one, InvalidSamples))
+            vars(self)[name] = plain_tensor(name, one, InvalidSamples)
         if self.features.dtype == torch.bfloat16:
-            object.__setattr__(self, "features", Samples.of(self.features, normalise=False).features)
+            vars(self)["features"] = Samples.of(self.features, normalise=False).features
         else:
             _checked_norms(self.features, longest=longest_unit(self.features.dtype))
         self._check_optional()
@@ -123,9 +123,7 @@ class Samples:
     def unchecked(cls, features: Tensor, **others: Tensor | None) -> "Samples":
         """Samples from tensors that were checked before."""
         samples = object.__new__(cls)
-        object.__setattr__(samples, "features", features)
-        for name in _FIELDS:
-            object.__setattr__(samples, name, others.get(name))
+        vars(samples).update(dict.fromkeys(_FIELDS) | others, features=features)
         return samples
 
     def __len__(self) -> int:

@@ -47,6 +47,7 @@ from pta.methods.adapter import Adapter, full
 from pta.methods.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
 
 _OURS = "(ours, chosen on development sets)"
+_OF_LAYER = ("sums", "weights", "metric", "squares")
 _ROUNDING_OF_SQUARES = 1e-3  # of prototypes of one sample; products are float32
 
 
@@ -119,11 +120,11 @@ class WPTA(Adapter):
         self.total = shared("total", full(0.0, dim, dtype=wide), within=rows_at_most(longest))
         self.gram = shared("gram", full(0.0, dim, dim, dtype=wide), within=covariances(longest))
         self.centre = shared("centre", _first_centre, within=rows_at_most(LONGEST_MEAN))
-        for layer in self._layer_names:
-            self.add_state(layer["sums"], full(0.0, classes, dim, dtype=wide), within=rows_at_most(longest))
-            self.add_state(layer["weights"], full(0.0, classes, dtype=wide), within=between(0, LARGEST_COUNT))
-            shared(layer["metric"], _first_metric, within=covariances(largest))
-            shared(layer["squares"], _first_squares, within=between(0, LARGEST_NORM))
+        for sums, weights, metric, squares in self._layer_names:
+            self.add_state(sums, full(0.0, classes, dim, dtype=wide), within=rows_at_most(longest))
+            self.add_state(weights, full(0.0, classes, dtype=wide), within=between(0, LARGEST_COUNT))
+            shared(metric, _first_metric, within=covariances(largest))
+            shared(squares, _first_squares, within=between(0, LARGEST_NORM))
         self._state_replaced()
 
     @property
@@ -172,7 +173,7 @@ class WPTA(Adapter):
     @property
     def learned(self) -> Sums:
         """All that was learned so far."""
-        names = ["total", "gram", *(layer[name] for layer in self._layer_names for name in ("sums", "weights"))]
+        names = ["total", "gram", *(name for sums, weights, *_ in self._layer_names for name in (sums, weights))]
         tensors = {name: getattr(self, name).clone() for name in names}
         rule = {name: value for name, value in self.parameters.items() if name not in ("prior", "calibration")}
         return Sums(self.position, self.classifier.fingerprint, rule, tensors)
@@ -225,15 +226,12 @@ class WPTA(Adapter):
     @property
     def _layers(self) -> list[Layer]:
         pairs = zip(self._layer_names, self._kept, strict=True)
-        return [
-            Layer(kept=kept, **{field: getattr(self, name) for field, name in names.items()}) for names, kept in pairs
-        ]
+        return [Layer(*(getattr(self, name) for name in names), kept=kept) for names, kept in pairs]
 
     @property
-    def _layer_names(self) -> list[dict[str, str]]:
-        """For each layer, the name of each of its tensors in the state."""
-        fields = ("sums", "weights", "metric", "squares")
-        return [{field: f"{field}{suffix}" for field in fields} for suffix in ("", "_2")[: self.depth]]
+    def _layer_names(self) -> list[list[str]]:
+        """For each layer, the names in the state of its sums, weights, metric and squares."""
+        return [[f"{piece}{suffix}" for piece in _OF_LAYER] for suffix in ("", "_2")[: self.depth]]
 
     @property
     def _texts(self) -> Texts:
@@ -247,15 +245,15 @@ class WPTA(Adapter):
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
         for names in self._layer_names:
-            sums, weights, metric, squares = (state[name] for name in names.values())
+            sums, weights, metric, squares = (state[name] for name in names)
             wrong = contradiction_of_sums(float(state["seen"]), state["total"], state["gram"], sums, weights)
             if wrong:
-                return f"{names['sums']}: {wrong}"
+                return f"{names[0]}: {wrong}"
             layer = Layer(sums, weights, metric, torch.empty_like(squares), Kept())
             layer.measure(state["centre"], self._texts.part.to(squares.device))
             slack = _ROUNDING_OF_SQUARES * (1 + self.text_weight + weights) ** 2
             if not bool(((squares - layer.squares).abs() <= slack).all()):
-                return f"{names['squares']} are not those of the prototypes"
+                return f"{names[3]} are not those of the prototypes"
         return None
 
 

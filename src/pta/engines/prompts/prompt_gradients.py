@@ -10,16 +10,16 @@ a linear map of G (`JacobianMap`), which needs no backward pass.
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pta.core.towers import PromptTower
-from pta.engines.prompts.recorded import recorded
 
 PartGradient = Callable[[Tensor, Tensor], Tensor]
 
+_WARM_UP = 2  # calls before the recording, in which libraries choose their kernels and take their memory
 _BACKWARD = 1.6  # the gradients that are alive beside what autograd kept, as a factor; measured: 1.4
 
 
@@ -73,7 +73,7 @@ class PromptGradients:
             pool = torch.cuda.graph_pool_handle()  # they run one after the other, so they can share memory
             like = self.tower.context.to(dtype)[None]
             self._recorded[dtype] = [
-                recorded(gradient, like.clone(), like.new_zeros(1, len(classes), self.tower.dim), pool=pool)
+                _recorded(gradient, like.clone(), like.new_zeros(1, len(classes), self.tower.dim), pool=pool)
                 for gradient, classes in zip(self._plain_gradients, self.classes, strict=True)
             ]
         return self._recorded[dtype]
@@ -155,3 +155,28 @@ def _kept_bytes(tower: PromptTower, contexts: Tensor) -> int:
         features = tower.read(contexts.detach().clone().requires_grad_())
     del features  # lives until here, so that no two tensors had one address
     return sum(sizes.values())
+
+
+def _recorded(function: Callable[..., Tensor], *like: Tensor, pool: Any = None) -> Callable[..., Tensor]:
+    """The function recorded as a CUDA graph, for tensors like these, which are overwritten; all its work is on the GPU.
+
+    Recordings that share a pool must not run at the same time.
+    """
+    current, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(current)
+    with torch.cuda.stream(aside):
+        for _ in range(_WARM_UP):
+            function(*like)
+    current.wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        answer = function(*like)
+
+    def replay(*given: Tensor) -> Tensor:
+        with torch.no_grad():
+            for place, one in zip(like, given, strict=True):
+                place.copy_(one)
+        graph.replay()
+        return answer.clone()
+
+    return replay

@@ -55,11 +55,11 @@ def advance_in_chunks(
     """Let one engine do a batch in chunks of at most `size` samples."""
     if len(features) <= size:
         return engine(prototypes, anchors, features, touches, rule)
-    cosines = features.new_empty(len(features), len(anchors))
+    parts = []
     for start in range(0, len(features), size):
         end = min(start + size, len(features))
-        cosines[start:end] = engine(prototypes, anchors, features[start:end], touches.between(start, end), rule)
-    return cosines
+        parts.append(engine(prototypes, anchors, features[start:end], touches.between(start, end), rule))
+    return torch.cat(parts)
 
 
 def runs_on_gpu(prototypes: Prototypes) -> bool:

@@ -5,6 +5,9 @@ therefore followed by its *shadow*, a row of 2B+2 numbers: its inner products wi
 on (R₀, P₀, f₁…f_B). Learning a feature and refreshing R are the same linear operations on shadows as on vectors; all
 they need besides is ‖P‖² and ⟨R,P⟩, which follow by recursion. Classes that are neither touched nor still moving cost
 nothing but their column of F·Rᵀ. The products run where the features are; the recursion runs on the host.
+
+Between two touches of a class, R stays in the plane of R and P. There it is two numbers (`refresh`): its part along
+P/‖P‖, and the share that is left of the R it started from.
 """
 
 from dataclasses import dataclass
@@ -15,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pta.engines.pta.refresh import refresh
 from pta.engines.pta.rule import SMALLEST_DECAY, Prototypes, Rule
 from pta.engines.pta.touches import Touches
 
 Shadows = NDArray[Any]
+Scalars = NDArray[np.float64]
 
 
 def advance_by_chunk(prototypes: Prototypes, anchors: Tensor, features: Tensor, touches: Touches, rule: Rule) -> Tensor:
@@ -201,16 +204,74 @@ class _MovingClasses:
         if self.recursive and not self.rule.renormalise:
             prototypes.length[~prototypes.touched] *= self.rule.w**self.batch
         classes, F = self.classes, self.features
-        p = torch.from_numpy(self.P[:, self.batch :]).to(F.device)
+
+        def there(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(F.device)
+
+        p = there(self.P[:, self.batch :])
         P = torch.addmm(p[:, 1:2] * self.P0, p[:, 2:], F)
-        under_way = torch.from_numpy(np.flatnonzero(~self.arrived)).to(F.device)
-        r = torch.from_numpy(self.R[:, self.batch :]).to(F.device)[under_way]
+        under_way = there(np.flatnonzero(~self.arrived))
+        r = there(self.R[:, self.batch :])[under_way]
         R = r[:, 0:1] * self.pull[classes[under_way]] + r[:, 1:2] * self.P0[under_way] + r[:, 2:] @ F
         prototypes.knowledge[classes] = P
         P[under_way] = R
         prototypes.anchored[classes] = P / torch.linalg.vector_norm(P, dim=1, keepdim=True, dtype=torch.float64).to(P)
-        prototypes.length[classes] = torch.from_numpy(self.length).to(F.device)
-        resting = self.arrived | (self.square == 0) | (not self.recursive)
-        prototypes.resting[classes] = torch.from_numpy(resting).to(F.device)
+        prototypes.length[classes] = there(self.length)
+        prototypes.resting[classes] = there(self.arrived | (self.square == 0) | (not self.recursive))
         prototypes.touched[classes] = True  # a class that moves untouched was touched before
-        cosines[:, classes] = torch.from_numpy(self.cosines).to(F.device).T
+        cosines[:, classes] = there(self.cosines).T
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """R after j = 0, 1, … refreshes is from_r[j]·R + from_p[j]·P, and its length is length[j], for every class.
+
+    The last row holds for every later j, too: all classes have arrived at P there, or no more rows were asked for.
+    """
+
+    from_r: Scalars
+    from_p: Scalars
+    length: Scalars
+    arrived: NDArray[np.bool_]
+
+    @property
+    def steps(self) -> int:
+        """The largest j that has a row of its own."""
+        return len(self.from_r) - 1
+
+
+def refresh(
+    overlap: Scalars, square: Scalars, length: Scalars, steps: int, rule: Rule, arrived_within: float
+) -> Refreshed:
+    """Refresh up to `steps` times, given ⟨R,P⟩, ‖P‖² and the length that belongs to the unit vectors R.
+
+    Where P = 0, R stays as it is (and fades: `Refreshed.length` has no row for that); so does an R whose
+    mixture with P is exactly zero.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        norm = np.sqrt(square)
+        cosine = np.where(norm > 0, np.clip(overlap / norm, -1, 1), 1.0)
+        sine = np.sqrt(1 - cosine * cosine)
+        push = norm * (1 - rule.w)
+        goal = 1.0 if rule.renormalise else norm
+        along, share = [cosine * length], [length]
+        for step in range(1, steps + 1):
+            along.append(along[-1] * rule.w + push)
+            share.append(share[-1] * rule.w)
+            if rule.renormalise:
+                size = np.hypot(along[-1], share[-1] * sine)
+                along[-1] /= size
+                share[-1] /= size
+            if step % 3 == 0 and np.all(_arrived(along[-1], share[-1], goal, arrived_within) | (norm == 0)):
+                break
+        alongs, shares = np.stack(along), np.stack(share)
+        size = np.hypot(alongs, shares * sine)
+        moved = (size > 0) & (norm > 0)
+        from_r = np.where(moved, shares / size, 1.0)
+        from_p = np.where(moved, (alongs / size - from_r * cosine) / norm, 0.0)
+        arrived = _arrived(alongs, shares, goal, arrived_within)
+    return Refreshed(from_r, from_p, np.ones_like(size) if rule.renormalise else size, arrived)
+
+
+def _arrived(along: Scalars, share: Scalars, goal: Scalars | float, within: float) -> NDArray[np.bool_]:
+    return (share <= within * along) & (np.abs(along - goal) <= within * goal)

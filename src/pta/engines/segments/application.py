@@ -1,14 +1,12 @@
 """Applying a segment: the map of what came before its tail, then the ordinary step on the tail."""
 
-from dataclasses import fields
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pta.engines.pta.advance import advance
-from pta.engines.pta.refresh import refresh
+from pta.engines.pta.chunk import refresh
 from pta.engines.pta.rule import FORGOTTEN, Prototypes, Rule
 from pta.engines.pta.touches import Touches
 from pta.engines.segments.affine import AffineMap, angle, unit
@@ -25,7 +23,7 @@ _ROUNDING = 10
 
 def after_segment(prototypes: Prototypes, anchors: Tensor, segment: Segment) -> tuple[Prototypes, bool]:
     """The prototypes from before a segment as they are after it, and whether its samples would have made them so."""
-    new = Prototypes(*(getattr(prototypes, field.name).clone() for field in fields(Prototypes)))
+    new = Prototypes(*(tensor.clone() for tensor in vars(prototypes).values()))
     exact = not segment.head.count or _apply_head(new, anchors, segment)
     advance(new, anchors, segment.tail.to(anchors.device), segment.touches, segment.rule)
     if segment.head.count and not (segment.rule.anchor == "recursive" and segment.rule.renormalise):
