@@ -226,7 +226,7 @@ class WPTA(Adapter):
     @property
     def _layers(self) -> list[Layer]:
         pairs = zip(self._layer_names, self._kept, strict=True)
-        return [Layer(*(getattr(self, name) for name in names), kept=kept) for names, kept in pairs]
+        return [Layer(*[*(getattr(self, name) for name in names), kept]) for names, kept in pairs]
 
     @property
     def _layer_names(self) -> list[list[str]]:
