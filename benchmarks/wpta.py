@@ -26,7 +26,7 @@ from pta.data.features import FeatureFile, load_features
 from pta.data.orders import iid
 from pta.engines.pta.chunk import advance_by_chunk
 from pta.engines.pta.numba_loops import advance_by_numba
-from pta.engines.whitened.layer import Texts
+from pta.engines.whitened.layer import TextPrototypes
 from pta.measure.provenance import hardware
 from pta.measure.stream import Stream
 
@@ -51,8 +51,8 @@ class WithoutCentre(WPTA):
         self._uncentre()
 
     @property
-    def _texts(self) -> Texts:
-        return Texts(self.classifier, torch.zeros_like(self.total), self.text_weight * self.classifier.anchors)
+    def _texts(self) -> TextPrototypes:
+        return TextPrototypes(self.classifier, torch.zeros_like(self.total), self.text_weight * self.classifier.anchors)
 
     def _uncentre(self) -> None:
         self.centre.zero_()

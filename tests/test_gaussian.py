@@ -10,7 +10,7 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.engines.caches.entropy_bank import Entry, admissions, renew_moments
+from pta.engines.caches.entropy_bank import BankEntry, admissions, renew_moments
 from pta.engines.gaussian import gaussians as gaussian
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, eigenspace_above, shrunk_covariance
 
@@ -161,7 +161,7 @@ def entered(entropies, zero_shot):
     """The samples that enter, each with its class and slot, by their entries; `admissions` must foretell them."""
     slots, found = entropies.clone(), []
     for sample, entropy in enumerate(zero_shot.entropy):
-        entry = Entry.of(slots, zero_shot, sample)
+        entry = BankEntry.of(slots, zero_shot, sample)
         entry.put(slots, entropy)
         if entry.enters:
             found.append((sample, int(entry.own), int(entry.slot)))
@@ -200,7 +200,7 @@ def test_an_entry_that_does_not_enter_writes_nothing():
     items, means, filled = bank(0, 3, 2, 5)
     moments, entropies = moments_of(items, means, filled), torch.full((3, 2), 0.5, dtype=torch.float64)
     before = [tensor.clone() for tensor in (items, means, moments)]
-    entry = Entry.of(entropies, arrivals([1], [0.6]), 0)
+    entry = BankEntry.of(entropies, arrivals([1], [0.6]), 0)
     with entry.exchanging(moments, items, means, entropies, 9.0):
         entry.put(items, torch.ones(5, dtype=torch.float64))
         entry.put_class(means, torch.ones(1, 5, dtype=torch.float64))

@@ -40,7 +40,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY
-from pta.engines.caches.entropy_bank import Entry, renew_moments, score_between_updates
+from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_between_updates
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter, full
@@ -115,7 +115,7 @@ class ADAPT(Adapter):
 
     def _learn(self, features: Tensor, zero_shot: ZeroShot, sample: int) -> None:
         """Steps 1 and 2."""
-        entry = Entry.of(self.entropies, zero_shot, sample)
+        entry = BankEntry.of(self.entropies, zero_shot, sample)
         own, f, share = entry.own, features[sample], zero_shot.probabilities[sample, entry.own]
         with entry.exchanging(self.moments, self.items, self.means, self.entropies, EMPTY):
             entry.put(self.items, f)

@@ -32,7 +32,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, count, number
 from pta.core.samples import Samples
-from pta.engines.caches.admission import EMPTY, Admission
+from pta.engines.caches.admission import EMPTY, CacheUpdate
 from pta.engines.caches.affinity import affinity, best, best_of_classes
 from pta.engines.zero_shot import entropy_of, samples_at_once
 from pta.errors import InvalidSamples
@@ -97,7 +97,7 @@ class BoostAdapter(TDA):
         newest = self.negatives == "newest"
         return between(-LARGEST_COUNT, 0.0) if newest else super()._bound_of_negative_scores()
 
-    def _for(self, samples: Samples, positive: Admission, times: Tensor) -> Tensor:
+    def _for(self, samples: Samples, positive: CacheUpdate, times: Tensor) -> Tensor:
         """As in TDA, but under the classes of each sample's n chosen views the affinities are those to Q′."""
         total = super()._for(samples, positive, times)
         if samples.views is None or (n := self._chosen_of(samples.views.shape[1])) == 0:

@@ -37,7 +37,7 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front, switch
 from pta.core.samples import Samples
-from pta.engines.caches.entropy_bank import Entry, renew_moments, score_between_updates
+from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_between_updates
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, are_moments_of
 from pta.engines.zero_shot import ZeroShot
 from pta.methods.adapter import Adapter, full
@@ -115,7 +115,7 @@ class OGA(Adapter):
 
     def _learn(self, x: Tensor, zero_shot: ZeroShot, sample: int) -> None:
         """Steps 1 and 2."""
-        entry = Entry.of(self.entropies, zero_shot, sample)
+        entry = BankEntry.of(self.entropies, zero_shot, sample)
         with entry.exchanging(self.moments, self.items, self.means, self.entropies, _empty(self.classifier)):
             entry.put(self.items, x[sample])
             entry.put(self.entropies, zero_shot.entropy[sample])

@@ -29,7 +29,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import count, number, switch
 from pta.core.samples import Samples
-from pta.engines.caches.admission import EMPTY, Admission, admit, rows_worth_picking
+from pta.engines.caches.admission import EMPTY, CacheUpdate, admit, rows_worth_picking
 from pta.engines.caches.affinity import affinity_per_class
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidParameter, InvalidSamples
@@ -122,7 +122,7 @@ class PointCache(TDA):
             keys[rows] = keys[rows].take_along_dim(order.reshape(*order.shape, *[1] * (keys.ndim - 2)), dim=1)
         return order
 
-    def _admit(self, labels: Tensor, entropy: Tensor) -> Admission:
+    def _admit(self, labels: Tensor, entropy: Tensor) -> CacheUpdate:
         """As in TDA, but the first sample that comes to a class filled in advance competes with the last put there."""
         if not self.prefill:
             return super()._admit(labels, entropy)
@@ -138,11 +138,11 @@ class PointCache(TDA):
         loses = (competes & ~wins)[labels] & (times == first[labels])
         return admit(self.positive_scores, labels, entropy, ~loses)
 
-    def _keep(self, samples: Samples, positive: Admission) -> None:
+    def _keep(self, samples: Samples, positive: CacheUpdate) -> None:
         super()._keep(samples, positive)
         positive.store(self.local_keys, self._local(samples)[positive.samples])
 
-    def _for(self, samples: Samples, positive: Admission, times: Tensor) -> Tensor:
+    def _for(self, samples: Samples, positive: CacheUpdate, times: Tensor) -> Tensor:
         """The affinities to the keys and to the local features of the positive cache, summed per class, B×C."""
         total, local = super()._for(samples, positive, times), self._local(samples)
         for own, keys in zip(local.unbind(1), self.local_keys.unbind(2), strict=True):

@@ -35,7 +35,7 @@ from torch import Tensor
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
-from pta.engines.caches.admission import EMPTY, Admission, admit, admit_nothing
+from pta.engines.caches.admission import EMPTY, CacheUpdate, admit, admit_nothing
 from pta.engines.caches.affinity import affinity_per_class, affinity_per_listed_class
 from pta.engines.zero_shot import samples_at_once
 from pta.methods.adapter import Adapter, full
@@ -108,11 +108,11 @@ class TDA(Adapter):
         against_nothing = self.negative_classes.flatten(0, 1)[:0]
         return self._score(samples, self.zero_shot(samples).logits, positive, negative, against_nothing)
 
-    def _admit(self, labels: Tensor, entropy: Tensor) -> Admission:
+    def _admit(self, labels: Tensor, entropy: Tensor) -> CacheUpdate:
         """Step 2: which samples enter the positive cache, and when."""
         return admit(self.positive_scores, labels, entropy)
 
-    def _keep(self, samples: Samples, positive: Admission) -> None:
+    def _keep(self, samples: Samples, positive: CacheUpdate) -> None:
         """Write what is in the positive cache at the end of the batch."""
         positive.store(self.positive_keys, samples.features[positive.samples])
         positive.store(self.positive_scores, positive.scores)
@@ -135,7 +135,9 @@ class TDA(Adapter):
         classes = torch.arange(q.shape[1], dtype=torch.int32, device=q.device)
         return torch.where(between, classes, q.shape[1]).topk(self.negative_classes.shape[2], largest=False).values
 
-    def _score(self, samples: Samples, z: Tensor, positive: Admission, negative: Admission, against: Tensor) -> Tensor:
+    def _score(
+        self, samples: Samples, z: Tensor, positive: CacheUpdate, negative: CacheUpdate, against: Tensor
+    ) -> Tensor:
         """Step 4, for each sample with the caches as they are when it is scored."""
         f, first = samples.features, -1 if self.order == "predict-first" else 0
         times = torch.arange(first, first + len(f), device=f.device)
@@ -144,7 +146,7 @@ class TDA(Adapter):
         cost = affinity_per_listed_class(f, negative, times, keys, listed, against, beta)
         return z.sub_(cost, alpha=self.negative_alpha)
 
-    def _for(self, samples: Samples, positive: Admission, times: Tensor) -> Tensor:
+    def _for(self, samples: Samples, positive: CacheUpdate, times: Tensor) -> Tensor:
         """The affinities to the positive cache, summed per class, B×C."""
         f = samples.features
         return affinity_per_class(f, f, positive, times, self.positive_keys, self.positive_beta)

@@ -39,7 +39,7 @@ from torch.nn.functional import threshold
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Prior, count, number, prior_in_front
 from pta.core.samples import LARGEST_NORM, LONGEST_MEAN, Samples
-from pta.engines.whitened.layer import Kept, Layer, Texts
+from pta.engines.whitened.layer import Kept, Layer, TextPrototypes
 from pta.engines.whitened.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
@@ -111,7 +111,7 @@ class WPTA(Adapter):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self._known_texts: Texts | None = None
+        self._known_texts: TextPrototypes | None = None
         self._below_least = nextafter(self.min_probability, 0)  # what is above has at least that probability
         self.max_batch, self.refresh_interval = samples_at_once(classifier), self.refresh_every
         (classes, dim), wide = classifier.anchors.shape, torch.float64
@@ -234,10 +234,10 @@ class WPTA(Adapter):
         return [[f"{piece}{suffix}" for piece in _OF_LAYER] for suffix in ("", "_2")[: self.depth]]
 
     @property
-    def _texts(self) -> Texts:
+    def _texts(self) -> TextPrototypes:
         # kept as long as the classifier: a recorded step reads it where it is
         if self._known_texts is None or self._known_texts.classifier is not self.classifier:
-            self._known_texts = Texts.of(self.classifier, self.text_weight, self._layers[0].metric.dtype)
+            self._known_texts = TextPrototypes.of(self.classifier, self.text_weight, self._layers[0].metric.dtype)
         return self._known_texts
 
     def _state_replaced(self) -> None:
@@ -267,4 +267,4 @@ def _first_metric(classifier: ZeroShotClassifier, parameters: Mapping[str, Any],
 
 
 def _first_squares(classifier: ZeroShotClassifier, parameters: Mapping[str, Any], _: object) -> Tensor:
-    return Texts.of(classifier, parameters["text_weight"], torch.float64).part.square().sum(dim=1)
+    return TextPrototypes.of(classifier, parameters["text_weight"], torch.float64).part.square().sum(dim=1)

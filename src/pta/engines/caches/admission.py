@@ -21,7 +21,7 @@ EMPTY = torch.finfo(torch.float64).max  # the score of an empty slot: worse than
 
 
 @dataclass(frozen=True)
-class Admission:
+class CacheUpdate:
     """What E new items do to a cache of C×M slots while a batch of B samples goes by.
 
     Time t is the moment after sample t of the batch: −1 is before the first one, B is when all is over.
@@ -53,7 +53,7 @@ class Admission:
         slots[self._touched] = both[self._kept]
 
 
-def admit(scores: Tensor, classes: Tensor, new: Tensor, may_enter: Tensor | None = None) -> Admission:
+def admit(scores: Tensor, classes: Tensor, new: Tensor, may_enter: Tensor | None = None) -> CacheUpdate:
     """Bring B samples with their classes and new scores to a cache, one after the other, changing nothing yet.
 
     The C×M scores of what is in the slots ascend in every row and are EMPTY where there is nothing. Of the samples
@@ -89,10 +89,10 @@ def admit(scores: Tensor, classes: Tensor, new: Tensor, may_enter: Tensor | None
     places = numbers[:, None] * M + places_of_a_class
     places[classes[:, None], (slot + (same @ beats).long()).clamp_(max=M)] = row[:, None] * M + slot
     places[classes, (better_old + better.sum(dim=0)).clamp_(max=M)] = len(touched) * M + order
-    return Admission(samples, old_leaves, classes, new, times, leaves, touched, places[touched, :M])
+    return CacheUpdate(samples, old_leaves, classes, new, times, leaves, touched, places[touched, :M])
 
 
-def admit_nothing(scores: Tensor, batch: int) -> Admission:
+def admit_nothing(scores: Tensor, batch: int) -> CacheUpdate:
     """Let B samples go by of which none enters a cache."""
     none = scores.new_empty(0)
     return replace(admit(scores, none.long(), none), old_leaves=torch.where(scores < EMPTY, batch, -1))

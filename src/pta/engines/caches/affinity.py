@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from pta.engines.caches.admission import EMPTY, Admission, rows_worth_picking
+from pta.engines.caches.admission import EMPTY, CacheUpdate, rows_worth_picking
 
 
 def affinity(cosines: Tensor, beta: float) -> Tensor:
@@ -16,7 +16,7 @@ def affinity(cosines: Tensor, beta: float) -> Tensor:
     return cosines.sub_(1).mul_(beta).exp_()
 
 
-def affinity_per_class(f: Tensor, own: Tensor, cache: Admission, times: Tensor, keys: Tensor, beta: float) -> Tensor:
+def affinity_per_class(f: Tensor, own: Tensor, cache: CacheUpdate, times: Tensor, keys: Tensor, beta: float) -> Tensor:
     """The affinities of features B×d to the items of each class that are in the cache at these times, summed, B×C.
 
     The keys, C×M×d, are those that were in the slots before the batch; `own`, B×d, those of the batch's samples.
@@ -30,7 +30,7 @@ def affinity_per_class(f: Tensor, own: Tensor, cache: Admission, times: Tensor, 
 
 
 def affinity_per_listed_class(
-    f: Tensor, cache: Admission, times: Tensor, keys: Tensor, listed: Tensor, new_listed: Tensor, beta: float
+    f: Tensor, cache: CacheUpdate, times: Tensor, keys: Tensor, listed: Tensor, new_listed: Tensor, beta: float
 ) -> Tensor:
     """The same, B×C, where each item counts for a list of classes: listed C×M×K and, of new items, E×K; C is none."""
     C = len(keys)
@@ -42,7 +42,7 @@ def affinity_per_listed_class(
 
 
 def best_of_classes(
-    f: Tensor, cache: Admission, times: Tensor, keys: Tensor, scores: Tensor, classes: Tensor, beta: float
+    f: Tensor, cache: CacheUpdate, times: Tensor, keys: Tensor, scores: Tensor, classes: Tensor, beta: float
 ) -> tuple[Tensor, Tensor]:
     """What is in the cache under n classes of each sample, B×n, at its time: scores and affinities, B×n×M."""
     new, _ = cache.new_at(times)

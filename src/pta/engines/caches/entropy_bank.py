@@ -1,6 +1,6 @@
 """A bank of the L samples of least entropy per class, which ADAPT and OGA keep.
 
-A sample takes the slot of the largest entropy of its class if its own is smaller (`Entry`). `Entry` reads no number on
+A sample takes the slot of the largest entropy of its class if its own is smaller (`BankEntry`). That reads no number on
 the host, so that a GPU can record it. Where numbers are host-readable, the samples that enter are known beforehand
 (`admissions`), and those that come between two of them are scored together (`score_between_updates`).
 """
@@ -23,7 +23,7 @@ _SAME_ENTROPY = 1e-12
 
 
 @dataclass(frozen=True)
-class Entry:
+class BankEntry:
     """A sample that is offered to a bank. If it does not enter, no method of it writes anything."""
 
     own: Tensor  # 1, its class
@@ -31,7 +31,7 @@ class Entry:
     enters: Tensor  # 1, whether its own entropy is smaller
 
     @classmethod
-    def of(cls, entropies: Tensor, zero_shot: ZeroShot, sample: int) -> "Entry":
+    def of(cls, entropies: Tensor, zero_shot: ZeroShot, sample: int) -> "BankEntry":
         """The entry of a sample to C×L slots; the entropy that stands in an empty slot bounds what may enter it."""
         own, entropy = zero_shot.labels[sample, None], zero_shot.entropy[sample, None]
         largest, slot = entropies[own].max(dim=1)

@@ -23,7 +23,7 @@ from pta.engines.whitened.within_class import SHORTEST, inverse_by_products
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextPrototypes:
     """What the anchors of a classifier give to the prototypes."""
 
     classifier: ZeroShotClassifier
@@ -31,8 +31,8 @@ class Texts:
     part: Tensor  # what the text of each class counts, C×d
 
     @classmethod
-    def of(cls, classifier: ZeroShotClassifier, weight: float, dtype: torch.dtype) -> "Texts":
-        """Texts that count as so many samples, for products in a precision."""
+    def of(cls, classifier: ZeroShotClassifier, weight: float, dtype: torch.dtype) -> "TextPrototypes":
+        """Those of texts that count as so many samples, for products in a precision."""
         anchors = classifier.anchors.double()
         mean = anchors.mean(dim=0)
         return cls(classifier, mean, (weight * (anchors - mean)).to(dtype))
