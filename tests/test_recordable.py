@@ -45,7 +45,7 @@ SETTINGS = [
 @pytest.fixture(autouse=True)
 def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops of a fixed length do in every round what they do in the first two."""
-    for length in ("methods.mta._ROUNDS", "methods.mta._STEPS", "engines.gaussian._SQUARINGS"):
+    for length in ("methods.mta._ROUNDS", "methods.mta._STEPS", "engines.gaussian.gaussians._SQUARINGS"):
         monkeypatch.setattr(f"pta.{length}", 2)
     monkeypatch.setattr("pta.engines.gaussian.gaussians._SIGN_STEPS", 2)
 
