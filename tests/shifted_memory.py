@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pta import Samples, ZeroShotClassifier
-from pta.methods.adapter import Piece
+from pta.methods.state import Piece
 
 _ALIGNMENT = 64
 

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 
 import pta
 from pta.door.files import load_tensors, save_tensors
-from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
-from pta.methods.checks import _Stream
-from pta.methods.toy_model import ToyModel
+from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
+from pta.methods import from_bytes
+from pta.methods.toys import ToyModel, ToyStream
 
 
 @pytest.fixture
@@ -36,6 +36,16 @@ def adapter(classifier, features):
     adapter = pta.PTA(classifier)
     adapter.step(features)
     return adapter
+
+
+def load_bytes(path, *given, **named):
+    return from_bytes(path.read_bytes(), *given, **named)
+
+
+@pytest.fixture(params=[pta.load_adapter, load_bytes], ids=["file", "bytes"])
+def load(request):
+    """The two doors for a state: its file, and the content of its file."""
+    return request.param
 
 
 @pytest.fixture
@@ -66,13 +76,13 @@ def test_an_adapter_moves_to_another_device_with_everything_it_keeps(name, class
     adapter = pta.create_adapter(name, classifier)
     adapter.step(features)
     # Any machine has the device "meta". An adapter refuses it, because a tensor there has no numbers.
-    monkeypatch.setattr("pta.methods.adapter._device", torch.device)
+    monkeypatch.setattr("pta.methods.adapter.device_named", torch.device)
     monkeypatch.setattr(
         pta.ZeroShotClassifier, "to", lambda self, device: SimpleNamespace(anchors=self.anchors.to(device))
     )
     assert adapter.to("meta") is adapter
     assert {tensor.device.type for tensor in adapter.state().values()} == {"meta"}
-    assert {piece.owner.classifier.anchors.device.type for _, piece in adapter._pieces()} == {"meta"}
+    assert {piece.owner.classifier.anchors.device.type for piece in adapter.pieces.values()} == {"meta"}
 
 
 def rewrite(path, change_about=None, change_tensors=None):
@@ -95,69 +105,69 @@ def rewrite(path, change_about=None, change_tensors=None):
         (InvalidParameter, {"parameters": {"source": [[1.0]]}}, "no parameter 'source'"),
     ],
 )
-def test_a_state_of_something_else_is_refused_in_one_line(classifier, saved, kind, about, complaint):
+def test_a_state_of_something_else_is_refused_in_one_line(load, classifier, saved, kind, about, complaint):
     rewrite(saved, change_about=about)
     with pytest.raises(kind, match=complaint):
-        pta.load_adapter(saved, classifier)
+        load(saved, classifier)
 
 
-def test_classes_in_another_order_are_other_classes(classifier, saved):
+def test_classes_in_another_order_are_other_classes(load, classifier, saved):
     turned = pta.ZeroShotClassifier(classifier.anchors.flip(0), classifier.class_names[::-1], classifier.scale)
     with pytest.raises(StateMismatch, match=f"same names in another order, first '{classifier.class_names[0]}', "):
-        pta.load_adapter(saved, turned)
+        load(saved, turned)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_state_is_enough_to_go_on_without_the_classifier(classifier, features, tmp_path, dtype):
+def test_a_state_is_enough_to_go_on_without_the_classifier(load, classifier, features, tmp_path, dtype):
     adapter = pta.create_adapter("tda", classifier.to(dtype=dtype), positive_beta=7.0)
     adapter.step(features)
     adapter.save(tmp_path / "state.safetensors")
-    loaded = pta.load_adapter(tmp_path / "state.safetensors")
+    loaded = load(tmp_path / "state.safetensors")
     assert loaded.classifier.fingerprint == adapter.classifier.fingerprint
     assert (loaded.parameters, loaded.classifier.anchors.dtype) == (adapter.parameters, dtype)
     assert torch.equal(loaded.step(features), adapter.step(features))
 
 
-def test_a_state_of_a_method_with_a_tower_needs_the_model_and_no_classifier(classifier, tmp_path):
+def test_a_state_of_a_method_with_a_tower_needs_the_model_and_no_classifier(load, classifier, tmp_path):
     model, path = ToyModel(classifier.dim, torch.float32), tmp_path / "state.safetensors"
     pta.create_adapter("tca", classifier, model=model).save(path)
-    assert pta.load_adapter(path, model=model).classifier.fingerprint == classifier.fingerprint
+    assert load(path, model=model).classifier.fingerprint == classifier.fingerprint
     with pytest.raises(InvalidParameter, match="tca needs the image tower of a model"):
-        pta.load_adapter(path)
+        load(path)
 
 
-def test_a_state_of_the_version_before_needs_its_classifier(classifier, saved):
+def test_a_state_of_the_version_before_needs_its_classifier(load, classifier, saved):
     tensors, about = load_tensors(saved, kind="state")
     tensors["classifier.anchors"] = tensors["classifier.anchors"].half()
     save_tensors(saved, tensors, about | {"version": 3})
-    assert pta.load_adapter(saved, classifier).position == about["position"]
+    assert load(saved, classifier).position == about["position"]
     with pytest.raises(
         StateMismatch, match=r"older version without its classifier; use load_adapter\(path, classifier\)"
     ):
-        pta.load_adapter(saved)
+        load(saved)
 
 
 @pytest.mark.parametrize("about", [{"class_names": None}, {"scale": "x"}, {"bias": 1e9}, {"class_names": ["x"]}])
-def test_a_state_with_a_damaged_classifier_is_refused_in_one_line(saved, about):
+def test_a_state_with_a_damaged_classifier_is_refused_in_one_line(load, saved, about):
     rewrite(saved, change_about=about)
-    assert "holds no classifier" in refusal(pta.load_adapter, saved)
+    assert "holds no classifier" in refusal(load, saved)
 
 
-def test_a_state_belongs_to_its_anchors_but_not_to_their_last_bits(classifier, saved):
+def test_a_state_belongs_to_its_anchors_but_not_to_their_last_bits(load, classifier, saved):
     nudged = classifier.anchors + 1e-6 * torch.randn(classifier.anchors.shape)
-    pta.load_adapter(saved, pta.ZeroShotClassifier(nudged, classifier.class_names, classifier.scale, classifier.bias))
+    load(saved, pta.ZeroShotClassifier(nudged, classifier.class_names, classifier.scale, classifier.bias))
     turned = classifier.anchors.clone()
     turned[1] += 0.05 * turned[0]
     other = pta.ZeroShotClassifier(turned, classifier.class_names, classifier.scale, classifier.bias)
     with pytest.raises(StateMismatch, match="another model or other templates"):
-        pta.load_adapter(saved, other)
+        load(saved, other)
 
 
 @pytest.mark.parametrize("kept", [0, 7, 100, -10])
-def test_a_truncated_state_is_refused(classifier, saved, kept):
+def test_a_truncated_state_is_refused(load, classifier, saved, kept):
     saved.write_bytes(saved.read_bytes()[:kept])
     with pytest.raises(UnreadableFile, match="truncated"):
-        pta.load_adapter(saved, classifier)
+        load(saved, classifier)
 
 
 def test_a_missing_or_foreign_file_is_refused(classifier, tmp_path):
@@ -166,6 +176,28 @@ def test_a_missing_or_foreign_file_is_refused(classifier, tmp_path):
     save_file({"x": torch.ones(1)}, tmp_path / "foreign.safetensors")
     with pytest.raises(UnreadableFile, match="not a state file"):
         pta.load_adapter(tmp_path / "foreign.safetensors", classifier)
+
+
+def test_bytes_of_a_state_are_the_content_of_its_file(adapter, saved):
+    assert adapter.to_bytes() == saved.read_bytes()
+    assert adapter.to_bytes(stream={"samples": 30}) != saved.read_bytes()
+
+
+def test_foreign_bytes_are_refused(classifier, load, tmp_path):
+    path = tmp_path / "foreign.safetensors"
+    save_file({str(number): torch.ones(0) for number in range(2**14 + 1)}, path, metadata={"about": "{}"})
+    assert "has 16,385 tensors" in refusal(load, path, classifier)
+    save_file({"x": torch.ones(1)}, path)
+    assert "not a state file of pta" in refusal(load, path, classifier)
+    for content in (b"[]", b"{}", b"[" * 10**6, b'{"__metadata__": 7}', b'{"__metadata__": {"about": 7}}'):
+        path.write_bytes(len(content).to_bytes(8, "little") + content)
+        assert "the state" in refusal(from_bytes, path.read_bytes(), classifier)
+        refusal(load, path, classifier)
+
+
+@pytest.mark.parametrize("content", [None, "state", 7, [b"x"], b"", b"12345678{}"], ids=str)
+def test_what_is_not_the_content_of_a_file_is_refused(classifier, content):
+    assert "the state is not a readable state file" in refusal(from_bytes, content, classifier)
 
 
 def test_saving_leaves_no_other_file_and_says_so_where_nothing_can_be_written(classifier, saved, tmp_path):
@@ -229,31 +261,31 @@ def test_what_is_no_snapshot_segment_or_model_is_refused(adapter, classifier, fe
         ("touched", lambda t: t.to(torch.uint8)),
     ],
 )
-def test_a_state_file_that_no_stream_could_lead_to_is_refused(classifier, saved, name, change):
+def test_a_state_file_that_no_stream_could_lead_to_is_refused(load, classifier, saved, name, change):
     rewrite(saved, change_tensors={name: change(load_file(saved)[name])})
-    with pytest.raises(StateMismatch, match=f"state.safetensors: {name} ") as refused:
-        pta.load_adapter(saved, classifier)
+    with pytest.raises(StateMismatch, match=rf"state(\.safetensors)?: {name} ") as refused:
+        load(saved, classifier)
     assert "\n" not in str(refused.value)
 
 
-def test_flags_of_other_bytes_than_0_and_1_are_1(classifier, saved):
+def test_flags_of_other_bytes_than_0_and_1_are_1(load, classifier, saved):
     whole, flags = saved.read_bytes(), load_file(saved)["touched"].to(torch.uint8).numpy().tobytes()
     header = int.from_bytes(whole[:8], "little")
     place = 8 + header + json.loads(whole[8 : 8 + header])["touched"]["data_offsets"][0]
     saved.write_bytes(whole[:place] + bytes([2] * len(flags)) + whole[place + len(flags) :])
-    assert pta.load_adapter(saved, classifier).touched.view(torch.uint8).tolist() == [1] * len(flags)
+    assert load(saved, classifier).touched.view(torch.uint8).tolist() == [1] * len(flags)
 
 
-def test_a_description_that_is_too_deep_is_one_line(classifier, saved):
+def test_a_description_that_is_too_deep_is_one_line(load, classifier, saved):
     save_file(load_file(saved), saved, metadata={"about": "[" * 10**5})
-    with pytest.raises(UnreadableFile, match="its description is not JSON"):
-        pta.load_adapter(saved, classifier)
+    with pytest.raises(UnreadableFile, match="its description is no JSON"):
+        load(saved, classifier)
 
 
-def test_a_state_that_takes_too_much_memory_is_refused_unread(classifier, saved, monkeypatch):
+def test_a_state_that_takes_too_much_memory_is_refused_unread(load, classifier, saved, monkeypatch):
     monkeypatch.setattr("pta.core.memory.available_memory", lambda: 100)
     with pytest.raises(UnreadableFile, match="unpacks to"):
-        pta.load_adapter(saved, classifier)
+        load(saved, classifier)
 
 
 def test_a_pickled_adapter_with_another_state_is_refused(adapter):
@@ -315,13 +347,13 @@ def test_an_odd_value_is_refused_in_one_line_and_nothing_changes(adapter, classi
         unless_refused(lambda: adapter.reset(classes=value))
 
 
-def test_a_state_that_was_saved_for_the_tower_of_another_model_is_refused(classifier, tmp_path):
+def test_a_state_that_was_saved_for_the_tower_of_another_model_is_refused(load, classifier, tmp_path):
     model, path = ToyModel(classifier.dim, torch.float32), tmp_path / "state.safetensors"
     pta.create_adapter("tca", classifier, model=model).save(path)
-    pta.load_adapter(path, classifier, model=model)
+    load(path, classifier, model=model)
     model.weights["patch"] = model.weights["patch"] + 1
     with pytest.raises(StateMismatch, match="was saved for the towers of another model"):
-        pta.load_adapter(path, classifier, model=model)
+        load(path, classifier, model=model)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99", "meta", 10**30, None, [], 1.5], ids=str)
@@ -334,7 +366,7 @@ def test_a_device_that_is_not_there_is_refused(adapter, device):
 @pytest.mark.parametrize("name", pta.list_adapters())
 def test_parameters_of_odd_values_are_refused_in_one_line_or_used(name):
     method = pta.methods.adapter_class(name)
-    stream = _Stream.make(method, 1)
+    stream = ToyStream.make(method, 1)
     for parameter in method.declared:
         for value in ODD_VALUES:
             given = {"length": 5} if name == "onzeta" else {}

@@ -14,7 +14,7 @@ from pta import PTA, Samples, create_adapter, load_adapter
 from pta.errors import InvalidParameter, InvalidSamples, PtaError, StateMismatch
 from pta.methods import needs_of_samples
 from pta.methods.combined import Combined
-from pta.methods.toy_model import ToyModel
+from pta.methods.toys import ToyModel
 from pta.reference.combined import combined_loop
 
 BASES = {

@@ -19,7 +19,7 @@ from pta.data.fashion import load_fashion_test
 from pta.data.views import make_views
 from pta.engines.prompts.prompt_gradients import PromptGradients
 from pta.errors import InvalidParameter
-from pta.methods.toy_model import ToyModel
+from pta.methods.toys import ToyModel
 from pta.models import load_encoder
 from pta.reference.difftpt import difftpt_augmented_loop, difftpt_loop
 from pta.reference.histpt import histpt_loop

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from pta import Samples, create_adapter, list_adapters
 from pta.errors import InvalidSamples
-from pta.methods.checks import _Stream
+from pta.methods.toys import ToyStream
 
 
 def test_rows_become_unit_length_unless_the_caller_says_otherwise():
@@ -183,7 +183,7 @@ def test_a_row_whose_squares_are_too_large_is_refused(dtype):
 
 @pytest.mark.parametrize("name", list_adapters())
 def test_no_length_of_views_or_features_makes_a_method_non_finite(name):
-    stream = _Stream.make(partial(create_adapter, name), 1)
+    stream = ToyStream.make(partial(create_adapter, name), 1)
     adapter, tensors = stream.adapter(), stream.samples[:8].tensors()
     for changed, length, dtype in product(
         ["features", "views", "patches", "generated"], [1e18, 1e25, 3e38], [torch.float32, torch.float64]

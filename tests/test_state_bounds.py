@@ -12,8 +12,8 @@ from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
 from pta.errors import InvalidParameter, StateMismatch
-from pta.methods.checks import _Stream
 from pta.methods.state_bounds import covariances
+from pta.methods.toys import ToyStream
 
 SETTINGS = [
     *((name, {}) for name in list_adapters()),
@@ -71,7 +71,7 @@ def edited(snapshot, piece, edit):
 
 @EACH_SETTING
 def test_an_edited_state_is_refused_or_leads_to_finite_answers(name, parameters):
-    stream = _Stream.make(partial(create_adapter, name, **parameters), 1)
+    stream = ToyStream.make(partial(create_adapter, name, **parameters), 1)
     adapter = stream.adapter(learned=60)
     snapshot = adapter.snapshot()
     for piece, edit in product(snapshot.tensors, EDITS):
@@ -111,7 +111,7 @@ STREAMS = {
 @EACH_SETTING
 @pytest.mark.parametrize("scale", [0.01, 1e4])
 def test_whatever_steps_lead_to_is_within_the_bounds(name, parameters, scale):
-    plain = _Stream.make(partial(create_adapter, name, **parameters), 2)
+    plain = ToyStream.make(partial(create_adapter, name, **parameters), 2)
     classifier = ZeroShotClassifier(plain.classifier.anchors, plain.classifier.class_names, scale)
     stream, unit = replace(plain, classifier=classifier), normalize(plain.samples.features)
     adapter = stream.adapter()
@@ -153,7 +153,7 @@ def other_items(state):
     ],
 )
 def test_pieces_that_do_not_belong_together_are_refused(name, change, complaint):
-    adapter = _Stream.make(partial(create_adapter, name), 1).adapter(learned=60)
+    adapter = ToyStream.make(partial(create_adapter, name), 1).adapter(learned=60)
     snapshot = adapter.snapshot()
     before = {name: tensor.clone() for name, tensor in snapshot.tensors.items()}
     change(snapshot.tensors)
@@ -163,7 +163,7 @@ def test_pieces_that_do_not_belong_together_are_refused(name, change, complaint)
 
 
 def test_parameters_that_ask_for_more_than_there_is_memory_for_are_refused():
-    adapter = _Stream.make(partial(create_adapter, "clip"), 1).adapter()
+    adapter = ToyStream.make(partial(create_adapter, "clip"), 1).adapter()
     with pytest.raises(InvalidParameter, match="clip with these parameters needs more memory than there is"):
         adapter.add_state("slots", lambda classifier, *_: classifier.anchors.new_zeros(2**50))
     adapter.restore(adapter.snapshot())

@@ -18,8 +18,7 @@ from pta.door.claims import sole_writer
 from pta.door.files import load_tensors
 from pta.errors import InvalidParameter, PtaError, StateMismatch
 from pta.methods import Adapter, adapter_class, create_adapter, list_adapters, load_adapter
-from pta.methods.class_table import class_prototypes, class_table
-from pta.methods.growing import add_class, anchor_from
+from pta.methods.classes import add_class, anchor_from, class_prototypes, class_table
 from pta.methods.merging import merge
 from pta.run.classifier import Classifier
 

@@ -50,7 +50,7 @@ def test_refreshes_are_due_after_powers_of_two_and_then_at_equal_distances():
         found.append(adapter.next_refresh(found[-1]))
     assert found == [1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512]
     assert WPTA(LONG.classifier, refresh_every=5).next_refresh(4) == 5
-    assert adapter.refreshes_within(7) == [1, 2, 4]
+    assert adapter.refreshes.within(7) == [1, 2, 4]
 
 
 @pytest.mark.parametrize("depth", [1, 2])

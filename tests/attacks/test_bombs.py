@@ -16,7 +16,7 @@ from refusals import refusal
 from safetensors.torch import save_file
 
 from pta.data.features import load_features
-from pta.methods import load_adapter
+from pta.methods import from_bytes, load_adapter
 
 GIB = 2**30
 _BLOCK = 2**24
@@ -155,7 +155,7 @@ def test_an_array_that_is_smaller_than_its_header_says_is_refused(tmp_path, unpa
 
 def test_a_safetensors_file_of_very_many_empty_tensors_is_refused_unread(tmp_path):
     save_file({f"{number}": torch.empty(0) for number in range(20_000)}, path := tmp_path / "f.safetensors")
-    for read in (load_features, load_adapter):
+    for read in (load_features, load_adapter, lambda path: from_bytes(path.read_bytes())):
         assert "has 20,000 tensors; a file has at most 16,384" in refusal(read, path)
 
 

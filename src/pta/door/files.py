@@ -7,7 +7,7 @@ import re
 import secrets
 import shlex
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
@@ -224,15 +224,24 @@ def pack_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> byt
     return save(plain, metadata={"about": json.dumps(about, sort_keys=True)})
 
 
-def unpack_tensors(content: bytes, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the description that `pack_tensors` packed; `kind` is their name in messages."""
-    with understanding("this", kind):
-        tensors = {name: tensor.clone() for name, tensor in load(content).items()}  # clones are aligned
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        about = json.loads(header["__metadata__"]["about"])
-    if not isinstance(about, dict) or about.get("kind") != kind:
-        raise UnreadableFile(f"these are tensors, but not a {kind} of pta")
-    return tensors, about
+def unpack_tensors(content: bytes, kind: str, name: str = "this") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the description that `pack_tensors` packed, as `load_tensors`; messages use the name."""
+    try:
+        size = int.from_bytes(content[:8], "little")
+        if size > _LARGEST_TEXT:
+            raise ValueError(f"a header of {size:,} bytes")
+        header = json.loads(content[8 : 8 + size])
+        metadata = header.pop("__metadata__", {})
+        _require_few(name, header)
+        require_memory(name, len(content))
+        tensors = {key: tensor.clone() for key, tensor in load(content).items()}  # clones are aligned
+        return tensors, _description(name, kind, metadata)
+    except PtaError:
+        raise
+    except Exception as error:  # whatever safetensors and torch raise on damaged bytes
+        raise UnreadableFile(
+            f"{name} is not a readable {kind} file (truncated or damaged?): {first_line(error)}"
+        ) from None
 
 
 def join_tensors(
@@ -287,9 +296,13 @@ def _shapes(path: Path) -> dict[str, tuple[str, list[int]]]:
 def _names(path: Path, file: Any) -> list[str]:
     """The names of the tensors in a file, each of which takes time, also if it is empty."""
     names: list[str] = file.keys()
+    _require_few(path, names)
+    return names
+
+
+def _require_few(path: str | Path, names: Sized) -> None:
     if len(names) > _MOST_TENSORS:
         raise UnreadableFile(f"{path} has {len(names):,} tensors; a file has at most {_MOST_TENSORS:,}")
-    return names
 
 
 def _joined_bytes(
@@ -313,13 +326,20 @@ def load_tensors(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Load a file of `save_tensors`, or `only` some of its tensors; `kind` is its name in messages."""
     tensors, metadata = read_tensors(path, kind, only)
+    about = _description(path, kind, metadata)
+    if not set(only or ()) <= tensors.keys():
+        raise UnreadableFile(f"{path} is a safetensors file, but not a {kind} file of pta")
+    return tensors, about
+
+
+def _description(path: str | Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
     try:
         about = json.loads(metadata.get("about", "null"))
     except (ValueError, RecursionError):
-        raise UnreadableFile(f"{path} cannot be read as a {kind} file: its description is not JSON") from None
-    if not isinstance(about, dict) or about.get("kind") != kind or not set(only or ()) <= tensors.keys():
+        raise UnreadableFile(f"{path} is not a readable {kind} file: its description is no JSON") from None
+    if not isinstance(about, dict) or about.get("kind") != kind:
         raise UnreadableFile(f"{path} is a safetensors file, but not a {kind} file of pta")
-    return tensors, about
+    return about
 
 
 def read_tensors(

@@ -2,18 +2,20 @@
 
 from typing import Any
 
-from pta.methods.adapter import Adapter, Origin
+from pta.methods.adapter import Adapter
+from pta.methods.declaration import Origin
 from pta.methods.registry import (
     BUILT_IN,
     adapter_class,
     create_adapter,
+    from_bytes,
     list_adapters,
     load_adapter,
     needs_model,
     needs_of_samples,
     register,
 )
-from pta.methods.state_file import Snapshot
+from pta.methods.state import Snapshot
 
 __all__ = [
     "Adapter",
@@ -21,6 +23,7 @@ __all__ = [
     "Snapshot",
     "adapter_class",
     "create_adapter",
+    "from_bytes",
     "list_adapters",
     "load_adapter",
     "needs_model",

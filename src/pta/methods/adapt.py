@@ -43,7 +43,8 @@ from pta.engines.caches.admission import EMPTY
 from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_between_updates
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.methods.adapter import Adapter, full
+from pta.methods.adapter import Adapter
+from pta.methods.state import full
 from pta.methods.state_bounds import SHARES, UNIT_BALL, entropies, or_empty, rows_at_most
 
 CountCurrent = Literal["twice", "once"]

@@ -28,7 +28,8 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
 from pta.engines.prior_table import posterior_of, update_row
-from pta.methods.adapter import Adapter, full
+from pta.methods.adapter import Adapter
+from pta.methods.state import full
 from pta.methods.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between
 
 Update = Literal["posterior", "likelihood"]

@@ -5,31 +5,23 @@ excepted, and the reason stands beside it.
 """
 
 import copy
-import inspect
 import math
 import pickle
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.samples import Samples
 from pta.errors import InvalidParameter, PtaError, nearest, shown
 from pta.methods.adapter import Adapter
-from pta.methods.growing import add_class
-from pta.methods.registry import load_adapter
-from pta.methods.toy_model import SIZE, ToyModel
-
-Factory = Callable[..., Adapter]
+from pta.methods.classes import add_class
+from pta.methods.registry import from_bytes
+from pta.methods.toys import CLASSES, DIM, SAMPLES, Factory, ToyStream
 
 _TOLERANCE = 2e-3  # of logits of size 100: what the engines promise in float32
-_CLASSES, _DIM, _SAMPLES, _VIEWS, _PATCHES = 12, 32, 64, 20, 16
 
 
 class BrokenLaw(AssertionError):
@@ -47,23 +39,21 @@ def check_adapter(factory: Factory, *, except_for: Mapping[str, str] | None = No
     >>> check_adapter(PTA)[0]
     'batch_equals_loop'
     """
-    if not callable(factory) or not isinstance(except_for, Mapping | None):
-        raise InvalidParameter("check_adapter takes a method's class, and excepted laws, each with a reason")
-    excepted = dict(except_for or {})
+    excepted = except_for or {}
     for law, reason in excepted.items():
         if law not in _CHECKS:
             raise InvalidParameter(f"no law is called {shown(law)}; {nearest(law, _CHECKS)}")
-        if not isinstance(reason, str) or not reason.strip():
+        if not reason.strip():
             raise InvalidParameter(f"say why {law!r} cannot apply")
     laws = [law for law in _CHECKS if law not in excepted]
     for name in laws:
         check, seeds = _CHECKS[name]
         for seed in seeds:
-            check(_Stream.make(factory, seed))
+            check(ToyStream.make(factory, seed))
     return laws
 
 
-Law = Callable[["_Stream"], None]
+Law = Callable[["ToyStream"], None]
 _CHECKS: dict[str, tuple[Law, tuple[int, ...]]] = {}
 
 
@@ -77,67 +67,8 @@ def _check(*seeds: int) -> Callable[[Law], Law]:
     return register
 
 
-@dataclass(frozen=True)
-class _Stream:
-    """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors.
-
-    Every sample has views and patches around it, and raw pixels (noise) for methods that are given an image tower. In
-    every third stream features are the mean of some views.
-    """
-
-    factory: Factory  # of the adapters that are checked on it
-    seed: int
-    classifier: ZeroShotClassifier
-    samples: Samples
-    model: ToyModel
-
-    @classmethod
-    def make(cls, factory: Factory, seed: int, dtype: torch.dtype = torch.float32) -> "_Stream":
-        text, features, views, raw, patches = (one.to(dtype, copy=True) for one in _numbers(seed))
-        samples = Samples(features, views=views, raw=raw, patches=patches, generated=views.flip(1)[:, :6])
-        if seed % 3 == 2:
-            most_confident = torch.nn.functional.normalize(views[:, :4], dim=2)
-            samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
-        names = [f"class {number}" for number in range(_CLASSES)]
-        return cls(factory, seed, ZeroShotClassifier(text, names, scale=50.0), samples, ToyModel(_DIM, dtype))
-
-    def adapter(self, learned: int = 0) -> Adapter:
-        """A new adapter for this stream, after the first samples of it."""
-        taken = inspect.signature(self.factory).parameters
-        offered = {"model": self.model, "source": self.samples}
-        adapter = self.factory(self.classifier, **{name: one for name, one in offered.items() if name in taken})
-        if learned:
-            adapter.step(self.samples[:learned])
-        return adapter
-
-    def cuts(self) -> Iterator[Samples]:
-        rng = np.random.default_rng(self.seed)
-        start = 0
-        while start < len(self.samples):
-            end = start + int(rng.choice([1, 2, 3, 5, 17, 40]))
-            yield self.samples[start:end]
-            start = end
-
-
-@lru_cache(maxsize=16)
-def _numbers(seed: int) -> list[Tensor]:
-    """Anchors, features, views, pixels and patches in float32, so that both precisions see the same numbers."""
-    rng = np.random.default_rng(seed)
-    anchors = rng.standard_normal((_CLASSES, _DIM)) + 2.0
-    labels = rng.integers(_CLASSES - 2, size=_SAMPLES)  # two classes never come
-    features = anchors[labels] + 0.8 * rng.standard_normal((_SAMPLES, _DIM)) + rng.standard_normal(_DIM)
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
-    views = features[:, None] + 0.1 * rng.standard_normal((_SAMPLES, _VIEWS, _DIM))
-    views[:, 0] = features
-    raw = rng.standard_normal((_SAMPLES, 3, SIZE, SIZE))
-    patches = features[:, None] + 0.3 * rng.standard_normal((_SAMPLES, _PATCHES, _DIM))
-    for one in (features, views, raw, patches):
-        one[1::7] = one[0]  # the same sample again and again
-    return [torch.tensor(one, dtype=torch.float32) for one in (anchors, features, views, raw, patches)]
-
-
 @_check(0, 1, 2)
-def batch_equals_loop(stream: _Stream) -> None:
+def batch_equals_loop(stream: ToyStream) -> None:
     """Any cut of a stream into batches gives the logits and the state of one sample at a time."""
     single = stream.adapter()
     expected = torch.cat([single.step(sample) for sample in stream.samples.batches(1)])
@@ -150,7 +81,7 @@ def batch_equals_loop(stream: _Stream) -> None:
 
 
 @_check(1)
-def predict_is_pure(stream: _Stream) -> None:
+def predict_is_pure(stream: ToyStream) -> None:
     """`predict` learns nothing and gives the same answer twice."""
     adapter = stream.adapter(learned=30)
     before = _copy_of_state(adapter)
@@ -160,26 +91,24 @@ def predict_is_pure(stream: _Stream) -> None:
 
 
 @_check(2)
-def saving_changes_nothing(stream: _Stream) -> None:
+def saving_changes_nothing(stream: ToyStream) -> None:
     """Saving and loading in the middle of a stream leaves the rest of the stream as it was, bit for bit."""
     kept = stream.adapter(learned=30)
     before = _copy_of_state(kept)
-    with tempfile.TemporaryDirectory() as folder:
-        kept.save(Path(folder) / "state.safetensors")
-        loaded = load_adapter(Path(folder) / "state.safetensors", stream.classifier, model=stream.model)
+    loaded = from_bytes(kept.to_bytes(), stream.classifier, model=stream.model)
     _require(_same_state(kept, before), kept, "saving changes the state")
     _require_goes_on(loaded, kept, stream.samples[30:], "a loaded adapter")
 
 
 @_check(2)
-def pickles(stream: _Stream) -> None:
+def pickles(stream: ToyStream) -> None:
     """A pickled adapter goes on where the original was, bit for bit."""
     kept = stream.adapter(learned=30)
     _require_goes_on(pickle.loads(pickle.dumps(kept)), kept, stream.samples[30:], "a pickled adapter")
 
 
 @_check(3)
-def a_clone_is_independent(stream: _Stream) -> None:
+def a_clone_is_independent(stream: ToyStream) -> None:
     """A clone or a deep copy goes on like the original, bit for bit, and neither changes the other."""
     for copied in (Adapter.clone, copy.deepcopy):
         kept = stream.adapter(learned=30)
@@ -194,7 +123,7 @@ def a_clone_is_independent(stream: _Stream) -> None:
 
 
 @_check(4)
-def restoring_rewinds(stream: _Stream) -> None:
+def restoring_rewinds(stream: ToyStream) -> None:
     """Restoring a snapshot brings back the state and the position of its moment, as often as wanted."""
     adapter, reference = (stream.adapter(learned=30) for _ in range(2))
     snapshot, before = adapter.snapshot(), _copy_of_state(adapter)
@@ -206,7 +135,7 @@ def restoring_rewinds(stream: _Stream) -> None:
 
 
 @_check(4)
-def position_counts_learned_samples(stream: _Stream) -> None:
+def position_counts_learned_samples(stream: ToyStream) -> None:
     """`position` counts the samples given to `step`; `reset` sets it to 0, `reset(classes)` keeps it."""
     adapter = stream.adapter(learned=7)
     adapter.predict(stream.samples[:5])
@@ -218,19 +147,19 @@ def position_counts_learned_samples(stream: _Stream) -> None:
 
 
 @_check(5)
-def an_added_class_starts_at_its_text(stream: _Stream) -> None:
+def an_added_class_starts_at_its_text(stream: ToyStream) -> None:
     """A class is added to what was learned about the others, or refused; to a new adapter it is added as to any."""
     learned, new = stream.adapter(learned=30), stream.adapter()
     before, anchor = _copy_of_state(learned), stream.samples.features[-1]
-    if any(piece.per_class and piece.owner.fixed_classes for _, piece in learned._pieces()):
+    if any(piece.per_class and piece.owner.fixed_classes for piece in learned.pieces.values()):
         _require_refused(learned, "a class that is added", lambda: add_class(learned, "another", anchor))
     else:
         grown = add_class(learned, "another", anchor)
-        for name, piece in grown._pieces():
-            same = torch.equal(piece.tensor[:_CLASSES], before[name]) if piece.per_class else True
+        for name, piece in grown.pieces.items():
+            same = torch.equal(piece.tensor[:CLASSES], before[name]) if piece.per_class else True
             _require(same, learned, f"{name} of the other classes changes when a class is added")
         _require(grown.position == 30, learned, "the position changes when a class is added")
-        _require(grown.step(stream.samples[30:]).shape[1] == _CLASSES + 1, learned, "a class that is added is missing")
+        _require(grown.step(stream.samples[30:]).shape[1] == CLASSES + 1, learned, "a class that is added is missing")
         empty = add_class(new, "another", anchor)
         fresh = type(new)(empty.classifier, model=new.model, **new.parameters).state()
         close = all(
@@ -241,7 +170,7 @@ def an_added_class_starts_at_its_text(stream: _Stream) -> None:
 
 
 @_check(6)
-def a_failed_step_changes_nothing(stream: _Stream) -> None:
+def a_failed_step_changes_nothing(stream: ToyStream) -> None:
     """A step that fails, in whichever part of a batch, leaves everything as it was."""
     adapter, reference = (stream.adapter(learned=20) for _ in range(2))
     before, parts = _copy_of_state(adapter), adapter.max_batch
@@ -269,7 +198,7 @@ def a_failed_step_changes_nothing(stream: _Stream) -> None:
 
 
 @_check(7)
-def gradients_stay_inside(stream: _Stream) -> None:
+def gradients_stay_inside(stream: ToyStream) -> None:
     """Samples that require gradients get none, and neither answers nor state belong to a graph."""
     adapter = stream.adapter()
     tensors = {name: one.clone().requires_grad_() for name, one in stream.samples.tensors().items()}
@@ -283,13 +212,13 @@ def gradients_stay_inside(stream: _Stream) -> None:
 
 
 @_check(3)
-def reset_equals_new(stream: _Stream) -> None:
+def reset_equals_new(stream: ToyStream) -> None:
     """After `reset` an adapter is as good as new; after `reset(classes)` only those classes are."""
-    used, new = stream.adapter(learned=_SAMPLES), stream.adapter()
+    used, new = stream.adapter(learned=SAMPLES), stream.adapter()
     learned = _copy_of_state(used)
     used.reset(classes=[1, 4])
-    others = [row for row in range(_CLASSES) if row not in (1, 4)]
-    for name, piece in used._pieces():
+    others = [row for row in range(CLASSES) if row not in (1, 4)]
+    for name, piece in used.pieces.items():
         if piece.per_class:
             now, fresh = used.state()[name], new.state()[name]
             _require(torch.equal(now[[1, 4]], fresh[[1, 4]]), used, f"reset(classes) leaves {name} as it was")
@@ -300,7 +229,7 @@ def reset_equals_new(stream: _Stream) -> None:
 
 
 @_check(4)
-def nothing_is_shared_with_the_caller(stream: _Stream) -> None:
+def nothing_is_shared_with_the_caller(stream: ToyStream) -> None:
     """The caller's tensors are neither changed nor kept, and what is given out can be written to."""
     adapter, reference = stream.adapter(), stream.adapter()
     anchors = stream.classifier.anchors.clone()
@@ -318,7 +247,7 @@ def nothing_is_shared_with_the_caller(stream: _Stream) -> None:
 
 
 @_check(5)
-def memory_is_bounded(stream: _Stream) -> None:
+def memory_is_bounded(stream: ToyStream) -> None:
     """State does not grow with the stream, where the method says so."""
     adapter = stream.adapter()
     if not adapter.bounded:
@@ -331,7 +260,7 @@ def memory_is_bounded(stream: _Stream) -> None:
 
 
 @_check(6)
-def the_same_stream_gives_the_same_answers(stream: _Stream) -> None:
+def the_same_stream_gives_the_same_answers(stream: ToyStream) -> None:
     """Two new adapters on one stream agree bit for bit."""
     one, two = stream.adapter(), stream.adapter()
     _require(torch.equal(one.step(stream.samples), two.step(stream.samples)), one, "two runs differ")
@@ -339,7 +268,7 @@ def the_same_stream_gives_the_same_answers(stream: _Stream) -> None:
 
 
 @_check(7)
-def a_refusal_changes_nothing(stream: _Stream) -> None:
+def a_refusal_changes_nothing(stream: ToyStream) -> None:
     """Bad samples, classes, snapshots and files are refused before anything is learned or forgotten."""
     adapter = stream.adapter(learned=30)
     before = _copy_of_state(adapter)
@@ -349,7 +278,7 @@ def a_refusal_changes_nothing(stream: _Stream) -> None:
 
 
 @_check(7)
-def an_impossible_state_is_refused(stream: _Stream) -> None:
+def an_impossible_state_is_refused(stream: ToyStream) -> None:
     """A state with NaN, with 1e30 or with a negative count anywhere is refused, and nothing changes."""
     adapter = stream.adapter(learned=30)
     snapshot = adapter.snapshot()
@@ -365,28 +294,28 @@ def an_impossible_state_is_refused(stream: _Stream) -> None:
 
 
 @_check(0, 1, 2)
-def float32_agrees_with_float64(stream: _Stream) -> None:
+def float32_agrees_with_float64(stream: ToyStream) -> None:
     """A stream in float32 gives the logits of the same stream in float64, within tolerance."""
-    adapter, wide = stream.adapter(), _Stream.make(stream.factory, stream.seed, torch.float64)
+    adapter, wide = stream.adapter(), ToyStream.make(stream.factory, stream.seed, torch.float64)
     expected = wide.adapter().step(wide.samples)
     _require_equal(adapter.step(stream.samples), expected, adapter, "float32 gives other logits than float64")
 
 
 @_check(8)
-def logits_are_finite(stream: _Stream) -> None:
+def logits_are_finite(stream: ToyStream) -> None:
     """Logits are B×C and finite, also for samples unlike any class."""
     adapter = stream.adapter()
     opposite = {name: -stream.samples.tensors()[name] for name in ("features", "views", "patches")}
     unlike = [replace(stream.samples, **opposite)]
-    unlike.append(replace(stream.samples[:_DIM], features=torch.eye(_DIM)))
+    unlike.append(replace(stream.samples[:DIM], features=torch.eye(DIM)))
     for batch in (stream.samples, *unlike, stream.samples[:1]):
         for logits in (adapter.step(batch), adapter.predict(batch)):
-            _require(tuple(logits.shape) == (len(batch), _CLASSES), adapter, f"logits have shape {logits.shape}")
+            _require(tuple(logits.shape) == (len(batch), CLASSES), adapter, f"logits have shape {logits.shape}")
             _require(bool(torch.isfinite(logits).all()), adapter, "logits are not finite")
 
 
 @_check(9)
-def probabilities_keep_the_label(stream: _Stream) -> None:
+def probabilities_keep_the_label(stream: ToyStream) -> None:
     """`logit_factor` is positive and finite, and the class of the largest logit is the most probable one."""
     adapter = stream.adapter(learned=30)
     factor = adapter.logit_factor
@@ -403,7 +332,7 @@ def _refused_uses(adapter: Adapter, good: Samples) -> Iterator[tuple[str, Callab
     for what, batch in _bad_batches(good):
         for use in (adapter.step, adapter.predict):
             yield f"{use.__name__} on {what}", lambda use=use, batch=batch: use(batch())  # type: ignore[misc]
-    yield "reset of a class that does not exist", lambda: adapter.reset(classes=[0, _CLASSES])
+    yield "reset of a class that does not exist", lambda: adapter.reset(classes=[0, CLASSES])
     yield "restoring a snapshot of another method", lambda: adapter.restore(replace(adapter.snapshot(), method="none"))
     yield "restoring half a snapshot", lambda: adapter.restore(replace(adapter.snapshot(), tensors={}))
     if (apply := getattr(adapter, "apply", None)) is not None:

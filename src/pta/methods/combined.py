@@ -12,7 +12,7 @@ For each sample:
 Whether a class reaches min_probability is read from l as it comes; PTA alone takes a second look near the threshold.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -23,9 +23,10 @@ from pta.core.samples import Samples
 from pta.engines.pta.advance import touches_of_probabilities
 from pta.engines.segments.segment import Segment
 from pta.errors import InvalidParameter, shown
-from pta.methods.adapter import Origin, Piece
+from pta.methods.declaration import Origin
 from pta.methods.pta import PTA
-from pta.methods.registry import adapter_class, create_adapter
+from pta.methods.registry import adapter_class
+from pta.methods.state import class_numbers
 
 
 def _name(name: str, value: object) -> str:
@@ -67,9 +68,11 @@ class Combined(PTA):
 
     def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
         super().__init__(classifier, **given)
-        self.other = create_adapter(self.base, self.classifier, model=given.get("model"), **self.base_parameters)
-        self.max_batch, self.may_fail = self.other.max_batch, self.other.may_fail
-        self.wants_preview, self.refresh_interval = self.other.wants_preview, self.other.refresh_interval
+        base, model = adapter_class(self.base), given.get("model")
+        self.other = base(self.classifier, model=model, checked=self.base_parameters)
+        self.pieces |= {f"base.{name}": piece for name, piece in self.other.pieces.items()}
+        self.at_once, self.may_fail = self.other.at_once, self.other.may_fail
+        self.wants_preview, self.longest_stretch = self.other.wants_preview, self.other.longest_stretch
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
@@ -117,7 +120,7 @@ class Combined(PTA):
 
     def reset(self, classes: Iterable[int] | None = None) -> None:
         """Forget everything, or some classes, in both methods."""
-        chosen = None if classes is None else self._class_rows(classes)
+        chosen = None if classes is None else class_numbers(classes, self.classifier.classes)
         super().reset(chosen)
         self.other.reset(chosen)
 
@@ -148,13 +151,3 @@ class Combined(PTA):
     def apply(self, segment: Segment) -> bool:
         """Not possible: a segment holds nothing for the other method."""
         raise InvalidParameter(f"combined cannot apply a segment: it holds nothing for {self.base}")
-
-    def _pieces(self) -> Iterator[tuple[str, Piece]]:
-        yield from super()._pieces()
-        yield from ((f"base.{name}", piece) for name, piece in self.other._pieces())
-
-    def _contradiction(self, state: Mapping[str, Tensor]) -> str | None:
-        return self.other._contradiction({name: state[f"base.{name}"] for name, _ in self.other._pieces()})
-
-    def _state_replaced(self) -> None:
-        self.other._state_replaced()

@@ -37,7 +37,9 @@ from pta.engines.gaussian.class_covariances import learn_per_class, learn_shared
 from pta.engines.gaussian.gaussians import Gaussians
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
-from pta.methods.adapter import Adapter, Origin, full
+from pta.methods.adapter import Adapter
+from pta.methods.declaration import Origin
+from pta.methods.state import full
 from pta.methods.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
 
 Covariance = Literal["per-class", "shared"]

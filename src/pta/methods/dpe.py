@@ -48,8 +48,8 @@ from pta.engines.caches.admission import EMPTY, rows_worth_picking
 from pta.engines.prompts.residuals import Directions, alignment_gradients, stepped
 from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
-from pta.methods.adapter import full
 from pta.methods.gradient_method import GradientMethod, require_views
+from pta.methods.state import full
 from pta.methods.state_bounds import UNIT_BALL, entropies, slots_of
 
 Answered = Literal["plain", "views"]

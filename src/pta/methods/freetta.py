@@ -41,7 +41,8 @@ from pta.core.parameters import Order, Prior, choice, learning_order, number, pr
 from pta.core.samples import Samples
 from pta.engines.gaussian.gaussians import Gaussians, add_scatter
 from pta.engines.zero_shot import ZeroShot
-from pta.methods.adapter import Adapter, full
+from pta.methods.adapter import Adapter
+from pta.methods.state import full
 from pta.methods.state_bounds import LARGEST_COUNT, UNIT_BALL, between, covariances
 
 # The sum of w/n that the printed recursion adds is at most 1 + ln n, with n from the smallest float64 on.

@@ -9,7 +9,8 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.host_readable import is_host_readable
 from pta.core.samples import Samples
 from pta.errors import InvalidSamples
-from pta.methods.adapter import Adapter, full
+from pta.methods.adapter import Adapter
+from pta.methods.state import full
 
 
 class GradientMethod(Adapter):

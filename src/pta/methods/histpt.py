@@ -40,8 +40,8 @@ from pta.engines.prompts.prompt_gradients import PromptGradients
 from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter
-from pta.methods.adapter import full
 from pta.methods.gradient_method import GradientMethod
+from pta.methods.state import full
 from pta.methods.state_bounds import UNIT_BALL, UNIT_ROWS, between, entropies
 
 Answer = Literal["tuned", "fused"]

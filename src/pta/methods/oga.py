@@ -40,7 +40,8 @@ from pta.core.samples import Samples
 from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_between_updates
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, are_moments_of
 from pta.engines.zero_shot import ZeroShot
-from pta.methods.adapter import Adapter, full
+from pta.methods.adapter import Adapter
+from pta.methods.state import full
 from pta.methods.state_bounds import UNIT_BALL, entropies
 
 Mean = Literal["capacity", "count"]

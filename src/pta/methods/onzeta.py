@@ -28,7 +28,9 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
 from pta.errors import InvalidParameter
-from pta.methods.adapter import Adapter, Origin, full
+from pta.methods.adapter import Adapter
+from pta.methods.declaration import Origin
+from pta.methods.state import full
 from pta.methods.state_bounds import UNIT_BALL, between
 
 _LARGEST_STEP = 1e6

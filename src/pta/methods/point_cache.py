@@ -33,7 +33,7 @@ from pta.engines.caches.admission import EMPTY, CacheUpdate, admit, rows_worth_p
 from pta.engines.caches.affinity import affinity_per_class
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.methods.adapter import full
+from pta.methods.state import full
 from pta.methods.state_bounds import UNIT_BALL, between
 from pta.methods.tda import MOST, MOST_SLOTS, TDA
 
@@ -91,7 +91,7 @@ class PointCache(TDA):
             raise InvalidParameter(
                 "point-cache looks at samples before the first step only, and only with prefill=True"
             )
-        for part in self._parts(self._checked(samples)):
+        for part in self._parts(self.checked(samples)):
             self._fill(part.to(self.classifier.anchors))
             self.previewed += len(part)
 

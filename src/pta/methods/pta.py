@@ -37,7 +37,8 @@ from pta.engines.pta.touches import Touches
 from pta.engines.segments.application import after_segment
 from pta.engines.segments.segment import Segment
 from pta.errors import InvalidParameter, StateMismatch
-from pta.methods.adapter import Adapter, Origin, full
+from pta.methods.adapter import Adapter
+from pta.methods.declaration import Origin
 from pta.methods.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
 
 Fusion = Literal["logits", "probabilities"]
@@ -133,7 +134,7 @@ class PTA(Adapter):
         self.add_state("touched", full(False, C, dtype=torch.bool), within=FLAGS)
         self.add_state("resting", full(True, C, dtype=torch.bool), within=FLAGS)
         # Compiled code knows neither subclasses, nor what is in front of the rule and behind it.
-        alone = type(self) is PTA and not (self._has_prior or self._is_matched)
+        alone = type(self) is PTA and self.stages is None
         self._can_be_compiled = alone and self.fusion == "logits"
         self._compiled: CompiledStep | None = None
 
@@ -197,7 +198,7 @@ class PTA(Adapter):
             touches = self.touches(moved)
             return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
 
-        return reduce(Segment.followed_by, map(summary, self._checked(samples).batches(_MAX_BATCH)))
+        return reduce(compose, map(summary, self.checked(samples).batches(_AT_ONCE)))
 
     def touches(self, samples: Samples) -> Touches:
         """Which classes learn from samples that were checked and are where the classifier is."""

@@ -9,9 +9,11 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.plugins import load_plugin, plugin_names
 from pta.core.samples import Samples
 from pta.core.towers import Model
-from pta.errors import InvalidParameter, nearest, shown
-from pta.methods.adapter import TOWERS, Adapter, Origin, require_classifier
-from pta.methods.state_file import load_state
+from pta.errors import UnknownAdapter, nearest, shown
+from pta.methods.adapter import Adapter
+from pta.methods.declaration import TOWERS, Origin
+from pta.methods.state import Snapshot
+from pta.methods.state_file import IN_MEMORY, load_state, unpack_state
 
 GROUP = "pta.methods"
 """The entry-point group in which other packages declare methods, as `name = "package.module:Class"`."""
@@ -98,7 +100,6 @@ def create_adapter(
     Traceback (most recent call last):
     pta.errors.InvalidParameter: pta has no parameter 'hh'; did you mean 'h'?
     """
-    require_classifier(classifier)
     samples = source if isinstance(source, Samples | int | None) else Samples.of(source)
     length = len(samples) if isinstance(samples, Samples) else samples
     method, origin = adapter_class(name), Origin(classifier, model, length)
@@ -116,12 +117,24 @@ def load_adapter(
     A given classifier must equal the saved one; without it, the saved one is used. A method that needs a tower needs
     the model in both cases.
     """
-    if classifier is not None:
-        require_classifier(classifier)
-    saved = load_state(path, classifier, model)
-    method, origin = adapter_class(saved.method), Origin(saved.classifier, model)
-    adapter = method(saved.classifier, model=model, checked=method.complete(saved.parameters, origin))
-    adapter._put_checked(saved.tensors, str(path))
+    return _restored(path, load_state(path, classifier, model), model)
+
+
+def from_bytes(content: bytes, classifier: ZeroShotClassifier | None = None, *, model: Model | None = None) -> Adapter:
+    """The same from the content of such a file, as `Adapter.to_bytes` gives it.
+
+    >>> adapter = create_adapter("clip", ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"]))
+    >>> from_bytes(adapter.to_bytes()).classifier.class_names
+    ('cat', 'dog')
+    """
+    return _restored(IN_MEMORY, unpack_state(content, classifier, model), model)
+
+
+def _restored(source: str | Path, snapshot: Snapshot, model: Model | None) -> Adapter:
+    method, classifier = adapter_class(snapshot.method), snapshot.classifier
+    known = method.complete(snapshot.parameters, Origin(classifier, model))
+    adapter = method(classifier, model=model, checked=known)
+    adapter._put_checked(snapshot.tensors, str(source))
     return adapter
 
 

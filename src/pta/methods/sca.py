@@ -37,7 +37,8 @@ from pta.core.parameters import Order, Prior, choice, learning_order, number, pa
 from pta.core.samples import Samples
 from pta.engines.gaussian.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.zero_shot import ZeroShot, entropy_of
-from pta.methods.adapter import Adapter, full
+from pta.methods.adapter import Adapter
+from pta.methods.state import full
 from pta.methods.state_bounds import LARGEST_COUNT, covariances, rows_at_most
 
 Cache = Literal["cosine", "product"]

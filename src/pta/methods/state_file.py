@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,19 @@ from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.towers import Model
-from pta.door.files import load_tensors, save_tensors
+from pta.door.files import load_tensors, pack_tensors, unpack_tensors
 from pta.errors import StateMismatch, naming, some_of
+from pta.methods.state import Snapshot
 
 _VERSION = 4
 _WITHOUT_CLASSIFIER = 3  # the version before, whose anchors are float16: enough to recognise a classifier by
+IN_MEMORY = "the state"  # the name of a state that is not in a file
 ANCHORS = "classifier.anchors"
 SAME_DIRECTION = 0.9999  # cosine: other templates are far below, another processor's rounding far above
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The state of an adapter, and its position."""
-
-    method: str
-    parameters: Mapping[str, Any]
-    classifier: ZeroShotClassifier
-    tensors: Mapping[str, Tensor]
-
-
-def save_state(
-    path: str | Path, snapshot: Snapshot, model: Model | None, stream: Mapping[str, Any] | None = None
-) -> None:
-    """Write the file atomically, with a record of the stream, if given."""
+def pack_state(snapshot: Snapshot, model: Model | None, stream: Mapping[str, Any] | None = None) -> bytes:
+    """The content of the file, with a record of the stream, if given."""
     classifier = snapshot.classifier
     about = {
         "kind": "state",
@@ -47,7 +36,7 @@ def save_state(
         "position": int(snapshot.tensors["seen"]),
         **({} if stream is None else {"stream": stream}),
     }
-    save_tensors(path, {**snapshot.tensors, ANCHORS: classifier.anchors}, about)
+    return pack_tensors({**snapshot.tensors, ANCHORS: classifier.anchors}, about)
 
 
 def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: Model | None) -> Snapshot:
@@ -55,7 +44,21 @@ def load_state(path: str | Path, classifier: ZeroShotClassifier | None, model: M
 
     Without a classifier the state belongs to the one that it was saved with.
     """
-    tensors, about = load_tensors(path, kind="state")
+    return _understood(path, *load_tensors(path, kind="state"), classifier, model)
+
+
+def unpack_state(content: bytes, classifier: ZeroShotClassifier | None, model: Model | None) -> Snapshot:
+    """The same from the content of the file."""
+    return _understood(IN_MEMORY, *unpack_tensors(content, "state", IN_MEMORY), classifier, model)
+
+
+def _understood(
+    path: str | Path,  # its name in messages
+    tensors: dict[str, Tensor],
+    about: dict[str, Any],
+    classifier: ZeroShotClassifier | None,
+    model: Model | None,
+) -> Snapshot:
     if about.get("version") not in (_VERSION, _WITHOUT_CLASSIFIER):
         read = f"{_WITHOUT_CLASSIFIER} and {_VERSION}"
         raise StateMismatch(f"{path} has state version {about.get('version')}; this version of pta reads {read}")

@@ -55,7 +55,9 @@ from pta.core.samples import Samples
 from pta.engines.prompts.condensation import condense, cuts_of
 from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, shown
-from pta.methods.adapter import Adapter, Origin, full
+from pta.methods.adapter import Adapter
+from pta.methods.declaration import Origin, require_model
+from pta.methods.state import full
 from pta.methods.state_bounds import between, entropies
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
@@ -128,7 +130,7 @@ class TCA(Adapter):
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
         """All parameters; the condensing blocks are at the quarters of the tower's depth, unless they are given."""
-        model = cls.require_model(given, origin.classifier, origin.model)
+        model = require_model(cls.name, cls.needs, origin.classifier, origin.model)
         assert model is not None  # as `needs` says
         depth = len(model.image_tower().blocks)
         quarters = {depth * share // 4 for share in (1, 2, 3)} - {0}

@@ -38,7 +38,8 @@ from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY, CacheUpdate, admit, admit_nothing
 from pta.engines.caches.affinity import affinity_per_class, affinity_per_listed_class
 from pta.engines.zero_shot import samples_at_once
-from pta.methods.adapter import Adapter, full
+from pta.methods.adapter import Adapter
+from pta.methods.state import full
 from pta.methods.state_bounds import UNIT_BALL, Bound, between, entropies, slots_of
 
 EntropyBase = Literal["log2", "ln"]

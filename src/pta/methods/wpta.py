@@ -43,7 +43,8 @@ from pta.engines.whitened.layer import Kept, Layer, TextPrototypes
 from pta.engines.whitened.within_class import contradiction_of_sums, relative_covariance, scatter_within_classes
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
-from pta.methods.adapter import Adapter, full
+from pta.methods.adapter import Adapter
+from pta.methods.state import full
 from pta.methods.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
 
 _OURS = "(ours, chosen on development sets)"

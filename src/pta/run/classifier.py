@@ -128,7 +128,7 @@ class Classifier:
 
     def answers(self, samples: Samples | Tensor, *, learn: bool, top: int) -> Answers:
         """The same as columns, for at least one sample; on a GPU they may still be computed."""
-        known = self.adapter._checked(samples)
+        known = self.adapter.checked(samples)
         classifier = self.adapter.classifier
         zero_shot = classifier.logits(known.features.to(classifier.anchors))
         logits = (self.adapter.step if learn else self.adapter.predict)(known)

@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from pta.errors import MachineFailure, PtaError, UserMistake
+from pta.errors import PtaError
+from pta.methods.state import class_numbers
 from pta.serve.counting import samples_concerned
 from pta.serve.history import History
 from pta.serve.journal import Journal
@@ -42,18 +41,17 @@ class Operating:
 
     def reset(self, stream: LiveStream, classes: Sequence[int] | None, dry_run: bool) -> dict[str, Any]:
         """Forget everything, or what was learned about some classes."""
-        argument = {} if classes is None else {"classes": stream.state.adapter._class_rows(classes)}
+        argument = (
+            {} if classes is None else {"classes": class_numbers(classes, len(self._served.classifier.class_names))}
+        )
         return self._operate(stream, "reset", argument, _reset_state, dry_run)
 
     def import_(self, stream: LiveStream, content: bytes, dry_run: bool) -> dict[str, Any]:
         """Go on from an exported state; one that does not belong here is refused before anything is written."""
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "state.safetensors"
-            path.write_bytes(content)
-            try:
-                adapter = imported_adapter(path, self._served)
-            except UserMistake as error:
-                raise Refused(422, str(error).replace(str(path), "the state")) from None
+        try:
+            adapter = imported_adapter(content, self._served)
+        except PtaError as error:
+            raise Refused(422, str(error)) from None
 
         def swap(stream: LiveStream, row: Operation) -> None:
             stream.state = StreamState(adapter, np.zeros_like(stream.state.touches), row.sequence)

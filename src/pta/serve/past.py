@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pta.door.files import write_atomically
 from pta.errors import StateMismatch
-from pta.methods import Adapter, load_adapter
+from pta.methods import Adapter, from_bytes, load_adapter
 from pta.serve.answering import score
 from pta.serve.history import History
 from pta.serve.journal import Journal
@@ -108,9 +108,11 @@ class Past:
         state.sequence = event.sequence
 
 
-def imported_adapter(path: Path, served: Served) -> Adapter:
-    """The adapter that a state file holds, if it is of the classifier, method and parameters that are served."""
-    adapter, own = load_adapter(path, served.classifier, model=served.encoder), served.fresh()
+def imported_adapter(source: Path | bytes, served: Served) -> Adapter:
+    """The adapter of a state file or its content, if it is of the classifier, method and parameters served."""
+    given: dict[str, Any] = {"classifier": served.classifier, "model": served.encoder}
+    adapter = from_bytes(source, **given) if isinstance(source, bytes) else load_adapter(source, **given)
+    own = served.fresh()
     if (adapter.name, adapter.parameters) != (own.name, own.parameters):
         raise StateMismatch(f"the state is of {adapter.name} with other parameters than those of the {own.name} served")
     return adapter

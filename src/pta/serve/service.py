@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import torch
@@ -171,10 +170,7 @@ class Service:
         stream = self._streams.require(name)
         with stream.lock:
             adapter = stream.state.adapter.clone()
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "state.safetensors"
-            adapter.save(path)
-            return path.read_bytes()
+        return adapter.to_bytes()
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from pta.core.samples import Samples
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
 from pta.methods.pta import PTA
-from pta.methods.state_file import Snapshot
+from pta.methods.state import Snapshot
 
 AnyAdapter = TypeVar("AnyAdapter", bound=Adapter)
 

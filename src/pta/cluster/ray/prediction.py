@@ -1,10 +1,8 @@
 """A stream, or one stream per key, to a folder of labels."""
 
 import hashlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pta.cluster.blocks.driver import remark_on_rounds
@@ -137,7 +135,7 @@ def predict_blocks(
     passes = Passes(folder.id, adapter, features, run, work.sub(folder.id), out, blocks, epsilon)
     passed = run_passes(passes, pool, failed, told)
     end = at_state(adapter, passed.end)
-    out.write(STATE, _saved(end))
+    out.write(STATE, end.to_bytes())
     remark = remark_on_rounds(passed.rounds, len(blocks))
     result = Predicted.of(passed.labels, passed.rounds, passed.repaired, remark)
     ends = [[rows.start, rows.stop] for rows in blocks]
@@ -208,10 +206,3 @@ def _is_end_of_run(out: Folder, state: str) -> dict[str, str]:
         return {}
     known = read_run(out, KIND)
     return {"state": known["inputs"]["state"]} if known.get("state_after") == state else {}
-
-
-def _saved(adapter: Adapter) -> bytes:
-    """The state file of an adapter."""
-    with tempfile.TemporaryDirectory() as folder:
-        adapter.save(Path(folder) / STATE)
-        return (Path(folder) / STATE).read_bytes()

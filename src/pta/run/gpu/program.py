@@ -167,7 +167,7 @@ class Program:
         if not self._records_step:
             (features,) = self._recordings[0].replay()
             return self._predict(features[:count])
-        due = self.adapter.refreshes_within(count)
+        due = self.adapter.refreshes.within(count) if self.adapter.longest_stretch else []
         if count < self.batch or not set(due) <= {stretch.stop for stretch in self._stretches}:
             return self._predict(self._features()[:count])
         return self._replay(due)
@@ -178,7 +178,7 @@ class Program:
             parts.append(recording.replay())
             if stretch.stop in due and self._refresh is not None:
                 self._refresh.replay()
-        self.adapter.count_on_host(self.batch)
+        self.adapter.refreshes.count(self.batch)
         return Predictions(*(one[0] if len(one) == 1 else torch.cat(one) for one in zip(*parts, strict=True)))
 
     @property

@@ -94,7 +94,7 @@ def _without_numbers(adapter: Adapter, fake: FakeTensorMode) -> Adapter:
     """The adapter itself, its state and its anchors replaced by tensors without numbers."""
     classifier = copy(adapter.classifier)
     object.__setattr__(classifier, "anchors", fake.from_tensor(classifier.anchors))
-    for _, piece in adapter._pieces():
+    for piece in adapter.pieces.values():
         piece.owner.classifier = classifier
         setattr(piece.owner, piece.attribute, fake.from_tensor(piece.tensor))
     return adapter
@@ -109,7 +109,7 @@ def _samples(adapter: Adapter, batch: int) -> Samples:
 
 def _plain_values(adapter: Adapter) -> dict[tuple[int, str], object]:
     """Numbers and texts, and sizes of containers, that the adapter and those it stands on hold as attributes."""
-    owners = {id(piece.owner): piece.owner for _, piece in adapter._pieces()}
+    owners = {id(piece.owner): piece.owner for piece in adapter.pieces.values()}
     found: dict[tuple[int, str], object] = {}
     for key, owner in owners.items():
         for name, value in vars(owner).items():

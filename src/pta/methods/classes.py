@@ -1,17 +1,69 @@
-"""Adding a class to a state: it starts at its text anchor, and the other classes keep their state."""
+"""The classes of a state: a table of what each has learned, and adding one, which starts at its text anchor."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_text
 from pta.core.plain import plain_tensor
-from pta.errors import InvalidParameter, StateMismatch, nearest, shown
-from pta.methods.adapter import Adapter, Piece
+from pta.errors import InvalidClassifier, InvalidParameter, StateMismatch, nearest, shown
+from pta.methods.adapter import Adapter
+from pta.methods.state import Piece
 from pta.methods.state_bounds import DISTRIBUTIONS
 from pta.methods.state_file import SAME_DIRECTION
+
+
+class ClassRow(NamedTuple):
+    """One class of a state."""
+
+    name: str
+    learned: bool  # its count, or else its prototype or what is kept of it, is not that of a new adapter
+    samples: float | None  # it has learned from, or the sum of their weights; None if the method keeps no count
+    cosine: float | None  # of its prototype and its text anchor; None if it has no prototype
+
+
+def class_table(adapter: Adapter) -> list[ClassRow]:
+    """A row per class."""
+    names = adapter.classifier.class_names
+    return list(map(ClassRow, names, _learned(adapter), _counts(adapter), _cosines(adapter)))
+
+
+def _learned(adapter: Adapter) -> list[bool]:
+    decisive = adapter.counts_in or adapter.prototypes_in
+    moved = torch.zeros_like(adapter.classifier.anchors[:, 0], dtype=torch.bool)
+    for name, piece in adapter.pieces.items():
+        if name == decisive or (not decisive and piece.per_class):
+            moved |= (piece.tensor != piece.fresh()).reshape(len(moved), -1).any(dim=1)
+    return moved.tolist()
+
+
+def _counts(adapter: Adapter) -> list[float | None]:
+    if not adapter.counts_in:
+        return [None] * adapter.classifier.classes
+    piece = adapter.pieces[adapter.counts_in]
+    return (piece.tensor - piece.fresh()).double().tolist()
+
+
+def _cosines(adapter: Adapter) -> list[float | None]:
+    anchors = adapter.classifier.anchors.double()
+    if not adapter.prototypes_in:
+        return [None] * len(anchors)
+    rows = normalize(adapter.state()[adapter.prototypes_in].double(), dim=1)
+    found = zip((rows * anchors).sum(dim=1).tolist(), rows.any(dim=1).tolist(), strict=True)
+    return [cosine if exists else None for cosine, exists in found]
+
+
+def class_prototypes(adapter: Adapter) -> Tensor:
+    """The prototype of each class at unit length, C×d; the text anchor of a class that has none yet."""
+    if not adapter.prototypes_in:
+        raise StateMismatch(f"{adapter.name} keeps no prototype per class that could be exported")
+    rows, anchors = adapter.state()[adapter.prototypes_in], adapter.classifier.anchors
+    unit = normalize(rows.double(), dim=1)
+    return torch.where(unit.any(dim=1, keepdim=True), unit, anchors.double()).to(anchors.dtype)
 
 
 def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
@@ -20,7 +72,7 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
     It is refused for a method whose state depends on the number of classes (`Adapter.fixed_classes`). A prior over the
     classes gives the new one an equal share.
     """
-    for _, piece in adapter._pieces():
+    for piece in adapter.pieces.values():
         if piece.per_class and piece.owner.fixed_classes:
             raise StateMismatch(f"no class can be added to a state of {piece.owner.name}: {piece.owner.fixed_classes}")
     old = adapter.classifier
@@ -30,9 +82,9 @@ def add_class(adapter: Adapter, name: str, anchor: object) -> Adapter:
         raise InvalidParameter(f"the anchor must have {old.dim} numbers, got shape {tuple(row.shape)}")
     row = row / torch.linalg.vector_norm(row)  # so that the anchors of the others keep their bits
     new = ZeroShotClassifier(torch.cat([old.anchors, row[None]]), [*old.class_names, name], old.scale, old.bias)
-    grown = type(adapter)(new, model=adapter.model, **adapter.parameters)
+    grown = type(adapter)(new, model=adapter.model, checked=adapter.parameters)
     before = adapter.state()
-    grown._put({key: _with_row(before[key], key, piece) for key, piece in grown._pieces()})
+    grown._put({key: _with_row(before[key], key, piece) for key, piece in grown.pieces.items()})
     grown.refresh_state()
     grown._put_checked(grown.state(), f"the state with {shown(name)}")
     return grown

@@ -1,16 +1,27 @@
-"""A tiny model with random weights, for checking methods that need a tower."""
+"""A tiny model and a short stream with random numbers, for checking methods."""
 
 import hashlib
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, normalize
 
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.samples import Samples
 from pta.core.towers import ImageTower, PromptTower, TokenBlock, attention
+from pta.methods.adapter import Adapter
 
 WIDTH, BLOCKS, HEADS, PATCH, SIZE = 16, 4, 2, 2, 16
 _TOKENS = 1 + (SIZE // PATCH) ** 2
+CLASSES, DIM, SAMPLES = 12, 32, 64  # of a stream
+_VIEWS, _PATCHES = 20, 16  # of a sample
+
+Factory = Callable[..., Adapter]
 
 
 class ToyModel:
@@ -88,3 +99,62 @@ class ToyModel:
             return x + mlp(x)
 
         return TokenBlock(whole, attend, mlp)
+
+
+@dataclass(frozen=True)
+class ToyStream:
+    """A small stream of the kind CLIP gives: images share a direction, classes lie around their anchors.
+
+    Every sample has views and patches around it, and raw pixels (noise) for methods that are given an image tower. In
+    every third stream features are the mean of some views.
+    """
+
+    factory: Factory  # of the adapters that are checked on it
+    seed: int
+    classifier: ZeroShotClassifier
+    samples: Samples
+    model: ToyModel
+
+    @classmethod
+    def make(cls, factory: Factory, seed: int, dtype: torch.dtype = torch.float32) -> "ToyStream":
+        text, features, views, raw, patches = (one.to(dtype, copy=True) for one in _numbers(seed))
+        samples = Samples(features, views=views, raw=raw, patches=patches, generated=views.flip(1)[:, :6])
+        if seed % 3 == 2:
+            most_confident = torch.nn.functional.normalize(views[:, :4], dim=2)
+            samples = replace(samples, features=most_confident.mean(dim=1), most_confident=most_confident)
+        names = [f"class {number}" for number in range(CLASSES)]
+        return cls(factory, seed, ZeroShotClassifier(text, names, scale=50.0), samples, ToyModel(DIM, dtype))
+
+    def adapter(self, learned: int = 0) -> Adapter:
+        """A new adapter for this stream, after the first samples of it."""
+        taken = inspect.signature(self.factory).parameters
+        offered = {"model": self.model, "source": self.samples}
+        adapter = self.factory(self.classifier, **{name: one for name, one in offered.items() if name in taken})
+        if learned:
+            adapter.step(self.samples[:learned])
+        return adapter
+
+    def cuts(self) -> Iterator[Samples]:
+        rng = np.random.default_rng(self.seed)
+        start = 0
+        while start < len(self.samples):
+            end = start + int(rng.choice([1, 2, 3, 5, 17, 40]))
+            yield self.samples[start:end]
+            start = end
+
+
+@lru_cache(maxsize=16)
+def _numbers(seed: int) -> list[Tensor]:
+    """Anchors, features, views, pixels and patches in float32, so that both precisions see the same numbers."""
+    rng = np.random.default_rng(seed)
+    anchors = rng.standard_normal((CLASSES, DIM)) + 2.0
+    labels = rng.integers(CLASSES - 2, size=SAMPLES)  # two classes never come
+    features = anchors[labels] + 0.8 * rng.standard_normal((SAMPLES, DIM)) + rng.standard_normal(DIM)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    views = features[:, None] + 0.1 * rng.standard_normal((SAMPLES, _VIEWS, DIM))
+    views[:, 0] = features
+    raw = rng.standard_normal((SAMPLES, 3, SIZE, SIZE))
+    patches = features[:, None] + 0.3 * rng.standard_normal((SAMPLES, _PATCHES, DIM))
+    for one in (features, views, raw, patches):
+        one[1::7] = one[0]  # the same sample again and again
+    return [torch.tensor(one, dtype=torch.float32) for one in (anchors, features, views, raw, patches)]

@@ -1,0 +1,122 @@
+"""What a method declares of itself, before there is an adapter: parameters, needs, and limits of its state."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NoReturn
+
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Parameter, check_all, check_given, declared_in, document
+from pta.core.towers import Model
+from pta.errors import InvalidParameter, InvalidSamples
+from pta.methods.stages import CALIBRATION
+
+Scope = Literal["sample", "batch", "stream"]
+TOWERS = frozenset({"image tower", "prompt tower"})
+"""The towers that a method may need."""
+
+_MADE_BY = {
+    "views": "pta extract --views 64 --view-mode augmix (or crops)",
+    "raw": "pta extract --pixels",
+    "patches": "pta extract --patches",
+    "generated": "pta extract --views 65 --views-from DIR, or choose difftpt-augmented, which needs none",
+}
+_IN_WORDS = {"raw": "raw samples", "generated": "generated pictures"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The inputs of an adapter besides its parameters."""
+
+    classifier: ZeroShotClassifier
+    model: Model | None = None  # of the anchors and features, if known
+    length: int | None = None  # of the stream, if known
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.classifier, ZeroShotClassifier):
+            raise InvalidParameter(f"a method needs a ZeroShotClassifier, not {type(self.classifier).__name__}")
+
+
+class Declaration:
+    """The declarations of a method, with their defaults."""
+
+    name: ClassVar[str]
+    declared: ClassVar[Mapping[str, Parameter]] = {"calibration": CALIBRATION}
+    # Of the samples "features", "views", "raw", "patches", "generated"; of the model "image tower", "prompt tower".
+    needs: ClassVar[frozenset[str]] = frozenset({"features"})
+    # What a prediction depends on besides the state: its "sample" (a batch then equals a loop), its "batch", or the
+    # whole "stream", which must then be one batch.
+    scope: ClassVar[Scope] = "sample"
+    bounded: ClassVar[bool] = True  # state does not grow with the stream
+    # The pieces of state that hold a prototype per class, C×d, and how much each class has learned from, C.
+    prototypes_in: ClassVar[str] = ""
+    counts_in: ClassVar[str] = ""
+    # Why no class can be added to its state; empty if the state per class does not depend on the number of classes.
+    fixed_classes: ClassVar[str] = "it does not declare that its state per class is independent of the other classes"
+    wants_preview: bool = False  # it needs the whole stream before the first step (`preview`)
+    # Whether `_step` can fail after it has begun to change the state, although its samples were checked. The state is
+    # then copied before each call.
+    may_fail: bool = True
+    # The most samples per call of `_step` and `_predict`, if the scope is "sample"; None for any number. It bounds
+    # memory and changes no result.
+    at_once: int | None = 1
+    # The most samples between two calls of `refresh_state`; None for a method without refreshes. No refresh is due
+    # between the samples of one `_step`.
+    longest_stretch: int | None = None
+
+    def __init_subclass__(cls) -> None:
+        cls.declared = declared_in(cls, cls.declared)
+        document(cls, cls.declared)
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+        """All parameters with their values, checked; a method whose defaults depend on something else overrides it."""
+        known = check_all(cls.name, cls.declared, given)
+        cls._require_online(known)
+        return known
+
+    @classmethod
+    def require_parameters(cls, given: Mapping[str, Any]) -> None:
+        """Refuse parameters that are wrong for every classifier, before there is one."""
+        cls._require_online(check_given(cls.name, cls.declared, given))
+
+    @classmethod
+    def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:
+        """The inputs that the method needs with these parameters."""
+        return cls.needs
+
+    @classmethod
+    def stands_on(cls, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of other methods that the method with these parameters is built on."""
+        return ()
+
+    @classmethod
+    def _require_online(cls, parameters: Mapping[str, Any]) -> None:
+        if parameters.get("calibration") == "matched" and cls.scope != "sample":
+            raise InvalidParameter(
+                f"{cls.name} predicts a whole {cls.scope} at once, so calibration cannot be matched online; "
+                'use calibration="fixed"'
+            )
+
+
+def refuse_lack(method: str, missing: frozenset[str]) -> NoReturn:
+    """Refuse samples that lack inputs of a method; the message names the first."""
+    first = min(missing)
+    advice = f"; make them with {_MADE_BY[first]}" if first in _MADE_BY else ""
+    raise InvalidSamples(f"{method} needs {_IN_WORDS.get(first, first)}, which are missing{advice}")
+
+
+def require_model(
+    method: str, needs: frozenset[str], classifier: ZeroShotClassifier, model: Model | None
+) -> Model | None:
+    """The model if a method needs one of its towers; a missing model or one of another dimension is refused."""
+    towers = " and the ".join(sorted(needs & TOWERS))
+    if not towers:
+        return None
+    if model is None or not hasattr(model, "image_tower"):
+        raise InvalidParameter(f"{method} needs the {towers} of a model; give it (--model, model=load_encoder(…))")
+    if model.dim != classifier.dim:
+        raise InvalidParameter(
+            f"the model's features have {model.dim} dimensions but the classifier's anchors have {classifier.dim}; "
+            "both must come from the same model"
+        )
+    return model

@@ -1,0 +1,79 @@
+"""Stages around the rule of a method: a prior in front of it, and a calibration behind it."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.parameters import Calibration, choice
+from pta.core.samples import Samples
+from pta.engines.calibration import GRID, temperatures, temperatures_in_order
+from pta.engines.local_prior import LocalPrior
+from pta.engines.zero_shot import ZeroShot
+from pta.methods.state import Pieces, full
+from pta.methods.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, between
+
+CALIBRATION = choice(
+    "fixed",
+    Calibration,
+    "temperature of probabilities: fixed by the rule, or matched during the stream (for pta, wpta and combined)",
+)
+# A and B add at most 8 per sample and keep 255/256: no more than 2048, whatever state they start from.
+_PRIOR = dict.fromkeys(("fast", "slow", "mean"), DISTRIBUTIONS) | {
+    "found": between(-2100, 2100),
+    "by_chance": between(0, 2100),
+    "count": between(0, LARGEST_COUNT),
+}
+
+
+class Stages:
+    """The stages of one adapter, whose state is among the adapter's pieces."""
+
+    def __init__(self, pieces: Pieces, *, prior: bool, matched: bool) -> None:
+        self._pieces, self._prior, self.matched = pieces, prior, matched
+        self._front: ZeroShot | None = None  # of the current samples
+
+    def declare(self, add_state: Callable[..., Tensor]) -> None:
+        """Declare their state."""
+        add = partial(add_state, per_class=False)
+        if self._prior:
+            for name, bound in _PRIOR.items():
+                add(f"local_{name}", partial(_fresh_prior, name), within=bound)
+        if self.matched:
+            add("calibration_gaps", full(0.0, len(GRID), dtype=torch.float64), within=between(-1.01, 1.01))
+            add("calibration_count", full(0, dtype=torch.int64))
+
+    def zero_shot(self, classifier: ZeroShotClassifier, samples: Samples) -> ZeroShot:
+        """The zero-shot quantities of samples, with the prior of the current ones."""
+        front = self._front
+        if front is not None and front.samples is samples:
+            return front
+        return ZeroShot(classifier, samples, None if front is None else front.log_prior)
+
+    def around(
+        self, answer: Callable[[Samples], Tensor], classifier: ZeroShotClassifier, samples: Samples, *, learn: bool
+    ) -> Tensor:
+        """The logits of a method's answer with both stages, which learn as well if the method does."""
+        front = self._front = ZeroShot(classifier, samples)
+        try:
+            if self._prior:
+                prior = LocalPrior(*(self._pieces[f"local_{name}"].tensor for name in _PRIOR))
+                front.log_prior = (prior.learn if learn else prior.predict)(front.text_probabilities)
+            logits = answer(samples)
+        finally:
+            self._front = None
+        return self._calibrated(logits, front, learn=learn) if self.matched else logits
+
+    def _calibrated(self, logits: Tensor, front: ZeroShot, *, learn: bool) -> Tensor:
+        gaps, count = (self._pieces[f"calibration_{name}"].tensor for name in ("gaps", "count"))
+        if learn:
+            tau = temperatures_in_order(gaps, count, logits, front.text_probabilities.amax(dim=1))[:, None]
+        else:
+            tau = temperatures(gaps, count)
+        return logits / tau.to(logits.dtype)
+
+
+def _fresh_prior(name: str, classifier: ZeroShotClassifier, *_: object) -> Tensor:
+    return getattr(LocalPrior.fresh(classifier), name)
