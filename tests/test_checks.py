@@ -12,7 +12,7 @@ from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, PtaError
 from pta.methods import adapter_class, registry
 from pta.methods.checks import BrokenLaw
-from pta.methods.state_bounds import Bound
+from pta.methods.state import Bound
 from pta.methods.toys import ToyStream
 
 LAWS = check_adapter(CLIP)
@@ -307,8 +307,7 @@ class RunningMean(Adapter):
     name = "running-mean"
     weight: float = number(2.0, 0.0, 10.0, "weight of the means")
 
-    def __init__(self, classifier, **given):
-        super().__init__(classifier, **given)
+    def _declare_state(self):
         self.add_state("means", lambda classifier, parameters, model: torch.zeros_like(classifier.anchors))
 
     def _step(self, samples):

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from pta import ZeroShotClassifier, create_adapter, list_adapters
 from pta.errors import InvalidParameter, StateMismatch
-from pta.methods.state_bounds import covariances
+from pta.methods.state import covariances
 from pta.methods.toys import ToyStream
 
 SETTINGS = [

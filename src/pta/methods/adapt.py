@@ -31,12 +31,11 @@ each class that has any is that of them and of all samples j, weighted by q_i an
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY
@@ -44,8 +43,7 @@ from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_betw
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, add_moments, are_moments_of
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
-from pta.methods.state_bounds import SHARES, UNIT_BALL, entropies, or_empty, rows_at_most
+from pta.methods.state import SHARES, UNIT_BALL, entropies, full, or_empty, rows_at_most, text_anchors
 
 CountCurrent = Literal["twice", "once"]
 Similarity = Literal["stale", "fresh"]
@@ -58,8 +56,7 @@ _TEMPERATURE = number(
 class ADAPT(Adapter):
     """Class Gaussians from a bank of confident samples, which weight the zero-shot logits.
 
-    The loop: `pta.reference.adapt.adapt_loop`.
-
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> adapter = ADAPT(classifier)
     >>> adapter.step([[0.8, 0.6], [0.9, 0.1], [0.4, 0.7]]).argmax(dim=1)
@@ -83,14 +80,13 @@ class ADAPT(Adapter):
     order: Order = learning_order("update-first")
     prior: Prior = prior_in_front()
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        (C, d), L, wide = classifier.anchors.shape, self.slots, torch.float64
+    def _declare_state(self) -> None:
+        (C, d), L, wide = self.classifier.anchors.shape, self.slots, torch.float64
         self.items = self.add_state("items", full(0.0, C, L, d), within=UNIT_BALL)  # x
         self.shares = self.add_state("shares", full(0.0, C, L, dtype=wide), within=SHARES)  # q, or 0
         self.entropies = self.add_state("entropies", full(EMPTY, C, L, dtype=wide), within=or_empty(entropies(C)))
         self.sums = self.add_state("sums", full(0.0, C, d), within=rows_at_most(1.01 * L))  # Σ q·x
-        self.means = self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
+        self.means = self.add_state("means", text_anchors, within=UNIT_BALL)  # μ
         self.moments = self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
         self.last = self.add_state("last", full(0.0, d), within=UNIT_BALL, per_class=False)
         self.gaussians = Estimate(lambda: Gaussians.of_moments(self.moments, self.means))  # step 3
@@ -140,8 +136,7 @@ class ADAPT(Adapter):
 class TransductiveADAPT(Adapter):
     """ADAPT for a whole set of samples at once; keeps nothing.
 
-    The loop: `pta.reference.adapt.adapt_transductive_loop`.
-
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> TransductiveADAPT(classifier).step([[0.8, 0.6], [0.9, 0.1], [0.4, 0.7]]).argmax(dim=1)
     tensor([0, 0, 1])

@@ -25,17 +25,16 @@ from pta.errors import InvalidParameter, InvalidSamples, StateMismatch
 from pta.methods.declaration import TOWERS, Declaration, Origin, refuse_lack, require_model
 from pta.methods.recording import Refreshes
 from pta.methods.stages import Stages
-from pta.methods.state import Initial, Piece, Pieces, Snapshot, class_numbers, device_named, full
-from pta.methods.state_bounds import Bound, usual_bound
+from pta.methods.state import Bound, Initial, Piece, Pieces, Snapshot, class_numbers, device_named, full, usual_bound
 from pta.methods.state_file import pack_state
 
 
 class Adapter(Declaration, ABC):
     """A method that learns from a stream of samples and returns their logits.
 
-    A subclass sets `name`, declares its parameters as attributes, declares its state in `__init__` after
-    `super().__init__`, and implements `_step` and `_predict` on checked samples. By default these get one sample at a
-    time; a method with a fast form for batches sets the largest batch in `max_batch`.
+    A subclass sets `name`, declares its parameters as attributes and its state in `_declare_state`, and implements
+    `_step` and `_predict` on checked samples. By default these get one sample at a time; a method with a fast form for
+    batches sets the largest batch in `at_once`.
     """
 
     def __init__(
@@ -60,6 +59,7 @@ class Adapter(Declaration, ABC):
         stages = Stages(self.pieces, prior=prior and not self.stands_on(known), matched=matched)
         stages.declare(self.add_state)
         self.stages = stages if len(self.pieces) > 1 else None
+        self._declare_state()
 
     # -- for users --------------------------------------------------------------------------------------------------
 
@@ -205,6 +205,9 @@ class Adapter(Declaration, ABC):
     @abstractmethod
     def _predict(self, samples: Samples) -> Tensor:
         """Return the logits of the samples, B×C, without learning."""
+
+    def _declare_state(self) -> None:
+        """Declare the state by `add_state`, and set what else follows from classifier, parameters and model."""
 
     def next_refresh(self, position: int) -> int:
         """The position after this one at which `refresh_state` is due, for a method that has a `refresh_interval`."""

@@ -18,19 +18,17 @@ Where samples are the mean of their most confident views, these were chosen with
 with the present centres. With centre_count = 20000 a sample moves a centre by 0.00005 at most.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
 from pta.engines.prior_table import posterior_of, update_row
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
-from pta.methods.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between
+from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, UNIT_BALL, between, full, text_anchors
 
 Update = Literal["posterior", "likelihood"]
 
@@ -47,6 +45,7 @@ class BCA(Adapter):
     A batch can differ from a loop after a sample whose two largest posteriors, or the largest and a threshold, are
     equal up to the rounding of float64: rounding then decides what is learned.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> BCA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 1])
@@ -65,11 +64,10 @@ class BCA(Adapter):
     order: Order = learning_order("predict-first")
     prior: Prior = prior_in_front()
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        C = classifier.classes
+    def _declare_state(self) -> None:
+        C = self.classifier.classes
         of_centres, of_priors = (between(first, LARGEST_COUNT) for first in (self.centre_count, self.prior_count))
-        self.centres = self.add_state("centres", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
+        self.centres = self.add_state("centres", text_anchors, within=UNIT_BALL)
         self.priors = self.add_state(
             "priors",
             lambda c, *_: torch.eye(c.classes, dtype=torch.float64, device=c.anchors.device),

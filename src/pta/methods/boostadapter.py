@@ -29,14 +29,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, count, number
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY, CacheUpdate
 from pta.engines.caches.affinity import affinity, best, best_of_classes
 from pta.engines.zero_shot import entropy_of, samples_at_once
 from pta.errors import InvalidSamples
-from pta.methods.state_bounds import LARGEST_COUNT, Bound, between
+from pta.methods.state import LARGEST_COUNT, Bound, between
 from pta.methods.tda import TDA
 
 Negatives = Literal["newest", "most-confident"]
@@ -49,6 +48,7 @@ class BoostAdapter(TDA):
 
     With `share=0` samples need no views.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> views = torch.tensor([[[0.8, 0.6], [1.0, 0.0]]])
     >>> BoostAdapter(classifier, delta=1, share=0.5).step(Samples.of([[0.8, 0.6]], views=views))
@@ -63,10 +63,10 @@ class BoostAdapter(TDA):
         "newest", Negatives, "which samples the negative cache keeps: newest (released) or most-confident (as in TDA)"
     )
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
+    def _declare_state(self) -> None:
+        super()._declare_state()
         if self.share > 0:
-            self.max_batch = samples_at_once(classifier, views=64)
+            self.at_once = samples_at_once(self.classifier, views=64)
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:

@@ -12,8 +12,7 @@ from pta.core.parameters import require_text
 from pta.core.plain import plain_tensor
 from pta.errors import InvalidClassifier, InvalidParameter, StateMismatch, nearest, shown
 from pta.methods.adapter import Adapter
-from pta.methods.state import Piece
-from pta.methods.state_bounds import DISTRIBUTIONS
+from pta.methods.state import DISTRIBUTIONS, Piece
 from pta.methods.state_file import SAME_DIRECTION
 
 

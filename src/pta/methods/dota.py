@@ -39,8 +39,7 @@ from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin
-from pta.methods.state import full
-from pta.methods.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
+from pta.methods.state import LARGEST_COUNT, between, covariances, full, rows_at_most
 
 Covariance = Literal["per-class", "shared"]
 Growth = Literal["mean-count", "samples"]
@@ -90,9 +89,8 @@ class DOTA(Adapter):
     max_gib: float = number(2.0, 0.0, 1e6, "refuse covariances that take more memory than this")
     prior: Prior = prior_in_front()
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        C, d = classifier.anchors.shape
+    def _declare_state(self) -> None:
+        C, d = self.classifier.anchors.shape
         longest = max(1.01, 1.01 * abs(self.omega) * d**0.5)  # means lie between the first one and views
         self.largest_variance = max(1.01 * self.sigma, (1.01 + longest) ** 2)
         self.mu = self.add_state("mu", full(self.omega, C, d), within=rows_at_most(longest))

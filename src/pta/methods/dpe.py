@@ -40,7 +40,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.host_readable import is_host_readable
 from pta.core.parameters import choice, count, number
 from pta.core.samples import Samples
@@ -49,8 +48,7 @@ from pta.engines.prompts.residuals import Directions, alignment_gradients, stepp
 from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number_kept
 from pta.engines.zero_shot import entropy_of
 from pta.methods.gradient_method import GradientMethod, require_views
-from pta.methods.state import full
-from pta.methods.state_bounds import UNIT_BALL, entropies, slots_of
+from pta.methods.state import UNIT_BALL, entropies, full, slots_of, text_anchors
 
 Answered = Literal["plain", "views"]
 
@@ -69,8 +67,7 @@ class _Look(NamedTuple):
 class DPE(GradientMethod):
     """Text and visual prototypes with a gradient step per sample; confident samples update a running mean.
 
-    The loop: `pta.reference.dpe.dpe_loop`.
-
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> DPE(classifier).step([[0.8, 0.6], [0.9, 0.1]])
     tensor([[14.0028,  5.9962], [14.9691,  1.1014]])
@@ -94,10 +91,10 @@ class DPE(GradientMethod):
     keep: float = number(0.1, 0.0, 1.0, "share of the views that is kept, at least one")
     answer: Answered = choice("plain", Answered, "score the plain image, or its views, which are selected again")
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        (C, d), M = classifier.anchors.shape, self.slots
-        self.prototypes = self.add_state("prototypes", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # W
+    def _declare_state(self) -> None:
+        super()._declare_state()
+        (C, d), M = self.classifier.anchors.shape, self.slots
+        self.prototypes = self.add_state("prototypes", text_anchors, within=UNIT_BALL)  # W
         self.averaged = self.add_state("averaged", full(0, dtype=torch.int64), per_class=False)  # n
         self.keys = self.add_state("keys", full(0.0, C, M, d), within=UNIT_BALL)
         no_entropies = full(EMPTY, C, M, dtype=torch.float64)

@@ -30,20 +30,18 @@ What is learned depends through γ on what was learned before, so samples are ta
 Cholesky factor of Σ and its triangular solve for all means: O(d³ + C·d²).
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, learning_order, number, prior_in_front, switch
 from pta.core.samples import Samples
 from pta.engines.gaussian.gaussians import Gaussians, add_scatter
 from pta.engines.zero_shot import ZeroShot
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
-from pta.methods.state_bounds import LARGEST_COUNT, UNIT_BALL, between, covariances
+from pta.methods.state import LARGEST_COUNT, UNIT_BALL, between, covariances, full, text_anchors
 
 # The sum of w/n that the printed recursion adds is at most 1 + ln n, with n from the smallest float64 on.
 _LARGEST_VARIANCE = 4000.0
@@ -60,6 +58,7 @@ class FreeTTA(Adapter):
     Nothing is decided by a threshold: a batch differs from a loop by the rounding of logits alone, which can change an
     answer between two classes that are as close as that.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> FreeTTA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 1])
@@ -79,13 +78,12 @@ class FreeTTA(Adapter):
     renormalise: bool = switch(False, "scale the means to unit length after every update (ambiguity 6)")
     prior: Prior = prior_in_front()
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
+    def _declare_state(self) -> None:
         wide = torch.float64
-        self.mu = self.add_state("mu", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)
+        self.mu = self.add_state("mu", text_anchors, within=UNIT_BALL)
         # N_y − 1/C, as n − 1 would round away at first
         self.heard = self.add_state(
-            "heard", full(0.0, classifier.classes, dtype=wide), within=between(0.0, LARGEST_COUNT)
+            "heard", full(0.0, self.classifier.classes, dtype=wide), within=between(0.0, LARGEST_COUNT)
         )
         # float64, as the identity's share falls to 1/n and float32 would soon round it away
         self.sigma = self.add_state(

@@ -1,11 +1,8 @@
 """GradientMethod: what methods that follow a gradient have in common."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.host_readable import is_host_readable
 from pta.core.samples import Samples
 from pta.errors import InvalidSamples
@@ -19,8 +16,7 @@ class GradientMethod(Adapter):
     A sample whose gradient is not finite gets its zero-shot answer, teaches nothing, and is counted.
     """
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
+    def _declare_state(self) -> None:
         # how many samples that was
         self.without_gradient = self.add_state("without_gradient", full(0, dtype=torch.int64), per_class=False)
 

@@ -29,12 +29,9 @@ The factor 100 of the program is the classifier's scale. With another one, α an
 PTA on top of it (`combined`) learns from the plain image.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.host_readable import is_host_readable
 from pta.core.parameters import count, number
 from pta.core.samples import Samples
@@ -50,8 +47,7 @@ _MOST = 1e6  # of α and β
 class GSBias(GradientMethod):
     """Two biases per class, learned from a sample's views and patches and reset after it.
 
-    The loop: `pta.reference.gs_bias.gs_bias_loop`.
-
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=4.0)
     >>> rows = torch.tensor([[[0.8, 0.6], [0.9, 0.4], [0.6, 0.8]]])
     >>> samples = Samples.of(rows[:, 0], views=rows, patches=rows)
@@ -72,9 +68,9 @@ class GSBias(GradientMethod):
     r_s: float = number(0.9, 0.0, 1.0, "weight of the new bias from patches against its history")
     early_stop: float = number(0.25, 0.0, _MOST, "relative change of the loss of views at which the steps stop")
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        self.max_batch = samples_at_once(classifier, views=self.first_views + self.top_patches)
+    def _declare_state(self) -> None:
+        super()._declare_state()
+        self.at_once = samples_at_once(self.classifier, views=self.first_views + self.top_patches)
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without views or patches, or with too few."""

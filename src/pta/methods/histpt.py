@@ -27,13 +27,12 @@ decay, and the answer of step 8 are our choices.
 PTA on top of it (`combined`) learns from the plain image.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, count, number, parameter, require_text
 from pta.core.samples import Samples
 from pta.engines.prompts.prompt_gradients import PromptGradients
@@ -41,8 +40,7 @@ from pta.engines.prompts.view_entropy import by_entropy, entropy_of_mean, number
 from pta.engines.zero_shot import entropy_of
 from pta.errors import InvalidParameter
 from pta.methods.gradient_method import GradientMethod
-from pta.methods.state import full
-from pta.methods.state_bounds import UNIT_BALL, UNIT_ROWS, between, entropies
+from pta.methods.state import UNIT_BALL, UNIT_ROWS, between, entropies, full
 
 Answer = Literal["tuned", "fused"]
 Memories = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -77,13 +75,13 @@ class HisTPT(GradientMethod):
     )
     max_gib: float = number(1.0, 0.01, 1024.0, "memory for a backward pass, in GiB")
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
+    def _declare_state(self) -> None:
+        super()._declare_state()
         assert self.model is not None  # checked by `needs`
         if self.uncertain > self.slots:
             raise InvalidParameter(f"uncertain={self.uncertain} entries cannot be among slots={self.slots}")
         self._read: Tensor | None = None
-        self.tower = self.model.prompt_tower(classifier.class_names, self.start)
+        self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
         self.prompts = PromptGradients(self.tower, self.max_gib * 2**30)
         initial = self.prompts.read(self._words[None])[0]
         copies, numbers = lambda *_: initial[:, None].repeat(1, self.slots, 1), between(-_LARGEST, _LARGEST)
@@ -97,7 +95,7 @@ class HisTPT(GradientMethod):
         self.local = self.add_state("local", copies, within=UNIT_ROWS)
         self.hard = self.add_state("hard", copies, within=UNIT_BALL)
         self.overall = self.add_state("overall", lambda *_: initial.clone(), within=UNIT_BALL)
-        none, range_of = full(0.0, self.slots, dtype=torch.float64), entropies(classifier.classes)
+        none, range_of = full(0.0, self.slots, dtype=torch.float64), entropies(self.classifier.classes)
         self.entropies = self.add_state("entropies", none, within=range_of, per_class=False)
 
     def _step(self, samples: Samples) -> Tensor:

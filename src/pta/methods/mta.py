@@ -21,13 +21,11 @@ Views that are copies of one another have h = 0, and 0/0 in the released program
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import number
 from pta.core.samples import Samples
 from pta.engines.zero_shot import samples_at_once
@@ -48,6 +46,7 @@ class MTA(Adapter):
 
     The mode is found in float64, so that when a sample ends early does not depend on its batch.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> views = [[[0.7, 0.7], [0.8, 0.6], [0.8, 0.5], [0.9, 0.6], [0.1, 0.9]]]
     >>> MTA(classifier).step(Samples.of([[0.7, 0.7]], views=views)).argmax(dim=1)
@@ -61,9 +60,8 @@ class MTA(Adapter):
     lambda_q: float = number(4.0, 0.0, _LARGEST, "λ_q, weight of agreement between views against distance to the mode")
     bandwidth_share: float = number(0.3, 0.0, 1.0, "share of the other views that are neighbours of a view")
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        self.max_batch = samples_at_once(classifier, views=64)
+    def _declare_state(self) -> None:
+        self.at_once = samples_at_once(self.classifier, views=64)
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without views, or with too few."""

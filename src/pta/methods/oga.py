@@ -28,7 +28,7 @@ For each sample with feature x, zero-shot probabilities s of entropy e, and clas
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -41,8 +41,7 @@ from pta.engines.caches.entropy_bank import BankEntry, renew_moments, score_betw
 from pta.engines.gaussian.gaussians import Estimate, Gaussians, are_moments_of
 from pta.engines.zero_shot import ZeroShot
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
-from pta.methods.state_bounds import UNIT_BALL, entropies
+from pta.methods.state import UNIT_BALL, entropies, full, text_anchors
 
 Mean = Literal["capacity", "count"]
 
@@ -77,12 +76,11 @@ class OGA(Adapter):
     order: Order = learning_order("update-first")
     prior: Prior = prior_in_front()
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        (C, d), M, wide = classifier.anchors.shape, self.slots, torch.float64
+    def _declare_state(self) -> None:
+        (C, d), M, wide = self.classifier.anchors.shape, self.slots, torch.float64
         self.items = self.add_state("items", full(0.0, C, M, d), within=UNIT_BALL)
-        self.entropies = self.add_state("entropies", full(_empty(classifier), C, M, dtype=wide), within=entropies(C))
-        self.means = self.add_state("means", lambda c, *_: c.anchors.clone(), within=UNIT_BALL)  # μ
+        self.entropies = self.add_state("entropies", full(math.log(C), C, M, dtype=wide), within=entropies(C))
+        self.means = self.add_state("means", text_anchors, within=UNIT_BALL)  # μ
         self.moments = self.add_state("moments", full(0.0, d + 1, d + 1, dtype=wide), per_class=False)
         self.gaussians = Estimate(self._estimate)
 

@@ -24,14 +24,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
 from pta.errors import InvalidParameter
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin
-from pta.methods.state import full
-from pta.methods.state_bounds import UNIT_BALL, between
+from pta.methods.state import UNIT_BALL, between, full
 
 _LARGEST_STEP = 1e6
 _LONGEST = 2**53  # beyond, i/n would no longer tell one sample from the next
@@ -49,6 +47,7 @@ class OnZeta(Adapter):
     differ from a loop: the rounding of float64 changed 71 of 20,000 answers, and the last bit of float32 features 4,483
     (benchmarks/rounding.py). With proxy_step = 0.05 neither changed any.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> OnZeta(classifier, length=2).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 1])
@@ -68,11 +67,10 @@ class OnZeta(Adapter):
     order: Order = learning_order("predict-first")
     prior: Prior = prior_in_front()
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
+    def _declare_state(self) -> None:
         # Step i adds at most dual_step/(C·√i) to ρ, and there are at most _LONGEST steps.
-        lift = between(0.0, 2 * self.dual_step * _LONGEST**0.5 / classifier.classes)
-        self.rho = self.add_state("rho", full(0.0, classifier.classes, dtype=torch.float64), within=lift)
+        lift = between(0.0, 2 * self.dual_step * _LONGEST**0.5 / self.classifier.classes)
+        self.rho = self.add_state("rho", full(0.0, self.classifier.classes, dtype=torch.float64), within=lift)
         self.proxies = self.add_state("proxies", lambda c, *_: c.anchors.double().clone(), within=UNIT_BALL)
 
     @classmethod

@@ -26,15 +26,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import count, number, switch
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY, CacheUpdate, admit, rows_worth_picking
 from pta.engines.caches.affinity import affinity_per_class
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import InvalidParameter, InvalidSamples
-from pta.methods.state import full
-from pta.methods.state_bounds import UNIT_BALL, between
+from pta.methods.state import UNIT_BALL, between, full
 from pta.methods.tda import MOST, MOST_SLOTS, TDA
 
 _WORST = EMPTY / 2
@@ -43,8 +41,7 @@ _WORST = EMPTY / 2
 class PointCache(TDA):
     """TDA whose positive cache also holds the local features of its samples; for point clouds.
 
-    The loop: `pta.reference.point_cache.point_cache_loop`.
-
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["chair", "table"], scale=10.0)
     >>> cloud = Samples.of([[0.8, 0.6]], patches=torch.tensor([[[1.0, 0.0], [0.6, 0.8]]]))
     >>> PointCache(classifier, local_features=2).step(cloud)
@@ -60,11 +57,11 @@ class PointCache(TDA):
     prefill: bool = switch(False, "fill the cache with samples of the stream before the first answer (as published)")
     prior = "none"
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        self.max_batch = samples_at_once(classifier, views=1 + self.local_features)
+    def _declare_state(self) -> None:
+        super()._declare_state()
+        self.at_once = samples_at_once(self.classifier, views=1 + self.local_features)
         self.wants_preview = self.prefill
-        (C, d), M, P = classifier.anchors.shape, self.positive_slots, self.local_features
+        (C, d), M, P = self.classifier.anchors.shape, self.positive_slots, self.local_features
         self.local_keys = self.add_state("local_keys", full(0.0, C, M, P, d), within=UNIT_BALL)
         # Of a class that was filled in advance the slot of the last that was put there, until one comes; else M.
         self.last_filled = self.add_state("last_filled", full(M, C, dtype=torch.int64), within=between(0, M))

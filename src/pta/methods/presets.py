@@ -20,19 +20,15 @@ def preset_names() -> list[str]:
     >>> preset_names()
     ['non-iid', 'paper', 'points']
     """
-    return sorted({name for method in _methods() for name in _presets(method)})
+    return sorted({name for presets in _presets().values() for name in presets})
 
 
 def require_preset(name: str, dataset: str | None = None) -> None:
     """Refuse a preset that no method has, or a dataset that none of that preset's values are for."""
     if require_text("the name of a preset", name) not in preset_names():
         raise InvalidParameter(f"no preset is called {name!r}; {nearest(name, preset_names())}")
-    known = sorted({data for method in _methods() for data in _presets(method).get(name, {})})
-    if (
-        dataset is not None
-        and require_text("the name of a dataset", dataset).split("/")[0] not in known
-        and "*" not in known
-    ):
+    known = sorted({data for presets in _presets().values() for data in presets.get(name, {})})
+    if dataset is not None and not {_set_of(dataset), "*"} & {*known}:
         raise InvalidParameter(
             f"the preset {name!r} has no values for the dataset {dataset!r}; {nearest(dataset, known)}"
         )
@@ -40,7 +36,7 @@ def require_preset(name: str, dataset: str | None = None) -> None:
 
 def depends_on_dataset(method: str) -> bool:
     """Whether papers use different values of this method per dataset; others use their defaults everywhere."""
-    return bool(_presets(method)) or method in _LIKE_OTHERS
+    return require_text("the name of a method", method) in (*_presets(), *_LIKE_OTHERS)
 
 
 def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
@@ -51,20 +47,22 @@ def load_preset(method: str, name: str, dataset: str) -> dict[str, Any] | None:
     >>> load_preset("pta", "paper", "my_photos") is None
     True
     """
-    known = _presets(method).get(require_text("the name of a preset", name), {})
-    found = known.get(require_text("the name of a dataset", dataset).split("/")[0], known.get("*"))
+    presets = _presets().get(require_text("the name of a method", method), {})
+    known = presets.get(require_text("the name of a preset", name), {})
+    found = known.get(_set_of(dataset), known.get("*"))
     return None if found is None else dict(found)
 
 
-def _methods() -> list[str]:
-    return [file.name.removesuffix(".json") for file in (resources.files("pta") / "assets" / "presets").iterdir()]
-
-
-def _presets(method: str) -> dict[str, dict[str, dict[str, Any]]]:
-    return _read_presets(method) if require_text("the name of a method", method) in _methods() else {}
+def _set_of(dataset: str) -> str:
+    return require_text("the name of a dataset", dataset).split("/")[0]
 
 
 @cache
-def _read_presets(method: str) -> dict[str, dict[str, dict[str, Any]]]:
-    content = packaged_json(f"presets/{method}.json")
-    return {name: values for name, values in content.items() if not name.startswith("_")}
+def _presets() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """The presets of each method by their names."""
+    files = (resources.files("pta") / "assets" / "presets").iterdir()
+    read = {file.name.removesuffix(".json"): packaged_json(f"presets/{file.name}") for file in files}
+    return {
+        method: {name: values for name, values in content.items() if not name.startswith("_")}
+        for method, content in read.items()
+    }

@@ -39,7 +39,7 @@ from pta.engines.segments.segment import Segment
 from pta.errors import InvalidParameter, StateMismatch
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin
-from pta.methods.state_bounds import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
+from pta.methods.state import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
 
 Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]

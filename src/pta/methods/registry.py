@@ -54,9 +54,7 @@ AdapterClass = TypeVar("AdapterClass", bound=type[Adapter])
 
 def register(adapter: AdapterClass) -> AdapterClass:
     """Register a method under its `name`; a class decorator."""
-    if not isinstance(adapter, type) or not issubclass(adapter, Adapter) or not isinstance(adapter.name, str):
-        raise InvalidParameter(f"{shown(adapter)} is not a method: it must be a subclass of pta.Adapter with a name")
-    _registered[adapter.name] = adapter
+    _registered[_require_method(adapter).name] = adapter
     return adapter
 
 
@@ -81,10 +79,16 @@ def adapter_class(name: str) -> type[Adapter]:
         return resolve_name(BUILT_IN[name])
     declared = load_plugin(GROUP, name, InvalidParameter)
     if declared is None:
-        raise InvalidParameter(f"no method is called {shown(name)}; {nearest(name, list_adapters())}")
-    if not isinstance(declared, type) or not issubclass(declared, Adapter) or declared.name != name:
-        raise InvalidParameter(f"{declared!r} is not a method called {name!r}: it must be a subclass of pta.Adapter")
+        raise UnknownAdapter(f"no method is called {shown(name)}; {nearest(name, list_adapters())}")
+    if _require_method(declared).name != name:
+        raise UnknownAdapter(f"{shown(declared)} is not a method called {name!r}: its name is {declared.name!r}")
     return declared
+
+
+def _require_method(given: Any) -> type[Adapter]:
+    if not isinstance(given, type) or not issubclass(given, Adapter) or not isinstance(given.name, str):
+        raise UnknownAdapter(f"{shown(given)} is not a method: it must be a subclass of pta.Adapter with a name")
+    return given
 
 
 def create_adapter(

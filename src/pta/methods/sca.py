@@ -27,19 +27,17 @@ another task. Each item is a parameter; published numbers could not be checked.
 * Views: unknown. Given some, p is the mean of their distributions and f the mean of their features.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, learning_order, number, parameter, prior_in_front, require_number
 from pta.core.samples import Samples
 from pta.engines.gaussian.recursive_least_squares import Scores, learn_least_squares
 from pta.engines.zero_shot import ZeroShot, entropy_of
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
-from pta.methods.state_bounds import LARGEST_COUNT, covariances, rows_at_most
+from pta.methods.state import LARGEST_COUNT, covariances, full, rows_at_most
 
 Cache = Literal["cosine", "product"]
 Threshold = Literal["uncertainty", "fixed"]
@@ -61,6 +59,7 @@ class SCA(Adapter):
     A batch can differ from a loop after a sample whose two most probable classes, or the probability of its first
     labels and the threshold less 10⁻¹², are equal up to the rounding of float64.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> SCA(classifier).step([[0.8, 0.6], [0.1, 0.9]]).argmax(dim=1)
     tensor([0, 1])
@@ -94,8 +93,7 @@ class SCA(Adapter):
     order: Order = learning_order("update-first")
     prior: Prior = prior_in_front()
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
+    def _declare_state(self) -> None:
         self.inverse = self.add_state(
             "inverse",
             lambda c, p, _: torch.eye(c.dim).to(c.anchors).double() / p["gamma"],
@@ -104,7 +102,9 @@ class SCA(Adapter):
         )
         # With n targets from 0 to 1, no W_c is longer than √n/(2√γ).
         longest = (LARGEST_COUNT / self.gamma) ** 0.5
-        self.weights = self.add_state("weights", full(0.0, *classifier.anchors.shape), within=rows_at_most(longest))
+        self.weights = self.add_state(
+            "weights", full(0.0, *self.classifier.anchors.shape), within=rows_at_most(longest)
+        )
 
     def _step(self, samples: Samples) -> Tensor:
         zero_shot = self.zero_shot(samples)

@@ -12,8 +12,7 @@ from pta.core.samples import Samples
 from pta.engines.calibration import GRID, temperatures, temperatures_in_order
 from pta.engines.local_prior import LocalPrior
 from pta.engines.zero_shot import ZeroShot
-from pta.methods.state import Pieces, full
-from pta.methods.state_bounds import DISTRIBUTIONS, LARGEST_COUNT, between
+from pta.methods.state import DISTRIBUTIONS, LARGEST_COUNT, Pieces, between, full
 
 CALIBRATION = choice(
     "fixed",

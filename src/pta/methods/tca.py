@@ -49,7 +49,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, count, learning_order, number, parameter
 from pta.core.samples import Samples
 from pta.engines.prompts.condensation import condense, cuts_of
@@ -57,8 +56,7 @@ from pta.engines.zero_shot import ZeroShot
 from pta.errors import InvalidParameter, shown
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin, require_model
-from pta.methods.state import full
-from pta.methods.state_bounds import between, entropies
+from pta.methods.state import between, entropies, full
 
 _FEWEST_FOR_ANCHORS = 2  # images that every class must have
 _LARGEST_HALF = 65504.0  # towers run in half precision, too
@@ -113,12 +111,11 @@ class TCA(Adapter):
     seed: int = count(1, 0, 2**63 - 1, "seed of the initial centres")
     order: Order = learning_order("update-first")
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
+    def _declare_state(self) -> None:
         assert self.model is not None  # as `needs` says
         self.tower = self.model.image_tower()
         self.cuts = cuts_of(self.tower.tokens, self.rate, self.blocks)
-        C, M, depth = classifier.classes, self.slots, len(self.tower.blocks)
+        C, M, depth = self.classifier.classes, self.slots, len(self.tower.blocks)
         depths = torch.arange(depth, dtype=torch.float64) / max(depth - 1, 1)
         self.layer_weights = (depths / self.layer_temperature).softmax(dim=0)
         self._units: Tensor | None = None

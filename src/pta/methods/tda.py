@@ -27,20 +27,18 @@ it is 1: at most 33, as many as can have more than 0.03.
 """
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import Order, Prior, choice, count, learning_order, number, prior_in_front
 from pta.core.samples import Samples
 from pta.engines.caches.admission import EMPTY, CacheUpdate, admit, admit_nothing
 from pta.engines.caches.affinity import affinity_per_class, affinity_per_listed_class
 from pta.engines.zero_shot import samples_at_once
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
-from pta.methods.state_bounds import UNIT_BALL, Bound, between, entropies, slots_of
+from pta.methods.state import UNIT_BALL, Bound, between, entropies, full, slots_of
 
 EntropyBase = Literal["log2", "ln"]
 
@@ -52,8 +50,7 @@ MOST_SLOTS = 1000
 class TDA(Adapter):
     """Training-free dynamic adapter: caches of confident and of uncertain samples.
 
-    The loop: `pta.reference.tda.tda_loop`.
-
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> TDA(classifier).step([[0.8, 0.6], [1.0, 0.0]])
     tensor([[ 9.8830,  5.8830], [12.6400, -0.0958]])
@@ -76,10 +73,9 @@ class TDA(Adapter):
     order: Order = learning_order("update-first")
     prior: Prior = prior_in_front()
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        self.max_batch = samples_at_once(classifier)
-        (C, d), wide = classifier.anchors.shape, torch.float64
+    def _declare_state(self) -> None:
+        self.at_once = samples_at_once(self.classifier)
+        (C, d), wide = self.classifier.anchors.shape, torch.float64
         K = int(min(C, 1 / self.min_probability)) if self.min_probability else C
         M, N, lowest = self.positive_slots, self.negative_slots, self._bound_of_negative_scores()
         most_confident, uncertain = full(EMPTY, C, M, dtype=wide), full(EMPTY, C, N, dtype=wide)

@@ -24,13 +24,12 @@ PTA on top of it (`combined`) learns from the plain image.
 """
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, count, number, parameter, require_text
 from pta.core.samples import Samples
 from pta.engines.prompts.prompt_gradients import JacobianMap, PromptGradients
@@ -67,19 +66,19 @@ class TPT(GradientMethod):
     )
     max_gib: float = number(1.0, 0.01, 1024.0, "memory for a step and the map, in GiB")
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
+    def _declare_state(self) -> None:
+        super()._declare_state()
         assert self.model is not None  # checked by `needs`
-        self.tower = self.model.prompt_tower(classifier.class_names, self.start)
+        self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
         memory = self.max_gib * 2**30
-        fitting = int(_ARRAYS * memory / (_ARRAYS_AT_ONCE * classifier.anchors.nbytes))
-        self.max_batch = max(1, min(samples_at_once(classifier, views=64), fitting))
+        fitting = int(_ARRAYS * memory / (_ARRAYS_AT_ONCE * self.classifier.anchors.nbytes))
+        self.at_once = max(1, min(samples_at_once(self.classifier, views=64), fitting))
         map_bytes = JacobianMap.bytes(self.tower, self._context)
         least = 1.1 * map_bytes / _GRAPH  # a graph is needed beside the map, to make it and for later steps
         if self.first_gradient == "map" and least > memory:
             gib = least / 2**30
             raise InvalidParameter(f"the map of {self.name} needs max_gib={gib:.3g} or more, not {self.max_gib:g}")
-        self._map_after = {"map": 0, "auto": classifier.dim, "backward": None}[self.first_gradient]
+        self._map_after = {"map": 0, "auto": self.classifier.dim, "backward": None}[self.first_gradient]
         if least > memory:
             self._map_after = None
         beside = 0 if self._map_after is None else map_bytes

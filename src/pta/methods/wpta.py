@@ -44,8 +44,7 @@ from pta.engines.whitened.within_class import contradiction_of_sums, relative_co
 from pta.engines.zero_shot import samples_at_once
 from pta.errors import StateMismatch
 from pta.methods.adapter import Adapter
-from pta.methods.state import full
-from pta.methods.state_bounds import LARGEST_COUNT, between, covariances, rows_at_most
+from pta.methods.state import LARGEST_COUNT, between, covariances, full, rows_at_most
 
 _OURS = "(ours, chosen on development sets)"
 _OF_LAYER = ("sums", "weights", "metric", "squares")

@@ -18,13 +18,12 @@ An earlier version of the program asked the other views in the order they came; 
 That at least one view votes is our choice; in the program none votes if int(keep·V) is 0.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import choice, number
 from pta.core.samples import Samples
 from pta.engines.prompts.view_entropy import by_entropy, number_kept
@@ -47,6 +46,7 @@ class ZERO(Adapter):
     are then the float32 softmax of its rounded cosines over 2⁻¹⁰, summed in float32. Entropies are those of the rounded
     scaled cosines, in float64.
 
+    >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> views = torch.tensor([[[0.7, 0.8], [0.8, 0.1], [0.9, 0.2], [0.1, 0.7], [0.6, 0.5]]])
     >>> ZERO(classifier, keep=0.6).step(Samples.of(views[:, 0], views=views)).exp()
@@ -61,9 +61,8 @@ class ZERO(Adapter):
         "zero", Temperature, "zero: each view has one vote; float16: votes are split, as in the released program"
     )
 
-    def __init__(self, classifier: ZeroShotClassifier, **given: Any) -> None:
-        super().__init__(classifier, **given)
-        self.max_batch = samples_at_once(classifier, views=64)
+    def _declare_state(self) -> None:
+        self.at_once = samples_at_once(self.classifier, views=64)
 
     def _step(self, samples: Samples) -> Tensor:
         scores, z = self._view_scores(samples)
