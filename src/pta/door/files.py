@@ -235,13 +235,9 @@ def unpack_tensors(content: bytes, kind: str, name: str = "this") -> tuple[dict[
         _require_few(name, header)
         require_memory(name, len(content))
         tensors = {key: tensor.clone() for key, tensor in load(content).items()}  # clones are aligned
-        return tensors, _description(name, kind, metadata)
-    except PtaError:
-        raise
-    except Exception as error:  # whatever safetensors and torch raise on damaged bytes
-        raise UnreadableFile(
-            f"{name} is not a readable {kind} file (truncated or damaged?): {first_line(error)}"
-        ) from None
+        return _described(name, kind, tensors, metadata)
+    except Exception as error:
+        raise _unreadable(name, kind, error) from None
 
 
 def join_tensors(
@@ -326,20 +322,19 @@ def load_tensors(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Load a file of `save_tensors`, or `only` some of its tensors; `kind` is its name in messages."""
     tensors, metadata = read_tensors(path, kind, only)
-    about = _description(path, kind, metadata)
-    if not set(only or ()) <= tensors.keys():
-        raise UnreadableFile(f"{path} is a safetensors file, but not a {kind} file of pta")
-    return tensors, about
+    return _described(path, kind, tensors, metadata, only or ())
 
 
-def _description(path: str | Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+def _described(
+    path: str | Path, kind: str, tensors: dict[str, Tensor], metadata: Mapping[str, str], needed: Iterable[str] = ()
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         about = json.loads(metadata.get("about", "null"))
     except (ValueError, RecursionError):
         raise UnreadableFile(f"{path} is not a readable {kind} file: its description is no JSON") from None
-    if not isinstance(about, dict) or about.get("kind") != kind:
+    if not isinstance(about, dict) or about.get("kind") != kind or not set(needed) <= tensors.keys():
         raise UnreadableFile(f"{path} is a safetensors file, but not a {kind} file of pta")
-    return about
+    return tensors, about
 
 
 def read_tensors(
@@ -351,10 +346,20 @@ def read_tensors(
     alignment decides how matrix products round.
     """
     path = existing_file(path, kind)
-    with understanding(path, f"{kind} file"), safe_open(path, framework="pt") as file:
-        names = [name for name in _names(path, file) if only is None or name in only]
-        require_memory(path, path.stat().st_size if names else 0)
-        return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in _names(path, file) if only is None or name in only]
+            require_memory(path, path.stat().st_size if names else 0)
+            return {name: file.get_tensor(name).clone() for name in names}, file.metadata() or {}
+    except Exception as error:
+        raise _unreadable(path, kind, error) from None
+
+
+def _unreadable(path: str | Path, kind: str, error: Exception) -> Exception:
+    """What to say of whatever safetensors and torch raise on damaged bytes."""
+    if isinstance(error, PtaError):
+        return error
+    return UnreadableFile(f"{path} is not a readable {kind} file (truncated or damaged?): {first_line(error)}")
 
 
 def tensor_names(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import require_switch
+from pta.core.parameters import declared_in, document, require_switch
 from pta.core.plain import plain_tensor
 from pta.core.samples import Samples
 from pta.core.towers import Model
@@ -36,6 +36,10 @@ class Adapter(Declaration, ABC):
     `_step` and `_predict` on checked samples. By default these get one sample at a time; a method with a fast form for
     batches sets the largest batch in `at_once`.
     """
+
+    def __init_subclass__(cls) -> None:
+        cls.declared = declared_in(cls, cls.declared)
+        document(cls, cls.declared)
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 from pta.core.classifier import ZeroShotClassifier
-from pta.core.parameters import Parameter, check_all, check_given, declared_in, document
+from pta.core.parameters import Parameter, check_all, check_given
 from pta.core.towers import Model
 from pta.errors import InvalidParameter, InvalidSamples
 from pta.methods.stages import CALIBRATION
@@ -62,10 +62,6 @@ class Declaration:
     # The most samples between two calls of `refresh_state`; None for a method without refreshes. No refresh is due
     # between the samples of one `_step`.
     longest_stretch: int | None = None
-
-    def __init_subclass__(cls) -> None:
-        cls.declared = declared_in(cls, cls.declared)
-        document(cls, cls.declared)
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

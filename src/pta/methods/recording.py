@@ -2,29 +2,19 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from pta.core.host_readable import is_host_readable
 from pta.core.samples import Samples
-
-
-class Refreshed(Protocol):
-    """An adapter whose state is refreshed from time to time."""
-
-    seen: Tensor
-
-    def next_refresh(self, position: int) -> int: ...
-
-    def refresh_state(self) -> None: ...
+from pta.methods.state import Owner
 
 
 class Refreshes:
     """When refreshes are due. The position is read from a GPU only the first time, and counted from there."""
 
-    def __init__(self, adapter: Refreshed) -> None:
+    def __init__(self, adapter: Owner) -> None:
         self._adapter = adapter
         self._position: int | None = None  # if the host knows it
 

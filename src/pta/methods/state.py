@@ -49,7 +49,7 @@ class Bound(NamedTuple):
 
 
 class Owner(Protocol):
-    """What a piece of state knows of the adapter that has it."""
+    """What its state knows of an adapter."""
 
     name: ClassVar[str]
     bounded: ClassVar[bool]
@@ -58,6 +58,11 @@ class Owner(Protocol):
     classifier: ZeroShotClassifier
     parameters: dict[str, Any]
     model: Model | None
+    seen: Tensor
+
+    def next_refresh(self, position: int) -> int: ...
+
+    def refresh_state(self) -> None: ...
 
     def _contradiction(self, state: Mapping[str, Tensor]) -> str | None: ...
 
