@@ -78,6 +78,7 @@ class TCA(Adapter):
     A tower rounds differently in a batch than alone. A batch can differ from a loop after a sample for which that
     decides between patches, classes or images of the reservoir that are nearly equal.
 
+    >>> from pta import ZeroShotClassifier
     >>> from pta.models import EmbeddedEncoder
     >>> encoder = EmbeddedEncoder.load()
     >>> anchors = encoder.encode_texts(["a coat.", "a bag."])
