@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import pta
 from pta.door.files import load_tensors, save_tensors
-from pta.errors import InvalidParameter, StateMismatch, UnknownAdapter, UnreadableFile
+from pta.errors import InvalidParameter, StateMismatch, UnreadableFile
 from pta.methods import from_bytes
 from pta.methods.toys import ToyModel, ToyStream
 

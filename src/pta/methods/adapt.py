@@ -56,6 +56,8 @@ _TEMPERATURE = number(
 class ADAPT(Adapter):
     """Class Gaussians from a bank of confident samples, which weight the zero-shot logits.
 
+    The loop: `pta.reference.adapt.adapt_loop`.
+
     >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])
     >>> adapter = ADAPT(classifier)
@@ -135,6 +137,8 @@ class ADAPT(Adapter):
 
 class TransductiveADAPT(Adapter):
     """ADAPT for a whole set of samples at once; keeps nothing.
+
+    The loop: `pta.reference.adapt.adapt_transductive_loop`.
 
     >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"])

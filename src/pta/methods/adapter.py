@@ -34,7 +34,7 @@ class Adapter(Declaration, ABC):
 
     A subclass sets `name`, declares its parameters as attributes and its state in `_declare_state`, and implements
     `_step` and `_predict` on checked samples. By default these get one sample at a time; a method with a fast form for
-    batches sets the largest batch in `at_once`.
+    batches sets the largest batch in `max_batch`.
     """
 
     def __init_subclass__(cls) -> None:
@@ -289,7 +289,7 @@ class Adapter(Declaration, ABC):
     # -- internals --------------------------------------------------------------------------------------------------
 
     def _step_and_refresh(self, samples: Samples) -> Tensor:
-        if self.longest_stretch is None:
+        if self.refresh_interval is None:
             return self._step_and_count(samples)
         return self.refreshes.step(self._step_and_count, samples)
 
@@ -306,7 +306,7 @@ class Adapter(Declaration, ABC):
         return self.stages.around(answer, self.classifier, samples, learn=learn)
 
     def _parts(self, samples: Samples) -> list[Samples]:
-        size = self.at_once if self.scope == "sample" else None
+        size = self.max_batch if self.scope == "sample" else None
         return [samples] if size is None or len(samples) <= size else list(samples.batches(size))
 
     def _answers(self, answer: Callable[[Samples], Tensor], parts: list[Samples]) -> Tensor:

@@ -66,7 +66,7 @@ class BoostAdapter(TDA):
     def _declare_state(self) -> None:
         super()._declare_state()
         if self.share > 0:
-            self.at_once = samples_at_once(self.classifier, views=64)
+            self.max_batch = samples_at_once(self.classifier, views=64)
 
     @classmethod
     def needs_with(cls, parameters: Mapping[str, Any]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from pta.core.classifier import ZeroShotClassifier
 from pta.core.parameters import require_text
 from pta.core.plain import plain_tensor
-from pta.errors import InvalidClassifier, InvalidParameter, StateMismatch, nearest, shown
+from pta.errors import InvalidParameter, StateMismatch, nearest, shown
 from pta.methods.adapter import Adapter
 from pta.methods.state import DISTRIBUTIONS, Piece
 from pta.methods.state_file import SAME_DIRECTION

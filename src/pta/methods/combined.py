@@ -71,8 +71,8 @@ class Combined(PTA):
         base, model = adapter_class(self.base), given.get("model")
         self.other = base(self.classifier, model=model, checked=self.base_parameters)
         self.pieces |= {f"base.{name}": piece for name, piece in self.other.pieces.items()}
-        self.at_once, self.may_fail = self.other.at_once, self.other.may_fail
-        self.wants_preview, self.longest_stretch = self.other.wants_preview, self.other.longest_stretch
+        self.max_batch, self.may_fail = self.other.max_batch, self.other.may_fail
+        self.wants_preview, self.refresh_interval = self.other.wants_preview, self.other.refresh_interval
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

@@ -58,10 +58,10 @@ class Declaration:
     may_fail: bool = True
     # The most samples per call of `_step` and `_predict`, if the scope is "sample"; None for any number. It bounds
     # memory and changes no result.
-    at_once: int | None = 1
+    max_batch: int | None = 1
     # The most samples between two calls of `refresh_state`; None for a method without refreshes. No refresh is due
     # between the samples of one `_step`.
-    longest_stretch: int | None = None
+    refresh_interval: int | None = None
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

@@ -67,6 +67,8 @@ class _Look(NamedTuple):
 class DPE(GradientMethod):
     """Text and visual prototypes with a gradient step per sample; confident samples update a running mean.
 
+    The loop: `pta.reference.dpe.dpe_loop`.
+
     >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> DPE(classifier).step([[0.8, 0.6], [0.9, 0.1]])

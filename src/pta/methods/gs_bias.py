@@ -47,6 +47,8 @@ _MOST = 1e6  # of α and β
 class GSBias(GradientMethod):
     """Two biases per class, learned from a sample's views and patches and reset after it.
 
+    The loop: `pta.reference.gs_bias.gs_bias_loop`.
+
     >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=4.0)
     >>> rows = torch.tensor([[[0.8, 0.6], [0.9, 0.4], [0.6, 0.8]]])
@@ -70,7 +72,7 @@ class GSBias(GradientMethod):
 
     def _declare_state(self) -> None:
         super()._declare_state()
-        self.at_once = samples_at_once(self.classifier, views=self.first_views + self.top_patches)
+        self.max_batch = samples_at_once(self.classifier, views=self.first_views + self.top_patches)
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without views or patches, or with too few."""

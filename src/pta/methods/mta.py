@@ -61,7 +61,7 @@ class MTA(Adapter):
     bandwidth_share: float = number(0.3, 0.0, 1.0, "share of the other views that are neighbours of a view")
 
     def _declare_state(self) -> None:
-        self.at_once = samples_at_once(self.classifier, views=64)
+        self.max_batch = samples_at_once(self.classifier, views=64)
 
     def require(self, samples: Samples) -> None:
         """Refuse samples without views, or with too few."""

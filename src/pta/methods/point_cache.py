@@ -41,6 +41,8 @@ _WORST = EMPTY / 2
 class PointCache(TDA):
     """TDA whose positive cache also holds the local features of its samples; for point clouds.
 
+    The loop: `pta.reference.point_cache.point_cache_loop`.
+
     >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["chair", "table"], scale=10.0)
     >>> cloud = Samples.of([[0.8, 0.6]], patches=torch.tensor([[[1.0, 0.0], [0.6, 0.8]]]))
@@ -59,7 +61,7 @@ class PointCache(TDA):
 
     def _declare_state(self) -> None:
         super()._declare_state()
-        self.at_once = samples_at_once(self.classifier, views=1 + self.local_features)
+        self.max_batch = samples_at_once(self.classifier, views=1 + self.local_features)
         self.wants_preview = self.prefill
         (C, d), M, P = self.classifier.anchors.shape, self.positive_slots, self.local_features
         self.local_keys = self.add_state("local_keys", full(0.0, C, M, P, d), within=UNIT_BALL)

@@ -39,7 +39,7 @@ from pta.engines.segments.segment import Segment
 from pta.errors import InvalidParameter, StateMismatch
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import Origin
-from pta.methods.state import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS
+from pta.methods.state import FLAGS, SHARES, UNIT_BALL, UNIT_ROWS, full
 
 Fusion = Literal["logits", "probabilities"]
 Variant = Literal["released", "paper"]
@@ -198,7 +198,7 @@ class PTA(Adapter):
             touches = self.touches(moved)
             return Segment.of(moved.features, touches, self.rule, self.classifier.classes, fingerprint)
 
-        return reduce(compose, map(summary, self.checked(samples).batches(_AT_ONCE)))
+        return reduce(Segment.followed_by, map(summary, self.checked(samples).batches(_MAX_BATCH)))
 
     def touches(self, samples: Samples) -> Touches:
         """Which classes learn from samples that were checked and are where the classifier is."""

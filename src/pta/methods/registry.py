@@ -9,7 +9,7 @@ from pta.core.classifier import ZeroShotClassifier
 from pta.core.plugins import load_plugin, plugin_names
 from pta.core.samples import Samples
 from pta.core.towers import Model
-from pta.errors import UnknownAdapter, nearest, shown
+from pta.errors import InvalidParameter, nearest, shown
 from pta.methods.adapter import Adapter
 from pta.methods.declaration import TOWERS, Origin
 from pta.methods.state import Snapshot
@@ -79,15 +79,15 @@ def adapter_class(name: str) -> type[Adapter]:
         return resolve_name(BUILT_IN[name])
     declared = load_plugin(GROUP, name, InvalidParameter)
     if declared is None:
-        raise UnknownAdapter(f"no method is called {shown(name)}; {nearest(name, list_adapters())}")
+        raise InvalidParameter(f"no method is called {shown(name)}; {nearest(name, list_adapters())}")
     if _require_method(declared).name != name:
-        raise UnknownAdapter(f"{shown(declared)} is not a method called {name!r}: its name is {declared.name!r}")
+        raise InvalidParameter(f"{shown(declared)} is not a method called {name!r}: its name is {declared.name!r}")
     return declared
 
 
 def _require_method(given: Any) -> type[Adapter]:
     if not isinstance(given, type) or not issubclass(given, Adapter) or not isinstance(given.name, str):
-        raise UnknownAdapter(f"{shown(given)} is not a method: it must be a subclass of pta.Adapter with a name")
+        raise InvalidParameter(f"{shown(given)} is not a method: it must be a subclass of pta.Adapter with a name")
     return given
 
 

@@ -54,7 +54,7 @@ class Owner(Protocol):
     name: ClassVar[str]
     bounded: ClassVar[bool]
     fixed_classes: ClassVar[str]
-    longest_stretch: int | None
+    refresh_interval: int | None
     classifier: ZeroShotClassifier
     parameters: dict[str, Any]
     model: Model | None
@@ -192,7 +192,7 @@ def device_named(name: object) -> torch.device:
     try:
         device = torch.empty(0, device=name).device  # type: ignore[call-overload]
     except Exception as error:  # every kind of device fails in its own way
-        raise InvalidParameter(f"there is no device {shown(name)}: {first_line(error)}") from None
+        raise InvalidParameter(f"there is no device {shown(name)}: {first_line(error)}") from error
     if device.type == "meta":
         raise InvalidParameter("an adapter needs a device with memory, not meta")
     return device

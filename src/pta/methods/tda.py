@@ -50,6 +50,8 @@ MOST_SLOTS = 1000
 class TDA(Adapter):
     """Training-free dynamic adapter: caches of confident and of uncertain samples.
 
+    The loop: `pta.reference.tda.tda_loop`.
+
     >>> from pta import ZeroShotClassifier
     >>> classifier = ZeroShotClassifier([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], scale=10.0)
     >>> TDA(classifier).step([[0.8, 0.6], [1.0, 0.0]])
@@ -74,7 +76,7 @@ class TDA(Adapter):
     prior: Prior = prior_in_front()
 
     def _declare_state(self) -> None:
-        self.at_once = samples_at_once(self.classifier)
+        self.max_batch = samples_at_once(self.classifier)
         (C, d), wide = self.classifier.anchors.shape, torch.float64
         K = int(min(C, 1 / self.min_probability)) if self.min_probability else C
         M, N, lowest = self.positive_slots, self.negative_slots, self._bound_of_negative_scores()

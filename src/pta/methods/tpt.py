@@ -72,7 +72,7 @@ class TPT(GradientMethod):
         self.tower = self.model.prompt_tower(self.classifier.class_names, self.start)
         memory = self.max_gib * 2**30
         fitting = int(_ARRAYS * memory / (_ARRAYS_AT_ONCE * self.classifier.anchors.nbytes))
-        self.at_once = max(1, min(samples_at_once(self.classifier, views=64), fitting))
+        self.max_batch = max(1, min(samples_at_once(self.classifier, views=64), fitting))
         map_bytes = JacobianMap.bytes(self.tower, self._context)
         least = 1.1 * map_bytes / _GRAPH  # a graph is needed beside the map, to make it and for later steps
         if self.first_gradient == "map" and least > memory:

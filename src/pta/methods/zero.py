@@ -62,7 +62,7 @@ class ZERO(Adapter):
     )
 
     def _declare_state(self) -> None:
-        self.at_once = samples_at_once(self.classifier, views=64)
+        self.max_batch = samples_at_once(self.classifier, views=64)
 
     def _step(self, samples: Samples) -> Tensor:
         scores, z = self._view_scores(samples)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pta.errors import PtaError
+from pta.errors import MachineFailure, UserMistake
 from pta.methods.state import class_numbers
 from pta.serve.counting import samples_concerned
 from pta.serve.history import History
@@ -50,7 +50,7 @@ class Operating:
         """Go on from an exported state; one that does not belong here is refused before anything is written."""
         try:
             adapter = imported_adapter(content, self._served)
-        except PtaError as error:
+        except UserMistake as error:
             raise Refused(422, str(error)) from None
 
         def swap(stream: LiveStream, row: Operation) -> None:
@@ -64,7 +64,7 @@ class Operating:
             if self._journal.read_only is not None:
                 raise MachineFailure(f"the journal is read-only: {self._journal.read_only}")
             return past.keep_import(content)
-        except PtaError as error:
+        except UserMistake as error:
             raise Refused(503, f"nothing was changed: {error}") from None
 
     def rewind(self, stream: LiveStream, sequence: int | None, moment: float | None, dry_run: bool) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class Program:
         if not self._records_step:
             (features,) = self._recordings[0].replay()
             return self._predict(features[:count])
-        due = self.adapter.refreshes.within(count) if self.adapter.longest_stretch else []
+        due = self.adapter.refreshes.within(count) if self.adapter.refresh_interval else []
         if count < self.batch or not set(due) <= {stretch.stop for stretch in self._stretches}:
             return self._predict(self._features()[:count])
         return self._replay(due)
