@@ -30,11 +30,11 @@ from pta import PTA
 from pta.data.fashion import load_fashion_test
 from pta.data.features import load_features
 from pta.measure.provenance import hardware
-from pta.serve.answering import answer, rounded, score
-from pta.serve.journal import Journal
-from pta.serve.journal_rows import NewRequest
-from pta.serve.served import Served, rule_of
-from pta.serve.service import Service
+from pta.serve.journal.journal import Journal
+from pta.serve.journal.rows import NewRequest
+from pta.serve.streams.answering import answer, rounded, score
+from pta.serve.streams.served import Served, rule_of
+from pta.serve.streams.service import Service
 
 CLASSES, DIM, VARIETY = 1000, 512, 512
 TURNS = 7  # of a second rather than one of many: others who use the machine come and go

@@ -105,7 +105,7 @@ def served():
 
     from pta.data.prompts import build_classifier, load_templates
     from pta.models import load_encoder
-    from pta.serve.served import Served
+    from pta.serve.streams.served import Served
 
     encoder = load_encoder("embedded", device="cpu")
     classifier = build_classifier(encoder, FASHION.class_names, load_templates("clip", encoder.modality.prompts))

@@ -16,12 +16,12 @@ import uvicorn
 from processes import PATIENCE, wait_until
 
 from pta.data.features import load_features
-from pta.serve.app import create_app
 from pta.serve.bytes_tensor import join_elements
-from pta.serve.http_settings import HttpSettings
-from pta.serve.served import Served, ServiceSettings
-from pta.serve.server import configured, listen
-from pta.serve.service import Service
+from pta.serve.http.app import create_app
+from pta.serve.http.http_settings import HttpSettings
+from pta.serve.http.server import configured, listen
+from pta.serve.streams.served import Served, ServiceSettings
+from pta.serve.streams.service import Service
 
 TOKEN = "correct-horse-battery"
 INFER = "/v2/models/pta/infer"

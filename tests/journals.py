@@ -5,8 +5,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from pta.serve.journal import Journal
-from pta.serve.journal_rows import ANSWER, NewRequest
+from pta.serve.journal.journal import Journal
+from pta.serve.journal.rows import ANSWER, NewRequest
 
 IDENTITY = {"model": "embedded", "classes": ["bag", "shirt"], "format": 1}
 FILE = "journal.sqlite"

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 _SERVER = """
 import json, os, socket, sys
-import pta, pta.cli.extract, pta.cli.predict, pta.cli.serve, pta.serve.app, pta.serve.server
+import pta, pta.cli.extract, pta.cli.predict, pta.cli.serve, pta.serve.http.app, pta.serve.http.server
 from pta.cli import main
 from pta.data.fashion import load_fashion_test
 

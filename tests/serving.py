@@ -10,12 +10,12 @@ import torch
 
 from pta import create_adapter
 from pta.core.classifier import ZeroShotClassifier
-from pta.serve.answering import samples_from
-from pta.serve.journal import Journal
+from pta.serve.journal.journal import Journal
 from pta.serve.requests import Learn, Request
-from pta.serve.served import Served, ServiceSettings
-from pta.serve.service import Service
-from pta.serve.stage import one_thread
+from pta.serve.streams.answering import samples_from
+from pta.serve.streams.served import Served, ServiceSettings
+from pta.serve.streams.service import Service
+from pta.serve.streams.stage import one_thread
 
 CLASSES, DIM = 6, 16
 anchors = torch.nn.functional.normalize(torch.randn(CLASSES, DIM, generator=torch.Generator().manual_seed(1)), dim=1)

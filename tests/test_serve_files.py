@@ -14,11 +14,11 @@ from serving import CLASSIFIER, ask, features, in_threads, open_service, same_bi
 
 from pta import ZeroShotClassifier, load_adapter
 from pta.errors import PtaError
-from pta.serve.answering import rounded
-from pta.serve.journal_backup import back_up
+from pta.serve.journal.backup import back_up
 from pta.serve.refusals import Refused
-from pta.serve.served import Served
-from pta.serve.service import Service
+from pta.serve.streams.answering import rounded
+from pta.serve.streams.served import Served
+from pta.serve.streams.service import Service
 
 
 def snapshots(folder):
@@ -154,7 +154,7 @@ def test_a_stream_deleted_by_a_killed_process_does_not_come_back(tmp_path, monke
         service.create("street")
         ask(service, 1, stream="street", count=4)
     with monkeypatch.context() as killed, open_service(tmp_path) as service:
-        killed.setattr("pta.serve.stream_set.shutil.rmtree", lambda *_, **__: None)
+        killed.setattr("pta.serve.streams.stream_set.shutil.rmtree", lambda *_, **__: None)
         service.delete("street")
     for _ in range(2):
         with open_service(tmp_path) as service:

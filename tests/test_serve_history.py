@@ -8,8 +8,8 @@ from effort import repeated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pta.serve.history import History
-from pta.serve.journal_rows import Operation
+from pta.serve.journal.rows import Operation
+from pta.serve.streams.history import History
 
 SOURCES = ("door", "yard", None)
 

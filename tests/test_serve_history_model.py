@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from serving import CLASSES, CLASSIFIER, ask, features, open_service, state_of
 
 from pta import create_adapter
-from pta.serve.answering import rounded, samples_from
 from pta.serve.refusals import Refused
+from pta.serve.streams.answering import rounded, samples_from
 
 SOURCES = st.sampled_from(["kitchen", "street", None])
 OPERATIONS = st.one_of(

@@ -17,8 +17,8 @@ from processes import PATIENCE
 
 from pta.data.features import load_features
 from pta.errors import FileInUse, MachineFailure
-from pta.serve.gate import as_refused
-from pta.serve.security import PAGE
+from pta.serve.http.gate import as_refused
+from pta.serve.http.security import PAGE
 
 LARGEST = 20_000
 

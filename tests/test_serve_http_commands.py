@@ -15,7 +15,7 @@ from processes import PATIENCE
 
 from pta.data.features import load_features
 from pta.errors import PtaError
-from pta.serve.security import own_token, read_token
+from pta.serve.http.security import own_token, read_token
 
 
 @contextmanager

@@ -13,10 +13,10 @@ import pytest
 from journals import FILE, IDENTITY, answers, contents, id_hash, open_journal, request
 
 from pta.errors import InvalidParameter, InvalidSamples, StateMismatch, UnreadableFile
-from pta.serve.journal import Journal
-from pta.serve.journal_backup import back_up
-from pta.serve.journal_check import check_folder
-from pta.serve.journal_rows import StoredAnswers
+from pta.serve.journal.backup import back_up
+from pta.serve.journal.check import check_folder
+from pta.serve.journal.journal import Journal
+from pta.serve.journal.rows import StoredAnswers
 
 
 @pytest.fixture
@@ -36,7 +36,9 @@ def reopened(journal):
 
 
 def test_it_needs_neither_torch_nor_a_web_server():
-    code = "import sys, pta.serve.journal, pta.serve.history; print({'torch', 'fastapi'} & {*sys.modules})"
+    code = (
+        "import sys, pta.serve.journal.journal, pta.serve.streams.history; print({'torch', 'fastapi'} & {*sys.modules})"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
 
 

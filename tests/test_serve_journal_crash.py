@@ -19,7 +19,7 @@ from journals import id_hash, open_journal, request
 from processes import Forked
 
 from pta.errors import MachineFailure
-from pta.serve.journal_check import check_folder
+from pta.serve.journal.check import check_folder
 
 CRASHES = int(os.environ.get("PTA_CRASHES", repeated(100)))
 

@@ -10,8 +10,8 @@ import pytest
 from journals import FILE, answers, contents, id_hash, image_of, open_journal, request
 
 from pta.errors import UnreadableFile
-from pta.serve.journal_check import check_folder
-from pta.serve.journal_rows import StoredAnswers
+from pta.serve.journal.check import check_folder
+from pta.serve.journal.rows import StoredAnswers
 
 LOG = f"{FILE}-wal"
 
@@ -232,6 +232,6 @@ def test_a_journal_that_cannot_be_opened_is_not_called_damaged(closed, monkeypat
         error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN  # as on a disk that is mounted read-only
         raise error
 
-    monkeypatch.setattr("pta.serve.journal_check.connect_to_read", refuse)
+    monkeypatch.setattr("pta.serve.journal.check.connect_to_read", refuse)
     with pytest.raises(UnreadableFile, match="its folder must be writable"):
         check_folder(closed)

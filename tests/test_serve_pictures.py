@@ -8,12 +8,12 @@ from PIL import Image
 
 from pta import Classifier, ZeroShotClassifier
 from pta.door.limits import Limits
-from pta.serve import picture_encoder
 from pta.serve.refusals import Refused
 from pta.serve.requests import Request
-from pta.serve.served import Served, ServiceSettings
-from pta.serve.service import Service
-from pta.serve.stream_state import StreamState
+from pta.serve.streams import picture_encoder
+from pta.serve.streams.served import Served, ServiceSettings
+from pta.serve.streams.service import Service
+from pta.serve.streams.stream_state import StreamState
 
 
 def png(picture):

@@ -11,11 +11,11 @@ from http_serving import binary, features, pictures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pta.serve.protocol import OUTPUTS, metadata, read_request, write_reply
+from pta.serve.http.protocol import OUTPUTS, metadata, read_request, write_reply
 from pta.serve.refusals import Refused
 from pta.serve.requests import Reply
 from pta.serve.result import read_result
-from pta.serve.served import Shape
+from pta.serve.streams.served import Shape
 
 SHAPE = Shape(dim=3, class_names=("cat", "dog"), name="pta", method="pta", takes_pictures=True, batch=4, durable=True)
 ROWS = np.array([[1, 2, 3], [4, 5, 6.5]])

@@ -11,11 +11,11 @@ from serving import CLASSIFIER, ask, features, in_threads, open_service, replaye
 
 from pta import create_adapter, list_adapters
 from pta.errors import InvalidParameter, MachineFailure
-from pta.serve.answering import rounded, score
-from pta.serve.past import Past
 from pta.serve.refusals import Refused
-from pta.serve.served import Served
-from pta.serve.stream_state import StreamState
+from pta.serve.streams.answering import rounded, score
+from pta.serve.streams.past import Past
+from pta.serve.streams.served import Served
+from pta.serve.streams.stream_state import StreamState
 
 
 def refused(status, call, *arguments, **named):

@@ -7,7 +7,7 @@ import pytest
 from http_serving import INFER, TOKEN, features, process, resident_bytes, serving, until_closed
 from processes import PATIENCE, wait_for
 
-from pta.serve import protocol
+from pta.serve.http import protocol
 
 LARGEST = 32 * 2**20
 ALL = 8  # bodies of the largest size that fit

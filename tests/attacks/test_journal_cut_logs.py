@@ -12,9 +12,9 @@ from journals import FILE, contents, open_journal, request
 from serving import CLASSIFIER
 
 from pta.errors import UnreadableFile
-from pta.serve.journal import Journal
-from pta.serve.journal_check import check_folder
-from pta.serve.served import Served
+from pta.serve.journal.check import check_folder
+from pta.serve.journal.journal import Journal
+from pta.serve.streams.served import Served
 
 LOG = f"{FILE}-wal"
 FRAME, HEADER = 24 + 16384, 32

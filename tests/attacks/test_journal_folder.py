@@ -17,15 +17,15 @@ from serving import CLASSIFIER, ask, open_service, replayed, same_bits, state_of
 
 from pta import ZeroShotClassifier
 from pta.errors import FileInUse, PtaError, UnreadableFile
-from pta.serve import journal_chain
-from pta.serve.journal import Journal
-from pta.serve.journal_backup import back_up
-from pta.serve.journal_check import check_folder
-from pta.serve.journal_tail import Witnesses
-from pta.serve.past import Past
+from pta.serve.journal import chain as journal_chain
+from pta.serve.journal.backup import back_up
+from pta.serve.journal.check import check_folder
+from pta.serve.journal.journal import Journal
+from pta.serve.journal.tail import Witnesses
 from pta.serve.refusals import Refused
-from pta.serve.served import Served
-from pta.serve.service import Service
+from pta.serve.streams.past import Past
+from pta.serve.streams.served import Served
+from pta.serve.streams.service import Service
 
 
 def flip(path, place, bit):
@@ -107,7 +107,7 @@ def test_a_stream_whose_row_cannot_be_written_leaves_no_folder(tmp_path, monkeyp
             service._journal._writer.execute("SELECT no_such_function()")  # as a full disk would end the transaction
 
         with monkeypatch.context() as context:
-            context.setattr("pta.serve.stream_set.Past", full)
+            context.setattr("pta.serve.streams.stream_set.Past", full)
             with pytest.raises(PtaError):
                 service.create("street")
         assert not (tmp_path / "streams" / "2").exists()
@@ -197,7 +197,7 @@ def test_a_start_that_replays_more_than_1000_rows_writes_a_snapshot(tmp_path, ro
 
 
 def test_a_start_that_replays_many_rows_writes_a_snapshot(tmp_path, monkeypatch):
-    monkeypatch.setattr("pta.serve.saving._MANY", 10)
+    monkeypatch.setattr("pta.serve.streams.saving._MANY", 10)
     with open_service(tmp_path) as service:
         for seed in range(11):
             ask(service, seed)

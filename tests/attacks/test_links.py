@@ -17,9 +17,9 @@ from pta.door.locks import claimed
 from pta.errors import PtaError
 from pta.measure.result_store import ResultStore, result_key
 from pta.run.shards import discard_shards, open_shards
-from pta.serve.journal_backup import back_up
-from pta.serve.journal_check import check_folder
-from pta.serve.security import own_token
+from pta.serve.http.security import own_token
+from pta.serve.journal.backup import back_up
+from pta.serve.journal.check import check_folder
 
 EMBEDDED = ("--model", "embedded")
 TEXT = "export PATH=~/bin:$PATH\n" * 400

@@ -12,8 +12,8 @@ from serving import same_bits, state_of
 from pta.run.feed.batches import default_workers
 from pta.serve.refusals import Refused
 from pta.serve.requests import Request
-from pta.serve.served import ServiceSettings
-from pta.serve.service import Service
+from pta.serve.streams.served import ServiceSettings
+from pta.serve.streams.service import Service
 
 SMALL = [encoded(Image.fromarray(picture), "PNG") for picture in FASHION.images[:12]]
 

@@ -18,12 +18,12 @@ from pta.data.features import load_features
 from pta.door.limits import USUAL_LIMITS, Limits
 from pta.errors import InvalidParameter, MissingPackage, how_to_install
 from pta.models import DEFAULT_MODEL
-from pta.serve.http_settings import HttpSettings, LogFormat
+from pta.serve.http.http_settings import HttpSettings, LogFormat
+from pta.serve.http.security import new_token, own_token, read_token
 from pta.serve.open_files import affordable_connections
 from pta.serve.requests import ITS_LETTERS, NAME
-from pta.serve.security import new_token, own_token, read_token
-from pta.serve.served import Served, ServiceSettings, Shape
-from pta.serve.service import Service
+from pta.serve.streams.served import Served, ServiceSettings, Shape
+from pta.serve.streams.service import Service
 
 
 def serve(
@@ -87,8 +87,8 @@ def serve(
 ) -> None:
     """Serve a model, classes and a method over HTTP: streams that learn, survive a crash and can be undone."""
     try:
-        from pta.serve.app import create_app
-        from pta.serve.server import listen, run
+        from pta.serve.http.app import create_app
+        from pta.serve.http.server import listen, run
     except ModuleNotFoundError as error:
         raise MissingPackage(f"pta serve needs {error.name}; {how_to_install('serve')}") from None
     if data is None and not no_journal:

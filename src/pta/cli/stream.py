@@ -13,7 +13,7 @@ from pta.cli.output import plain, print_lines, require_place, tables, write_json
 from pta.door.files import read_sample, write_atomically
 from pta.errors import InvalidParameter
 from pta.serve.client import Client
-from pta.serve.security import read_token
+from pta.serve.http.security import read_token
 
 stream = typer.Typer(
     name="stream",

@@ -1,0 +1,1 @@
+"""The HTTP side of the service: connections, limits, routes, protocol and page."""

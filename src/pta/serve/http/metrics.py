@@ -1,0 +1,67 @@
+"""What Prometheus reads of a service. The names are documented in docs/serve.md and stay as they are."""
+
+from collections.abc import Iterator
+from functools import cache
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from pta.serve.requests import Reply
+from pta.serve.streams.service import Service
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Metrics:
+    """Counts requests and samples in a registry of its own."""
+
+    def __init__(self, service: Service, *, per_stream: bool = False) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        requests = Counter("pta_requests", "Requests answered.", ("route", "status"), registry=self._registry)
+        seconds = Histogram(
+            "pta_request_seconds", "Seconds per request.", ("route",), registry=self._registry, buckets=_BUCKETS
+        )
+        samples = Counter("pta_samples", "Samples answered.", ("outcome",), registry=self._registry)
+        # Looking a child up takes longer than counting.
+        self._requests, self._seconds, self._samples = (
+            cache(requests.labels),
+            cache(seconds.labels),
+            cache(samples.labels),
+        )
+        self._registry.register(_ServiceState(service, per_stream))
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """A request was answered; `route` is the pattern of its path."""
+        self._requests(route, str(status)).inc()
+        self._seconds(route).observe(seconds)
+
+    def reply(self, reply: Reply) -> None:
+        """Samples were answered."""
+        outcome = "repeated" if reply.repeated else "learned" if reply.learned else "not_learned"
+        self._samples(outcome).inc(len(reply.labels))
+
+    def text(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self._registry)
+
+
+class _ServiceState(Collector):
+    """What a service is asked for when the metrics are read."""
+
+    def __init__(self, service: Service, per_stream: bool) -> None:
+        self._service, self._per_stream = service, per_stream
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        service = self._service
+        streams = service.streams()
+        yield GaugeMetricFamily("pta_ready", "1 if requests are taken.", value=service.ready)
+        yield GaugeMetricFamily("pta_learning", "1 unless the service is read-only.", value=service.reason is None)
+        yield GaugeMetricFamily("pta_queued_samples", "Samples that wait or are being answered.", value=service.queued)
+        yield GaugeMetricFamily("pta_streams", "Streams.", value=len(streams))
+        if self._per_stream:
+            learned = GaugeMetricFamily("pta_stream_position", "Learned samples in force.", labels=("stream",))
+            for stream in streams:
+                learned.add_metric((stream["name"],), stream["position"])
+            yield learned

@@ -1,0 +1,112 @@
+"""The chain of a journal's rows: where it is broken, how rows leave it on purpose, and how older journals get one."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from pta.serve.journal.schema import (
+    FORMAT,
+    INSERT_ABOUT,
+    INSERT_STREAM,
+    TABLES,
+    UNCHAINED,
+    about_columns,
+    connect,
+    link,
+    read_streams,
+    value,
+)
+
+_LINKED = {"batches": "id, stream, first, span, time", "operations": "seal"}
+"""What goes into the links of a table."""
+
+
+def broken_links(connection: sqlite3.Connection) -> Iterator[str]:
+    """Where rows are missing, one line each."""
+    names = dict(connection.execute("SELECT id, name FROM streams").fetchall())
+    for table, at in zip(_LINKED, ("first", "sequence"), strict=True):
+        for id in breaks(connection, table):
+            stream, sequence = connection.execute(f"SELECT stream, {at} FROM {table} WHERE id = ?", (id,)).fetchone()
+            yield f"{table} are missing before sequence {sequence} of stream {names.get(stream, '?')}"
+    for stream in read_streams(connection):
+        if stream.link != last_link(connection, stream.id):
+            yield f"the last rows of stream {stream.name} are missing, or are not those that it was written with"
+    last = value(connection, "SELECT max(row) FROM streams") or 0
+    if (value(connection, "SELECT max(id) FROM samples") or 0) > last:
+        yield f"samples after row {last} belong to no stream"
+
+
+def breaks(connection: sqlite3.Connection, table: str) -> Iterator[int]:
+    """The rows before which others are missing."""
+    before = b""
+    with closing(connection.execute(f"SELECT id, link, after, {_LINKED[table]} FROM {table} ORDER BY id")) as rows:
+        for id, found, after, *content in rows:
+            if (found != link(before, *content)) if after is None else (after != before):
+                yield id
+            before = found
+
+
+def last_link(connection: sqlite3.Connection, stream: int) -> bytes:
+    """The link of the last batch or operation of a stream that is kept."""
+    query = """
+        SELECT link FROM (
+            SELECT * FROM (SELECT first AS at, link FROM batches WHERE stream = ?1 ORDER BY first DESC LIMIT 1)
+            UNION ALL
+            SELECT * FROM (SELECT sequence, link FROM operations WHERE stream = ?1 ORDER BY sequence DESC LIMIT 1)
+        ) ORDER BY at DESC LIMIT 1
+    """
+    found: bytes | None = value(connection, query, stream)
+    return b"" if found is None else found
+
+
+def newest_link(connection: sqlite3.Connection, table: str) -> bytes:
+    """The link that the next row of a table comes after."""
+    found: bytes | None = value(connection, f"SELECT link FROM {table} ORDER BY id DESC LIMIT 1")
+    return b"" if found is None else found
+
+
+def unchain(connection: sqlite3.Connection, table: str, removed: str, *parameters: object) -> None:
+    """Link the rows after those that fulfil a condition, and are to be removed, to the rows before them."""
+    first, last = connection.execute(f"SELECT min(id), max(id) FROM {table} WHERE {removed}", parameters).fetchone()
+    if first is None:
+        return
+    start = value(connection, f"SELECT max(id) FROM {table} WHERE id < ?", first) or first
+    end = value(connection, f"SELECT min(id) FROM {table} WHERE id > ?", last) or last
+    rows = connection.execute(
+        f"SELECT id, link, ({removed}) FROM {table} WHERE id BETWEEN ? AND ? ORDER BY id", (*parameters, start, end)
+    ).fetchall()
+    before, is_next = b"", False
+    for id, found, is_removed in rows:
+        if not is_removed:
+            if is_next:
+                connection.execute(f"UPDATE {table} SET after = ? WHERE id = ?", (before, id))
+            before = found
+        is_next = is_removed
+
+
+def add_chain(path: Path) -> None:
+    """Give a whole journal without links its links, in one transaction; one that has them is left as it is."""
+    with closing(connect(path, FORMAT, UNCHAINED)) as connection:
+        if value(connection, "PRAGMA user_version") == FORMAT:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        for table, content in _LINKED.items():
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN link BLOB")
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN after BLOB")
+            last = b""
+            for id, *values in connection.execute(f"SELECT id, {content} FROM {table} ORDER BY id").fetchall():
+                last = link(last, *values)
+                connection.execute(f"UPDATE {table} SET link = ? WHERE id = ?", (last, id))
+        streams = read_streams(connection)
+        identity, is_erasing, _ = connection.execute("SELECT * FROM about").fetchone()
+        for table in ("streams", "about"):
+            connection.execute(f"DROP TABLE {table}")
+            connection.execute(TABLES[table])
+        for stream in streams:
+            linked = replace(stream, link=last_link(connection, stream.id))
+            connection.execute(INSERT_STREAM, linked.columns())
+        connection.execute(INSERT_ABOUT, about_columns(identity, is_erasing, 0))
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute("COMMIT")

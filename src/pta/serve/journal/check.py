@@ -1,0 +1,86 @@
+"""Is a journal as it was written? Every row is compared with its seal and its links, every state with its digest.
+
+SQLite checks its own pages and indexes.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from pta.errors import UnreadableFile, first_line
+from pta.serve.journal.chain import broken_links
+from pta.serve.journal.schema import (
+    FILE_NAME,
+    connect_to_read,
+    is_chained,
+    read_batches,
+    read_streams,
+    require_plain_data,
+    seal,
+    unreadable,
+)
+from pta.serve.journal.state_digest import damaged_states
+from pta.serve.journal.tail import Witnesses
+from pta.serve.journal.wal import is_damaged, log_of
+
+_SEALED = {
+    "about": ("service", "*"),
+    "streams": ("stream", "*"),
+    "sources": ("source", "*"),
+    "operations": ("operation", "id, stream, sequence, time, kind, argument, seal"),
+}
+
+
+def check_folder(folder: Path) -> list[str]:
+    """What is wrong with the journal and the states of a data folder, which may be in use. Nothing is changed."""
+    path = folder / FILE_NAME
+    if not path.is_file():
+        raise UnreadableFile(f"no journal in {folder}: {FILE_NAME} is not there")
+    require_plain_data(folder)
+    return [*_problems(path), *damaged_states(folder)]
+
+
+def _problems(path: Path) -> list[str]:
+    if is_damaged(log := log_of(path)):
+        return [f"{log} is damaged: groups after the damage would be lost"]
+    witnesses = Witnesses.of(path.parent)
+    try:
+        with closing(connect_to_read(path)) as connection:
+            connection.execute("BEGIN")  # all of it at one moment, also where a service writes
+            return [*damage(connection), *witnesses.lost(read_streams(connection))]
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise UnreadableFile(f"cannot open {path}: {first_line(error)}; its folder must be writable") from None
+        return [str(unreadable(path, error))]
+
+
+def damage(connection: sqlite3.Connection) -> Iterator[str]:
+    """What is wrong with the tables, one line each, the oldest rows first."""
+    for table in _SEALED:
+        yield from damage_of_rows(connection, table)
+    names = dict(connection.execute("SELECT id, name FROM streams").fetchall())
+    sources = {None, *(id for (id,) in connection.execute("SELECT id FROM sources"))}
+    for batch in read_batches(connection, "1 ORDER BY id"):
+        if not batch.is_whole():
+            yield f"{batch.place(names.get(batch.stream, '?'))}: a sample is not as it was written"
+        elif not sources.issuperset(row.source for row in batch.rows):
+            yield f"{batch.place(names.get(batch.stream, '?'))}: the source of a sample is missing"
+        elif batch.stream not in names:
+            yield f"group of row {batch.id}: its stream is missing"
+    for id, answers in connection.execute("SELECT id, answers FROM batches WHERE answers IS NOT NULL"):
+        if answers[-8:] != seal(id, answers[:-8]):
+            yield f"group of row {id}: the stored answers are not as they were written"
+    if is_chained(connection):
+        yield from broken_links(connection)
+    for (line,) in connection.execute("PRAGMA integrity_check"):
+        if line != "ok":
+            yield f"SQLite: {line}"
+
+
+def damage_of_rows(connection: sqlite3.Connection, table: str) -> Iterator[str]:
+    """The rows of a small table that are not as they were written."""
+    kind, columns = _SEALED[table]
+    for number, *values, found in connection.execute(f"SELECT rowid, {columns} FROM {table}"):
+        if seal(*values) != found:
+            yield f"{kind} {number} of table {table} is not as it was written"

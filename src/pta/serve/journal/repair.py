@@ -1,0 +1,249 @@
+"""Repair: a service goes on from the rows that are there and whole, and nothing is deleted.
+
+What is whole up to the first damage goes into a new file, and the damaged one is kept beside it. Snapshots that learned
+from rows which are gone are set aside.
+"""
+
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from pta.errors import UnreadableFile, family, reason
+from pta.serve.journal.chain import add_chain, breaks, broken_links, last_link
+from pta.serve.journal.check import damage, damage_of_rows
+from pta.serve.journal.private import keep_private, make_private_folder
+from pta.serve.journal.schema import (
+    FORMAT,
+    INSERT_BATCH,
+    INSERT_OPERATION,
+    INSERT_SAMPLE,
+    INSERT_STREAM,
+    SET_ASIDE,
+    UNCHAINED,
+    UPDATE_ABOUT,
+    Batch,
+    StreamRow,
+    about_columns,
+    connect,
+    connect_to_read,
+    is_chained,
+    new_journal,
+    operation_columns,
+    read_batches,
+    read_streams,
+    seal,
+    unreadable,
+    value,
+)
+from pta.serve.journal.tail import CountFile, Witnesses, count_of
+from pta.serve.journal.wal import is_damaged, log_of
+
+_LEFT_OUT = 2**20  # sequence numbers: more than are written between two snapshots, or are in one log
+
+
+def repair_journal(path: Path) -> None:
+    """Cut a damaged journal after its last whole group, and set aside what is newer; leave a whole one as it is."""
+    witnesses, log = Witnesses.of(path.parent), log_of(path)
+    has_lost = is_damaged(log)  # SQLite itself cuts the log before the first damage
+    with closing(connect_to_read(path)) as old:
+        has_damage = _finds(damage(old))
+        has_lost = has_lost or (is_chained(old) and _finds(broken_links(old))) or _finds(_lost(witnesses, old))
+    if not (has_damage or has_lost):
+        return
+    try:
+        if has_damage or is_damaged(log):
+            _keep(path, log)
+        _empty_log(path)
+        if has_damage:
+            with new_journal(path) as into, closing(connect_to_read(path)) as old:
+                _copy_small_tables(old, into, path)
+                _copy_groups(old, into)
+                _go_on(into, witnesses, path.parent, has_lost)
+        else:
+            add_chain(path)
+            with closing(connect(path)) as into:
+                into.execute("BEGIN IMMEDIATE")
+                _go_on(into, witnesses, path.parent, has_lost)
+                into.execute("COMMIT")
+    except OSError as error:
+        raise family(error)(f"cannot repair {path}: {reason(error)}") from None
+    with closing(connect_to_read(path)) as repaired:
+        _write_count(path.parent, count_of(read_streams(repaired)))
+
+
+def _lost(witnesses: Witnesses, connection: sqlite3.Connection) -> Iterator[str]:
+    yield from witnesses.lost(read_streams(connection))
+
+
+def _finds(problems: Iterator[str]) -> bool:
+    try:
+        return next(problems, None) is not None
+    except sqlite3.Error:
+        return True
+
+
+def _keep(path: Path, log: Path) -> None:
+    """Copy a damaged journal and its log, as they are, to names that are free."""
+    names = (path.with_name(f"{path.name}.damaged{number}") for number in chain([""], (f"-{n}" for n in count(2))))
+    kept = next(name for name in names if not name.exists())
+    for file, copy in ((log, log_of(kept)), (path, kept)):
+        if file.exists():
+            shutil.copyfile(file, copy)
+            keep_private(copy)
+
+
+def _empty_log(path: Path) -> None:
+    """Move the log into the database, so that no later file is read with it."""
+    with closing(connect(path, FORMAT, UNCHAINED)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _go_on(connection: sqlite3.Connection, witnesses: Witnesses, folder: Path, has_lost: bool) -> None:
+    """Set aside what is newer than the rows that are there, and use no number of a lost one again."""
+    streams = read_streams(connection)
+    _write_count(folder, max(witnesses.count, 1 + count_of(streams)))  # refused until the repair has ended
+    _set_aside(folder, witnesses.newer({stream.id: _end(connection, stream) for stream in streams}))
+    newest = {number: max(paths) for number, paths in witnesses.snapshots.items()}
+    for stream in streams:
+        last = stream.last
+        if has_lost:
+            last = _LEFT_OUT + max(last, newest.pop(stream.id, 0))
+        rows = value(connection, "SELECT max(id + span - 1) FROM batches WHERE stream = ?", stream.id) or 0
+        when = value(connection, "SELECT max(time) FROM batches WHERE stream = ?", stream.id) or 0.0
+        new = replace(stream, last=last, row=max(stream.row, rows), time=max(stream.time, when))
+        connection.execute(INSERT_STREAM, replace(new, link=last_link(connection, stream.id)).columns())
+    if has_lost:
+        identity, is_erasing, used, _ = connection.execute("SELECT * FROM about").fetchone()
+        columns = about_columns(identity, is_erasing, _LEFT_OUT + max(used, *newest.values(), 0))
+        connection.execute(UPDATE_ABOUT, columns)
+
+
+def _end(connection: sqlite3.Connection, stream: StreamRow) -> int:
+    """The last sequence number of a stream that snapshots may have learned."""
+    if stream.link == last_link(connection, stream.id):
+        return stream.last
+    query = """
+        SELECT max(
+            coalesce((SELECT max(first + span - 1) FROM batches WHERE stream = ?1), 0),
+            coalesce((SELECT max(sequence) FROM operations WHERE stream = ?1), 0)
+        )
+    """
+    return max(stream.dropped, value(connection, query, stream.id))
+
+
+def _set_aside(folder: Path, paths: Iterable[Path]) -> None:
+    """Move files of a data folder to a folder in it that has the number of the repair."""
+    aside = next(one for one in (folder / SET_ASIDE / str(number) for number in count(1)) if not one.exists())
+    for path in paths:
+        target = aside / path.relative_to(folder)
+        for parent in (folder / SET_ASIDE, aside, target.parent):
+            make_private_folder(parent)
+        path.rename(target)
+
+
+def _write_count(folder: Path, number: int) -> None:
+    with closing(CountFile(folder)) as file:
+        file.write(number)
+
+
+def _copy_small_tables(old: sqlite3.Connection, into: sqlite3.Connection, path: Path) -> None:
+    """Without these the samples mean nothing, so that all of it must be whole."""
+    for table in ("about", "streams", "sources"):
+        try:
+            problem = next(damage_of_rows(old, table), None)
+            rows = old.execute(f"SELECT * FROM {table}").fetchall()
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from None
+        if problem is not None:
+            raise UnreadableFile(f"{path} cannot be repaired: {problem}; restore a backup")
+        for row in rows:
+            columns = row
+            if table == "about":
+                identity, is_erasing, *used = row[:-1]
+                columns = about_columns(identity, is_erasing, *(used or [0]))
+            elif table == "streams":
+                columns = StreamRow(*row[:-1]).columns()
+            into.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", columns)
+
+
+def _copy_groups(old: sqlite3.Connection, into: sqlite3.Connection) -> None:
+    operations, end = _whole_operations(old)
+    kept, last = 0, b""  # the last operation before the last group that is kept
+    for group in _whole_groups(old, end):
+        if group is None:
+            end = kept + 1
+        else:
+            last = _copy(group, old, into, last)
+            kept = group[-1].operation if group else 0
+    last = b""
+    for row in operations:
+        if row[0] < end:
+            *_, last, _ = columns = operation_columns(row[:-1], last)
+            into.execute(INSERT_OPERATION, columns)
+
+
+def _whole_groups(connection: sqlite3.Connection, end: int) -> Iterator[list[Batch] | None]:
+    """The groups before the first damage, and before an operation; None after them if there are more."""
+    group: list[Batch] = []
+    streams = {stream.id for stream in read_streams(connection)}
+    sources = {None, *(id for (id,) in connection.execute("SELECT id FROM sources"))}
+    try:
+        gap = _first_gap(connection, "batches")
+        for batch in read_batches(connection, "1 ORDER BY id"):
+            if not batch.is_whole() or batch.operation >= end or batch.id >= gap:
+                break
+            if batch.stream not in streams or not sources.issuperset(row.source for row in batch.rows):
+                break
+            if group and batch.group != group[0].group:
+                yield group
+                group = []
+            group.append(batch)
+        else:
+            yield group
+            return
+    except sqlite3.Error:
+        pass
+    if group and not group[-1].rest:  # the damage is in another group
+        yield group
+    yield None
+
+
+def _whole_operations(connection: sqlite3.Connection) -> tuple[list[tuple[Any, ...]], int]:
+    """The operations before the first damaged one, and the number of that."""
+    rows: list[tuple[Any, ...]] = []
+    columns = "id, stream, sequence, time, kind, argument, seal"
+    try:
+        gap = _first_gap(connection, "operations")
+        for row in connection.execute(f"SELECT {columns} FROM operations ORDER BY id"):
+            if row[0] >= gap:
+                return rows, rows[-1][0] + 1 if rows else 1  # what comes after a missing one is cut, too
+            if seal(*row[:-1]) != row[-1]:
+                return rows, row[0]
+            rows.append(row)
+    except sqlite3.Error:
+        return rows, rows[-1][0] + 1 if rows else 0
+    return rows, sys.maxsize
+
+
+def _first_gap(connection: sqlite3.Connection, table: str) -> int:
+    """The first row before which others are missing."""
+    return next(breaks(connection, table), sys.maxsize) if is_chained(connection) else sys.maxsize
+
+
+def _copy(group: list[Batch], old: sqlite3.Connection, into: sqlite3.Connection, last: bytes) -> bytes:
+    """Copy a group as the next of a chain; its last link."""
+    for batch in group:
+        linked = batch.linked(last)
+        last = linked.link
+        into.executemany(INSERT_SAMPLE, batch.rows)
+        into.execute(INSERT_BATCH, linked.columns())
+        answers = value(old, "SELECT answers FROM batches WHERE id = ?", batch.id)
+        if answers is not None and answers[-8:] == seal(batch.id, answers[:-8]):
+            into.execute("UPDATE batches SET answers = ? WHERE id = ?", (answers, batch.id))
+    return last

@@ -1,0 +1,344 @@
+"""The tables of a journal, the seals by which a flipped byte is noticed, and the links by which a lost row is.
+
+A *batch* is what one stream has in one group. Its rows lie side by side in `samples`, from the row whose number is the
+id of the batch. So a sample needs no column for its sequence number, group or time, and all tables grow at their end.
+There is one row per sample, not one per request: pages of 16 KiB would be half empty with requests of 9 kB.
+
+Batches form a chain, and so do operations: the `link` of a row is a checksum of the link before it and of what the row
+is. Where rows are removed on purpose, the same transaction writes the link before them into `after` of the next row
+that stays. A row that fits neither way shows that others are lost. The last link of a stream is in its own row.
+"""
+
+import os
+import re
+import sqlite3
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pta.door.folders import sync_folder
+from pta.door.plain_files import database_files, require_no_link, require_plain_database, require_plain_file
+from pta.errors import MachineFailure, PtaError, UnreadableFile, family, first_line
+from pta.serve.journal.wal import log_of
+
+FILE_NAME = "journal.sqlite"
+COUNT = "journal.count"
+SET_ASIDE = "set-aside"
+FORMAT = 2
+UNCHAINED = 1
+"""The format before: without links. It is read, and `Journal.open` adds what is new."""
+PAGE = 16384
+_APPLICATION = 0x70746A6C  # "ptjl"
+_PATIENCE = 60.0  # seconds that a process waits for another's lock, which is held for milliseconds
+
+_SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "wal_autocheckpoint = 0",  # a failed checkpoint would look like a failed commit
+)
+
+_SCHEMA = """
+CREATE TABLE about (
+    identity TEXT NOT NULL, is_erasing INTEGER NOT NULL,
+    used INTEGER NOT NULL,          -- sequence number that new streams begin after, because a repair saw rows lost
+    seal BLOB NOT NULL
+);
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, is_deleted INTEGER NOT NULL,
+    last INTEGER NOT NULL,          -- sequence number, which a deleted stream keeps so that none is used twice
+    time REAL NOT NULL,             -- of the last row, in seconds since 1970
+    row INTEGER NOT NULL,           -- of `samples`, the last that was ever used
+    dropped INTEGER NOT NULL, dropped_time REAL NOT NULL,  -- the last row that was dropped for room
+    link BLOB NOT NULL,             -- of its last batch or operation that is kept
+    seal BLOB NOT NULL
+);
+CREATE TABLE sources (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, name TEXT NOT NULL,
+    first INTEGER NOT NULL,         -- sequence number, also where that sample was dropped for room
+    seal BLOB NOT NULL, UNIQUE (stream, name)
+);
+CREATE TABLE batches (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL,
+    first INTEGER NOT NULL,         -- sequence number
+    span INTEGER NOT NULL,          -- rows when it was written
+    erased INTEGER NOT NULL,        -- rows that are gone since
+    time REAL NOT NULL,
+    group_ INTEGER NOT NULL,        -- the id of the group's first batch
+    rest INTEGER NOT NULL,          -- batches of the group that come after this one
+    operation INTEGER NOT NULL,     -- the last that was written before
+    seal BLOB NOT NULL,
+    answers BLOB,                   -- with a seal of their own; written with the next group
+    link BLOB, after BLOB
+);
+CREATE UNIQUE INDEX batches_by_sequence ON batches (stream, first);
+CREATE TABLE samples (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, source INTEGER,
+    id_hash BLOB, digest BLOB, size INTEGER,  -- of the request, in its first row
+    touches BLOB NOT NULL, feature BLOB NOT NULL
+);
+CREATE UNIQUE INDEX samples_by_id ON samples (stream, id_hash) WHERE id_hash IS NOT NULL;
+CREATE TABLE operations (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL,
+    kind TEXT NOT NULL, argument TEXT NOT NULL, seal BLOB NOT NULL,
+    link BLOB, after BLOB, UNIQUE (stream, sequence)
+);
+"""
+TABLES = {
+    name: statement for statement in _SCHEMA.split(";\n") for name in re.findall(r"(?:TABLE|INDEX) (\w+)", statement)
+}
+"""The statements that make tables and indexes, by name, in order."""
+
+
+class _SealedRow:
+    """The columns of a row, without its seal."""
+
+    def columns(self) -> tuple[Any, ...]:
+        """The row with its seal."""
+        values = tuple(vars(self).values())
+        return (*values, seal(*values))
+
+
+@dataclass(frozen=True)
+class StreamRow(_SealedRow):
+    """A row of `streams`."""
+
+    id: int
+    name: str
+    is_deleted: int = 0
+    last: int = 0
+    time: float = 0.0
+    row: int = 0
+    dropped: int = 0
+    dropped_time: float = 0.0
+    link: bytes = b""
+
+
+@dataclass(frozen=True)
+class SourceRow(_SealedRow):
+    """A row of `sources`."""
+
+    id: int
+    stream: int
+    name: str
+    first: int
+
+
+class SampleRow(NamedTuple):
+    """A row of `samples`."""
+
+    id: int
+    stream: int
+    source: int | None
+    id_hash: bytes | None
+    digest: bytes | None
+    size: int | None
+    touches: bytes
+    feature: bytes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A row of `batches`, without its answers, and its samples."""
+
+    id: int
+    stream: int
+    first: int
+    span: int
+    erased: int
+    time: float
+    group: int
+    rest: int
+    operation: int
+    seal: bytes
+    rows: list[SampleRow]
+    link: bytes = b""
+
+    def sequence(self, row: SampleRow) -> int:
+        """The sequence number of one of its samples."""
+        return self.first + row.id - self.id
+
+    def place(self, name: str) -> str:
+        """Where it is in the stream of that name, for a message."""
+        return f"stream {name}, sequences {self.first} to {self.first + self.span - 1} (group {self.group})"
+
+    def is_whole(self) -> bool:
+        """Whether everything is as it was written."""
+        return self.seal == _seal_of_batch(self._head(), self.rows)
+
+    def sealed(self) -> "Batch":
+        """The same with the seal that belongs to it."""
+        return replace(self, seal=_seal_of_batch(self._head(), self.rows))
+
+    def linked(self, before: bytes) -> "Batch":
+        """The same as the next of a chain."""
+        return replace(self, link=link(before, self.id, self.stream, self.first, self.span, self.time))
+
+    def columns(self) -> tuple[Any, ...]:
+        """The row of `batches`, without answers."""
+        return (*self._head(), self.seal, None, self.link, None)
+
+    def _head(self) -> tuple[Any, ...]:
+        return tuple(vars(self).values())[:9]
+
+
+INSERT_ABOUT = "INSERT INTO about VALUES (?, ?, ?, ?)"
+UPDATE_ABOUT = "UPDATE about SET identity = ?, is_erasing = ?, used = ?, seal = ?"
+INSERT_STREAM = "REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_SOURCE = "REPLACE INTO sources VALUES (?, ?, ?, ?, ?)"
+INSERT_OPERATION = "INSERT INTO operations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def seal(*values: object) -> bytes:
+    """A checksum of the values of a row."""
+    return blake2b(repr(values).encode(), digest_size=8).digest()
+
+
+def link(before: bytes, *content: object) -> bytes:
+    """The next of a chain. 32 bits are enough against loss, and a group of one sample has room for no more."""
+    return seal(before, *content)[:4]
+
+
+def _seal_of_batch(head: tuple[object, ...], rows: list[SampleRow]) -> bytes:
+    numbers = array("q")
+    for row in rows:
+        numbers.extend((row[0], row[1], row[2] or 0, row[5] or 0, len(row[6])))
+    checksum = blake2b(repr(head).encode(), digest_size=8)
+    checksum.update(numbers.tobytes())
+    for column in (3, 4, 6, 7):
+        checksum.update(b"".join([row[column] or b"" for row in rows]))  # type: ignore[misc]
+    return checksum.digest()
+
+
+def require_plain_data(folder: Path) -> None:
+    """Refuse links in a data folder, which files are written to and removed from by name, and what is not a file."""
+    require_plain_database(folder / FILE_NAME, names=2)  # which older versions gave it if a repair was killed
+    require_plain_file(folder / COUNT)
+    for level in ("streams", "streams/*", "streams/*/*", SET_ASIDE, f"{SET_ASIDE}/*"):
+        for place in folder.glob(level):
+            require_no_link(place)
+    for state in folder.glob("streams/[0-9]*/*/*"):  # reading a pipe would never end
+        require_plain_file(state, names=sys.maxsize)  # states are replaced, never written to
+
+
+def about_columns(identity: str, is_erasing: int, used: int) -> tuple[Any, ...]:
+    """The row of `about` with its seal."""
+    return identity, is_erasing, used, seal(identity, is_erasing, used)
+
+
+def operation_columns(columns: tuple[Any, ...], before: bytes) -> tuple[Any, ...]:
+    """A row of `operations`, given without its seal, as the next of a chain."""
+    sealed = seal(*columns)
+    return *columns, sealed, link(before, sealed), None
+
+
+def connect(path: Path, *formats: int) -> sqlite3.Connection:
+    """A connection to a journal, of this format unless others are named; any other file is left as it is."""
+    connection = _connect(path, "mode=rw")
+    _require_format(connection, path, formats or (FORMAT,))
+    for setting in _SETTINGS:
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing: the last other one to close would move the log into the database."""
+    is_in_use = log_of(path).exists()
+    connection = _connect(path, "mode=ro" if is_in_use else "mode=ro&immutable=1")  # which leaves no empty log
+    _require_format(connection, path, (FORMAT, UNCHAINED))
+    return connection
+
+
+def is_chained(connection: sqlite3.Connection) -> bool:
+    """Whether a journal has links."""
+    return bool(value(connection, "PRAGMA user_version") == FORMAT)
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    place = f"{path.absolute().as_uri()}?{how}"
+    return sqlite3.connect(place, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+
+
+def remove_database(path: Path) -> None:
+    """Remove an unfinished file and those that SQLite writes beside it, or links of these names."""
+    for file in database_files(path):
+        file.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_journal(path: Path) -> Iterator[sqlite3.Connection]:
+    """A journal without rows, to be filled; it comes to its place when the block has ended and it is on the disk."""
+    part = path.with_name(f"{path.name}.new")
+    remove_database(part)
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # its log gets the same rights
+    with closing(_connect(part, "mode=rw")) as connection:
+        for setting in (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", *_SETTINGS):
+            connection.execute(f"PRAGMA {setting}")
+        connection.execute("BEGIN")
+        for statement in TABLES.values():
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        yield connection
+        connection.execute("COMMIT")
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def _require_format(connection: sqlite3.Connection, path: Path, formats: tuple[int, ...]) -> None:
+    try:
+        if value(connection, "PRAGMA application_id") != _APPLICATION:
+            raise UnreadableFile(
+                f"{path} is not a journal of pta (truncated?); restore a backup, or choose another data folder"
+            )
+        if (found := value(connection, "PRAGMA user_version")) not in formats:
+            raise UnreadableFile(f"{path} has format {found}, and this pta reads format {FORMAT}; install a newer pta")
+    except BaseException:
+        connection.close()
+        raise
+
+
+def value(connection: sqlite3.Connection, query: str, *parameters: object) -> Any:
+    """The first column of the first row."""
+    with closing(connection.execute(query, parameters)) as cursor:
+        row = cursor.fetchone()
+    return None if row is None else row[0]
+
+
+def read_batches(connection: sqlite3.Connection, where: str, *parameters: object) -> Iterator[Batch]:
+    """The batches that fulfil a condition, which also gives their order, with their samples."""
+    query = f"""
+        SELECT b.id, b.stream, b.first, b.span, b.erased, b.time, b.group_, b.rest, b.operation, b.seal, s.*
+        FROM (SELECT * FROM batches WHERE {where}) b LEFT JOIN samples s ON s.id BETWEEN b.id AND b.id + b.span - 1
+    """
+    with closing(connection.execute(query, parameters)) as cursor:
+        for _, rows in groupby(cursor, itemgetter(0)):
+            yield _batch(rows)
+
+
+def read_streams(connection: sqlite3.Connection) -> list[StreamRow]:
+    """All streams, also those that are deleted; a journal without a chain has no links."""
+    return [StreamRow(*row[:-1]) for row in connection.execute("SELECT * FROM streams").fetchall()]
+
+
+def _batch(rows: Iterable[tuple[Any, ...]]) -> Batch:
+    rows = list(rows)
+    id, stream, first, span, erased, time, group, rest, operation, seal = rows[0][:10]
+    samples = [SampleRow._make(row[10:]) for row in rows if row[10] is not None]
+    return Batch(id, stream, first, span, erased, time, group, rest, operation, seal, samples)
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> PtaError:
+    """One line about what SQLite says of a file."""
+    if family(error) is MachineFailure:
+        return MachineFailure(f"{path} cannot be used: {first_line(error)}")
+    return UnreadableFile(f"{path} cannot be read as a journal (truncated or damaged?): {first_line(error)}")

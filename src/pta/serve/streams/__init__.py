@@ -1,0 +1,1 @@
+"""Streams that learn: the path of a sample, operations, snapshots and replay."""

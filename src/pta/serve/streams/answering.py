@@ -1,0 +1,140 @@
+"""From features to what is known without a state, and from logits to answers: columns of B samples, on the host."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pta.core.classifier import ZeroShotClassifier
+from pta.core.samples import Samples
+from pta.engines.pta.rule import DOUBT, Rule
+from pta.engines.pta.touches import find_touches
+from pta.engines.zero_shot import ZeroShot, entropy_of
+from pta.methods import Adapter
+from pta.serve.journal.rows import ANSWER
+from pta.serve.streams.served import rule_of
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the classifier alone says of B samples."""
+
+    features: NDArray[np.float16]  # B×d, as they are written
+    unit: NDArray[np.float32]  # B×d, the same at unit length
+    labels: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    entropies: NDArray[np.float32]
+    touches: list[bytes]  # per sample the numbers of the classes it touches
+
+    def of(self, rows: slice) -> "Scored":
+        """Some of the samples."""
+        columns = self.labels[rows], self.probabilities[rows], self.entropies[rows]
+        return Scored(self.features[rows], self.unit[rows], *columns, self.touches[rows])
+
+    @staticmethod
+    def joined(parts: "Sequence[Scored]") -> "Scored":
+        """Several as one."""
+        if len(parts) == 1:
+            return parts[0]
+        return Scored(
+            np.concatenate([part.features for part in parts]),
+            np.concatenate([part.unit for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate([part.probabilities for part in parts]),
+            np.concatenate([part.entropies for part in parts]),
+            [touch for part in parts for touch in part.touches],
+        )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What the method says of them."""
+
+    scored: Scored
+    logits: Tensor  # B×C
+    chances: NDArray[np.float64]  # B×C probabilities
+    labels: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+    entropies: NDArray[np.float32]
+
+    def stored(self) -> NDArray[np.void]:
+        """What the journal keeps of the answers."""
+        rows = np.empty(len(self.labels), ANSWER)
+        for prefix, part in (("", self), ("zero_shot_", self.scored)):
+            rows[f"{prefix}label"], rows[f"{prefix}entropy"] = part.labels, part.entropies
+            rows[f"{prefix}probability"] = part.probabilities
+        return rows
+
+
+def rounded(features: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Features at unit length in the precision of the journal, so that what is learned is what is written."""
+    return _at_unit_length(features).astype(np.float16)
+
+
+def samples_from(features: NDArray[np.float16]) -> Samples:
+    """The samples that a method learns from what is written."""
+    return _samples(_at_unit_length(features.astype(np.float32)))
+
+
+@torch.no_grad()
+def score(features: NDArray[np.float16], classifier: ZeroShotClassifier, rule: Rule | None) -> Scored:
+    """Zero-shot answers and touches of samples, which need no state."""
+    unit = _at_unit_length(features.astype(np.float32))
+    zero_shot = ZeroShot(classifier, Samples.unchecked(torch.from_numpy(unit).to(classifier.anchors)))
+    z = zero_shot.logits.float().numpy()
+    labels = z.argmax(axis=1)
+    z = z - z[np.arange(len(z)), labels][:, None]
+    weights = np.exp(z)
+    total = weights.sum(axis=1)
+    entropies = np.log(total) - np.einsum("bc,bc->b", weights, z) / total
+    touches = [b""] * len(z) if rule is None else _touches(zero_shot, weights, total, rule)
+    return Scored(features, unit, labels, 1 / total, entropies, touches)
+
+
+def answer(adapter: Adapter, scored: Scored, *, learn: bool) -> Answered:
+    """The method's answers; `learn` from all samples, in order, or from none."""
+    logits = (adapter.step if learn else adapter.predict)(_samples(scored.unit))
+    spread = adapter.probabilities_unchecked(logits)
+    entropies, chances = entropy_of(spread).numpy(), spread.numpy()
+    labels = logits.numpy().argmax(axis=1)
+    probabilities = chances[np.arange(len(labels)), labels].astype(np.float32)
+    return Answered(scored, logits, chances, labels, probabilities, entropies.astype(np.float32))
+
+
+def warm_up(adapter: Adapter) -> None:
+    """Compile what is compiled at the first sample and at the first batch, so that no request waits for it."""
+    anchors = adapter.classifier.anchors[:2].float().numpy()
+    for count in (1, 2):
+        answer(adapter, score(rounded(anchors[:count]), adapter.classifier, rule_of(adapter)), learn=True)
+    adapter.reset()
+
+
+def add_touches(counts: NDArray[np.int64], touches: Sequence[bytes]) -> None:
+    """Count the touches of samples per class."""
+    np.add.at(counts, np.frombuffer(b"".join(touches), "<u4"), 1)
+
+
+def _samples(unit: NDArray[np.float32]) -> Samples:
+    return Samples.unchecked(torch.from_numpy(unit).clone())  # into torch's memory, whose alignment decides last bits
+
+
+def _at_unit_length(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return rows / np.sqrt(np.einsum("bd,bd->b", rows, rows))[:, None]
+
+
+def _touches(zero_shot: ZeroShot, weights: NDArray[np.float32], total: NDArray[np.float32], rule: Rule) -> list[bytes]:
+    """The numbers of the classes that each sample touches; float64 decides where float32 cannot."""
+    samples, classes = (weights >= (rule.threshold * (1 - DOUBT)) * total[:, None]).nonzero()
+    if (weights[samples, classes] <= (rule.threshold * (1 + DOUBT)) * total[samples]).any():
+        found = find_touches(zero_shot, zero_shot.logits, rule)
+        order = np.argsort(found.samples, kind="stable")
+        samples, classes = found.samples[order], found.classes[order]
+    packed = classes.astype("<u4").tobytes()
+    if len(weights) == 1:
+        return [packed]
+    ends = (4 * np.searchsorted(samples, np.arange(len(weights) + 1))).tolist()
+    return [packed[start:end] for start, end in pairwise(ends)]

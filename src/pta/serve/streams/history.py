@@ -1,0 +1,169 @@
+"""Which rows of a stream are in force: what resets, rewinds, un-learning, imports and undo mean.
+
+The state of a stream is the replay, group by group in order of sequence numbers, of the samples that no operation in
+force excludes.
+
+* *Reset* or *import* at o excludes all samples before o. A reset of some classes is an event at o and excludes none.
+* *Unlearn* of a source at o excludes its samples before o.
+* *Rewind* to t at o excludes the samples after t and before o, and lifts resets, imports and rewinds between them. What
+  those had lifted is in force again. Un-learning stays in force.
+* *Undo* lifts the last operation in force. Un-learning that erased the samples is passed over.
+* *Freeze* and *thaw* change no state.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.serve.journal.rows import Operation
+
+Span = tuple[int, int]
+"""Sequence numbers from the first to the last, both included."""
+
+
+@dataclass(frozen=True)
+class History:
+    """What the operations of a stream leave in force."""
+
+    in_force: tuple[Operation, ...]
+    """Resets, imports, rewinds and un-learning that are not lifted."""
+    undoable: Operation | None
+    """What an undo would lift."""
+    events: tuple[Operation, ...]
+    """The import that the state starts from, if it does, and resets of classes after the start."""
+    frozen: bool
+    _excluded: tuple[Span, ...]
+    _excluded_of: dict[str, tuple[Span, ...]]
+    _without_samples: tuple[int, ...]
+
+    @classmethod
+    def of(cls, operations: Iterable[Operation]) -> Self:
+        """The history after these operations, which come in order."""
+        operations = tuple(operations)
+        undone: set[int] = set()
+        for position, operation in enumerate(operations):
+            if operation.kind == "undo" and (last := _undoable(_in_force(operations[:position], undone))):
+                undone.add(last.sequence)
+        in_force = _in_force(operations, undone)
+        starts = [one for one in in_force if _is_start(one)]
+        start = starts[-1].sequence if starts else 0
+        rewinds = [(one.argument["to"] + 1, one.sequence - 1) for one in in_force if one.kind == "rewind"]
+        excluded = _joined([(1, start - 1), *rewinds])
+        of_sources: dict[str, list[Span]] = {}
+        for one in in_force:
+            if one.kind == "unlearn":
+                span = one.argument.get("first", 1), one.sequence - 1
+                of_sources.setdefault(one.argument["source"], []).append(span)
+        freezing = [one.kind for one in operations if one.kind in ("freeze", "thaw")]
+        return cls(
+            in_force=in_force,
+            undoable=_undoable(in_force),
+            events=tuple(
+                one
+                for one in in_force
+                if one.sequence >= start and (one.kind == "import" or (one.kind == "reset" and not _is_start(one)))
+            ),
+            frozen=freezing[-1:] == ["freeze"],
+            _excluded=excluded,
+            _excluded_of={source: _without(_joined(spans), excluded) for source, spans in of_sources.items()},
+            _without_samples=tuple(one.sequence for one in operations),
+        )
+
+    def mask(self, sequences: NDArray[np.int64], sources: Sequence[str | None]) -> NDArray[np.bool_]:
+        """Which of these samples are excluded."""
+        mask = _within(sequences, self._excluded)
+        for source, spans in self._excluded_of.items():
+            if source in sources:
+                mask |= _within(sequences, spans) & np.array([one == source for one in sources])
+        return mask
+
+    def excludes(self, sequence: int, source: str | None) -> bool:
+        """Whether one sample is excluded."""
+        return bool(self.mask(np.array([sequence]), [source])[0])
+
+    def spans(self, after: int, until: int) -> list[Span]:
+        """The rows after one and up to another that are in force, but for un-learned sources."""
+        return list(_without(_joined([(after + 1, until)]), self._excluded))
+
+    def fingerprint(self, until: int) -> str:
+        """A text that two histories share only if the same samples and events up to a sequence number are in force.
+
+        A snapshot of that moment is right under every history with the fingerprint it was taken under.
+        """
+        whole = (1, until)
+        excluded = _joined([*self._excluded, *((one, one) for one in self._without_samples)])
+        said = (
+            _cut(excluded, whole),
+            sorted((source, cut) for source, spans in self._excluded_of.items() if (cut := _cut(spans, whole))),
+            [(one.sequence, one.kind, one.argument) for one in self.events if one.sequence <= until],
+        )
+        return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _is_start(operation: Operation) -> bool:
+    return operation.kind == "import" or (operation.kind == "reset" and operation.argument.get("classes") is None)
+
+
+def _in_force(operations: Sequence[Operation], undone: set[int]) -> tuple[Operation, ...]:
+    """From the last operation to the first, because a rewind lifts what came before it."""
+    kept: list[Operation] = []
+    rewound = None  # everything after this sequence number is lifted
+    for one in reversed(operations):
+        if one.sequence in undone or one.kind not in ("reset", "import", "rewind", "unlearn"):
+            continue
+        if one.kind != "unlearn" and rewound is not None and one.sequence > rewound:
+            continue
+        kept.append(one)
+        if one.kind == "rewind":
+            rewound = one.argument["to"]
+    return tuple(reversed(kept))
+
+
+def _undoable(in_force: Iterable[Operation]) -> Operation | None:
+    return next((one for one in reversed(tuple(in_force)) if not one.argument.get("erase")), None)
+
+
+def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same numbers in as few spans as possible.
+
+    >>> _joined([(5, 9), (1, 0), (1, 3), (4, 4), (12, 13)])
+    ((1, 9), (12, 13))
+    """
+    joined: list[Span] = []
+    for first, last in sorted(spans):
+        if first > last:
+            continue
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        else:
+            joined.append((first, last))
+    return tuple(joined)
+
+
+def _cut(spans: Iterable[Span], to: Span) -> tuple[Span, ...]:
+    """What of the spans lies within another one."""
+    return _joined((max(first, to[0]), min(last, to[1])) for first, last in spans)
+
+
+def _without(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
+    """What of some spans lies in none of the others; both are joined.
+
+    >>> _without([(2, 10)], [(1, 3), (6, 7)])
+    ((4, 5), (8, 10))
+    """
+    starts = [1, *(last + 1 for _, last in others)]
+    ends = [*(first - 1 for first, _ in others), sys.maxsize]
+    return _joined(piece for gap in zip(starts, ends, strict=True) for piece in _cut(spans, gap))
+
+
+def _within(numbers: NDArray[np.int64], spans: Iterable[Span]) -> NDArray[np.bool_]:
+    mask = np.zeros(len(numbers), bool)
+    for first, last in spans:
+        mask |= (first <= numbers) & (numbers <= last)
+    return mask

@@ -1,0 +1,118 @@
+"""Past: the rows and snapshots of one stream, and the state that they give under any history."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.door.files import write_atomically
+from pta.errors import StateMismatch
+from pta.methods import Adapter, from_bytes, load_adapter
+from pta.serve.journal.journal import Journal
+from pta.serve.journal.private import keep_private, make_private_folder
+from pta.serve.journal.rows import ANSWER, BatchSpan, GroupRows, Operation
+from pta.serve.journal.state_digest import digest_of, require_named
+from pta.serve.refusals import Refused
+from pta.serve.streams.answering import score
+from pta.serve.streams.history import History
+from pta.serve.streams.served import Served
+from pta.serve.streams.snapshots import Snapshots
+from pta.serve.streams.stream_state import StreamState
+
+_FILES = "{}.safetensors"
+
+
+class Past:
+    """A state is the replay of all rows in force, group by group in order of sequence, from the newest snapshot."""
+
+    def __init__(self, served: Served, journal: Journal, number: int, folder: Path) -> None:
+        self._served, self._journal, self._number = served, journal, number
+        self.folder = folder / "streams" / str(number)
+        self._imports = self.folder / "imports"
+        for part in (self.folder.parent, self.folder, self._imports):
+            make_private_folder(part)
+        self.snapshots = Snapshots(self.folder / "snapshots", served)
+
+    def state_at(self, history: History, until: int) -> StreamState:
+        """The state after a row; refused where the journal no longer reaches back far enough."""
+        return self.replayed(history, until)[0]
+
+    def replayed(self, history: History, until: int) -> tuple[StreamState, int]:
+        """The same, and how many rows were read for it."""
+        state = self.snapshots.newest(history, until)
+        if state is None:
+            if history.spans(0, self._journal.oldest(self._number)[0]):
+                self.require_kept(0)
+            state = StreamState.fresh(self._served)
+        return state, self.advance(state, history, until)
+
+    def require_kept(self, sequence: int) -> None:
+        """Refuse a moment before the oldest that rows can be replayed from."""
+        dropped, when = self._journal.oldest(self._number)
+        if sequence < dropped:
+            moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+            raise Refused(
+                409, f"the journal no longer reaches back so far; the oldest moment is sequence {dropped}, {moment}"
+            )
+
+    def advance(self, state: StreamState, history: History, until: int) -> int:
+        """Learn the rows in force after those that a state covers, up to a row; says how many rows were read."""
+        read = 0
+        due = [event for event in history.events if state.sequence < event.sequence <= until]
+        for event in [*due, None]:
+            end = until if event is None else event.sequence
+            for first, last in history.spans(state.sequence, end):
+                for group in self._journal.groups(self._number, first - 1, last):
+                    self._learn(state, history, group)
+                    read += len(group.sequences)
+            if event is not None:
+                self._apply(state, event)
+        state.sequence = until
+        return read
+
+    def answers_of(self, operations: list[Operation], batch: BatchSpan) -> NDArray[np.void]:
+        """What the rows of a batch were answered: they are learned again from the state before them."""
+        state = self.state_at(History.of(one for one in operations if one.sequence < batch.first), batch.first - 1)
+        (group,) = self._journal.groups(self._number, batch.first - 1, batch.last)
+        answered = state.learn(score(group.features, state.adapter.classifier, None), batch.last)
+        answers = np.zeros(batch.last - batch.first + 1, ANSWER)
+        answers[group.sequences - batch.first] = answered.stored()
+        return answers
+
+    def keep_import(self, content: bytes) -> dict[str, Any]:
+        """Store a state that is to be imported; its argument in the journal."""
+        path = self._imports / _FILES.format(digest := digest_of(content))
+        write_atomically(path, content)
+        keep_private(path)
+        return {"digest": digest}
+
+    def _learn(self, state: StreamState, history: History, group: GroupRows) -> None:
+        kept = ~history.mask(group.sequences, group.sources)
+        if kept.all():
+            state.learn_again(group.features, group.touches, int(group.sequences[-1]))
+        elif kept.any():
+            touches = [touch for touch, keep in zip(group.touches, kept.tolist(), strict=True) if keep]
+            state.learn_again(group.features[kept], touches, int(group.sequences[-1]))
+
+    def _apply(self, state: StreamState, event: Operation) -> None:
+        if event.kind == "import":
+            path = self._imports / _FILES.format(event.argument["digest"])
+            require_named(path)
+            imported = imported_adapter(path, self._served)
+            fresh = StreamState.fresh(self._served)
+            state.adapter, state.touches = imported, fresh.touches
+        else:
+            state.reset(event.argument["classes"])
+        state.sequence = event.sequence
+
+
+def imported_adapter(source: Path | bytes, served: Served) -> Adapter:
+    """The adapter of a state file or its content, if it is of the classifier, method and parameters served."""
+    given: dict[str, Any] = {"classifier": served.classifier, "model": served.encoder}
+    adapter = from_bytes(source, **given) if isinstance(source, bytes) else load_adapter(source, **given)
+    own = served.fresh()
+    if (adapter.name, adapter.parameters) != (own.name, own.parameters):
+        raise StateMismatch(f"the state is of {adapter.name} with other parameters than those of the {own.name} served")
+    return adapter

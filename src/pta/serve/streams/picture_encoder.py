@@ -1,0 +1,206 @@
+"""PictureEncoder: pictures to features; requests take turns, so that none waits for all pictures of another."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Condition, Thread
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pta.door.limits import Limits
+from pta.errors import PtaError, UnreadableSample, naming
+from pta.models import Encoder, ImageEncoder
+from pta.run.decoding import open_decoding
+from pta.run.encoding import encode_prepared
+from pta.run.feed.batches import default_workers
+from pta.run.gpu.encoder_program import EncoderProgram
+from pta.run.reading import Reading
+from pta.serve.streams.pictures import pixels_of
+from pta.serve.streams.stage import use_threads
+
+_log = logging.getLogger("pta.serve")
+_AT_ONCE_ON_CPU = 16  # pictures that the model sees at once; those of other requests wait for no more
+
+Outcome = NDArray[np.float32] | Exception
+"""The features of a request, B×d, or what is wrong with one of its pictures."""
+
+
+class _Task:
+    """The pictures of a request on their way to features."""
+
+    def __init__(
+        self, pictures: Sequence[bytes], is_answered: Callable[[], bool], done: Callable[[Outcome], None]
+    ) -> None:
+        self.pictures, self.is_answered, self.done = pictures, is_answered, done
+        self.begun = 0  # pictures that are decoded or being decoded
+        self.under_way = 0  # of these, the ones that are not encoded yet
+        self.features: dict[int, NDArray[np.float32]] = {}
+        self.wrong: dict[int, Exception] = {}
+
+    @property
+    def has_more(self) -> bool:
+        return self.begun < len(self.pictures) and not self.wrong
+
+
+class PictureEncoder:
+    """Threads that decode pictures, and one that encodes those that are decoded, in batches.
+
+    Requests take turns: a thread that is free decodes the next picture of the request whose turn it is. No more than a
+    batch of decoded pictures waits for the model.
+
+    Args:
+        most_pixels: of all pictures of a request.
+        threads: of torch, for the model.
+    """
+
+    def __init__(self, encoder: Encoder, limits: Limits, most_pixels: int, threads: int) -> None:
+        on_cpu = encoder.device.type == "cpu"
+        self._encoder, self._most_pixels = encoder, most_pixels
+        self._reading = Reading(limits=limits, batch=_AT_ONCE_ON_CPU) if on_cpu else Reading(limits=limits)
+        self._decoding = open_decoding(encoder, self._reading)
+        self._program = EncoderProgram(encoder, self._reading.batch)
+        self._turns: deque[_Task] = deque()  # requests with pictures that are not decoded, the next one first
+        self._decoded: deque[tuple[_Task, int, Any]] = deque()
+        self._under_way, self._is_ending = 0, False  # how many requests are not done
+        self._changed = Condition()
+        decoders = [Thread(target=self._decode_all, name="decode", daemon=True) for _ in range(default_workers())]
+        model = Thread(target=self._encode_all, args=(threads,), name="encode", daemon=True)
+        self._threads = [*decoders, model]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, pictures: Sequence[bytes], is_answered: Callable[[], bool], done: Callable[[Outcome], None]) -> None:
+        """Begin with a request; `done` is told the outcome, unless the request `is_answered` when its turn comes."""
+        with self._changed:
+            self._under_way += 1
+            self._turns.append(_Task(pictures, is_answered, done))
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Finish what was put, and end the threads."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    # -- decode -----------------------------------------------------------------------------------------------------
+
+    def _decode_all(self) -> None:
+        while (turn := self._next_turn()) is not None:
+            task, number = turn
+            try:
+                if number == 0 and not self._begin(task):
+                    continue
+                with naming(f"image[{number}]"):
+                    prepared = self._decoding.prepare(task.pictures[number], "", number)
+            except Exception as error:
+                self._failed(task, number, error)
+            else:
+                with self._changed:
+                    self._decoded.append((task, number, prepared))
+                    self._changed.notify_all()
+
+    def _next_turn(self) -> tuple[_Task, int] | None:
+        """The next picture of the request whose turn it is; None at the end."""
+
+        def may_go_on() -> bool:
+            has_room = len(self._decoded) < self._reading.batch
+            return bool(self._turns and has_room) or (self._is_ending and not self._under_way)
+
+        with self._changed:
+            self._changed.wait_for(may_go_on)
+            if not self._turns:
+                return None
+            task, number = self._turns[0], self._turns[0].begun
+            self._turns.rotate(-1)
+            task.begun += 1
+            task.under_way += 1
+            if number == 0 or not task.has_more:  # `_begin` decides about the others
+                self._turns.remove(task)
+            return task, number
+
+    def _begin(self, task: _Task) -> bool:
+        """Whether there is anything to do; a request of too many pixels is refused before the first is decoded."""
+        if task.is_answered():
+            self._end()
+            return False
+        if isinstance(self._encoder, ImageEncoder):
+            self._require_few_pixels(task.pictures)
+        if task.has_more:
+            with self._changed:
+                self._turns.append(task)
+                self._changed.notify_all()
+        return True
+
+    def _require_few_pixels(self, pictures: Sequence[bytes]) -> None:
+        pixels = 0
+        for number, content in enumerate(pictures):
+            with naming(f"image[{number}]"):
+                pixels += pixels_of(content, self._reading.limits)
+        if pixels > self._most_pixels:
+            raise UnreadableSample(
+                f"the pictures of the request have {pixels:,} pixels; --max-request-pixels is {self._most_pixels:,}"
+            )
+
+    # -- encode -----------------------------------------------------------------------------------------------------
+
+    def _encode_all(self, threads: int) -> None:
+        use_threads(threads)
+        while batch := self._next_batch():
+            try:
+                self._encode(batch)
+            except Exception as error:
+                for task, number, _ in batch:
+                    self._failed(task, number, error)
+
+    def _next_batch(self) -> list[tuple[_Task, int, Any]]:
+        """What is decoded, up to a batch; nothing at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._decoded or (self._is_ending and not self._under_way))
+            batch = [self._decoded.popleft() for _ in range(min(len(self._decoded), self._reading.batch))]
+            self._changed.notify_all()
+        return batch
+
+    def _encode(self, batch: Sequence[tuple[_Task, int, Any]]) -> None:
+        raw, errors = self._decoding.finish([prepared for _, _, prepared in batch])
+        good = [(task, number) for (task, number, _), error in zip(batch, errors, strict=True) if error is None]
+        features = self._features(raw) if good else ()
+        for (task, number), row in zip(good, features, strict=True):
+            task.features[number] = row
+            self._finished(task)
+        for (task, number, _), error in zip(batch, errors, strict=True):
+            if error is not None:
+                self._failed(task, number, UnreadableSample(f"image[{number}]: {error}"))
+
+    def _features(self, raw: Any) -> NDArray[np.float32]:
+        features = encode_prepared(self._program, raw, self._reading)["features"].float().cpu()
+        self._encoder.require_finite(features)
+        return features.numpy()
+
+    # -- done -------------------------------------------------------------------------------------------------------
+
+    def _failed(self, task: _Task, number: int, error: Exception) -> None:
+        if not isinstance(error, PtaError):
+            _log.error("a picture could not be encoded", exc_info=error)
+        task.wrong[number] = error
+        self._finished(task)
+
+    def _finished(self, task: _Task) -> None:
+        """A picture is encoded or cannot be; after the last one the request is told, of the first that is wrong."""
+        with self._changed:
+            task.under_way -= 1
+            if task.under_way or task.has_more:
+                return
+            if task in self._turns:  # what is left need not be decoded
+                self._turns.remove(task)
+        numbers = range(len(task.pictures))
+        task.done(task.wrong[min(task.wrong)] if task.wrong else np.stack([task.features[one] for one in numbers]))
+        self._end()
+
+    def _end(self) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._changed.notify_all()

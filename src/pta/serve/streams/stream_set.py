@@ -1,0 +1,145 @@
+"""StreamSet: the streams of a service by name, recovered when it starts."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pta.errors import MachineFailure, UnreadableFile
+from pta.serve.journal.journal import Journal
+from pta.serve.journal.no_journal import NoJournal
+from pta.serve.refusals import Refused
+from pta.serve.requests import ITS_LETTERS, NAME
+from pta.serve.streams.history import History
+from pta.serve.streams.live_stream import LiveStream
+from pta.serve.streams.past import Past
+from pta.serve.streams.served import Served
+from pta.serve.streams.stream_state import StreamState
+
+DEFAULT = "default"
+
+
+class StreamSet:
+    """Streams in memory, each the replay of its rows; the thread that writes the journal makes and deletes them."""
+
+    def __init__(self, served: Served, journal: Journal | NoJournal, folder: Path | None, auto_create: int) -> None:
+        self._served, self._journal, self._folder, self._auto_create = served, journal, folder, auto_create
+        self._by_name: dict[str, LiveStream] = {}
+        self._leaving: set[str] = set()
+        if isinstance(journal, Journal):
+            self._remove_deleted(journal)
+            for name, number in journal.streams().items():
+                self._by_name[name] = self._recovered(journal, name, number)
+        if DEFAULT not in self._by_name:
+            self.create(DEFAULT)
+
+    def __iter__(self) -> Iterator[LiveStream]:
+        return iter(list(self._by_name.values()))
+
+    def get(self, name: str) -> LiveStream | None:
+        """A stream, if it is there."""
+        return self._by_name.get(name)
+
+    def require(self, name: str) -> LiveStream:
+        """A stream, or why there is none."""
+        require_name(name)
+        stream = self._by_name.get(name)
+        if stream is None:
+            raise Refused(404, f"no stream is called {name}; PUT /streams/{name} makes one")
+        return stream
+
+    def require_usable(self, name: str) -> None:
+        """Refuse a name that is no stream and may not become one."""
+        if name not in self._by_name and len(self._by_name) > self._auto_create:
+            self.require(name)
+        require_name(name)
+
+    def create(self, name: str) -> LiveStream:
+        """A stream, made unless it is there."""
+        require_name(name)
+        if name in self._leaving:
+            raise Refused(409, f"stream {name} is being deleted; try again soon")
+        if name not in self._by_name:
+            state = StreamState.fresh(self._served)
+            number, past = self._made(name)
+            state.sequence = self._journal.last(number)[0]  # of a deleted stream of this name
+            self._by_name[name] = LiveStream(name, number, state, past=past)
+        return self._by_name[name]
+
+    def _made(self, name: str) -> tuple[int, Past | None]:
+        """The row and the folder of a new stream, or neither."""
+        made: dict[int, Past | None] = {}
+
+        def make(number: int) -> None:
+            made[number] = None
+            made[number] = self._past(number)
+
+        try:
+            self._journal.create(name, make)
+        except BaseException as error:
+            if self._folder is not None:
+                for number in made:
+                    shutil.rmtree(self._folder / "streams" / str(number), ignore_errors=True)
+            if isinstance(error, UnreadableFile | MachineFailure):
+                raise Refused(503, f"stream {name} was not made: {error}") from None
+            raise
+        ((number, past),) = made.items()
+        return number, past
+
+    def forget(self, stream: LiveStream) -> None:
+        """Let nothing more come to a stream; the default one is there again, empty."""
+        if self.get(stream.name) is not stream:
+            raise Refused(404, f"stream {stream.name} was deleted")
+        if self._journal.read_only is not None:
+            raise Refused(503, f"nothing was changed: the journal is read-only: {self._journal.read_only}")
+        stream.gone = True
+        self._leaving.add(stream.name)
+        del self._by_name[stream.name]
+
+    def erase(self, stream: LiveStream) -> None:
+        """Remove the rows and files of a stream that was forgotten; if its rows stay, it is there again."""
+        try:
+            self._journal.delete(stream.number)
+        finally:
+            self._leaving.remove(stream.name)
+            if isinstance(self._journal, Journal) and stream.name in self._journal.streams():
+                stream.gone = False
+                self._by_name[stream.name] = stream
+            else:
+                if stream.past is not None:
+                    shutil.rmtree(stream.past.folder, ignore_errors=True)
+                if stream.name == DEFAULT and self._journal.read_only is None:
+                    self.create(DEFAULT)
+
+    def _remove_deleted(self, journal: Journal) -> None:
+        """Remove the files of deleted streams, which a killed process may have left."""
+        assert self._folder is not None  # as there is a journal
+        numbers = {str(number) for number in journal.streams().values()}
+        for folder in self._folder.glob("streams/*"):
+            if folder.name.isdecimal() and folder.name not in numbers:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _past(self, number: int) -> Past | None:
+        if self._folder is None or not isinstance(self._journal, Journal):
+            return None
+        return Past(self._served, self._journal, number, self._folder)
+
+    def _recovered(self, journal: Journal, name: str, number: int) -> LiveStream:
+        """The newest snapshot that agrees, and the rows after it."""
+        past = self._past(number)
+        assert past is not None
+        last, when = journal.last(number)
+        operations = journal.operations(number)
+        for row in operations:
+            if row.argument.get("erase"):  # a killed process may have left them
+                past.snapshots.remove(row.argument["first"], row.sequence - 1)
+        state, read = past.replayed(History.of(operations), last)
+        stream = LiveStream(name, number, state, operations, past)
+        stream.time, stream.since_snapshot = when, read
+        return stream
+
+
+def require_name(name: str) -> None:
+    """Refuse a name that no stream can have."""
+    if not re.fullmatch(NAME, name):
+        raise Refused(422, f"a stream's name has {ITS_LETTERS}")
